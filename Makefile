@@ -1,0 +1,41 @@
+SHELL := /bin/bash
+# make demo: from a fresh checkout to a report on how well uncertainties find errors under shift.
+# make test: everything that must hold before a change lands. Both make .venv themselves.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+BIN := .venv/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
+.PHONY: demo test lint docs clean
+
+demo: .venv/.demo
+	@$(BIN)/qipf demo
+
+test: lint
+	@OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 --dist worksteal --cov --cov-report=term:skip-covered $(ARGS)
+
+lint: .venv/.dev
+	@$(BIN)/ruff check --quiet
+	@$(BIN)/ruff format --quiet --check
+	@$(BIN)/basedpyright --level error | grep -v '^0 errors' || test $${PIPESTATUS[0]} -eq 0
+
+docs: .venv/.dev
+	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs site
+	@echo "site/index.html"
+
+clean:
+	@rm -rf .venv site .pytest_cache .ruff_cache .hypothesis .coverage
+
+.venv/.demo: pyproject.toml constraints.txt | .venv/bin/pip
+	@echo "installing into .venv (a few minutes, once)"
+	@$(INSTALL) '.[report]'
+	@touch $@
+
+.venv/.dev: pyproject.toml constraints.txt | .venv/bin/pip
+	@echo "installing into .venv (a few minutes, once)"
+	@$(INSTALL) '.[dev]'
+	@touch $@ .venv/.demo
+
+.venv/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "qipf needs Python 3.11 or newer; set PYTHON=")'
+	@$(PYTHON) -m venv .venv

@@ -1,0 +1,81 @@
+"""What every module needs to know about arrays, whatever library they come from."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+
+Array = Any  # a NumPy, torch, JAX or any other array-API array; the standard has no static type yet
+
+
+def namespace(*arrays: Array) -> Any:
+    """The array-API namespace that the arrays share."""
+    return compat.array_namespace(*arrays)
+
+
+def as_array(values: Any, name: str) -> Array:
+    """`values` as a real floating-point array of its own library; Python numbers and lists become NumPy float64.
+
+    Raises:
+        TypeError: the values are complex, integer, boolean or no numbers at all.
+    """
+    array: Any = values
+    if not compat.is_array_api_obj(values):
+        if not isinstance(values, int | float | list | tuple):
+            raise TypeError(f"{name}: expected an array, a number or a list of numbers, got {type(values).__name__}")
+        try:
+            array = np.asarray(values, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{name}: expected numbers, got a list that is no array of numbers ({error})") from None
+    xp = namespace(array)
+    if not xp.isdtype(array.dtype, "real floating"):
+        raise TypeError(
+            f"{name}: expected a real floating-point array, got dtype {array.dtype}; "
+            "convert it first, for instance to float64"
+        )
+    return array
+
+
+def check_finite(values: Array, name: str) -> None:
+    """Raise ValueError if any value is NaN or infinite; do nothing where a tracer has no values yet."""
+    if is_traced(values):
+        return
+    if compat.is_jax_array(values):
+        values = np.asarray(values)  # under jax.jit even operations on known values are traced
+    xp = namespace(values)
+    finite = xp.isfinite(values)
+    if not bool(xp.all(finite)):
+        good = int(xp.count_nonzero(finite))
+        total = math.prod(finite.shape)
+        raise ValueError(f"{name}: {total - good} of {total} values are NaN or infinite; remove or repair them first")
+
+
+def is_traced(values: Array) -> bool:
+    """Whether `values` stands for data still to come: inside jax.jit, torch.func.vmap, torch.compile or export."""
+    if compat.is_jax_array(values):
+        import jax
+
+        return isinstance(values, jax.core.Tracer)  # pyright: ignore[reportAttributeAccessIssue]
+    if compat.is_torch_array(values):
+        import torch
+
+        functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+        return torch.compiler.is_compiling() or functorch.is_functorch_wrapped_tensor(values)
+    return False
+
+
+def to_numpy(values: Array) -> np.ndarray:
+    """`values` as a NumPy array on the CPU (bfloat16, which NumPy lacks, becomes float32)."""
+    if compat.is_torch_array(values):
+        tensor = values.detach().cpu()
+        return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    return np.asarray(values)
+
+
+def like(values: np.ndarray, reference: Array) -> Array:
+    """`values` in the library, dtype and on the device of `reference`."""
+    xp = namespace(reference)
+    return xp.asarray(values, dtype=reference.dtype, device=compat.device(reference))

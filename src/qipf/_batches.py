@@ -1,0 +1,195 @@
+"""Batches of model inputs and labels, from whatever a user calls data."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import array_api_compat as compat
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+LABELS = ("labels", "label", "targets", "target", "y")
+INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+class Batch(NamedTuple):
+    """One batch, on its device: what to call the model with, and the labels."""
+
+    arguments: tuple[Any, ...]
+    keywords: dict[str, Any]
+    labels: Tensor | None
+    rows: int | None
+
+
+class Batches:
+    """Iterates over batches; `count` and `rows` are how many to expect, None where nobody knows."""
+
+    def __init__(self, data: Any, batch_size: int, model: nn.Module, device: torch.device) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+        self._source, self.count, self.rows = _source(data, batch_size)
+        self._device = device
+        self._dtype = next((p.dtype for p in model.parameters() if p.dtype in _FLOATS), None)
+        self._parameters = _parameters(getattr(model, "_orig_mod", model))  # a compiled module hides them
+
+    def __iter__(self) -> Iterator[Batch]:
+        for number, batch in enumerate(self._source):
+            inputs, labels = _split(batch, number)
+            arguments, keywords = self._call(inputs, number)
+            arguments, keywords = self._move(arguments), self._move(keywords)
+            rows = _rows((*arguments, *keywords.values()))
+            yield Batch(arguments, keywords, _as_labels(labels, rows, number), rows)
+
+    def _call(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and keyword arguments for `forward`."""
+        if isinstance(inputs, tuple | list):
+            return tuple(inputs), {}
+        if not isinstance(inputs, Mapping):
+            return (inputs,), {}
+        known = {str(key): value for key, value in inputs.items() if key in self._parameters}
+        if known:  # as Hugging Face models want it
+            return (), known
+        generic = next((key for key in INPUTS if key in inputs), None)
+        if generic is not None:
+            return (inputs[generic],), {}
+        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters.values()):
+            return (), {str(key): value for key, value in inputs.items()}
+        if len(inputs) == 1:
+            return tuple(inputs.values()), {}
+        raise ValueError(
+            f"batch {number}: none of the keys {list(inputs)} is an argument of the model's forward "
+            f"({', '.join(self._parameters)}) or one of {', '.join(INPUTS)}"
+        )
+
+    def _move(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            value = torch.as_tensor(value)
+        if isinstance(value, Tensor):
+            dtype = self._dtype if self._dtype and value.dtype in _FLOATS else value.dtype
+            return value.to(self._device, dtype, non_blocking=True)
+        if isinstance(value, Mapping):
+            return {key: self._move(item) for key, item in value.items()}
+        if isinstance(value, tuple | list):
+            return type(value)(self._move(item) for item in value) if type(value) in (tuple, list) else value
+        return value
+
+
+def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    try:
+        return inspect.signature(model.forward).parameters
+    except (TypeError, ValueError):  # a scripted module has no Python signature
+        return {}
+
+
+def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int | None]:
+    """Raw batches, how many there are, and how many rows they have together."""
+    if isinstance(data, DataLoader):
+        count, rows = _length(data), _length(data.sampler)
+        if data.batch_size is None:  # the data set makes the batches
+            return data, count, None
+        return data, count, rows if rows is None or count is None else min(rows, count * data.batch_size)
+    whole = _whole(data)
+    if whole is not None:
+        lengths = {name: len(part) for name, part in whole.items() if part.ndim}
+        if len(lengths) < len(whole) or len(set(lengths.values())) != 1:
+            raise ValueError(f"data: expected arrays with equally many rows, got {lengths}")
+        rows = next(iter(lengths.values()))
+        starts = range(0, rows, batch_size)
+        return (_slice(whole, slice(start, start + batch_size)) for start in starts), len(starts), rows
+    if isinstance(data, str | bytes) or not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
+        raise TypeError(
+            "data: expected a DataLoader, a dataset, a tensor, a pair (inputs, labels) "
+            f"or an iterable of batches, got {type(data).__name__}"
+        )
+    if isinstance(data, Dataset) or (
+        hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
+    ):
+        loader = DataLoader(data, batch_size=batch_size)  # pyright: ignore[reportArgumentType]
+        sized = not isinstance(data, IterableDataset)
+        return loader, _length(loader) if sized else None, _length(data) if sized else None
+    if isinstance(data, list | tuple):
+        return data, len(data), sum(_rows(_parts(batch)) or 0 for batch in data)
+    return data, _length(data), None
+
+
+def _whole(data: Any) -> dict[str, Tensor] | None:
+    """The columns of one array, a pair (inputs, labels) or a dict of arrays; None where data is batches."""
+    if isinstance(data, Mapping):
+        return {str(key): _tensor(value) for key, value in data.items()}
+    if compat.is_array_api_obj(data):
+        return {"": _tensor(data)}
+    pair = isinstance(data, tuple) and len(data) == 2 and all(map(compat.is_array_api_obj, data))
+    if pair and (hasattr(data, "_fields") or data[1].ndim == 1):  # else it could be two batches of inputs
+        return {"": _tensor(data[0]), "labels": _tensor(data[1])}
+    return None
+
+
+def _slice(whole: dict[str, Tensor], rows: slice) -> Any:
+    columns = {name: part[rows] for name, part in whole.items()}
+    return tuple(columns.values()) if "" in columns else columns
+
+
+def _split(batch: Any, number: int) -> tuple[Any, Any]:
+    """Inputs and labels of a batch."""
+    if isinstance(batch, Mapping):
+        found = [key for key in LABELS if key in batch]
+        inputs = {key: value for key, value in batch.items() if key not in found}
+        return inputs, batch[found[0]] if found else None
+    if isinstance(batch, tuple | list):
+        if len(batch) == 1:
+            return batch[0], None
+        if len(batch) == 2:
+            return batch[0], batch[1]
+        raise ValueError(
+            f"batch {number} has {len(batch)} parts: expected inputs, (inputs, labels) or a dict; "
+            "several inputs go in a tuple of their own: ((a, b), labels)"
+        )
+    if not isinstance(batch, Tensor | np.ndarray):
+        raise TypeError(f"batch {number}: expected a tensor, tuple, list or dict, got {type(batch).__name__}")
+    return batch, None
+
+
+def _as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
+    """(N,) labels: integers as int64, floating point as it is."""
+    if labels is None:
+        return None
+    try:
+        tensor = torch.as_tensor(labels).detach()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"batch {number}: labels are not numbers ({error})") from None
+    shape = tuple(tensor.shape)
+    if tensor.ndim == 2 and shape[1] == 1:
+        tensor = tensor[:, 0]
+    if tensor.ndim != 1:
+        hint = "; one-hot labels need an argmax first" if tensor.ndim == 2 else ""
+        hint = hint or "; single samples need a DataLoader, which makes batches of them"
+        raise ValueError(f"batch {number}: labels have shape {shape}, expected one per row{hint}")
+    if rows is not None and tensor.shape[0] != rows:
+        raise ValueError(f"batch {number}: {tensor.shape[0]} labels for {rows} inputs")
+    return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()
+
+
+def _parts(batch: Any) -> Iterable[Any]:
+    if isinstance(batch, Mapping):
+        return batch.values()
+    return batch if isinstance(batch, tuple | list) else (batch,)
+
+
+def _rows(values: Iterable[Any]) -> int | None:
+    return next((len(value) for value in values if isinstance(value, Tensor) and value.ndim), None)
+
+
+def _length(value: Any) -> int | None:
+    try:
+        return len(value)
+    except (TypeError, NotImplementedError):  # iterable datasets and generators have none
+        return None
+
+
+def _tensor(values: Any) -> Tensor:
+    return values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))

@@ -1,0 +1,150 @@
+"""Record what flows through the modules of a torch model during a forward pass."""
+
+from __future__ import annotations
+
+import difflib
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+_CANDIDATES = 8  # linear calls remembered while looking for the one that made the logits; bounds the memory
+
+
+class _Call(NamedTuple):
+    module: nn.Module
+    features: Tensor
+    output: Tensor
+
+
+class Recorder:
+    """Hooks that record features; used as a context manager, so that no hook stays behind."""
+
+    def __init__(self, model: nn.Module, features: str | bool | None, layers: tuple[str, ...]) -> None:
+        if features is True or not isinstance(features, str | bool | None):
+            raise TypeError(f"features: expected a module name, None or False, got {features!r}")
+        modules = {
+            name.replace("_orig_mod.", ""): module
+            for name, module in model.named_modules(remove_duplicate=False)
+            if name
+        }
+        wanted = {f"layer:{name}": name for name in layers}
+        if isinstance(features, str):
+            wanted = {"features": features, **wanted}
+        self._named = {key: (name, _find(modules, name)) for key, name in wanted.items()}
+        self._linear = (
+            [module for module in dict.fromkeys(modules.values()) if isinstance(module, nn.Linear)]
+            if features is None
+            else []
+        )
+        if features is None and isinstance(model, nn.Linear):
+            self._linear.append(model)
+        self._handles: dict[nn.Module, Any] = {}
+        self._recorded: dict[str, Tensor] = {}
+        self._calls: deque[_Call] = deque(maxlen=_CANDIDATES)
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is to be recorded."""
+        return bool(self._named or self._linear)
+
+    def __enter__(self) -> Self:
+        self._stack: list[Any] = []
+        for key, (name, module) in self._named.items():
+            self._stack.append(module.register_forward_hook(partial(self._on_named, key, name)))
+        for module in self._linear:
+            self._handles[module] = module.register_forward_hook(self._on_linear)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for handle in (*self._stack, *self._handles.values()):
+            handle.remove()
+        self._recorded.clear()
+        self._calls.clear()
+
+    def _on_named(self, key: str, name: str, module: nn.Module, _: Any, output: Any) -> None:
+        tensor = _first_tensor(output)
+        if tensor is None or tensor.ndim == 0:
+            raise TypeError(f"module {name!r} returned {type(output).__name__} without a tensor with rows")
+        self._recorded[key] = _as_rows(tensor, channels_last=tensor.ndim == 3 and not _is_1d(module))
+
+    def _on_linear(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        if inputs:  # copied now: a later in-place operation may overwrite it
+            self._calls.append(_Call(module, _as_rows(inputs[0], channels_last=True), output))
+
+    def take(self, logits: Tensor) -> dict[str, Tensor | None]:
+        """What the last forward pass left, by name, checked to have one row per row of logits."""
+        found: dict[str, Tensor | None] = dict(self._recorded)
+        if self._linear:
+            call = _maker(self._calls, logits)
+            found["features"] = None if call is None else call.features
+            if call is not None:
+                self._forget_all_but(call.module)
+        for key, (name, _) in self._named.items():
+            if key not in found:
+                raise ValueError(
+                    f"module {name!r} was not called in the forward pass, or is inside a scripted or "
+                    "exported program, where nothing can be recorded; name another one"
+                )
+        for key, values in found.items():
+            if values is not None and values.shape[0] != logits.shape[0]:
+                name = self._named[key][0] if key in self._named else "the last linear layer"
+                raise ValueError(
+                    f"{name!r} gave {values.shape[0]} rows for {logits.shape[0]} inputs: its first "
+                    "dimension is not the batch; name another module, or pass features=False"
+                )
+        self._recorded.clear()
+        self._calls.clear()
+        return found
+
+    def _forget_all_but(self, chosen: nn.Module) -> None:
+        """From the second batch on, only the layer that made the logits is watched."""
+        for module in [module for module in self._handles if module is not chosen]:
+            self._handles.pop(module).remove()
+
+
+def _maker(calls: deque[_Call], logits: Tensor) -> _Call | None:
+    """The call whose output is the logits: by memory, else by value, else the last call there was."""
+    for call in reversed(calls):
+        if call.output.data_ptr() == logits.data_ptr() and call.output.numel() == logits.numel():
+            return call
+    for call in reversed(calls):
+        output = call.output.reshape(logits.shape) if call.output.numel() == logits.numel() else None
+        if output is not None and torch.equal(output.to(logits), logits):
+            return call
+    return calls[-1] if calls else None
+
+
+def _as_rows(tensor: Tensor, *, channels_last: bool) -> Tensor:
+    """A fresh (N, D) copy, averaged over space or tokens, in float32 where the model computes in less."""
+    half = not tensor.is_floating_point() or tensor.element_size() < 4
+    tensor = tensor.detach().to(torch.float32 if half else tensor.dtype, copy=True)
+    if tensor.ndim == 1:
+        return tensor[:, None]
+    if tensor.ndim == 2:
+        return tensor
+    return tensor.flatten(1, -2).mean(1) if channels_last else tensor.flatten(2).mean(2)
+
+
+def _is_1d(module: nn.Module) -> bool:
+    """Whether a three-dimensional output is (N, channels, length), as of Conv1d, and not (N, tokens, D)."""
+    return type(module).__name__.lower().endswith("1d")
+
+
+def _first_tensor(output: Any) -> Tensor | None:
+    if isinstance(output, Tensor):
+        return output
+    parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    return next((tensor for part in parts if (tensor := _first_tensor(part)) is not None), None)
+
+
+def _find(modules: dict[str, nn.Module], name: str) -> nn.Module:
+    if name in modules:
+        return modules[name]
+    near = difflib.get_close_matches(name, modules, n=3, cutoff=0.5) or list(modules)[-3:]
+    raise ValueError(
+        f"the model has no module {name!r}; did you mean {' or '.join(map(repr, near)) or 'another model'}?"
+    )

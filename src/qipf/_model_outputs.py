@@ -1,0 +1,77 @@
+"""Turn what torch models return into logits, and keep it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+
+class Rows:
+    """Rows appended batch by batch to one buffer, allocated once where the number of rows is known."""
+
+    def __init__(self, expected: int | None, device: torch.device) -> None:
+        self.expected, self.device = expected or 0, device
+        self.buffer: torch.Tensor | None = None
+        self.count = 0
+
+    def append(self, values: torch.Tensor) -> None:
+        """Copy `values` behind the rows so far."""
+        stop = self.count + values.shape[0]
+        if self.buffer is None:
+            size = (max(self.expected, stop), *values.shape[1:])
+            self.buffer = values.new_empty(size, device=self.device)
+        if self.buffer.shape[1:] != values.shape[1:]:
+            expected, got = tuple(self.buffer.shape[1:]), tuple(values.shape[1:])
+            raise ValueError(f"rows of shape {got} after rows of shape {expected}: every batch must agree")
+        if stop > self.buffer.shape[0]:
+            larger = self.buffer.new_empty((max(2 * self.buffer.shape[0], stop), *values.shape[1:]))
+            larger[: self.count] = self.buffer[: self.count]
+            self.buffer = larger
+        self.buffer[self.count : stop] = values
+        self.count = stop
+
+    def finish(self) -> torch.Tensor:
+        """The rows, in memory of just their size."""
+        if self.buffer is None:
+            raise ValueError("no rows were appended")
+        full = self.buffer.shape[0] == self.count
+        return self.buffer if full else self.buffer[: self.count].clone()
+
+
+def find_logits(result: Any, rows: int | None, number: int) -> torch.Tensor:
+    """The (N, C) logits in what a model returned."""
+    values = _search(result)
+    if values is None:
+        held = f" with keys {sorted(map(str, result))}" if isinstance(result, Mapping) else ""
+        raise TypeError(
+            f"the model returned {type(result).__name__}{held}: expected a tensor, "
+            "a tuple that starts with one, a dict with 'logits' or an object with .logits"
+        )
+    if not values.is_floating_point():
+        raise TypeError(f"the model returned {values.dtype}: expected floating-point logits, not classes")
+    shape = tuple(values.shape)
+    if values.ndim == 1:
+        values = values[:, None]
+    elif values.ndim > 2 and all(size == 1 for size in shape[2:]):
+        values = values.flatten(1)
+    if values.ndim != 2:
+        raise ValueError(f"the model returned shape {shape}: expected one row of logits per input, (N, C)")
+    if rows is not None and values.shape[0] != rows:
+        raise ValueError(f"batch {number}: the model returned {values.shape[0]} rows for {rows} inputs")
+    return values.float() if values.element_size() < 4 else values
+
+
+def _search(result: Any) -> torch.Tensor | None:
+    if isinstance(result, torch.Tensor):
+        return result
+    if getattr(result, "logits", None) is not None:
+        return _search(result.logits)
+    if isinstance(result, Mapping):
+        named = [result[key] for key in ("logits", "output", "outputs", "out") if key in result]
+        tensors = named or [value for value in result.values() if isinstance(value, torch.Tensor)]
+        return _search(tensors[0]) if named or len(tensors) == 1 else None
+    if isinstance(result, tuple | list) and result:
+        return _search(result[0])
+    return None

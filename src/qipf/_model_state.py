@@ -1,0 +1,78 @@
+"""Run a torch model without leaving a trace on it."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import numpy as np
+import torch
+from torch import nn
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """The module inside DataParallel wrappers, which would split or synchronise what is only read here."""
+    while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        model = model.module
+    return model
+
+
+def input_device(model: nn.Module, device: torch.device | str | None) -> torch.device:
+    """The device inputs must go to, checked against where the model is."""
+    tensors = [*model.parameters(), *model.buffers()]
+    homes = list(dict.fromkeys(tensor.device for tensor in tensors)) or [torch.device("cpu")]
+    if any(home.type == "meta" for home in homes):
+        raise ValueError("model: parameters on the meta device have no values; load them first")
+    if device is None:
+        return homes[0]
+    wanted = torch.device(device)
+    if not tensors:
+        return wanted
+    for home in homes:
+        if wanted.type == home.type and wanted.index in (None, home.index):
+            return home
+    raise ValueError(f"device={str(wanted)!r}, but the model is on {homes[0]} and is never moved: move it first")
+
+
+@contextmanager
+def untouched(model: nn.Module, *, eager: bool) -> Iterator[None]:
+    """Evaluation mode without gradients; on the way out the model and all random states are as they were.
+
+    Args:
+        model: the module to run.
+        eager: run compiled parts uncompiled, because hooks do not fire inside compiled graphs.
+    """
+    modules = list(model.modules())
+    modes = [module.training for module in modules]
+    buffers = [
+        (module, name, buffer, buffer.detach().clone(), buffer._version)
+        for module in modules
+        for name, buffer in module._buffers.items()
+        if buffer is not None and not buffer.is_inference()
+    ]
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 - the user's, not ours
+    try:
+        for module in modules:
+            module.training = False  # not .eval(): it may be overridden, with effects nobody can take back
+        with ExitStack() as stack:
+            stack.enter_context(torch.no_grad())  # not inference_mode: caches of the model stay trainable
+            if eager and "torch._dynamo" in sys.modules:  # nothing can be compiled before that import
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            yield
+    finally:
+        for module, mode in zip(modules, modes, strict=True):
+            module.training = mode
+        for module, name, buffer, value, version in buffers:
+            if buffer._version != version:
+                with torch.no_grad():
+                    buffer.copy_(value)
+            if module._buffers.get(name) is not buffer:
+                module._buffers[name] = buffer
+        torch.set_rng_state(states[0])
+        np.random.set_state(states[1])  # noqa: NPY002
+        random.setstate(states[2])
+        if cuda is not None:
+            torch.cuda.set_rng_state_all(cuda)

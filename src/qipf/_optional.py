@@ -1,0 +1,16 @@
+"""Optional dependencies: imported where they are used, with an error that names the extra to install."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+
+def require(module: str, *, extra: str) -> Any:
+    """Import `module`, or raise ImportError that says which extra of qipf brings it."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
+            raise  # the package is there, and something it needs is not: its own message is the useful one
+        raise ImportError(f"this needs the package {error.name!r}: pip install 'qipf[{extra}]'") from None

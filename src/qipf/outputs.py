@@ -1,0 +1,237 @@
+"""What a trained network says about some inputs, collected in one pass: logits, features, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._arrays import Array, namespace, to_numpy
+from qipf._optional import require
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Logits, features and labels of N inputs, as arrays of any library.
+
+    One column of logits means a binary model where the labels are integers or booleans (the prediction is
+    `logit > 0`), and a regression where they are floating-point numbers or absent.
+
+    Attributes:
+        logits: (N, C) values before the softmax, or (N, 1) for a binary or a regression model.
+        features: (N, D) penultimate features, or None.
+        labels: (N,) true classes (integers) or targets (floating point), or None.
+        layers: further features by module name, each (N, D_i).
+    """
+
+    logits: Array
+    features: Array | None = None
+    labels: Array | None = None
+    layers: Mapping[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", dict(self.layers))
+        for name, values, dimensions in self._columns():
+            shape = getattr(values, "shape", None)
+            if shape is None:
+                raise TypeError(f"{name}: expected an array, got {type(values).__name__}")
+            if len(shape) != dimensions:
+                raise ValueError(f"{name}: expected {dimensions} dimension(s), got shape {tuple(shape)}")
+            if shape[0] != self.logits.shape[0]:
+                raise ValueError(f"{name} has {shape[0]} rows, but logits has {self.logits.shape[0]}")
+        if self.logits.shape[1] == 0:
+            raise ValueError("logits has no columns: expected (N, C) with C >= 1")
+
+    def _columns(self) -> Iterable[tuple[str, Array, int]]:
+        yield "logits", self.logits, 2
+        if self.features is not None:
+            yield "features", self.features, 2
+        if self.labels is not None:
+            yield "labels", self.labels, 1
+        for name, values in self.layers.items():
+            yield f"layers[{name!r}]", values, 2
+
+    def _map(self, function: Any) -> Outputs:
+        return Outputs(
+            function(self.logits),
+            None if self.features is None else function(self.features),
+            None if self.labels is None else function(self.labels),
+            {name: function(values) for name, values in self.layers.items()},
+        )
+
+    def __len__(self) -> int:
+        return self.logits.shape[0]
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}={tuple(values.shape)}" for name, values, _ in self._columns())
+        return f"Outputs({shapes})"
+
+    def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Outputs:
+        """The rows picked by an integer (one row), a slice, a boolean mask or an array of row numbers."""
+        if isinstance(index, slice) and (index.step is None or index.step > 0):
+            return self._map(lambda values: values[index, ...])
+        rows = self._row_numbers(index)
+
+        def take(values: Array) -> Array:
+            xp = namespace(values)
+            return xp.take(values, xp.asarray(rows, device=compat.device(values)), axis=0)
+
+        return self._map(take)
+
+    def _row_numbers(self, index: int | slice | Sequence[int] | Array) -> np.ndarray:
+        if isinstance(index, slice):  # a negative step, which torch does not know
+            return np.arange(len(self))[index].copy()
+        rows = np.atleast_1d(to_numpy(index))
+        if rows.dtype == bool:
+            if rows.shape != (len(self),):
+                raise IndexError(f"the mask has shape {rows.shape}, but there are {len(self)} rows")
+            return np.flatnonzero(rows)
+        if rows.size == 0:
+            return np.zeros(0, dtype=np.int64)
+        if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
+            raise TypeError(
+                f"expected an integer, a slice, a mask or row numbers, got {rows.dtype} of shape {rows.shape}"
+            )
+        rows = rows.astype(np.int64)
+        if rows.min() < -len(self) or rows.max() >= len(self):
+            worst = rows.max() if rows.max() >= len(self) else rows.min()
+            raise IndexError(f"row {worst} is outside the {len(self)} rows there are")
+        return rows % len(self)
+
+    @property
+    def binary(self) -> bool:
+        """Whether this is a one-logit classifier: one column of logits, labels integer or boolean."""
+        if self.logits.shape[1] != 1 or self.labels is None:
+            return False
+        return bool(namespace(self.labels).isdtype(self.labels.dtype, ("integral", "bool")))
+
+    @property
+    def regression(self) -> bool:
+        """Whether this is a one-output regression: one column, labels floating-point or absent."""
+        return self.logits.shape[1] == 1 and not self.binary
+
+    @property
+    def predicted(self) -> Array:
+        """(N,) integer class of the largest logit; of a one-logit model, 1 where the logit is above 0.
+
+        Raises:
+            ValueError: a regression has no predicted class.
+        """
+        if self.regression:
+            raise ValueError(
+                "one column of logits without integer labels is a regression, which predicts no class; "
+                "a binary classifier needs labels that are integers or booleans"
+            )
+        xp = namespace(self.logits)
+        if self.binary:
+            return xp.astype(self.logits[:, 0] > 0, xp.int64)
+        return xp.argmax(self.logits, axis=1)
+
+    @property
+    def correct(self) -> Array:
+        """(N,) whether each prediction equals its label.
+
+        Raises:
+            ValueError: there are no labels, or they are not classes.
+        """
+        if self.labels is None:
+            raise ValueError("these outputs have no labels, so right and wrong are unknown")
+        xp = namespace(self.labels)
+        predicted = self.predicted
+        if not xp.isdtype(self.labels.dtype, ("integral", "bool")):
+            raise ValueError(f"labels have dtype {self.labels.dtype}: expected integer classes")
+        labels = xp.astype(self.labels, xp.int64) if xp.isdtype(self.labels.dtype, "bool") else self.labels
+        if self.binary and len(self) and not bool(xp.all((labels == 0) | (labels == 1))):
+            raise ValueError("the labels of a one-logit model must be 0 or 1")
+        return predicted == labels
+
+    def numpy(self) -> Outputs:
+        """The same outputs as NumPy arrays on the CPU."""
+        return self._map(to_numpy)
+
+    def to(self, device: Any) -> Outputs:
+        """The same outputs on another device of their library."""
+        return self._map(lambda values: compat.to_device(values, device))
+
+
+def collect(
+    model: torch.nn.Module,
+    data: Any,
+    *,
+    features: str | bool | None = None,
+    layers: str | Iterable[str] = (),
+    device: torch.device | str | None = None,
+    store: torch.device | str | None = "cpu",
+    batch_size: int = 500,
+    progress: bool = True,
+) -> Outputs:
+    """Logits, features and labels of a trained torch model: one pass, evaluation mode, no gradients.
+
+    The model is left as it was found, also after an error or an interrupt: the mode of every submodule,
+    device, dtype, requires_grad, hooks and buffers, and the random states of Python, NumPy and torch.
+
+    Features with more than two dimensions become (N, D) by averaging: feature maps over space, tokens over
+    the sequence. Inputs are cast to the floating-point type of the model, and results in half precision are
+    stored as float32. NaN is passed on: the scorers name the row. Compiled models run uncompiled while
+    features are recorded. Where a named module is called several times, the last call counts.
+
+    Args:
+        model: a torch module; wrappers for parallel and compiled modules are looked through. Never moved.
+        data: a DataLoader, a dataset, a tensor, a pair (inputs, labels), or an iterable of batches. A batch
+            is a tensor, (inputs,), (inputs, labels) or a dict; inputs may be a tuple or a dict of arguments.
+        features: None for the input of the linear layer that makes the logits, or else of the last linear
+            layer called (no features if there is none); a module's name for its output; False for none.
+        layers: names of further modules whose outputs go to `Outputs.layers`.
+        device: where the inputs go; None is the device of the model.
+        store: where the results go; None is the device of the model.
+        batch_size: rows per batch where the data does not come in batches.
+        progress: show a progress bar with the time left.
+
+    Returns:
+        The outputs, in the order of the data.
+
+    Raises:
+        TypeError: `model` is no module or its output holds no logits.
+        ValueError: no data, an unknown module name, or labels that do not match the inputs.
+    """
+    torch = require("torch", extra="torch")
+    from qipf._batches import Batches
+    from qipf._features import Recorder
+    from qipf._model_outputs import Rows, find_logits
+    from qipf._model_state import input_device, untouched, unwrap
+    from qipf._progress import track
+
+    if not isinstance(model, torch.nn.Module):
+        hint = "; call its .module() first" if hasattr(model, "module") else ""
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}{hint}")
+    module = unwrap(model)
+    target = input_device(module, device)
+    keep_on = target if store is None else torch.device(store)
+    recorder = Recorder(module, features, (layers,) if isinstance(layers, str) else tuple(layers))
+    kept: dict[str, Rows] = {}
+    with untouched(module, eager=recorder.active), recorder:
+        batches = Batches(data, batch_size, module, target)
+        for number, batch in enumerate(track(batches, "collecting", total=batches.count, show=progress)):
+            result = module(*batch.arguments, **batch.keywords)
+            logits = find_logits(result, batch.rows, number)
+            results = {"logits": logits, **recorder.take(logits), "labels": batch.labels}
+            for name, values in results.items():
+                if number > 0 and (values is None) == (name in kept):
+                    raise ValueError(f"batch {number}: {name} are in some batches and not in others")
+                if values is not None:
+                    kept.setdefault(name, Rows(batches.rows, keep_on)).append(values)
+    if not kept or kept["logits"].count == 0:
+        raise ValueError("data: there is no row to collect; is the set empty, or the iterator used up?")
+    found = {name: rows.finish() for name, rows in kept.items()}
+    return Outputs(
+        found.pop("logits"),
+        found.pop("features", None),
+        found.pop("labels", None),
+        {name.removeprefix("layer:"): values for name, values in found.items()},
+    )

@@ -1,0 +1,39 @@
+"""Fixtures that every test may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    return ROOT / "tests" / "golden"
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder with the real data sets, or a skip that says where it was looked for."""
+    for folder in (os.environ.get("QIPF_DATA"), ROOT.parent / "shared" / "data"):
+        if folder and (Path(folder) / "mnist").is_dir():
+            return Path(folder)
+    pytest.skip("no MNIST files in QIPF_DATA or ../shared/data")
+
+
+@pytest.fixture(scope="session")
+def author_checkpoint() -> Path:
+    """The authors' LeNet, or a skip."""
+    path = ROOT.parent / "shared" / "checkpoints" / "author-mnist-lenet.h5"
+    if not path.is_file():
+        pytest.skip("the authors' checkpoint is not in ../shared/checkpoints")
+    return path
+
+
+@pytest.fixture
+def rng() -> np.random.Generator:
+    return np.random.default_rng(0)

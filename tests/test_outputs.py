@@ -1,0 +1,112 @@
+"""Outputs: rows, predictions and right or wrong, in every array library."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import qipf.outputs
+from libraries import LIBRARIES
+from qipf.outputs import Outputs
+
+
+@pytest.fixture(params=LIBRARIES)
+def make(request: pytest.FixtureRequest) -> Any:
+    return LIBRARIES[request.param]
+
+
+def outputs(make: Any) -> Outputs:
+    logits = np.array([[1.0, 2, 0], [3, 1, 2], [0, 0, 5], [2, 1, 0]])
+    return Outputs(make(logits), make(logits[:, :2] * 2), make(np.array([1, 2, 2, 0])), {"a": make(logits + 1)})
+
+
+def test_rows_are_picked_in_every_library(make: Any) -> None:
+    out = outputs(make)
+    assert len(out) == 4
+    reference = outputs(np.asarray)
+    picks: list[tuple[Any, Any]] = [
+        (2, [2]),
+        (-1, [3]),
+        (slice(1, 3), [1, 2]),
+        (slice(None, None, -1), [3, 2, 1, 0]),
+        ([3, 0, 0], [3, 0, 0]),
+        (np.array([-1, 1]), [3, 1]),
+        (np.array([True, False, False, True]), [0, 3]),
+        (make(np.array([True, False, True, False])), [0, 2]),
+        (make(np.array([2, 1])), [2, 1]),
+        ([], []),
+    ]
+    for index, rows in picks:
+        picked = out[index]
+        assert type(picked.logits) is type(out.logits)
+        picked = picked.numpy()
+        np.testing.assert_array_equal(picked.logits, reference.logits[rows])
+        np.testing.assert_array_equal(picked.features, reference.features[rows])
+        np.testing.assert_array_equal(picked.labels, reference.labels[rows])
+        np.testing.assert_array_equal(picked.layers["a"], reference.layers["a"][rows])
+    for wrong in (4, [0, -5], np.array([True, False])):
+        with pytest.raises(IndexError):
+            out[wrong]
+    with pytest.raises(TypeError):
+        out[[0.5]]
+    assert [int(np.asarray(one.numpy().labels)[0]) for one in out] == [1, 2, 2, 0]
+
+
+def test_predictions_of_classes(make: Any) -> None:
+    out = outputs(make)
+    assert type(out.predicted) is type(out.logits)
+    np.testing.assert_array_equal(qipf.outputs.to_numpy(out.predicted), [1, 0, 2, 0])
+    np.testing.assert_array_equal(qipf.outputs.to_numpy(out.correct), [True, False, True, True])
+    assert not out.binary
+    assert not out.regression
+    assert out[[]].correct.shape == (0,)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint8, np.bool_])
+def test_predictions_of_a_binary_model(make: Any, dtype: Any) -> None:
+    out = Outputs(make(np.array([[-1.0], [0], [2]])), labels=make(np.array([0, 1, 1], dtype=dtype)))
+    assert out.binary
+    np.testing.assert_array_equal(qipf.outputs.to_numpy(out.predicted), [0, 0, 1])
+    np.testing.assert_array_equal(qipf.outputs.to_numpy(out.correct), [True, False, True])
+
+
+def test_a_regression_predicts_no_class() -> None:
+    for labels in (None, np.array([0.0, 1.0])):
+        out = Outputs(np.ones((2, 1)), labels=labels)
+        assert out.regression
+        with pytest.raises(ValueError, match="regression"):
+            out.predicted  # noqa: B018
+    with pytest.raises(ValueError, match="no labels"):
+        Outputs(np.ones((2, 3))).correct  # noqa: B018
+    with pytest.raises(ValueError, match="expected integer classes"):
+        Outputs(np.ones((2, 3)), labels=np.ones(2)).correct  # noqa: B018
+    with pytest.raises(ValueError, match="must be 0 or 1"):
+        Outputs(np.ones((2, 1)), labels=np.array([0, 2])).correct  # noqa: B018
+
+
+def test_outputs_must_fit_together() -> None:
+    with pytest.raises(ValueError, match="features has 2 rows, but logits has 3"):
+        Outputs(np.ones((3, 2)), np.ones((2, 2)))
+    with pytest.raises(ValueError, match=r"labels: expected 1 dimension\(s\), got shape \(3, 1\)"):
+        Outputs(np.ones((3, 2)), labels=np.ones((3, 1)))
+    with pytest.raises(ValueError, match="logits: expected 2"):
+        Outputs(np.ones(3))
+    with pytest.raises(ValueError, match="no columns"):
+        Outputs(np.ones((3, 0)))
+    with pytest.raises(ValueError, match=r"layers\['a'\] has 1 rows"):
+        Outputs(np.ones((3, 2)), layers={"a": np.ones((1, 2))})
+    with pytest.raises(TypeError, match="logits: expected an array, got list"):
+        Outputs([[1.0, 2.0]])
+
+
+def test_outputs_travel() -> None:
+    out = outputs(torch.asarray)
+    again = pickle.loads(pickle.dumps(out))
+    assert torch.equal(again.layers["a"], out.layers["a"])
+    assert torch.equal(out.to("cpu").logits, out.logits)
+    assert isinstance(out.numpy().labels, np.ndarray)
+    assert repr(out) == "Outputs(logits=(4, 3), features=(4, 2), labels=(4,), layers['a']=(4, 3))"

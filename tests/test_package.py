@@ -1,0 +1,50 @@
+"""What a bare install offers, and what the public surface promises."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+
+import qipf
+
+ALLOWED = {"numpy", "scipy", "array_api_compat", "qipf"}
+
+BARE = f"""
+import sys
+
+class Bare:
+    def find_spec(self, name, path=None, target=None):
+        top = name.partition(".")[0]
+        if top not in sys.stdlib_module_names and top not in {ALLOWED!r} and not top.startswith("_"):
+            raise ModuleNotFoundError(f"No module named {{top!r}}", name=top)
+
+sys.meta_path.insert(0, Bare())
+import numpy as np
+import qipf
+field = qipf.Field(np.linspace(-1, 1, 50), 0.3)
+assert qipf.modes(field, np.zeros(3)).shape == (3, 4)
+assert qipf.published.modes(np.linspace(-1, 1, 50), np.zeros(3), 0.3).shape == (3, 4)
+assert qipf.silverman(np.linspace(-1, 1, 50)) > 0
+try:
+    qipf.collect(None, None)
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_bare_install_imports_and_names_the_extra():
+    done = subprocess.run([sys.executable, "-c", BARE], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "pip install 'qipf[torch]'" in done.stdout
+
+
+def test_every_public_name_exists_and_is_documented():
+    for name in qipf.__all__:
+        item = getattr(qipf, name)
+        assert inspect.getdoc(item), name
+    assert set(qipf.__all__) <= set(dir(qipf))
+
+
+def test_unknown_names_fail_as_usual():
+    assert not hasattr(qipf, "no_such_name")
