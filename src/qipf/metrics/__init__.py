@@ -1,0 +1,35 @@
+"""Error detection, calibration and correlation: how good is an uncertainty?"""
+
+from qipf.metrics.probabilistic import Brier, adaptive_ece, brier, ece, nll
+from qipf.metrics.ranking import (
+    augrc,
+    aurc,
+    excess_aurc,
+    fpr_at_tpr,
+    point_biserial,
+    pr_auc,
+    pr_auc_trapezoid,
+    roc_auc,
+    spearman,
+)
+from qipf.metrics.summary import METRICS, Metric, evaluate
+
+__all__ = [
+    "METRICS",
+    "Brier",
+    "Metric",
+    "adaptive_ece",
+    "augrc",
+    "aurc",
+    "brier",
+    "ece",
+    "evaluate",
+    "excess_aurc",
+    "fpr_at_tpr",
+    "nll",
+    "point_biserial",
+    "pr_auc",
+    "pr_auc_trapezoid",
+    "roc_auc",
+    "spearman",
+]

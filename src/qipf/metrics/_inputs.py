@@ -1,0 +1,106 @@
+"""What every metric asks of its inputs, and when a metric has no value."""
+
+from __future__ import annotations
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._arrays import Array, to_numpy
+
+
+def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tuple[np.ndarray, np.ndarray]:
+    """Scores as float64 and errors as bool (True = the prediction is wrong), both of shape (N,).
+
+    Raises:
+        ValueError: the lengths differ, a score is NaN or infinite, or `correct` is not all zeros and ones.
+        TypeError: the values are no real numbers.
+    """
+    scores = finite(uncertainty, name)
+    flags = vector(correct, "correct")
+    if len(flags) != len(scores):
+        raise ValueError(
+            f"{name} has {len(scores)} values and correct has {len(flags)}: one of each is needed for every prediction"
+        )
+    if flags.dtype == np.bool_:
+        return scores, ~flags
+    bad = np.flatnonzero((flags != 0) & (flags != 1))
+    if bad.size:
+        raise ValueError(f"correct: expected 0 or 1 (or booleans), got {flags[bad[0]]} in row {bad[0]}")
+    return scores, flags == 0
+
+
+def probabilities(values: Array, rows: int) -> np.ndarray:
+    """Probabilities of error as float64, one for each of `rows` predictions, all in [0, 1]."""
+    result = finite(values, "probability")
+    if len(result) != rows:
+        raise ValueError(f"probability has {len(result)} values and uncertainty has {rows}")
+    bad = np.flatnonzero((result < 0) | (result > 1))
+    if bad.size:
+        raise ValueError(
+            f"probability: expected values from 0 to 1, got {result[bad[0]]} in row {bad[0]}; "
+            "qipf.ErrorProbability turns scores into probabilities"
+        )
+    return result
+
+
+def finite(values: Array, name: str) -> np.ndarray:
+    """`values` as finite float64 of shape (N,)."""
+    result = vector(values, name).astype(np.float64)
+    bad = np.flatnonzero(~np.isfinite(result))
+    if bad.size:
+        shown = ", ".join(str(row) for row in bad[:5]) + (", ..." if bad.size > 5 else "")
+        raise ValueError(
+            f"{name}: {bad.size} of {result.size} values are NaN or infinite (rows {shown}); "
+            "remove or repair them first"
+        )
+    return result
+
+
+def vector(values: Array, name: str) -> np.ndarray:
+    """`values` as a real NumPy array of shape (N,)."""
+    array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{name}: expected one value for each prediction, shape (N,), got {array.shape}")
+    if array.size == 0:
+        return array.astype(np.float64)
+    if array.dtype.kind not in "buif":
+        raise TypeError(f"{name}: expected real numbers or booleans, got dtype {array.dtype}")
+    return array
+
+
+def unit_range(scores: np.ndarray) -> np.ndarray | None:
+    """Scores scaled to [0, 1] by their own minimum and maximum; None where all are equal."""
+    if scores.size == 0 or scores.min() == scores.max():
+        return None
+    small = scores / np.abs(scores).max()  # the range of numbers near the largest float would overflow
+    low, high = small.min(), small.max()
+    return None if low == high else (small - low) / (high - low)
+
+
+def why_undefined(metric: str, scores: np.ndarray, wrong: np.ndarray) -> str | None:
+    """Why `metric` has no value for these predictions, or None where it has one."""
+    if scores.size == 0:
+        return "there are no predictions"
+    errors = int(wrong.sum())
+    if metric in _NEEDS_ERRORS and errors == 0:
+        return "no prediction is wrong: there is nothing to detect"
+    if metric in _NEEDS_CORRECT and errors == wrong.size:
+        return "every prediction is wrong: there is nothing to tell errors from"
+    if metric in _NEEDS_SPREAD and unit_range(scores) is None:
+        return "all scores are equal"
+    return None
+
+
+_NEEDS_ERRORS = {"roc_auc", "pr_auc", "pr_auc_trapezoid", "fpr_at_95_tpr", "point_biserial", "spearman"}
+_NEEDS_CORRECT = {"roc_auc", "fpr_at_95_tpr", "point_biserial", "spearman"}
+_NEEDS_SPREAD = {
+    "pr_auc_trapezoid",
+    "point_biserial",
+    "spearman",
+    "ece_paper",
+    "ece_adaptive_paper",
+    "brier_paper",
+    "brier_paper_reliability",
+    "brier_paper_resolution",
+    "brier_paper_uncertainty",
+}

@@ -1,0 +1,145 @@
+"""How well a score ranks wrong predictions above correct ones.
+
+An error is the event to detect ("positive"); a higher score means less sure. Each function takes the scores
+and whether each prediction is correct, and returns NaN where the metric has no value (`evaluate` says why).
+All but the point-biserial correlation depend on the order of the scores and their ties alone, and none on the
+order of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qipf._arrays import Array
+from qipf._optional import require
+from qipf.metrics._inputs import check, unit_range, why_undefined
+
+
+def roc_auc(uncertainty: Array, correct: Array) -> float:
+    """Area under the ROC curve: P(score of an error > score of a correct prediction), ties counted half."""
+    scores, wrong = check(uncertainty, correct)
+    if why_undefined("roc_auc", scores, wrong):
+        return float("nan")
+    return float(_sklearn_metrics().roc_auc_score(wrong, _dense_ranks(scores)))
+
+
+def pr_auc(uncertainty: Array, correct: Array) -> float:
+    """Average precision, the sum of (R_i - R_(i-1)) P_i over thresholds: area under precision-recall."""
+    scores, wrong = check(uncertainty, correct)
+    if why_undefined("pr_auc", scores, wrong):
+        return float("nan")
+    return float(_sklearn_metrics().average_precision_score(wrong, _dense_ranks(scores)))
+
+
+def pr_auc_trapezoid(uncertainty: Array, correct: Array) -> float:
+    """The authors' PR area: trapezoids over the curve without its end point (recall 0, precision 1).
+
+    It interpolates linearly, which is optimistic, and misses the area left of the first threshold, which is
+    not. For comparison with the published numbers only.
+    """
+    scores, wrong = check(uncertainty, correct)
+    if why_undefined("pr_auc_trapezoid", scores, wrong):
+        return float("nan")
+    metrics = _sklearn_metrics()
+    precision, recall, _ = metrics.precision_recall_curve(wrong, _dense_ranks(scores))
+    return float(metrics.auc(recall[:-1], precision[:-1]))
+
+
+def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
+    """The share of correct predictions flagged at the highest threshold that flags `tpr` of the errors."""
+    if not 0 < tpr <= 1:
+        raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
+    scores, wrong = check(uncertainty, correct)
+    if why_undefined("fpr_at_95_tpr", scores, wrong):
+        return float("nan")
+    # a dropped "collinear" point may be the very one that first reaches the rate
+    false, true, _ = _sklearn_metrics().roc_curve(wrong, _dense_ranks(scores), drop_intermediate=False)
+    return float(false[np.argmax(true >= tpr)])
+
+
+def point_biserial(uncertainty: Array, correct: Array) -> float:
+    """Pearson correlation of the score with the error indicator (appendix H)."""
+    scores, wrong = check(uncertainty, correct)
+    scaled = unit_range(scores)  # correlation does not change, and rounding no longer depends on the scale
+    if scaled is None or why_undefined("point_biserial", scores, wrong):
+        return float("nan")
+    from scipy import stats
+
+    return float(stats.pointbiserialr(wrong, scaled).statistic)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def spearman(uncertainty: Array, correct: Array) -> float:
+    """Spearman correlation of the score with the error indicator (appendix H), ties at their mean rank."""
+    scores, wrong = check(uncertainty, correct)
+    if why_undefined("spearman", scores, wrong):
+        return float("nan")
+    from scipy import stats
+
+    result = stats.spearmanr(_dense_ranks(scores), wrong)
+    return float(result.statistic)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def aurc(uncertainty: Array, correct: Array) -> float:
+    """Area under the risk-coverage curve (Geifman and El-Yaniv 2017).
+
+    The mean over k = 1..N of the error rate among the k most certain predictions; in a group of tied scores
+    its expectation over all orders of the group. The error rate is what chance gives.
+    """
+    scores, wrong = check(uncertainty, correct)
+    if scores.size == 0:
+        return float("nan")
+    before, errors_before, size, errors = _tie_groups(scores, wrong)
+    harmonic = harmonic_numbers(scores.size)
+    # sum over j = 1..m of (E + j e/m) / (M + j) = e + (E - M e/m) (H_(M+m) - H_M)
+    steps = harmonic[before + size] - harmonic[before]
+    return float((errors + (errors_before - before * errors / size) * steps).sum() / scores.size)
+
+
+def excess_aurc(uncertainty: Array, correct: Array) -> float:
+    """E-AURC: `aurc` minus that of a perfect ranking of the same predictions, so 0 is perfect."""
+    _, wrong = check(uncertainty, correct)
+    return aurc(uncertainty, correct) - best_aurc(wrong.size, int(wrong.sum()))
+
+
+def augrc(uncertainty: Array, correct: Array) -> float:
+    """Area under the generalised risk-coverage curve (Traub et al. 2024).
+
+    The risk at coverage k / N is the number of accepted errors over N, not over k; trapezoids. Equal to
+    (1 - ROC-AUC) p (1 - p) + p^2 / 2 with the error rate p, where ROC-AUC exists.
+    """
+    scores, wrong = check(uncertainty, correct)
+    if scores.size == 0:
+        return float("nan")
+    _, errors_before, size, errors = _tie_groups(scores, wrong)
+    return float((size * (errors_before + errors / 2)).sum() / scores.size**2)
+
+
+def best_aurc(n: int, errors: int) -> float:
+    """The AURC of a ranking that puts all `errors` last among `n` predictions."""
+    if n == 0:
+        return float("nan")
+    harmonic = harmonic_numbers(n)
+    return float((errors - (n - errors) * (harmonic[n] - harmonic[n - errors])) / n)
+
+
+def harmonic_numbers(n: int) -> np.ndarray:
+    """H_0..H_n with H_k = 1 + 1/2 + .. + 1/k."""
+    return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
+
+
+def _tie_groups(scores: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, ...]:
+    """For every distinct score, rising: predictions and errors below it, predictions and errors at it."""
+    ranks = _dense_ranks(scores)
+    size, errors = np.bincount(ranks), np.bincount(ranks, weights=wrong)
+    return np.cumsum(size) - size, np.cumsum(errors) - errors, size, errors
+
+
+def _dense_ranks(scores: np.ndarray) -> np.ndarray:
+    # differences of scores overflow or vanish for extreme floats, those of ranks never
+    return np.unique(scores, return_inverse=True)[1]
+
+
+def _sklearn_metrics() -> Any:
+    return require("sklearn.metrics", extra="torch")

@@ -1,0 +1,137 @@
+"""Every metric of a set of scores, in one dictionary."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from qipf._arrays import Array
+from qipf.metrics import probabilistic, ranking
+from qipf.metrics._inputs import check, probabilities, unit_range, why_undefined
+from qipf.metrics._resample import resample
+
+
+class Metric(NamedTuple):
+    """What a reader needs to know of a metric; `better` is None where neither direction is."""
+
+    title: str
+    better: Literal["higher", "lower"] | None
+
+
+NO_PROBABILITY = "no probability of error was given"
+
+METRICS: dict[str, Metric] = {
+    "accuracy": Metric("accuracy", "higher"),
+    "roc_auc": Metric("ROC-AUC", "higher"),
+    "pr_auc": Metric("PR-AUC (average precision)", "higher"),
+    "pr_auc_trapezoid": Metric("PR-AUC (paper's trapezoid)", "higher"),
+    "fpr_at_95_tpr": Metric("FPR at 95 % TPR", "lower"),
+    "aurc": Metric("AURC", "lower"),
+    "excess_aurc": Metric("excess AURC", "lower"),
+    "augrc": Metric("AUGRC", "lower"),
+    "point_biserial": Metric("point-biserial correlation", "higher"),
+    "spearman": Metric("Spearman correlation", "higher"),
+    "ece_paper": Metric("ECE, paper", "lower"),
+    "ece_adaptive_paper": Metric("adaptive ECE, paper", "lower"),
+    "brier_paper": Metric("Brier, paper", "lower"),
+    "brier_paper_reliability": Metric("Brier reliability, paper", "lower"),
+    "brier_paper_resolution": Metric("Brier resolution, paper", "higher"),
+    "brier_paper_uncertainty": Metric("Brier uncertainty, paper", None),
+    "ece_proper": Metric("ECE, proper", "lower"),
+    "ece_adaptive_proper": Metric("adaptive ECE, proper", "lower"),
+    "brier_proper": Metric("Brier, proper", "lower"),
+    "brier_proper_reliability": Metric("Brier reliability, proper", "lower"),
+    "brier_proper_resolution": Metric("Brier resolution, proper", "higher"),
+    "brier_proper_uncertainty": Metric("Brier uncertainty, proper", None),
+    "nll_proper": Metric("NLL, proper", "lower"),
+}
+
+
+def evaluate(
+    uncertainty: Array,
+    correct: Array,
+    *,
+    probability: Array | None = None,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """How well `uncertainty` finds the wrong predictions: every metric, with bootstrap 95 % intervals.
+
+    Calibration comes in two versions. `paper`: the score scaled to [0, 1] by its minimum and maximum over
+    this very set, confidence = 1 - score, as the paper seems to do; no probability in any strict sense.
+    `proper`: `probability`, the probability of error from a calibrator fitted on clean held-out data
+    (`qipf.ErrorProbability`).
+
+    Args:
+        uncertainty: one score for each prediction, higher = less sure.
+        correct: whether each prediction is correct (booleans, or zeros and ones).
+        probability: the probability that each prediction is wrong, for the `proper` metrics.
+        bootstrap: number of resamples of the predictions; 0 for no intervals.
+        seed: of the resamples.
+
+    Returns:
+        "n", "errors", and for each name in `METRICS` its value and, with `bootstrap`, name + "_low" and
+        name + "_high". A metric without a value is NaN, and "reasons" says why, by name.
+    """
+    if bootstrap < 0:
+        raise ValueError(f"bootstrap: expected the number of resamples, 0 or more, got {bootstrap}")
+    scores, wrong = check(uncertainty, correct)
+    p = None if probability is None else probabilities(probability, scores.size)
+    order = np.argsort(scores, kind="stable")  # no metric depends on it, and sorting what is sorted is cheap
+    scores, wrong, p = scores[order], wrong[order], None if p is None else p[order]
+    values = _values(scores, wrong, p)
+    reasons = {name: reason for name in METRICS if (reason := _reason(name, scores, wrong, p))}
+    result: dict[str, Any] = {"n": scores.size, "errors": int(wrong.sum())}
+    drawn = resample(scores, wrong, p, bootstrap, seed) if bootstrap and scores.size else {}
+    for name in METRICS:
+        result[name] = float("nan") if name in reasons else values[name]
+        if bootstrap:
+            low, high = (float("nan"),) * 2 if name in reasons else _interval(drawn[name])
+            result |= {f"{name}_low": low, f"{name}_high": high}
+    return result | {"reasons": reasons}
+
+
+def _values(scores: np.ndarray, wrong: np.ndarray, p: np.ndarray | None) -> dict[str, float]:
+    correct = ~wrong
+    values = {
+        "accuracy": float(correct.mean()) if correct.size else float("nan"),
+        "roc_auc": ranking.roc_auc(scores, correct),
+        "pr_auc": ranking.pr_auc(scores, correct),
+        "pr_auc_trapezoid": ranking.pr_auc_trapezoid(scores, correct),
+        "fpr_at_95_tpr": ranking.fpr_at_tpr(scores, correct, 0.95),
+        "aurc": ranking.aurc(scores, correct),
+        "excess_aurc": ranking.excess_aurc(scores, correct),
+        "augrc": ranking.augrc(scores, correct),
+        "point_biserial": ranking.point_biserial(scores, correct),
+        "spearman": ranking.spearman(scores, correct),
+    }
+    for version, chances in (("paper", unit_range(scores)), ("proper", p)):
+        if chances is not None:
+            brier = probabilistic.brier(chances, correct)
+            values |= {
+                f"ece_{version}": probabilistic.ece(chances, correct),
+                f"ece_adaptive_{version}": probabilistic.adaptive_ece(chances, correct),
+                f"brier_{version}": brier.score,
+                f"brier_{version}_reliability": brier.reliability,
+                f"brier_{version}_resolution": brier.resolution,
+                f"brier_{version}_uncertainty": brier.uncertainty,
+            }
+    if p is not None:
+        values["nll_proper"] = probabilistic.nll(p, correct)
+    return values
+
+
+def _reason(name: str, scores: np.ndarray, wrong: np.ndarray, p: np.ndarray | None) -> str | None:
+    if p is None and "_proper" in name:
+        return NO_PROBABILITY
+    return why_undefined(name, scores, wrong)
+
+
+def _interval(values: np.ndarray) -> tuple[float, float]:
+    """The middle 95 % of the resamples in which the metric has a value."""
+    defined = values[~np.isnan(values)]
+    if defined.size == 0:
+        return float("nan"), float("nan")
+    low, high = np.quantile(defined, [0.025, 0.975])
+    return float(low), float(high)

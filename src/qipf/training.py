@@ -1,0 +1,289 @@
+"""Training of the comparison's networks: the data stays on the device, a killed run goes on where it was."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from qipf._progress import bar
+from qipf._training_state import fingerprint, load_state, save_state
+from qipf.datasets import Split
+from qipf.recipes import Augment
+
+__all__ = ["EpochReport", "accuracy", "one_cycle", "train"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+_PADDING = 4  # pixels on every side that a random crop may move by
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What `on_epoch` is told after an epoch."""
+
+    epoch: int
+    """The number of epochs done, from 1."""
+    loss: float
+    """The mean training loss of the epoch."""
+    accuracy: float | None
+    """The share of right predictions during the epoch; None for regression."""
+    net: nn.Module
+
+
+def train(
+    net: nn.Module,
+    split: Split,
+    *,
+    epochs: int,
+    batch_size: int = 128,
+    learning_rate: float = 1e-3,
+    weight_decay: float = 0.0,
+    optimizer: Literal["adam", "sgd"] = "adam",
+    schedule: Literal["one-cycle", "constant"] = "one-cycle",
+    augment: Augment = "none",
+    loss: Loss | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_step: Callable[[int, nn.Module], None] | None = None,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+    progress: bool = True,
+) -> nn.Module:
+    """Train `net` in place and return it, in eval mode.
+
+    On the CPU the result depends on initial weights, data and arguments alone, bit for bit. On CUDA
+    it runs in bfloat16 autocast with channels-last images. No random state outside changes.
+
+    Args:
+        net: Any module that maps a batch of inputs to logits `(N, C)`, or to `(N, 1)` for regression.
+        split: The training data; copied to the device once.
+        epochs: How often to go through it.
+        batch_size: Inputs per step; the last step of an epoch may have fewer.
+        learning_rate: The peak of the one-cycle schedule, or the constant rate.
+        weight_decay: Decoupled with Adam (AdamW), L2 with SGD; for weights, not for biases and norms.
+        optimizer: Adam, or SGD with momentum 0.9.
+        schedule: See `one_cycle`.
+        augment: Random crops by up to 4 pixels, with or without random horizontal flips.
+        loss: `loss(outputs, targets) -> mean`; None for cross-entropy, or squared error for float targets.
+        seed: For the order of the data, augmentation and dropout.
+        device: Where to train, and where the net stays; None for where it is.
+        checkpoint: A file written after every epoch. If it is there already, training goes on from it, to the
+            weights an uninterrupted run gives; a finished run's file just restores its weights. Callbacks see
+            only what still runs.
+        on_step: Called as `on_step(steps done, net)` after every step.
+        on_epoch: Called after every epoch. Neither callback may change the net's weights or mode.
+        progress: Whether to show a progress bar with loss and accuracy.
+
+    Raises:
+        ValueError: An argument makes no sense, the checkpoint is another run's, or the loss is not finite.
+    """
+    _check(split, epochs, batch_size, learning_rate, augment)
+    target = torch.device(device) if device is not None else _device_of(net)
+    images = split.inputs.ndim == 4
+    net.to(target)
+    if target.type == "cuda" and images:
+        net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    regression = split.targets.is_floating_point()
+    measure = loss or (_squared_error if regression else functional.cross_entropy)
+    adam = _optimizer(net, optimizer, learning_rate, weight_decay)
+    generator = torch.Generator().manual_seed(seed)
+    path = Path(checkpoint) if checkpoint is not None else None
+    settings: dict[str, Any] = {
+        "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "schedule": schedule,
+        "weight_decay": weight_decay, "optimizer": optimizer, "augment": augment, "seed": seed,
+        "data": fingerprint(split) if path is not None else None,
+    }  # fmt: skip
+    inputs, targets = split.inputs.to(target), split.targets.to(target)
+    steps = math.ceil(len(inputs) / batch_size)
+
+    with _own_randomness(seed, target), bar(progress) as shown:
+        done = 0
+        if path is not None and path.exists():
+            done = load_state(path, net, adam, generator, settings=settings, device=target)
+        task = shown.add_task("training", total=epochs * steps, completed=done * steps)
+        for epoch in range(done, epochs):
+            net.train()
+            tally = _Tally(regression, target)
+            for number, (x, y) in enumerate(_batches(inputs, targets, batch_size, augment, generator)):
+                step = epoch * steps + number
+                rate = one_cycle(step, epochs * steps, learning_rate) if schedule == "one-cycle" else learning_rate
+                for group in adam.param_groups:
+                    group["lr"] = rate
+                with torch.autocast(target.type, dtype=torch.bfloat16, enabled=target.type == "cuda"):
+                    outputs = net(x)
+                    value = measure(outputs.float() if target.type == "cuda" else outputs, y)
+                adam.zero_grad(set_to_none=True)
+                value.backward()
+                adam.step()
+                tally.add(value, outputs, y)
+                if progress and number % 20 == 0:
+                    shown.update(task, description=f"epoch {epoch + 1}/{epochs} {tally}")
+                shown.advance(task)
+                if on_step is not None:
+                    on_step(step + 1, net)
+            mean_loss, share = tally.read()
+            if not math.isfinite(mean_loss):
+                raise ValueError(
+                    f"the loss is {mean_loss} in epoch {epoch + 1}; try a learning rate below {learning_rate}"
+                )
+            if path is not None:
+                save_state(path, net, adam, generator, epoch=epoch + 1, settings=settings, device=target)
+            if on_epoch is not None:
+                on_epoch(EpochReport(epoch + 1, mean_loss, share, net))
+    if target.type == "cuda" and images:
+        net.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
+    return net.eval()
+
+
+def accuracy(net: nn.Module, split: Split, batch_size: int = 1000) -> float:
+    """The share of right predictions on `split`, computed on the net's device; its mode is restored."""
+    if split.targets.is_floating_point():
+        raise ValueError("accuracy: expected integer classes as targets, got floats (regression has no accuracy)")
+    device, training = _device_of(net), net.training
+    net.eval()
+    right = 0
+    try:
+        with torch.no_grad():
+            for x, y in zip(split.inputs.split(batch_size), split.targets.split(batch_size), strict=True):
+                right += int((_classes(net(x.to(device))) == y.to(device)).sum())
+    finally:
+        net.train(training)
+    return right / len(split.targets)
+
+
+def one_cycle(
+    step: int, steps: int, peak: float, *, warm: float = 0.25, start: float = 0.04, end: float = 1e-3
+) -> float:
+    """The learning rate of a step: a cosine from `start * peak` up to `peak`, then one down to `end * peak`.
+
+    The peak is reached after the share `warm` of all steps, the end at the last one (Smith and Topin,
+    "Super-convergence", 2018). It is a function of the step alone, so a resumed run needs nothing else.
+    """
+    top = max(1.0, warm * (steps - 1))
+    if step < top:
+        low, place = start, 1 - step / top
+    else:
+        low, place = end, (step - top) / max(1.0, steps - 1 - top)
+    return peak * (low + (1 - low) * (1 + math.cos(math.pi * min(place, 1.0))) / 2)
+
+
+class _Tally:
+    """Loss and right predictions of an epoch, summed on the device: reading a value makes it wait."""
+
+    def __init__(self, regression: bool, device: torch.device) -> None:
+        self.sums = torch.zeros(2, dtype=torch.float64, device=device)
+        self.regression, self.count = regression, 0
+
+    def add(self, loss: Tensor, outputs: Tensor, targets: Tensor) -> None:
+        count = len(targets)
+        self.sums[0] += loss.detach().double() * count
+        if not self.regression:
+            self.sums[1] += (_classes(outputs.detach()) == targets).sum()
+        self.count += count
+
+    def read(self) -> tuple[float, float | None]:
+        loss, right = self.sums.tolist()
+        return loss / self.count, None if self.regression else right / self.count
+
+    def __str__(self) -> str:
+        loss, share = self.read()
+        return f"loss {loss:.4f}" + ("" if share is None else f" accuracy {100 * share:.2f} %")
+
+
+def _batches(
+    inputs: Tensor, targets: Tensor, size: int, augment: Augment, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """The data once, in random order. The generator lives on the CPU: the same order on every device."""
+    order = torch.randperm(len(inputs), generator=generator)
+    places = torch.randint(0, 2 * _PADDING + 1, (len(inputs), 2), generator=generator)
+    flips = torch.rand(len(inputs), generator=generator) < 0.5
+    device = inputs.device
+    padded = functional.pad(inputs, (_PADDING,) * 4) if augment != "none" else inputs
+    order, places, flips = order.to(device), places.to(device), flips.to(device)
+    for start in range(0, len(inputs), size):
+        chosen = slice(start, start + size)
+        index = order[chosen]
+        x = padded[index]
+        if augment != "none":
+            x = _crop(x, places[chosen], flips[chosen] if augment == "crop-flip" else None)
+        if x.ndim == 4 and device.type == "cuda":
+            x = x.contiguous(memory_format=torch.channels_last)
+        yield x, targets[index]
+
+
+def _crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
+    """A window of the original size out of each padded image, its columns reversed where `flips` says so."""
+    count, channels, height, width = padded.shape
+    height, width = height - 2 * _PADDING, width - 2 * _PADDING
+    columns = torch.arange(width, device=padded.device).expand(count, -1)
+    if flips is not None:
+        columns = torch.where(flips[:, None], columns.flip(1), columns)
+    rows = torch.arange(height, device=padded.device) + places[:, :1]
+    columns = columns + places[:, 1:]
+    image = torch.arange(count, device=padded.device)[:, None, None, None]
+    channel = torch.arange(channels, device=padded.device)[:, None, None]
+    return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
+
+
+def _optimizer(net: nn.Module, name: str, rate: float, decay: float) -> torch.optim.Optimizer:
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    if not trained:
+        raise ValueError("net: expected parameters to train, found none that requires a gradient")
+    groups = [
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": decay},
+        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if name == "adam":
+        return torch.optim.AdamW(groups, lr=rate, fused=trained[0].device.type == "cuda" or None)
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=rate, momentum=0.9)
+    raise ValueError(f"optimizer: expected 'adam' or 'sgd', got {name!r}")
+
+
+@contextmanager
+def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
+    """Dropout can only draw from the global generators: seed them inside, and give them back as they were."""
+    cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if cuda else []):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+def _check(split: Split, epochs: int, batch_size: int, learning_rate: float, augment: str) -> None:
+    if len(split.inputs) != len(split.targets) or len(split.inputs) == 0:
+        raise ValueError(
+            f"split: {len(split.inputs)} inputs and {len(split.targets)} targets; expected as many, and some"
+        )
+    if epochs < 0 or batch_size < 1:
+        raise ValueError(f"expected epochs >= 0 and batch_size >= 1, got {epochs} and {batch_size}")
+    if not (learning_rate > 0 and math.isfinite(learning_rate)):
+        raise ValueError(f"learning_rate: expected a positive number, got {learning_rate}")
+    if augment not in get_args(Augment):
+        raise ValueError(f"augment: expected one of {', '.join(get_args(Augment))}, got {augment!r}")
+    if augment != "none" and split.inputs.ndim != 4:
+        raise ValueError(f"augment: needs images (N, c, h, w), got inputs of shape {tuple(split.inputs.shape)}")
+
+
+def _device_of(net: nn.Module) -> torch.device:
+    parameter = next(net.parameters(), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+def _classes(outputs: Tensor) -> Tensor:
+    return outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
+
+
+def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
+    return functional.mse_loss(outputs.reshape(targets.shape), targets)
