@@ -1,0 +1,256 @@
+"""The contract of every many-pass method, and the streamed evaluation they share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import torch
+from torch import Tensor, nn
+
+from qipf import _progress
+from qipf.predictive._fitting import build
+from qipf.predictive.structure import device_of
+from qipf.predictive.summary import Summary, Sums
+
+if TYPE_CHECKING:
+    from qipf.datasets import Split
+
+Network = Callable[[Tensor, int], Tensor]
+"""One sampled network: (inputs, index of the first of them in the whole set) -> outputs."""
+
+ModelOrFactory = nn.Module | Callable[[], nn.Module]
+
+
+class Predictive(ABC):
+    """A method that turns one input into many sampled predictions.
+
+    A subclass implements `_fit` (learn), `_network` (the k-th sampled network), `_state` and `_load_state`, and sets
+    `passes`, the number of passes that the method takes when nobody asks for another.
+    """
+
+    name: ClassVar[str]
+    passes: int
+
+    _net: nn.Module | None = None
+    _classes: bool = True
+    _example: Tensor
+
+    def fit(
+        self,
+        model_or_factory: ModelOrFactory,
+        data: Split,
+        *,
+        seed: int = 0,
+        device: str | torch.device | None = None,
+        progress: bool = True,
+    ) -> Self:
+        """Fit the method to `data`; the caller's network and the global random generators stay as they are.
+
+        Args:
+            model_or_factory: A network, or a function without arguments that builds a fresh one.
+            data: Training inputs and targets. Integer targets mean classes, floating-point targets mean regression.
+            seed: Everything random in the fit follows from it.
+            device: Where to train; by default where the network (or, for a factory, the data) is.
+            progress: Whether to show a progress bar.
+        """
+        self._net = None  # a fit that fails must not leave the old one behind, half replaced
+        if not isinstance(model_or_factory, nn.Module) and not callable(model_or_factory):
+            raise TypeError(
+                "model_or_factory: expected a torch module or a function that builds one, "
+                f"got {type(model_or_factory).__name__}"
+            )
+        if len(data.inputs) == 0:
+            raise ValueError("data: expected at least one example, got none")
+        self._classes = not data.targets.is_floating_point()
+        self._example = data.inputs[:2].detach().clone()
+        if device is None:
+            on = device_of(model_or_factory) if isinstance(model_or_factory, nn.Module) else data.inputs.device
+        else:
+            on = torch.device(device)
+        self._net = self._fit(model_or_factory, data, seed, on, progress).eval().requires_grad_(False)
+        return self
+
+    def sample(self, x: Tensor, n: int | None = None, *, seed: int = 0, batch_size: int = 500) -> Tensor:
+        """Sampled class probabilities (n, N, C), or sampled outputs for regression.
+
+        The same seed gives the same numbers, whatever the batch size and the device (up to rounding). The tensor is
+        as large as its shape says; `summarise` needs no such memory.
+        """
+        net, n = self._ready(), self._passes(n)
+        passes = torch.empty(0)
+        with torch.no_grad():
+            source = self._source(net, x, batch_size)
+            for k in range(n):
+                network = self._network(k, seed)
+                for start, batch in _batches(source, 0, batch_size, device_of(net)):
+                    values = self._probabilities(network(batch, start))
+                    if k == start == 0:
+                        passes = torch.empty(n, len(x), *values.shape[1:], dtype=values.dtype, device=x.device)
+                    passes[k, start : start + len(values)] = values
+        return passes
+
+    def summarise(
+        self,
+        x: Tensor,
+        n: int | None = None,
+        *,
+        seed: int = 0,
+        batch_size: int = 500,
+        predicted: Tensor | None = None,
+        memory: int = 256 * 2**20,
+        progress: bool = True,
+    ) -> Summary:
+        """Mean, standard deviation, entropy and mutual information over n passes, one pass in memory at a time.
+
+        Equal to the functions of `qipf.predictive.reductions` on `sample(x, n)`, without ever holding that array:
+        beside the result and the network's own activations for `batch_size` inputs, at most `memory` bytes are used,
+        however many passes there are.
+
+        Args:
+            x: Inputs, first axis N.
+            n: Number of passes; the method's own number by default.
+            seed: What the passes are drawn from.
+            batch_size: How many inputs go through the network at once; it does not change the result.
+            predicted: Classes (N,) whose standard deviation is wanted, such as the base model's predictions.
+            memory: Bound on the running sums (and the features of last-layer methods), in bytes.
+            progress: Whether to show a progress bar.
+        """
+        net, n = self._ready(), self._passes(n)
+        if predicted is not None and (not self._classes or predicted.shape != x.shape[:1]):
+            raise ValueError(
+                f"predicted: expected one class for each of {len(x)} inputs of a classifier, "
+                f"got shape {tuple(predicted.shape)}"
+            )
+        rows = self._rows_within(net, memory)
+        chunks = range(0, max(len(x), 1), rows)
+        steps = sum(n * _count(len(x[first : first + rows]), batch_size) for first in chunks)
+        parts: list[Summary] = []
+        with torch.no_grad(), _progress.bar(progress) as bar:
+            task = bar.add_task(f"{self.name}: {n} passes", total=steps)
+            for first in chunks:
+                chunk = x[first : first + rows]
+                asked = None if predicted is None else predicted[first : first + rows]
+                sums = Sums()
+                source = self._source(net, chunk, batch_size)
+                for k in range(n):
+                    network, batches = self._network(k, seed), []
+                    for start, batch in _batches(source, first, batch_size, device_of(net)):
+                        batches.append(self._probabilities(network(batch, start)))
+                        bar.advance(task)
+                    sums.add(torch.cat(batches), classes=self._classes)
+                parts.append(sums.summary(asked, x.device, classes=self._classes))
+        return Summary(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))  # pyright: ignore[reportArgumentType]
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything the fit learnt, as tensors on the CPU that share no memory, ready for safetensors."""
+        self._ready()
+        state = {"example": self._example, "classes": torch.tensor(self._classes), **self._state()}
+        return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
+
+    def load_state(
+        self,
+        model_or_factory: ModelOrFactory,
+        state: Mapping[str, Tensor],
+        data: Split | None = None,
+        *,
+        device: str | torch.device | None = None,
+    ) -> Self:
+        """Take up what `state` returned, in a method built with the same settings.
+
+        Args:
+            model_or_factory: A network of the same architecture or a factory of it; its weights do not matter.
+            state: What `state()` returned.
+            data: The training data, for methods that need it again (SWAG with batch-norm).
+            device: Where to predict; by default where the network is, the CPU for a factory.
+        """
+        self._net = None
+        missing = {"example", "classes"} - set(state)
+        if missing:
+            raise ValueError(f"state: {sorted(missing)} missing; expected what state() of {self.name} returned")
+        own = device_of(model_or_factory) if isinstance(model_or_factory, nn.Module) else torch.device("cpu")
+        net = build(model_or_factory, 0, own if device is None else torch.device(device)).eval()
+        self._classes = bool(state["classes"])
+        self._example = state["example"].to(device_of(net))
+        try:
+            net = self._load_state(net, state, data).to(device_of(net))
+            self._net = net.eval().requires_grad_(False)
+        except (KeyError, RuntimeError) as error:
+            raise ValueError(f"state: does not fit {self.name} and this network: {error}") from None
+        return self
+
+    @abstractmethod
+    def _fit(
+        self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
+    ) -> nn.Module:
+        """Learn, and return the network (the method's own) that `_network` works with."""
+
+    @abstractmethod
+    def _network(self, k: int, seed: int) -> Network:
+        """The k-th sampled network, a pure function of (fit, seed, k)."""
+
+    def _trunk(self) -> Callable[[Tensor], Tensor] | None:
+        """The part of the network that is the same in every pass, if any: then `_network` starts from its outputs."""
+        return None
+
+    def _state(self) -> dict[str, Tensor]:
+        return {f"net.{name}": value for name, value in self._ready().state_dict().items()}
+
+    def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
+        del data
+        net.load_state_dict(with_prefix(state, "net."))
+        return net
+
+    def _ready(self) -> nn.Module:
+        if self._net is None:
+            raise RuntimeError(f"{self.name} is not fitted yet; call fit(...) or load_state(...) first")
+        return self._net
+
+    def _passes(self, n: int | None) -> int:
+        n = self.passes if n is None else n
+        if n < 1:
+            raise ValueError(f"n: expected at least one pass, got {n}")
+        return n
+
+    def _probabilities(self, outputs: Tensor) -> Tensor:
+        if not self._classes:
+            return outputs if outputs.ndim > 1 else outputs[:, None]
+        if outputs.shape[-1] == 1:  # one logit: two classes
+            return torch.cat([torch.sigmoid(-outputs), torch.sigmoid(outputs)], dim=-1)
+        return torch.softmax(outputs, dim=-1)
+
+    def _source(self, net: nn.Module, x: Tensor, batch_size: int) -> Tensor:
+        """The inputs of the sampled part: `x` itself, or what the trunk makes of it, computed once."""
+        trunk = self._trunk()
+        if trunk is not None:
+            x = torch.cat([trunk(batch) for _, batch in _batches(x, 0, batch_size, device_of(net))])
+        return x
+
+    def _rows_within(self, net: nn.Module, memory: int) -> int:
+        """How many inputs can be worked on at once within `memory` bytes."""
+        with torch.no_grad():
+            source = self._source(net, self._example[:1], 1)
+            outputs = self._probabilities(net(self._example[:1].to(device_of(net))))
+        # two running moments and their temporaries in float64, the pass itself, and a last-layer method's features
+        row = outputs[0].numel() * (7 * 8 + 2 * 4) + (source[0].numel() * 4 if self._trunk() is not None else 0)
+        if memory < row:
+            raise ValueError(f"memory: {memory} bytes do not hold one input; expected at least {row}")
+        return memory // row
+
+
+def with_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Any]:
+    """The entries whose names begin with `prefix`, without it."""
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def _batches(x: Tensor, first: int, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    """(index of the first input counted from `first`, inputs on `device`); one empty batch where there is nothing."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+    for start in range(0, max(len(x), 1), batch_size):
+        yield first + start, x[start : start + batch_size].to(device)
+
+
+def _count(length: int, batch_size: int) -> int:
+    return max(1, -(-length // max(batch_size, 1)))

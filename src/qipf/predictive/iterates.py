@@ -1,0 +1,109 @@
+"""SGD iterates: the weights that SGD visits after training, taken as an ensemble (Mandt et al. 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from qipf.predictive._fitting import build, train_new, wander
+from qipf.predictive.base import ModelOrFactory, Network, Predictive
+from qipf.predictive.structure import snapshot
+
+if TYPE_CHECKING:
+    from qipf.datasets import Split
+
+
+class SGDIterates(Predictive):
+    """The weights that SGD visits at a constant learning rate, started from the trained network.
+
+    Pass k is iterate k, so the passes do not depend on the seed of `sample`.
+    """
+
+    name: ClassVar[str] = "sgd-iterates"
+
+    def __init__(
+        self,
+        *,
+        iterates: int = 20,
+        every: int | None = None,
+        sgd_rate: float = 0.01,
+        **training: Any,
+    ) -> None:
+        """Set up the method.
+
+        Args:
+            iterates: How many iterates to take, and the number of passes.
+            every: Steps between two of them; one epoch by default.
+            sgd_rate: The constant learning rate while they are taken.
+            training: Settings of `qipf.training.train` for the training before that, where `fit` is given a factory;
+                batch size, weight decay, augmentation and loss are those of the collecting, too.
+        """
+        if iterates < 2:
+            raise ValueError(f"iterates: expected at least 2, got {iterates}")
+        if every is not None and every < 1:
+            raise ValueError(f"every: expected at least 1 step, got {every}")
+        self.iterates, self.every, self.passes = iterates, every, iterates
+        self.sgd_rate, self.training = sgd_rate, training
+
+    def _fit(
+        self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
+    ) -> nn.Module:
+        if isinstance(model_or_factory, nn.Module):
+            net = build(model_or_factory, seed, device)
+        else:
+            net = train_new(model_or_factory, data, seed=seed, device=device, progress=progress, options=self.training)
+        self._begin(net, data)
+        wander(
+            net,
+            data,
+            count=self.iterates,
+            every=self.every,
+            collect=lambda: self._collect(net),
+            seed=seed,
+            progress=progress,
+            learning_rate=self.sgd_rate,
+            options=self.training,
+        )
+        return net
+
+    def _begin(self, net: nn.Module, data: Split) -> None:
+        del net, data
+        self._visited: list[dict[str, Tensor]] = []
+
+    def _collect(self, net: nn.Module) -> None:
+        self._visited.append(snapshot(net))
+
+    def _passes(self, n: int | None) -> int:
+        n = super()._passes(n)
+        if n > len(self._visited):
+            raise ValueError(f"n: {n} passes were asked for, but there are {len(self._visited)} iterates")
+        return n
+
+    def _network(self, k: int, seed: int) -> Network:
+        del seed
+        net, visited = self._ready(), self._visited[k]
+        return lambda x, start: functional_call(net, visited, (x,))
+
+    def _state(self) -> dict[str, Tensor]:
+        names = self._visited[0]
+        return {f"iterates.{name}": torch.stack([visited[name] for visited in self._visited]) for name in names}
+
+    def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
+        del data
+        self._visited = unstack(state, "iterates.", net)
+        return net
+
+
+def unstack(state: Mapping[str, Tensor], prefix: str, net: nn.Module) -> list[dict[str, Tensor]]:
+    """Snapshots of `net`, one for each entry along the first axis of the tensors below `prefix`."""
+    stacked = {}
+    for name, own in snapshot(net).items():
+        stacked[name] = state[prefix + name].to(own.device)
+        if stacked[name].shape[1:] != own.shape:
+            raise ValueError(f"state: {name} has shape {tuple(stacked[name].shape[1:])}, expected {tuple(own.shape)}")
+    count = len(next(iter(stacked.values())))
+    return [{name: values[k] for name, values in stacked.items()} for k in range(count)]

@@ -1,0 +1,158 @@
+"""The order in which a network runs its layers, found by running it once."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.conv import _ConvNd
+
+Kind = Literal["convolution", "dense", "block end", "dropout"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing that happened in a forward pass.
+
+    Attributes:
+        kind: What it was.
+        name: The name of the module (empty for dropout, which may be a function).
+        reduced: For a convolution: whether its input is smaller than what the convolution before it put out, which
+            means that pooling ended a convolutional block in between.
+    """
+
+    kind: Kind
+    name: str
+    reduced: bool = False
+
+
+def device_of(network: nn.Module) -> torch.device:
+    """Where the network's parameters (or buffers) are; the CPU for a network without any."""
+    for tensor in (*network.parameters(), *network.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def has_batch_norm(network: nn.Module) -> bool:
+    """Whether the network keeps batch-norm statistics."""
+    return any(isinstance(module, _BatchNorm) and module.track_running_stats for module in network.modules())
+
+
+def private_copy(network: nn.Module) -> nn.Module:
+    """A copy, so that the caller's network keeps its mode, hooks and weights."""
+    try:
+        return copy.deepcopy(network)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the network {type(network).__name__} cannot be copied ({error}); "
+            "it may hold tensors that belong to a graph: detach them first"
+        ) from None
+
+
+def snapshot(network: nn.Module) -> dict[str, Tensor]:
+    """Copies of all parameters and buffers by name; a tensor with several names (tied weights) under its first one."""
+    tensors = [*network.named_parameters(), *network.named_buffers()]
+    return {name: tensor.detach().clone() for name, tensor in tensors}
+
+
+def trace(network: nn.Module, example: Tensor) -> list[Step]:
+    """Run `network` once on `example` and list its convolutions, dense layers, block ends and dropouts in order."""
+    recorder = _Recorder(network)
+    was_training = {module: module.training for module in network.modules()}
+    network.eval()
+    try:
+        with recorder, torch.no_grad():
+            network(example.to(device_of(network)))
+    finally:
+        for handle in recorder.handles:
+            handle.remove()
+        for module, training in was_training.items():
+            module.training = training
+    return recorder.steps
+
+
+def last(steps: list[Step], kind: Kind) -> str | None:
+    """The name of the last layer of that kind, or None."""
+    return next((step.name for step in reversed(steps) if step.kind == kind), None)
+
+
+def replace(network: nn.Module, name: str, new: nn.Module) -> None:
+    """Put `new` in the place of the module called `name`, and wherever else that module is used."""
+    old = network.get_submodule(name)
+    for parent in list(network.modules()):
+        for child_name, child in list(parent.named_children()):
+            if child is old:
+                setattr(parent, child_name, new)
+
+
+DROPOUT_FUNCTIONS: dict[Any, str] = {
+    nn.functional.dropout: "element",
+    nn.functional.dropout1d: "channel",
+    nn.functional.dropout2d: "channel",
+    nn.functional.dropout3d: "channel",
+    nn.functional.alpha_dropout: "alpha",
+    nn.functional.feature_alpha_dropout: "channel alpha",
+    torch.dropout: "element",
+    torch.feature_dropout: "channel",
+    torch.alpha_dropout: "alpha",
+    torch.feature_alpha_dropout: "channel alpha",
+}
+"""Every function that drops something out, and what it drops; the modules of torch.nn end up in these."""
+
+
+class _Recorder(torch.overrides.TorchFunctionMode):
+    """Notes the layers through hooks, and dropout through the functions it is made of."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.steps: list[Step] = []
+        self.handles = []
+        self._size: torch.Size | None = None  # spatial size of the last convolution's output
+        blocks = _blocks(network)
+        for name, module in network.named_modules():
+            if isinstance(module, _ConvNd):
+                self.handles.append(module.register_forward_hook(self._on_convolution(name)))
+            elif isinstance(module, nn.Linear):
+                self.handles.append(module.register_forward_hook(self._on_end("dense", name)))
+            elif module in blocks:
+                self.handles.append(module.register_forward_hook(self._on_end("block end", name)))
+
+    def _on_convolution(self, name: str):
+        def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+            del module
+            before, size = self._size, inputs[0].shape[2:]
+            smaller = before is not None and any(a < b for a, b in zip(size, before, strict=False))
+            self.steps.append(Step("convolution", name, reduced=smaller))
+            self._size = output.shape[2:]
+
+        return hook
+
+    def _on_end(self, kind: Kind, name: str):
+        return lambda module, inputs, output: self.steps.append(Step(kind, name))
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in DROPOUT_FUNCTIONS:
+            self.steps.append(Step("dropout", ""))
+        return func(*args, **(kwargs or {}))
+
+
+def _blocks(network: nn.Module) -> set[nn.Module]:
+    """The innermost modules of the user's own classes that hold two convolutions or more, such as residual blocks."""
+
+    def convolutions(module: nn.Module) -> int:
+        return sum(isinstance(child, _ConvNd) for child in module.modules())
+
+    candidates = {
+        module
+        for module in network.modules()
+        if module is not network and not isinstance(module, nn.Sequential | nn.ModuleList) and convolutions(module) > 1
+    }
+    return {
+        module
+        for module in candidates
+        if not any(inner in candidates for inner in module.modules() if inner is not module)
+    }

@@ -1,0 +1,164 @@
+"""SWAG: a Gaussian, diagonal plus low rank, through the iterates of SGD (Maddox et al. 2019)."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from qipf.predictive.base import Network, Predictive
+from qipf.predictive.iterates import SGDIterates
+from qipf.predictive.randomness import derive, normal
+from qipf.predictive.structure import has_batch_norm
+
+if TYPE_CHECKING:
+    from qipf.datasets import Split
+
+
+class SWAG(SGDIterates):
+    """Weights drawn from a Gaussian with the mean and the covariance of the SGD iterates.
+
+    With iterates w_1..w_T, their mean m and variances v (mean of squares minus square of mean), and D the deviations
+    w_i - m of the last K iterates, one per row,
+
+        w = m + sqrt(scale) (sqrt(v) * z1 + D^T z2 / sqrt(K - 1)),    z1 ~ N(0, I_P),  z2 ~ N(0, I_K),
+
+    so that the covariance is scale (diag v + D^T D / (K - 1)): with scale 1/2 the variances are the iterates' own.
+    z2 is one vector for the whole network: the low-rank part is what ties the layers to one another. Deviations
+    are taken from the final mean, not the running one of the original, which is biased while T is small. Batch-norm
+    statistics are computed anew for every draw, on the training inputs.
+    """
+
+    name: ClassVar[str] = "swag"
+
+    def __init__(
+        self, *, passes: int = 30, iterates: int = 20, rank: int = 20, scale: float = 0.5, **settings: Any
+    ) -> None:
+        """Set up the method.
+
+        Args:
+            passes: Number of passes.
+            iterates: How many iterates the moments are taken over.
+            rank: How many of them, the last ones, make up the low-rank part.
+            scale: Factor of the covariance.
+            settings: Those of `SGDIterates`.
+        """
+        super().__init__(iterates=iterates, **settings)
+        if rank < 2:
+            raise ValueError(f"rank: expected at least 2, got {rank}")
+        if not scale >= 0:
+            raise ValueError(f"scale: expected a number of at least 0, got {scale}")
+        self.passes, self.rank, self.scale = passes, rank, scale
+
+    def _begin(self, net: nn.Module, data: Split) -> None:
+        self._inputs: Tensor | None = data.inputs if has_batch_norm(net) else None
+        self._moments = _Moments(self.rank)
+
+    def _collect(self, net: nn.Module) -> None:
+        # not parameters_to_vector, which takes no channels-last weights
+        self._moments.add(torch.cat([parameter.detach().reshape(-1) for parameter in net.parameters()]))
+
+    def _passes(self, n: int | None) -> int:
+        return Predictive._passes(self, n)
+
+    def draw(self, k: int, seed: int = 0) -> Tensor:
+        """The weights of pass k as one vector, in the order of the network's parameters."""
+        mean, variance, deviations = self._moments.mean, self._moments.variance, self._moments.deviations
+        key = derive(seed, self.name, k)
+        independent = variance.sqrt() * normal(mean.shape, derive(key, "diagonal"), mean.device)
+        shared = deviations.T @ normal((len(deviations),), derive(key, "low rank"), mean.device)
+        return mean + math.sqrt(self.scale) * (independent + shared / math.sqrt(len(deviations) - 1))
+
+    def _network(self, k: int, seed: int) -> Network:
+        net = self._ready()
+        names = [name for name, _ in net.named_parameters()]
+        shapes = [parameter.shape for parameter in net.parameters()]
+        pieces = self.draw(k, seed).split([shape.numel() for shape in shapes])
+        weights = {name: piece.view(shape) for name, piece, shape in zip(names, pieces, shapes, strict=True)}
+        weights |= batch_norm_statistics(net, weights, self._inputs) if self._inputs is not None else {}
+        return lambda x, start: functional_call(net, weights, (x,))
+
+    def _state(self) -> dict[str, Tensor]:
+        moments = self._moments
+        return Predictive._state(self) | {
+            "mean": moments.mean,
+            "variance": moments.variance,
+            "deviations": moments.deviations,
+        }
+
+    def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
+        net = Predictive._load_state(self, net, state, data)
+        if has_batch_norm(net) and data is None:
+            raise ValueError("data: a network with batch-norm needs the training data again; pass data=")
+        self._inputs = data.inputs if data is not None and has_batch_norm(net) else None
+        device = self._example.device
+        self._moments = _Moments(self.rank)
+        self._moments.mean, self._moments.variance, self._moments.deviations = (
+            state[name].to(device) for name in ("mean", "variance", "deviations")
+        )
+        return net
+
+
+class _Moments:
+    """Mean and variances of all vectors, and the last ones as deviations from the mean."""
+
+    def __init__(self, rank: int) -> None:
+        self._count = 0
+        self._recent: deque[Tensor] = deque(maxlen=rank)
+        self._fixed: Tensor | None = None
+
+    def add(self, weights: Tensor) -> None:
+        if self._count == 0:
+            self.mean, self._squares = torch.zeros_like(weights), torch.zeros_like(weights)
+        self._count += 1
+        delta = weights - self.mean
+        self.mean += delta / self._count
+        self._squares += delta * (weights - self.mean)
+        self.variance = self._squares / self._count
+        self._recent.append(weights)
+
+    @property
+    def deviations(self) -> Tensor:
+        if self._fixed is None:
+            self._fixed = torch.stack(list(self._recent)) - self.mean
+        return self._fixed
+
+    @deviations.setter
+    def deviations(self, values: Tensor) -> None:
+        self._fixed = values
+
+
+def batch_norm_statistics(
+    net: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor, batch_size: int = 500
+) -> dict[str, Tensor]:
+    """Running means and variances of every batch-norm layer under `weights`: their averages over batches of `inputs`.
+
+    Only the batch-norm layers are switched to training, so dropout stays off and no random number is drawn; `net`
+    itself is not changed.
+    """
+    layers = {
+        name: module
+        for name, module in net.named_modules()
+        if isinstance(module, _BatchNorm) and module.track_running_stats
+    }
+    before = {name: (module.training, module.momentum) for name, module in layers.items()}
+    statistics: dict[str, Tensor] = {}
+    for name, module in layers.items():
+        for buffer, value in module.named_buffers():
+            statistics[f"{name}.{buffer}"] = torch.zeros_like(value)
+        module.train().momentum = None  # a cumulative average
+    device = next(iter(statistics.values())).device
+    batches = [batch for batch in inputs.split(batch_size) if len(batch) > 1 or len(inputs) == 1]
+    try:
+        for batch in batches:
+            functional_call(net, {**weights, **statistics}, (batch.to(device),))
+    finally:
+        for name, (training, momentum) in before.items():
+            layers[name].training, layers[name].momentum = training, momentum
+    return statistics

@@ -1,0 +1,185 @@
+"""Every many-pass method through one battery, on the digits that come with scikit-learn."""
+
+import copy
+import functools
+
+import pytest
+import safetensors.torch
+import torch
+from torch import nn
+
+from qipf import datasets, nets, predictive
+from qipf.predictive import reductions
+from qipf.training import accuracy, train
+
+QUICK = {"epochs": 8, "batch_size": 64, "learning_rate": 0.01}
+SETTINGS = {
+    "mc-dropout": {"rate": 0.1},
+    "mc-dropout-ll": {},
+    "svi": QUICK,
+    "svi-ll": QUICK,
+    "ensemble": {"members": 4, **QUICK},
+    "swag": {"iterates": 4, "rank": 4, **QUICK},
+    "sgd-iterates": {"iterates": 4, **QUICK},
+}
+METHODS = sorted(predictive.METHODS)
+
+
+def factory():
+    return nets.build("small-cnn")
+
+
+@functools.cache
+def digits():
+    return datasets.load("digits")
+
+
+@functools.cache
+def base():
+    return train(nets.build("small-cnn", seed=0), digits().train, progress=False, **QUICK)
+
+
+def make(name):
+    return predictive.METHODS[name](**SETTINGS[name])
+
+
+def source(name):
+    return base() if name.startswith("mc-") else factory
+
+
+@functools.cache
+def fitted(name):
+    return make(name).fit(source(name), digits().train, seed=1, progress=False)
+
+
+def inputs(count=60):
+    return digits().test.inputs[:count]
+
+
+def test_all_seven_methods_are_here():
+    assert sorted(SETTINGS) == METHODS
+    assert len(METHODS) == 7
+
+
+@pytest.mark.parametrize("name", METHODS)
+class TestContract:
+    def test_it_predicts_the_digits(self, name):
+        summary = fitted(name).summarise(digits().test.inputs, 4, progress=False)
+        right = (summary.predicted == digits().test.targets).float().mean()
+        assert right > 0.85  # eight epochs; chance is 0.1
+
+    def test_it_knows_its_errors_better_than_chance(self, name):
+        summary = fitted(name).summarise(digits().test.inputs, 4, progress=False)
+        wrong = summary.predicted != digits().test.targets
+        for score in (summary.std_predicted, summary.entropy, summary.mutual_information):
+            assert score[wrong].mean() > 1.5 * score[~wrong].mean()
+
+    def test_samples_are_probabilities_that_differ_between_passes(self, name):
+        passes = fitted(name).sample(inputs(), 3)
+        assert passes.shape == (3, 60, 10)
+        torch.testing.assert_close(passes.sum(-1), torch.ones(3, 60))
+        assert (passes.std(0).amax(1) > 0).float().mean() > 0.9
+
+    def test_the_seed_says_it_all(self, name):
+        method = fitted(name)
+        again = make(name).fit(source(name), digits().train, seed=1, progress=False)
+        assert torch.equal(method.sample(inputs(), 3, seed=5), again.sample(inputs(), 3, seed=5))
+        if name not in ("ensemble", "sgd-iterates"):  # whose passes are fixed by the fit
+            assert not torch.allclose(method.sample(inputs(), 3, seed=5), method.sample(inputs(), 3, seed=6))
+
+    def test_more_passes_begin_with_the_same_ones(self, name):
+        method = fitted(name)
+        assert torch.equal(method.sample(inputs(), 4)[:2], method.sample(inputs(), 2))
+
+    def test_the_batch_size_changes_nothing(self, name):
+        method = fitted(name)
+        whole = method.sample(inputs(), 2, batch_size=60)
+        for batch_size in (1, 7, 500):
+            torch.testing.assert_close(method.sample(inputs(), 2, batch_size=batch_size), whole, rtol=0, atol=2e-6)
+
+    def test_the_summary_is_that_of_the_samples_whatever_the_memory(self, name):
+        method = fitted(name)
+        passes = method.sample(inputs(), 4, seed=2).double()
+        given = torch.arange(60) % 10
+        for memory in (256 * 2**20, 20_000):  # the second one holds about 25 inputs at a time
+            summary = method.summarise(inputs(), 4, seed=2, batch_size=16, memory=memory, progress=False)
+            expected = {
+                "mean": passes.mean(0),
+                "std": passes.std(0, correction=0),
+                "std_predicted": reductions.std_predicted(passes),
+                "entropy": reductions.entropy(passes),
+                "mutual_information": reductions.mutual_information(passes),
+            }
+            for field, value in expected.items():
+                torch.testing.assert_close(getattr(summary, field), value.float(), rtol=1e-4, atol=2e-6)
+            assert torch.equal(summary.predicted, passes.mean(0).argmax(1))
+        asked = method.summarise(inputs(), 4, seed=2, predicted=given, progress=False)
+        torch.testing.assert_close(
+            asked.std_predicted, reductions.std_predicted(passes, given).float(), rtol=1e-4, atol=2e-6
+        )
+        assert torch.equal(asked.base_predicted, given)
+
+    def test_no_global_state_is_touched(self, name):
+        model = copy.deepcopy(base()).train()
+        before = copy.deepcopy(model.state_dict())
+        random = torch.get_rng_state()
+        given = model if name.startswith("mc-") else factory
+        method = make(name)
+        method.fit(given, datasets.Split(digits().train.inputs[:200], digits().train.targets[:200]), progress=False)
+        method.sample(inputs(5), 2)
+        make(name).load_state(factory, method.state())
+        assert torch.equal(torch.get_rng_state(), random)
+        assert model.training
+        assert all(not module._forward_hooks and not module._forward_pre_hooks for module in model.modules())
+        assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+        assert all(parameter.requires_grad for parameter in model.parameters())
+
+    def test_the_state_survives_safetensors(self, name):
+        method = fitted(name)
+        restored = make(name).load_state(factory, safetensors.torch.load(safetensors.torch.save(method.state())))
+        assert torch.equal(restored.sample(inputs(), 3, seed=4), method.sample(inputs(), 3, seed=4))
+        stds = [fit.summarise(inputs(), 2, progress=False).std for fit in (restored, method)]
+        assert torch.equal(*stds)
+
+    def test_regression(self, name):
+        """Outputs instead of probabilities, and a spread that grows away from the data."""
+        data = datasets.load("regression").train
+        quick = {"epochs": 150, "batch_size": 60, "learning_rate": 0.01}
+        settings = {key: value for key, value in SETTINGS[name].items() if key not in QUICK} | quick
+        if name.startswith("svi"):
+            settings["noise"] = 0.3
+        method = predictive.METHODS[name](**settings)
+        method.fit(lambda: nets.build("mlp-regression"), data, progress=False)
+        far = torch.tensor([[-6.0], [6.0]])
+        near, away = (method.summarise(x, 4, progress=False) for x in (data.inputs, far))
+        assert near.mean.shape == (len(data.inputs), 1)
+        assert near.entropy is None
+        assert near.mutual_information is None
+        assert near.predicted is None
+        error = (near.mean[:, 0] - data.targets).square().mean() / data.targets.var()
+        assert error < 0.5
+        torch.testing.assert_close(near.std_predicted, near.std[:, 0])
+        assert away.std_predicted.mean() > near.std_predicted.mean()
+
+    def test_mistakes_are_explained(self, name):
+        method = make(name)
+        with pytest.raises(RuntimeError, match="not fitted yet"):
+            method.sample(inputs())
+        with pytest.raises(TypeError, match="expected a torch module or a function"):
+            method.fit(3, digits().train)
+        with pytest.raises(ValueError, match="at least one example"):
+            method.fit(source(name), datasets.Split(torch.empty(0, 1, 8, 8), torch.empty(0, dtype=torch.int64)))
+        with pytest.raises(ValueError, match="at least one pass"):
+            fitted(name).sample(inputs(), 0)
+        with pytest.raises(ValueError, match="bytes do not hold one input"):
+            fitted(name).summarise(inputs(), 2, memory=10)
+        with pytest.raises(ValueError, match="one class for each of 60 inputs"):
+            fitted(name).summarise(inputs(), 2, predicted=torch.zeros(3))
+        with pytest.raises(ValueError, match="missing; expected what state"):
+            method.load_state(factory, {})
+        with pytest.raises(ValueError, match="does not fit"):
+            method.load_state(lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 10)), fitted(name).state())
+
+
+def test_the_base_network_is_sound():
+    assert accuracy(base(), digits().test) > 0.85

@@ -1,0 +1,142 @@
+"""MC dropout against the moments of the masks, which are known."""
+
+import itertools
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from qipf import nets
+from qipf.datasets import Split
+from qipf.predictive import MCDropout, MCDropoutLastLayer
+from qipf.predictive.masks import Masks
+from qipf.predictive.randomness import seeded
+
+CPU = torch.device("cpu")
+REGRESSION = Split(torch.ones(4, 6), torch.zeros(4))
+
+
+class Drops(nn.Module):
+    """Sums what is left of its input after one dropout of a given kind; its only dense layer comes first."""
+
+    def __init__(self, drop):
+        super().__init__()
+        self.embed = nn.Linear(6, 6)
+        self.embed.weight.data, self.embed.bias.data = torch.eye(6), torch.zeros(6)
+        self.drop = drop
+
+    def forward(self, x):
+        return self.drop(self.embed(x), self).sum(1, keepdim=True)
+
+
+def many(method, x, count=4000):
+    """`count` draws for every input: masks differ between examples as they do between passes, and that is faster."""
+    halves = method.sample(x.repeat_interleave(count // 2, 0), 2, batch_size=10**6)
+    return halves.view(2, len(x), count // 2, -1).movedim(1, 2).flatten(0, 1)
+
+
+X = torch.tensor([[1.0, -2.0, 0.5, 3.0, 0.0, 1.5], [0.3, 0.1, 2.0, -1.0, 1.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    "drop",
+    [
+        lambda x, net: functional.dropout(x, 0.4, training=net.training),
+        lambda x, net: functional.dropout(x.clone(), 0.4, net.training, True),
+        lambda x, net: torch.dropout(x, 0.4, net.training),
+        lambda x, net: nn.Dropout(0.4).eval()(x),
+    ],
+    ids=["function", "in place", "torch.dropout", "module"],
+)
+def test_every_kind_of_dropout_is_on_and_has_the_moments_of_its_mask(drop):
+    """sum_j x_j m_j / (1 - p): mean sum x, variance p / (1 - p) sum x^2."""
+    passes = many(MCDropout(0.25, own_rates=True).fit(Drops(drop), REGRESSION), X)[..., 0]
+    variance = 0.4 / 0.6 * (X**2).sum(1)
+    assert ((passes.mean(0) - X.sum(1)).abs() < 4 * (variance / 4000).sqrt()).all()
+    assert torch.allclose(passes.var(0), variance, rtol=0.1)
+
+
+def test_the_rate_of_the_method_replaces_the_networks_own():
+    net = Drops(lambda x, net: functional.dropout(x, 0.4, training=net.training))
+    passes = many(MCDropout(0.1).fit(net, REGRESSION), X)[..., 0]
+    assert torch.allclose(passes.var(0), 0.1 / 0.9 * (X**2).sum(1), rtol=0.12)
+
+
+def test_channels_are_dropped_whole():
+    net = Drops(lambda x, net: functional.dropout1d(x.view(-1, 3, 2), 0.5, net.training).flatten(1))
+    passes = many(MCDropout(own_rates=True).fit(net, REGRESSION), X)[..., 0]
+    assert torch.allclose(passes.var(0), X.view(-1, 3, 2).sum(2).square().sum(1), rtol=0.1)
+
+
+def test_alpha_dropout_has_the_moments_of_torchs_own():
+    with seeded(0, CPU):
+        values = functional.selu(torch.randn(400, 500))
+        own = functional.alpha_dropout(values, 0.2, training=True)
+    with Masks(3, 0, 400, rate=None):
+        ours = functional.alpha_dropout(values, 0.2, training=False)
+    assert not torch.equal(ours, values)
+    torch.testing.assert_close(ours.mean(), own.mean(), rtol=0, atol=0.01)
+    torch.testing.assert_close(ours.std(), own.std(), rtol=0.01, atol=0)
+    torch.testing.assert_close(ours.min(), own.min())
+
+
+def test_last_layer_probabilities_are_the_sum_over_all_masks():
+    """Three features have eight masks: the exact mean probabilities are a finite sum."""
+    with seeded(1, CPU):
+        net = nn.Sequential(nn.Linear(2, 3), nn.Tanh(), nn.Linear(3, 4))
+        x = torch.randn(5, 2)
+    rate = 0.3
+    exact, second = torch.zeros(5, 4), torch.zeros(5, 4)
+    for mask in itertools.product((0.0, 1.0), repeat=3):
+        weight = rate ** mask.count(0.0) * (1 - rate) ** mask.count(1.0)
+        p = net[2](net[1](net[0](x)) * torch.tensor(mask) / (1 - rate)).softmax(1)
+        exact, second = exact + weight * p, second + weight * p**2
+    data = Split(x, torch.zeros(5, dtype=torch.int64))
+    for method in (MCDropoutLastLayer(rate), MCDropout(rate)):  # here both have the same single place
+        passes = many(method.fit(net, data), x, 10_000)
+        std = (second - exact**2).sqrt()
+        assert ((passes.mean(0) - exact).abs() < 4 * std / 100).all()
+        torch.testing.assert_close(passes.std(0), std, rtol=0.05, atol=0)
+
+
+def test_the_part_before_the_last_layer_runs_once():
+    calls = []
+    net = nn.Sequential(nn.Linear(6, 3), nn.ReLU(), nn.Dropout(0.5), nn.Linear(3, 2))
+    method = MCDropoutLastLayer().fit(net, Split(X, torch.tensor([0, 1])))
+    method._ready()[0].register_forward_hook(lambda *_: calls.append(1))
+    passes = method.sample(X, 50, batch_size=2)
+    assert len(calls) == 1
+    assert len(passes) == 50
+
+
+def test_a_network_that_goes_on_after_its_last_dense_layer():
+    """The same masks, whether the passes start at the last layer or have to run the whole network."""
+    with seeded(2, CPU):
+        net = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    longer = nn.Sequential(*net, nn.LogSoftmax(1))
+    data = Split(X, torch.tensor([0, 1]))
+    short, whole = (MCDropoutLastLayer().fit(n, data) for n in (net, longer))
+    assert short._trunk() is not None
+    assert whole._trunk() is None
+    torch.testing.assert_close(short.sample(X, 20), whole.sample(X, 20))
+
+
+def test_batch_norm_predicts_as_usual_and_keeps_its_statistics():
+    net = nets.build("vgg3", channels=1, size=8, seed=3)
+    x = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    method = MCDropout(0.2).fit(net, Split(x, torch.zeros(6, dtype=torch.int64)))
+    passes = method.sample(x, 3)
+    torch.testing.assert_close(method.sample(x, 3, batch_size=1), passes, rtol=0, atol=1e-6)
+    assert all(torch.equal(a, b) for a, b in zip(method._ready().buffers(), net.buffers(), strict=True))
+    assert passes.std(0).max() > 0
+
+
+def test_a_network_without_a_place_is_refused():
+    data = Split(X, torch.tensor([0, 1]))
+    with pytest.raises(ValueError, match="no place for dropout"):
+        MCDropout().fit(nn.Sequential(nn.Linear(6, 2)), data)
+    with pytest.raises(ValueError, match="no dense layer"):
+        MCDropoutLastLayer().fit(nn.Sequential(nn.ReLU()), data)
+    with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.5"):
+        MCDropout(1.5)

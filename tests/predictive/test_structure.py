@@ -1,0 +1,85 @@
+"""Where dropout goes, found by running the network."""
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from qipf import nets
+from qipf.predictive.masks import Place, places
+from qipf.predictive.structure import last, replace, trace
+
+
+def found(net, shape):
+    return places(trace(net, torch.zeros(2, *shape)))
+
+
+def test_lenet():
+    """Appendix F.2: after each convolutional block, before the next convolution, and before each dense layer."""
+    expected = [Place(name, "input") for name in ("conv2", "dense1", "dense2", "dense3")]
+    assert found(nets.build("lenet"), (1, 28, 28)) == expected
+
+
+def test_vgg3_without_its_own_dropout():
+    """A block is two convolutions: nothing goes between them."""
+    net = nets.build("vgg3")
+    for module in net.modules():
+        for name, child in module.named_children():
+            if isinstance(child, nn.Dropout):
+                setattr(module, name, nn.Identity())
+    assert found(net, (3, 32, 32)) == [Place(name, "input") for name in ("1.0", "2.0", "4", "7")]
+
+
+def test_nothing_is_inserted_where_the_network_drops_by_itself():
+    assert found(nets.build("vgg3"), (3, 32, 32)) == []
+
+
+def test_resnet_has_one_after_each_residual_block_and_one_before_the_dense_layer():
+    expected = [Place(f"blocks.{k}", "output") for k in range(7)] + [Place("dense", "input")]
+    assert found(nets.build("resnet18"), (3, 8, 8)) == expected
+
+
+def test_the_raw_input_is_never_dropped():
+    assert found(nets.build("mlp-regression"), (1,)) == [Place(name, "input") for name in ("2", "4", "6")]
+
+
+class Functional(nn.Module):
+    """Pools and drops by functions, and runs its layers in another order than it declares them."""
+
+    def __init__(self):
+        super().__init__()
+        self.second = nn.Linear(8, 2)
+        self.first = nn.Linear(4 * 4 * 4, 8)
+        self.late = nn.Conv2d(3, 4, 3, padding=1)
+        self.early = nn.Conv2d(1, 3, 3, padding=1)
+
+    def forward(self, x):
+        x = functional.max_pool2d(self.early(x).relu(), 2)
+        x = functional.dropout(self.late(x).relu().flatten(1), 0.3, training=self.training)
+        return self.second(self.first(x).relu())
+
+
+def test_functions_and_the_order_of_execution_are_seen():
+    net = Functional()
+    steps = trace(net, torch.zeros(2, 1, 8, 8))
+    assert [step.name for step in steps] == ["early", "late", "", "first", "second"]
+    assert places(steps) == [Place("late", "input"), Place("second", "input")]
+    assert last(steps, "convolution") == "late"
+    assert last(steps, "dense") == "second"
+
+
+def test_tracing_restores_mode_and_hooks():
+    net = Functional().train()
+    net.late.eval()
+    trace(net, torch.zeros(2, 1, 8, 8))
+    assert net.training
+    assert not net.late.training
+    assert all(not module._forward_hooks for module in net.modules())
+
+
+def test_a_layer_used_twice_is_replaced_twice():
+    shared = nn.Linear(3, 3)
+    net = nn.Sequential(shared, nn.Sequential(shared))
+    new = nn.Identity()
+    replace(net, "0", new)
+    assert net[0] is new
+    assert net[1][0] is new

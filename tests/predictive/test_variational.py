@@ -1,0 +1,86 @@
+"""SVI on a model whose best mean-field posterior is known."""
+
+import pytest
+import torch
+from torch import nn
+
+from qipf import nets
+from qipf.datasets import Split
+from qipf.predictive import SVI, SVILastLayer
+from qipf.predictive.flipout import Flipout
+from qipf.predictive.randomness import seeded
+
+CPU = torch.device("cpu")
+
+
+def random_layers(method, name, shape):
+    method._example = torch.zeros(2, *shape)
+    net = method._randomise(nets.build(name))
+    return {layer for layer, module in net.named_modules() if isinstance(module, Flipout)}
+
+
+def test_which_layers_are_random():
+    """Appendix F.1: every dense layer and the last convolution; or the last dense layer alone."""
+    assert random_layers(SVI(), "lenet", (1, 28, 28)) == {"conv2", "dense1", "dense2", "dense3"}
+    assert random_layers(SVI(), "vgg3", (3, 32, 32)) == {"2.3", "4", "7"}
+    assert random_layers(SVILastLayer(), "lenet", (1, 28, 28)) == {"dense3"}
+    assert SVI().training["epochs"] == 100
+    assert SVILastLayer().training["epochs"] == 50
+
+
+def test_bayesian_linear_regression():
+    """y = X w + noise, w ~ N(0, prior^2): precision L = X^T X / noise^2 + I / prior^2.
+
+    The best mean-field Gaussian has the exact mean L^-1 X^T y / noise^2 and the variances 1 / L_ii, which are smaller
+    than the exact marginal variances (L^-1)_ii wherever inputs are correlated. Sixty independent regressions on
+    the same inputs are fitted at once, so that the noise of the optimisation averages out.
+    """
+    noise, prior, count = 0.5, 2.0, 60
+    with seeded(0, CPU):
+        x = torch.randn(24, 3) @ torch.tensor([[1.0, 0.8, 0.0], [0.0, 0.6, 0.0], [0.0, 0.0, 0.4]])
+        y = x @ torch.randn(3, count) + noise * torch.randn(24, count)
+    precision = x.T @ x / noise**2 + torch.eye(3) / prior**2
+    mean = torch.linalg.solve(precision, x.T @ y / noise**2).T
+    variances = 1 / precision.diagonal()
+
+    method = SVI(noise=noise, prior_std=prior, initial_std=0.3, epochs=1500, batch_size=24, learning_rate=0.06)
+    method.fit(lambda: nn.Sequential(nn.Linear(3, count, bias=False)), Split(x, y), progress=False)
+    layer = method._ready()[0]
+    error = (layer.weight - mean) / variances.sqrt()
+    assert error.mean(0).abs().max() < 0.05
+    assert error.abs().max() < 0.3
+    torch.testing.assert_close((layer.std**2).mean(0), variances, rtol=0.05, atol=0)
+    assert torch.linalg.inv(precision).diagonal()[0] > 1.3 * variances[0]
+
+    # the passes follow that posterior: f(x) ~ N(x m, sum_j x_j^2 v_j)
+    summary = method.summarise(x, 500, progress=False)
+    expected = (x**2) @ (layer.std**2).T
+    assert ((summary.mean - x @ layer.weight.T) / (expected / 500).sqrt()).abs().max() < 5
+    torch.testing.assert_close((summary.std**2).mean(1), expected.mean(1), rtol=0.05, atol=0)
+
+
+def test_without_information_the_posterior_becomes_the_prior():
+    """With nothing to learn (all inputs zero, no bias) the posterior must become the prior."""
+    data = Split(torch.zeros(8, 2), torch.zeros(8))
+    method = SVI(prior_std=0.7, epochs=800, batch_size=8, learning_rate=0.05)
+    method.fit(lambda: nn.Sequential(nn.Linear(2, 1, bias=False)), data, progress=False)
+    layer = next(module for module in method._ready().modules() if isinstance(module, Flipout))
+    torch.testing.assert_close(layer.std, torch.full((1, 2), 0.7), rtol=1e-3, atol=0)
+    torch.testing.assert_close(layer.weight, torch.zeros(1, 2), rtol=0, atol=1e-3)
+    assert method.kl().item() == pytest.approx(0, abs=1e-4)
+
+
+def test_a_given_network_is_where_the_means_start():
+    net = nn.Sequential(nn.Linear(2, 1))
+    method = SVI(epochs=0).fit(net, Split(torch.ones(3, 2), torch.ones(3)), progress=False)
+    assert torch.equal(method._ready()[0].weight, net[0].weight)
+    assert isinstance(net[0], nn.Linear)
+
+
+def test_a_bare_layer_and_a_network_without_layers():
+    data = Split(torch.ones(3, 2), torch.ones(3))
+    assert SVI(epochs=1).fit(nn.Linear(2, 1), data, progress=False).sample(data.inputs, 2).shape == (2, 3, 1)
+    with pytest.raises(ValueError, match="no dense layer and no convolution"):
+        SVI().fit(nn.Sequential(nn.PReLU()), data, progress=False)
+    with pytest.raises(ValueError, match="prior_std: expected a positive number, got 0"):
+        SVI(prior_std=0)
