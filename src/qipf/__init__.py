@@ -1,18 +1,81 @@
 """How far can each prediction of a trained neural network be trusted? One forward pass, no retraining."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from qipf import information as information
 from qipf import published as published
 from qipf.bandwidth import cross_validated_factor as cross_validated_factor
 from qipf.bandwidth import silverman as silverman
+from qipf.calibration import ErrorProbability as ErrorProbability
+from qipf.compiled import CompiledField as CompiledField
 from qipf.field import Field as Field
+from qipf.metrics import evaluate as evaluate
 from qipf.outputs import Outputs as Outputs
 from qipf.outputs import collect as collect
+from qipf.persistence import load as load
 from qipf.pooling import pool as pool
 from qipf.potential import modes as modes
 from qipf.potential import potentials as potentials
+from qipf.scores import KNN as KNN
+from qipf.scores import Energy as Energy
+from qipf.scores import Entropy as Entropy
+from qipf.scores import Mahalanobis as Mahalanobis
+from qipf.scores import Margin as Margin
+from qipf.scores import MaxLogit as MaxLogit
+from qipf.scores import SoftmaxResponse as SoftmaxResponse
+from qipf.scores import WeightQIPF as WeightQIPF
+from qipf.sketch import FieldSketch as FieldSketch
+from qipf.sketch import sketch_weights as sketch_weights
 from qipf.weights import kernels as kernels
 
+if TYPE_CHECKING:
+    from qipf.onnx_export import export_onnx as export_onnx
+    from qipf.wrapper import wrap as wrap
+
+_NEED_TORCH = {"export_onnx": "qipf.onnx_export", "wrap": "qipf.wrapper"}
+
 __all__ = [
-    "Field", "Outputs", "collect", "cross_validated_factor", "information", "kernels", "modes", "pool", "potentials",
-    "published", "silverman",
+    "KNN",
+    "CompiledField",
+    "Energy",
+    "Entropy",
+    "ErrorProbability",
+    "Field",
+    "FieldSketch",
+    "Mahalanobis",
+    "Margin",
+    "MaxLogit",
+    "Outputs",
+    "SoftmaxResponse",
+    "WeightQIPF",
+    "collect",
+    "cross_validated_factor",
+    "evaluate",
+    "export_onnx",
+    "information",
+    "kernels",
+    "load",
+    "modes",
+    "pool",
+    "potentials",
+    "published",
+    "silverman",
+    "sketch_weights",
+    "wrap",
 ]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NEED_TORCH:
+        from qipf._optional import require
+
+        require("torch", extra="torch")
+        return getattr(import_module(_NEED_TORCH[name]), name)
+    raise AttributeError(f"module 'qipf' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

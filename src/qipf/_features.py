@@ -34,7 +34,7 @@ class Recorder:
         wanted = {f"layer:{name}": name for name in layers}
         if isinstance(features, str):
             wanted = {"features": features, **wanted}
-        self._named = {key: (name, _find(modules, name)) for key, name in wanted.items()}
+        self._named = {key: (name, find_module(modules, name)) for key, name in wanted.items()}
         self._linear = (
             [module for module in dict.fromkeys(modules.values()) if isinstance(module, nn.Linear)]
             if features is None
@@ -66,14 +66,14 @@ class Recorder:
         self._calls.clear()
 
     def _on_named(self, key: str, name: str, module: nn.Module, _: Any, output: Any) -> None:
-        tensor = _first_tensor(output)
+        tensor = first_tensor(output)
         if tensor is None or tensor.ndim == 0:
             raise TypeError(f"module {name!r} returned {type(output).__name__} without a tensor with rows")
-        self._recorded[key] = _as_rows(tensor, channels_last=tensor.ndim == 3 and not _is_1d(module))
+        self._recorded[key] = as_rows(tensor, channels_last=tensor.ndim == 3 and not is_one_dimensional(module))
 
     def _on_linear(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         if inputs:  # copied now: a later in-place operation may overwrite it
-            self._calls.append(_Call(module, _as_rows(inputs[0], channels_last=True), output))
+            self._calls.append(_Call(module, as_rows(inputs[0], channels_last=True), output))
 
     def take(self, logits: Tensor) -> dict[str, Tensor | None]:
         """What the last forward pass left, by name, checked to have one row per row of logits."""
@@ -118,7 +118,7 @@ def _maker(calls: deque[_Call], logits: Tensor) -> _Call | None:
     return calls[-1] if calls else None
 
 
-def _as_rows(tensor: Tensor, *, channels_last: bool) -> Tensor:
+def as_rows(tensor: Tensor, *, channels_last: bool) -> Tensor:
     """A fresh (N, D) copy, averaged over space or tokens, in float32 where the model computes in less."""
     half = not tensor.is_floating_point() or tensor.element_size() < 4
     tensor = tensor.detach().to(torch.float32 if half else tensor.dtype, copy=True)
@@ -129,19 +129,19 @@ def _as_rows(tensor: Tensor, *, channels_last: bool) -> Tensor:
     return tensor.flatten(1, -2).mean(1) if channels_last else tensor.flatten(2).mean(2)
 
 
-def _is_1d(module: nn.Module) -> bool:
+def is_one_dimensional(module: nn.Module) -> bool:
     """Whether a three-dimensional output is (N, channels, length), as of Conv1d, and not (N, tokens, D)."""
     return type(module).__name__.lower().endswith("1d")
 
 
-def _first_tensor(output: Any) -> Tensor | None:
+def first_tensor(output: Any) -> Tensor | None:
     if isinstance(output, Tensor):
         return output
     parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
-    return next((tensor for part in parts if (tensor := _first_tensor(part)) is not None), None)
+    return next((tensor for part in parts if (tensor := first_tensor(part)) is not None), None)
 
 
-def _find(modules: dict[str, nn.Module], name: str) -> nn.Module:
+def find_module(modules: dict[str, nn.Module], name: str) -> nn.Module:
     if name in modules:
         return modules[name]
     near = difflib.get_close_matches(name, modules, n=3, cutoff=0.5) or list(modules)[-3:]

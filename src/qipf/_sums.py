@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import array_api_compat as compat
+import numpy as np
 
 from qipf._arrays import Array, namespace
 
@@ -45,9 +46,8 @@ def _tile(xp: Any, y: Array, samples: Array, moments: bool) -> tuple[Array, ...]
     """The smallest |u|^2 / 2 of each query, and the kernel's sums relative to it."""
     half, difference = _half_squares(xp, y, samples)
     low = xp.min(half, axis=1)
-    exponent = low[:, None] - half
-    if xp.finfo(y.dtype).bits == 32:  # torch's eager float32 exp is very slow where it underflows
-        exponent = xp.clip(exponent, min=-80.0)
+    # exp is very slow where it underflows: in eager float32 torch below -87, in float64 below -708.
+    exponent = xp.clip(low[:, None] - half, min=-80.0 if xp.finfo(y.dtype).bits == 32 else -700.0)
     kernel = xp.exp(exponent)
     total = xp.sum(kernel, axis=1)
     if not moments:
@@ -61,7 +61,9 @@ def _tile(xp: Any, y: Array, samples: Array, moments: bool) -> tuple[Array, ...]
 
 
 def _row_products(xp: Any, a: Array, b: Array) -> Array:
-    return xp.vecdot(a, b) if compat.is_numpy_namespace(xp) else xp.sum(a * b, axis=1)  # NumPy alone gains by it
+    if compat.is_numpy_namespace(xp):  # vecdot would start BLAS threads inside our own
+        return np.einsum("ij,ij->i", a, b)
+    return xp.sum(a * b, axis=1)
 
 
 def _half_squares(xp: Any, y: Array, samples: Array) -> tuple[Array, Array | None]:

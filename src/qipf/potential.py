@@ -96,6 +96,9 @@ def modes(
 def _neighbourhood_modes(field: AnyField, y: Array, orders: tuple[int, ...], root: bool, radius: float) -> Array:
     if not (isinstance(radius, int | float | np.number) and math.isfinite(radius) and radius > 0):
         raise ValueError(f"radius: expected a positive number, got {radius!r}")
+    tabulated = getattr(field, "neighbourhood_modes", None)
+    if tabulated is not None:
+        return tabulated(y, orders, root, float(radius))
     queries, single = as_queries(y, field.dimension)
     xp = namespace(queries)
     count = queries.shape[0]

@@ -1,0 +1,7 @@
+"""`python -m qipf`."""
+
+import sys
+
+from qipf.cli import main
+
+sys.exit(main())

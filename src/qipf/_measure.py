@@ -1,0 +1,194 @@
+"""Samples summarised by moments in bins: their field at a cost that the number of samples does not enter."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+
+MOMENTS = 12  # of a bin: with |z| half-width <= 0.4 the Taylor series of the kernel is exact to 0.4^12 / 12! = 4e-14
+FARTHEST = 300.0  # bandwidths; farther from every sample than this the points of largest weight stand for their bins
+FINEST = 9  # bins of 2^-9 bandwidths serve queries as far away as that
+PAIRS = 2**15  # queries times bins in one block: its temporaries stay in a core's cache
+
+_FACTORIALS = np.asarray([float(math.factorial(k)) for k in range(MOMENTS)])[:, None]
+
+Values = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+class Measure:
+    r"""Samples in units of the bandwidth, as bins with a position p_j and moments m_jk = sum_t (w_t - p_j)^k.
+
+    The kernel of a sample at p + d seen from u is a Taylor series in d whose terms are Hermite functions of z = u - p,
+
+    .. math::  e^{-(z - d)^2 / 2} = e^{-z^2 / 2} \sum_k \frac{d^k}{k!} He_k(z),
+
+    and so are its derivatives with respect to u: the j-th has (-1)^j He_{k+j}. Summed over the samples of a bin, d^k
+    becomes the k-th moment. The farther the query, the narrower the bins it needs; only bins that matter at the query
+    to double precision are visited.
+
+    Args:
+        positions: (B,) in ascending order.
+        moments: (K, B) with K >= 1; the samples' number in each bin first.
+        lowest: the smallest sample.
+        highest: the largest sample.
+    """
+
+    def __init__(self, positions: np.ndarray, moments: np.ndarray, lowest: float, highest: float) -> None:
+        self.positions = positions
+        self.moments = moments
+        self.lowest = lowest
+        self.highest = highest
+        self.count = float(moments[0].sum())
+        self._reach = 2.0 * (40.0 + math.log(self.count))  # of z^2: what lies farther is below 1e-17 of psi
+        self._levels: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def evaluate(self, u: np.ndarray) -> Values:
+        """The values of log psi, its first and its second derivative at the queries (N,), in units of the bandwidth."""
+        order = np.argsort(u, kind="stable")
+        queries = u[order]
+        distance = _distance(self.positions, queries)
+        level = np.ceil(np.log2((np.minimum(distance, FARTHEST) + 5.0) / 0.8)).astype(int)
+        level[distance > FARTHEST] = -1
+        jobs = []
+        for number in np.unique(level):
+            chosen = np.flatnonzero(level == number)
+            positions, moments = self._points() if number < 0 else self._level(int(number))
+            function = _point_sums if number < 0 else _moment_sums
+            moments = moments / self.count
+            nearest = _distance(positions, queries[chosen]) if number < 0 else distance[chosen]
+            radius = np.sqrt(nearest**2 + self._reach)
+            width = 0.0 if number < 0 else 0.5**number
+            first = np.searchsorted(positions, queries[chosen] - radius - width)
+            last = np.searchsorted(positions, queries[chosen] + radius + width)
+            for part in _blocks(last - first):
+                window = _window(first[part], last[part])
+                jobs.append((chosen[part], function, queries[chosen[part]], positions, moments, window))
+        results = np.empty((3, u.size))
+        with ThreadPoolExecutor(cores()) as pool:
+            for indices, values in pool.map(_run, jobs):
+                results[:, order[indices]] = values
+        return results[0], results[1], results[2]
+
+    def _level(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """Bins of width 2^-number: positions, and moments divided by k!."""
+        if number not in self._levels:
+            if number == FINEST:
+                self._levels[number] = _coarsen(self.positions, self.moments, number)
+            else:  # every level is made from the finest one, which may have far fewer bins than there are samples
+                positions, moments = self._level(FINEST)
+                self._levels[number] = _coarsen(positions, moments * _FACTORIALS, number)
+        return self._levels[number]
+
+    def _points(self) -> tuple[np.ndarray, np.ndarray]:
+        """Two points for every bin with its first four moments: a positive measure within the samples' range."""
+        if -1 not in self._levels:
+            count = self.moments[0]
+            if len(self.moments) == 1:
+                self._levels[-1] = self.positions, count[None, :]
+            else:
+                first, second, third = self.moments[1:4] / count
+                variance = np.maximum(second - first**2, 0.0)
+                skew = third - 3 * first * second + 2 * first**3
+                spread = np.sqrt(variance)
+                ratio = np.divide(skew, spread**3, out=np.zeros_like(skew), where=spread > 1e-6)
+                root = np.sqrt(1 + ratio**2 / 4)
+                points = self.positions + first + spread * np.stack([ratio / 2 - root, ratio / 2 + root])
+                share = 0.5 + ratio / (4 * root)
+                weights = np.stack([share, 1 - share]) * count
+                points = np.clip(points, self.lowest, self.highest).ravel()
+                order = np.argsort(points, kind="stable")
+                self._levels[-1] = points[order], weights.ravel()[None, order]
+        return self._levels[-1]
+
+
+def _distance(positions: np.ndarray, queries: np.ndarray) -> np.ndarray:
+    """From each query to the nearest position."""
+    after = np.searchsorted(positions, queries)
+    left = positions[np.clip(after - 1, 0, None)]
+    right = positions[np.clip(after, None, positions.size - 1)]
+    return np.minimum(np.abs(queries - left), np.abs(queries - right))
+
+
+def _coarsen(positions: np.ndarray, moments: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bins of width 2^-number from narrower ones: their positions, and their moments divided by k!."""
+    width = 0.5**number
+    key = np.floor(positions / width)
+    starts = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
+    shift = positions - (key + 0.5) * width
+    powers = [np.ones_like(shift)]
+    for _ in range(MOMENTS):
+        powers.append(powers[-1] * shift)
+    result = np.empty((MOMENTS, starts.size))
+    for k in range(MOMENTS):
+        terms = sum(math.comb(k, j) * powers[k - j] * moments[j] for j in range(min(k + 1, len(moments))))
+        result[k] = np.add.reduceat(terms, starts) / math.factorial(k)
+    return (key[starts] + 0.5) * width, result
+
+
+def _run(job: tuple) -> tuple[np.ndarray, Values]:
+    indices, function, *arguments = job
+    return indices, function(*arguments)
+
+
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def _blocks(widths: np.ndarray) -> Iterator[slice]:
+    start = 0
+    while start < widths.size:
+        size = max(1, PAIRS // max(1, int(widths[start])))
+        size = max(1, PAIRS // max(1, int(widths[start : start + size].max())))
+        yield slice(start, start + size)
+        start += size
+
+
+def _window(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Indices (N, W) of the bins of each query, and which of them are its own rather than padding."""
+    indices = first[:, None] + np.arange(max(1, int((last - first).max())))
+    return np.minimum(indices, last[:, None] - 1), indices < last[:, None]
+
+
+def _moment_sums(
+    u: np.ndarray, positions: np.ndarray, moments: np.ndarray, window: tuple[np.ndarray, np.ndarray]
+) -> Values:
+    indices, mine = window
+    z = u[:, None] - positions[indices]
+    half = 0.5 * z * z
+    low = half.min(axis=1)
+    kernel = np.exp(low[:, None] - half) * mine
+    sums = [np.zeros_like(z) for _ in range(3)]
+    hermite, following = np.ones_like(z), z
+    for k in range(MOMENTS):
+        after = z * following - (k + 1) * hermite
+        moment = moments[k][indices]
+        sums[0] += moment * hermite
+        sums[1] -= moment * following
+        sums[2] += moment * after
+        hermite, following = following, after
+    psi, first, second = (np.einsum("ij,ij->i", kernel, part) for part in sums)
+    gradient = first / psi
+    return np.log(psi) - low, gradient, second / psi - gradient**2
+
+
+def _point_sums(
+    u: np.ndarray, positions: np.ndarray, weights: np.ndarray, window: tuple[np.ndarray, np.ndarray]
+) -> Values:
+    indices, mine = window
+    points = positions[indices]
+    z = u[:, None] - points
+    half = 0.5 * z * z
+    low = half.min(axis=1)
+    nearest = points[np.arange(u.size), half.argmin(axis=1)]
+    # Differences of squares would cancel far away; this form is exact there.
+    exponent = (points - nearest[:, None]) * (u[:, None] - 0.5 * (points + nearest[:, None]))
+    kernel = np.exp(exponent) * mine * weights[0][indices]
+    total = kernel.sum(axis=1)
+    offset = points - nearest[:, None]
+    mean = (kernel * offset).sum(axis=1) / total
+    variance = (kernel * (offset - mean[:, None]) ** 2).sum(axis=1) / total
+    return np.log(total) - low, mean - (u - nearest), variance - 1.0

@@ -1,0 +1,125 @@
+"""Scorers in one file: safetensors with a JSON header, never pickle. Loading runs no code from the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qipf._files import atomic_write
+from qipf._optional import require
+
+if TYPE_CHECKING:
+    from qipf.scores.base import Scorer
+
+FORMAT = 1
+KEY = "qipf"  # the entry of the safetensors metadata that holds our header
+
+
+def save(scorer: Scorer, path: str | PathLike[str]) -> None:
+    """Write a fitted scorer to one file. A crash leaves the old file or the new one, never half of one.
+
+    Raises:
+        RuntimeError: the scorer is not fitted.
+        ValueError: a setting cannot be written, for instance a function.
+    """
+    fitted = scorer._require_fitted()
+    safetensors = require("safetensors.numpy", extra="torch")
+    tensors = {key: np.asarray(value, order="C") for key, value in fitted.tensors.items()}
+    header: dict[str, Any] = {
+        "format": FORMAT,
+        "scorer": scorer.name,
+        "settings": _plain(scorer.settings(), scorer.name),
+        "facts": _plain(dict(fitted.facts), scorer.name),
+        "versions": {package: _version(package) for package in ("qipf", "numpy", "safetensors")},
+    }
+    header["checksum"] = _checksum(header, tensors)
+    atomic_write(path, safetensors.save(tensors, metadata={KEY: json.dumps(header)}))
+
+
+def load(path: str | PathLike[str]) -> Scorer:
+    """Read a scorer that `save` wrote; its scores are the same, bit for bit.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is truncated, tampered with, not one of ours, or from a newer version of qipf.
+    """
+    from qipf.scores import SCORERS
+    from qipf.scores.base import Fitted
+
+    header, tensors = read(path)
+    kind = SCORERS.get(header["scorer"])
+    if kind is None:
+        raise ValueError(
+            f"{path}: holds a scorer {header['scorer']!r} not known here (known: {', '.join(sorted(SCORERS))}); "
+            f"it was written by qipf {header['versions'].get('qipf')}; import the module that defines it first"
+        )
+    try:
+        scorer = kind(**header["settings"])
+        scorer._use(Fitted(tensors, header["facts"]))
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"{path}: its settings do not fit this version's {kind.__name__} ({error})") from error
+    return scorer
+
+
+def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The checked header and tensors of a file, without making a scorer of them."""
+    safetensors = require("safetensors", extra="torch")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  (not a mapping)
+    except (safetensors.SafetensorError, TypeError, AttributeError) as error:
+        raise ValueError(f"{path}: truncated, or not a file written by qipf ({error})") from None
+    try:
+        header = json.loads(metadata[KEY])
+        written, checksum = header["format"], header["checksum"]
+        newer = int(written) > FORMAT
+        author = header["versions"]["qipf"]
+    except (KeyError, TypeError, ValueError):  # json.JSONDecodeError is one of the last
+        raise ValueError(f"{path}: a safetensors file, but not one written by qipf") from None
+    if newer:
+        raise ValueError(
+            f"{path}: written in format {written} by qipf {author}, this version reads up to format {FORMAT}; "
+            "upgrade qipf"
+        )
+    if checksum != _checksum(header, tensors):
+        raise ValueError(f"{path}: the checksum does not match, the file was changed or damaged; write it again")
+    return header, tensors
+
+
+def _checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+    signed = {key: value for key, value in header.items() if key != "checksum"}
+    digest = hashlib.sha256(json.dumps(signed, sort_keys=True).encode())
+    for key in sorted(tensors):
+        value = np.asarray(tensors[key], order="C")
+        digest.update(f"{key} {value.dtype.str} {value.shape}".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
+
+
+def _plain(values: dict[str, Any], scorer: str) -> dict[str, Any]:
+    for key, value in values.items():
+        try:
+            json.dumps(value, allow_nan=False)
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{scorer}: cannot be saved with {key}={value!r}: a file holds plain values only, no functions or "
+                "objects; use a named option instead, or build the scorer anew where you need it"
+            ) from None
+    return json.loads(json.dumps(values))
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

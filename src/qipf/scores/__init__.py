@@ -1,0 +1,24 @@
+"""Scores from one forward pass, one method a file. Higher is less sure, always."""
+
+from qipf.scores.base import SCORERS, Scorer
+from qipf.scores.class_field import ClassField, PosteriorContrast
+from qipf.scores.combine import Combine
+from qipf.scores.confidence import Energy, Entropy, Margin, MaxLogit, SoftmaxResponse
+from qipf.scores.neighbours import KNN, Mahalanobis
+from qipf.scores.weight_field import WeightQIPF
+
+__all__ = [
+    "KNN",
+    "SCORERS",
+    "ClassField",
+    "Combine",
+    "Energy",
+    "Entropy",
+    "Mahalanobis",
+    "Margin",
+    "MaxLogit",
+    "PosteriorContrast",
+    "Scorer",
+    "SoftmaxResponse",
+    "WeightQIPF",
+]

@@ -1,0 +1,81 @@
+"""The spaces that class fields live in: features normalised one way, and samples thinned out to landmarks."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from qipf._arrays import Array, namespace
+
+Normalise = Literal["unit", "centred-unit", "none"]
+NORMALISATIONS: tuple[str, ...] = ("unit", "centred-unit", "none")
+_ROWS = 4096  # rows of one block of distances
+
+
+def normalise(values: Array, centre: Array, how: str) -> Array:
+    """Features scaled to unit length ("unit"), after taking off the references' mean ("centred-unit"), or as they are.
+
+    Args:
+        values: (N, d).
+        centre: (d,) what is taken off: zero for "unit".
+        how: one of `NORMALISATIONS`; "none" only takes off the centre, which changes no distance.
+    """
+    xp = namespace(values)
+    values = values - centre
+    if how == "none":
+        return values
+    length = xp.sqrt(xp.sum(values * values, axis=1, keepdims=True))
+    return values / xp.clip(length, float(xp.finfo(values.dtype).smallest_normal), None)
+
+
+def centre_of(features: np.ndarray, how: str) -> np.ndarray:
+    """What `normalise` takes off for these reference features."""
+    return np.zeros(features.shape[1]) if how == "unit" else features.mean(axis=0, dtype=np.float64)
+
+
+def landmarks(
+    samples: np.ndarray, labels: np.ndarray, count: int, *, rounds: int = 6, seed: int = 0
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Fewer samples that stand for many: k-means in every class, each centre weighted by how many it stands for.
+
+    Args:
+        samples: (n, d).
+        labels: (n,) classes; each keeps a share of `count` as large as its share of the samples, and one at least.
+        count: about how many landmarks there shall be.
+        rounds: of Lloyd's algorithm.
+        seed: for the samples it starts from.
+
+    Returns:
+        landmarks (m, d), their labels (m,) and their weights (m,), which sum to n.
+    """
+    rng = np.random.default_rng(seed)
+    centres, classes, weights = [], [], []
+    for label in np.unique(labels):
+        members = samples[labels == label]
+        share = min(len(members), max(1, round(count * len(members) / len(samples))))
+        means = members[np.sort(rng.choice(len(members), share, replace=False))].astype(np.float64)
+        sizes = np.ones(share)
+        for _ in range(rounds):  # ends with means and sizes of one and the same assignment
+            nearest = _nearest(members, means)
+            sizes = np.bincount(nearest, minlength=share)
+            sums = np.zeros_like(means)
+            np.add.at(sums, nearest, members)
+            means = np.where(sizes[:, None] > 0, sums / np.maximum(sizes, 1)[:, None], means)
+        kept = sizes > 0
+        centres.append(means[kept])
+        weights.append(sizes[kept])
+        classes.append(np.full(int(kept.sum()), label))
+    return (
+        np.concatenate(centres).astype(samples.dtype),
+        np.concatenate(classes),
+        np.concatenate(weights).astype(np.float64),
+    )
+
+
+def _nearest(members: np.ndarray, means: np.ndarray) -> np.ndarray:
+    keys = means.astype(members.dtype)
+    half = 0.5 * np.einsum("ij,ij->i", keys, keys)
+    return np.concatenate(
+        [np.argmax(members[at : at + _ROWS] @ keys.T - half, axis=1) for at in range(0, len(members), _ROWS)]
+    )

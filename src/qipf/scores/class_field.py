@@ -1,0 +1,314 @@
+"""Fields of what the network learned about each class: one field a class in feature space, from labelled references."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._arrays import Array, as_array, namespace, to_numpy
+from qipf.attention import ABSENT, Packed, log_fields, pack
+from qipf.field import check_bandwidth
+from qipf.scores.base import Fitted, Scorer, check_rows, wide
+from qipf.scores.class_features import NORMALISATIONS, Normalise, centre_of, landmarks, normalise
+from qipf.scores.class_selection import choose_bandwidth, choose_temperature
+from qipf.scores.coordinates import class_logits
+
+if TYPE_CHECKING:
+    from qipf.outputs import Outputs
+
+FEATURES = "features"  # the space that `Outputs.features` spans; every other name is one of `Outputs.layers`
+Kind = Literal["contrast", "density", "own-density", "potential", "modes"]
+KINDS: tuple[str, ...] = ("contrast", "density", "own-density", "potential", "modes")
+
+
+@dataclass(eq=False)
+class ClassField(Scorer):
+    r"""How much closer a prediction lies to other classes than to its own, seen by one field a class.
+
+    With psi_c the information potential field (paper, Definition 2) of the reference features of class c, the
+    posterior of a space is :math:`p(c \mid y) \propto \pi_c \psi_c(y)`, and with c* the predicted class
+
+    .. math::  u = \log \sum_{c \ne c^*} p(c \mid y) - \log p(c^* \mid y) .
+
+    Several spaces, and the network's own softmax with `logits`, each give a posterior; they are pooled before.
+
+    Args:
+        kind: "contrast", as above. For one space without logits also "density", -log psi of all references;
+            "own-density", -log psi of the predicted class; "potential", V_0 of the whole field (Definition 3);
+            "modes", the mean of the modes of orders 2, 4, 6, 8 (Definition 4).
+        bandwidth: of the kernel in normalised features; several give a posterior each, and a space the mean of them;
+            "cv" takes, for each space, the one under which references that were left out have the likeliest labels.
+        normalise: "unit" scales features to unit length, "centred-unit" takes off the references' mean before, "none"
+            leaves them as they are.
+        spaces: "features", and names of layers that were collected with `qipf.collect(..., layers=...)`.
+        logits: pool the softmax of the logits, at a temperature chosen as the bandwidths are, with the fields.
+        pool: "linear", the mean of the posteriors, as an ensemble does; "log", the mean of their logarithms.
+        priors: class priors pi_c: "uniform", or "reference" for the shares of the classes in the references.
+        landmarks: keep about so many weighted k-means centres instead of all references; None keeps all. What that
+            changes is measured and kept in `fitted.facts["landmark_error"]`.
+    """
+
+    name: ClassVar[str] = "class-field"
+    reads_features: ClassVar[bool] = True
+    reads_labels: ClassVar[bool] = True
+    kind: Kind = "contrast"
+    bandwidth: float | tuple[float, ...] | Literal["cv"] = "cv"
+    normalise: Normalise = "unit"
+    spaces: tuple[str, ...] = (FEATURES,)
+    logits: bool = False
+    pool: Literal["linear", "log"] = "linear"
+    priors: Literal["uniform", "reference"] = "uniform"
+    landmarks: int | None = None
+
+    def __post_init__(self) -> None:
+        self.spaces = (self.spaces,) if isinstance(self.spaces, str) else tuple(self.spaces)
+        if not self.spaces:
+            raise ValueError('spaces: expected at least one, for instance ("features",)')
+        if self.bandwidth != "cv":
+            given = self.bandwidth if isinstance(self.bandwidth, tuple | list) else (self.bandwidth,)
+            several = tuple(check_bandwidth(bandwidth) for bandwidth in given)  # pyright: ignore[reportArgumentType]
+            if not several:
+                raise ValueError('bandwidth: expected a number, several of them, or "cv"')
+            self.bandwidth = several[0] if len(several) == 1 else several
+        for given, name, known in (
+            (self.kind, "kind", KINDS),
+            (self.normalise, "normalise", NORMALISATIONS),
+            (self.pool, "pool", ("linear", "log")),
+            (self.priors, "priors", ("uniform", "reference")),
+        ):
+            if given not in known:
+                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {given!r}")
+        if self.kind != "contrast" and (self.logits or len(self.spaces) > 1 or isinstance(self.bandwidth, tuple)):
+            raise ValueError(
+                f'kind: "{self.kind}" is of one space and bandwidth without logits; use kind="contrast" to pool several'
+            )
+        if self.landmarks is not None and (not isinstance(self.landmarks, int) or self.landmarks < 1):
+            raise ValueError(f"landmarks: expected a whole number of at least 1 or None, got {self.landmarks!r}")
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers, beside the features, whose outputs this scorer reads."""
+        return tuple(name for name in self.spaces if name != FEATURES)
+
+    @property
+    def export_problem(self) -> str:
+        """Why this scorer cannot become part of an exported graph; empty where it can."""
+        return "" if self.kind not in ("potential", "modes") else f'kind "{self.kind}" evaluates its field in blocks'
+
+    def fit_batches(self, batches: Iterable[Outputs], *, references: int = 20_000, seed: int = 0) -> Self:
+        """Fit to more outputs than memory holds: a uniform sample of `references` rows is kept while they pass.
+
+        Args:
+            batches: labelled outputs, for instance of one shard of the training data after another.
+            references: how many rows to keep.
+            seed: which ones.
+        """
+        from qipf.scores.class_selection import reservoir
+
+        return self.fit(outputs=reservoir(batches, references, seed))
+
+    def posterior(self, outputs: Outputs) -> Array:
+        """The pooled class probabilities of every input, (N, C), whatever the network itself predicts."""
+        fitted = self._require_fitted()
+        checked = self._checked(outputs, fitted)
+        pooled = self._pooled(checked, self._placed(fitted, checked.logits))
+        return namespace(pooled).exp(pooled)
+
+    # --- fitting -------------------------------------------------------------------------------------------------
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        if outputs is None or outputs.labels is None:
+            raise ValueError(f"{self.name}: needs labelled reference outputs, fit(outputs=qipf.collect(model, (x, y)))")
+        logits = to_numpy(class_logits(outputs.logits))
+        labels = check_labels(outputs.labels, logits.shape[1], self.name)
+        tensors: dict[str, np.ndarray] = {}
+        facts: dict[str, Any] = {"columns": outputs.logits.shape[1], "references": len(labels)}
+        bandwidths, blocks, lengths, errors = [], [], [], []
+        for number, space in enumerate(self.spaces):
+            features = to_numpy(wide(self._space(outputs, space))).astype(np.float32)
+            centre = centre_of(features, self.normalise).astype(np.float32)
+            samples = normalise(features, centre, self.normalise)
+            chosen = choose_bandwidth(samples, labels, logits.shape[1]) if self.bandwidth == "cv" else self.bandwidth
+            several = list(chosen) if isinstance(chosen, tuple) else [float(chosen)]
+            packed, error = self._packed(samples, labels, logits.shape[1], several)
+            tensors |= {f"keys{number}": packed.keys, f"squares{number}": packed.squares}
+            tensors |= {f"weights{number}": packed.weights, f"centre{number}": centre}
+            bandwidths.append(several)
+            blocks.append(list(packed.blocks))
+            lengths.append(packed.length)
+            errors.append(error)
+        facts |= {"bandwidths": bandwidths, "blocks": blocks, "lengths": lengths, "spaces": list(self.spaces)}
+        if self.landmarks is not None:
+            facts["landmark_error"] = max(errors)
+        if self.logits:
+            facts["temperature"] = choose_temperature(logits, labels)
+        return Fitted(tensors, facts)
+
+    def _packed(
+        self, samples: np.ndarray, labels: np.ndarray, classes: int, bandwidths: list[float]
+    ) -> tuple[Packed, float]:
+        counts = np.maximum(np.bincount(labels, minlength=classes), 1)
+        shares = 1.0 / (counts * classes) if self.priors == "uniform" else np.full(classes, 1.0 / len(labels))
+        whole = pack(samples, labels, classes, shares[labels])
+        if self.landmarks is None or self.landmarks >= len(samples):
+            return whole, 0.0
+        centres, kept_labels, weights = landmarks(samples, labels, self.landmarks)
+        fewer = pack(centres, kept_labels, classes, weights * shares[kept_labels])
+        probes = samples[np.random.default_rng(0).permutation(len(samples))[:500]]
+        errors = [np.abs(_contrasts(probes, fewer, s) - _contrasts(probes, whole, s)).mean() for s in bandwidths]
+        return fewer, float(max(errors))
+
+    def _space(self, outputs: Outputs, space: str) -> Array:
+        return outputs.features if space == FEATURES else outputs.layers[space]
+
+    def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
+        checked = super()._checked(outputs, fitted)
+        if checked.regression and checked.labels is not None:
+            raise ValueError(f"{self.name}: a regression has no classes; use WeightQIPF")
+        for number, space in enumerate(self.spaces):
+            if space != FEATURES and space not in checked.layers:
+                there = ", ".join(map(repr, checked.layers)) or "none"
+                raise ValueError(
+                    f"{self.name} reads the layer {space!r}, and the outputs have {there}; "
+                    f"collect it: qipf.collect(..., layers=[{space!r}])"
+                )
+            values = as_array(self._space(checked, space), space)
+            if space != FEATURES:
+                check_rows(values, space)
+            if fitted is not None and values.shape[1] != fitted.tensors[f"centre{number}"].shape[0]:
+                expected = fitted.tensors[f"centre{number}"].shape[0]
+                raise ValueError(f"{space}: expected {expected} columns, as in fitting, got {values.shape[1]}")
+        return checked
+
+    # --- scoring -------------------------------------------------------------------------------------------------
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        logits = class_logits(outputs.logits)
+        xp = namespace(logits)
+        if self.kind == "contrast":
+            return contrast(self._pooled(outputs, tensors), xp.argmax(logits, axis=1))
+        if self.kind in ("potential", "modes"):
+            return self._potential(outputs, tensors)
+        (fields,) = self._log_fields(0, outputs, tensors)
+        return -(log_sum(fields) if self.kind == "density" else pick(fields, xp.argmax(logits, axis=1)))
+
+    def _pooled(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        """The logarithm of the pooled posterior, (N, C)."""
+        facts = self._require_fitted().facts
+        logits = class_logits(outputs.logits)
+        xp = namespace(logits)
+        views = []
+        for number in range(len(self.spaces)):
+            scales = [log_softmax(fields) for fields in self._log_fields(number, outputs, tensors)]
+            views.append(xp.astype(self._mean(scales), logits.dtype, copy=False))
+        if self.logits:
+            views.append(log_softmax(logits / facts["temperature"]))
+        return self._mean(views)
+
+    def _mean(self, views: list[Array]) -> Array:
+        """The logarithm of the mean of posteriors, or of the geometric one, from their logarithms."""
+        if len(views) == 1:
+            return views[0]
+        if self.pool == "log":
+            return log_softmax(sum(views[1:], views[0]) / len(views))
+        xp = namespace(views[0])
+        stacked = xp.stack(views, axis=2)
+        high = xp.max(stacked, axis=2)
+        floor = xp.clip(stacked - high[:, :, None], -80.0, None)
+        return high + xp.log(xp.sum(xp.exp(floor), axis=2) / len(views))
+
+    def _log_fields(self, number: int, outputs: Outputs, tensors: Mapping[str, Array]) -> list[Array]:
+        """The log of pi_c psi_c in one space, (N, C), at each of its bandwidths."""
+        y, packed = self._queries(number, outputs, tensors)
+        return [log_fields(y, packed, s) for s in self._require_fitted().facts["bandwidths"][number]]
+
+    def _queries(self, number: int, outputs: Outputs, tensors: Mapping[str, Array]) -> tuple[Array, Packed]:
+        values = wide(self._space(outputs, self.spaces[number]))
+        xp = namespace(values)
+        facts = self._require_fitted().facts
+        keys, squares, weights, centre = (
+            xp.astype(tensors[f"{part}{number}"], values.dtype, copy=False)
+            for part in ("keys", "squares", "weights", "centre")
+        )
+        blocks = tuple(int(count) for count in facts["blocks"][number])
+        packed = Packed(keys, squares, weights, blocks, int(facts["lengths"][number]))
+        return normalise(values, centre, self.normalise), packed
+
+    def _potential(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        from qipf.field import Field
+        from qipf.potential import modes, potentials
+
+        y, packed = self._queries(0, outputs, tensors)
+        xp = namespace(y)
+        bandwidth = self._require_fitted().facts["bandwidths"][0][0]
+        field = Field(xp.take(packed.keys, xp.nonzero(packed.weights > ABSENT / 2)[0], axis=0), bandwidth)
+        if y.shape[0] == 0:
+            return y[:, 0]
+        if self.kind == "potential":
+            return potentials(field, y, (0,))[:, 0]
+        return xp.mean(modes(field, y, radius=0.2 * bandwidth), axis=1)
+
+
+@dataclass(eq=False)
+class PosteriorContrast(ClassField):
+    """What the head says and what the class fields say together: `ClassField` with the logits pooled in.
+
+    Two bandwidths, since sharp fields find pixel noise and wide ones find warps; see the research page on class fields.
+    This is the scorer that `qipf.default` fits; see there for how to get the reference outputs it is best fitted to.
+    """
+
+    name: ClassVar[str] = "posterior-contrast"
+    bandwidth: float | tuple[float, ...] | Literal["cv"] = (0.14, 0.4)
+    logits: bool = True
+
+
+def contrast(log_posterior: Array, predicted: Array) -> Array:
+    r""":math:`\log\sum_{c \ne c^*} p_c - \log p_{c^*}` for log posteriors (N, C) and predicted classes (N,)."""
+    xp = namespace(log_posterior)
+    own = _columns(log_posterior) == predicted[:, None]
+    lowest = xp.full_like(log_posterior, ABSENT)
+    return log_sum(xp.where(own, lowest, log_posterior)) - xp.max(xp.where(own, log_posterior, lowest), axis=1)
+
+
+def log_sum(values: Array) -> Array:
+    """The log of summed exponentials over the last axis of (N, C)."""
+    xp = namespace(values)
+    high = xp.max(values, axis=1)
+    return high + xp.log(xp.sum(xp.exp(xp.clip(values - high[:, None], -80.0, None)), axis=1))
+
+
+def log_softmax(values: Array) -> Array:
+    """Values (N, C) shifted so that their exponentials sum to one."""
+    return values - log_sum(values)[:, None]
+
+
+def pick(values: Array, columns: Array) -> Array:
+    """One value a row of (N, C), in the given columns."""
+    xp = namespace(values)
+    own = _columns(values) == columns[:, None]
+    return xp.sum(xp.where(own, values, xp.zeros_like(values)), axis=1)
+
+
+def check_labels(labels: Array, classes: int, name: str) -> np.ndarray:
+    """Labels as int64, if they are classes from 0 to `classes` - 1."""
+    found = to_numpy(labels)
+    if found.dtype.kind not in "iub":
+        raise ValueError(f"{name}: expected integer classes as labels, got {found.dtype}")
+    found = found.astype(np.int64)
+    if found.min() < 0 or found.max() >= classes:
+        raise ValueError(f"{name}: expected labels from 0 to {classes - 1}, got {found.min()} to {found.max()}")
+    return found
+
+
+def _columns(values: Array) -> Array:
+    xp = namespace(values)
+    return xp.arange(values.shape[1], device=compat.device(values))[None, :]
+
+
+def _contrasts(samples: np.ndarray, packed: Packed, bandwidth: float) -> np.ndarray:
+    fields = log_fields(samples, packed, bandwidth)
+    return contrast(log_softmax(fields), np.argmax(fields, axis=1))

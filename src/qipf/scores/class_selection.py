@@ -1,0 +1,93 @@
+"""What class fields choose from their references alone: a bandwidth, a temperature, a sample of a stream."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qipf._arrays import to_numpy
+from qipf.attention import log_fields, pack
+
+if TYPE_CHECKING:
+    from qipf.outputs import Outputs
+
+BANDWIDTHS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8)
+"""Candidates, in units of the root mean square length of the samples (which is 1 for unit-length features)."""
+TEMPERATURES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6)
+_LEFT_OUT, _KEPT = 1500, 6000
+
+
+def choose_bandwidth(samples: np.ndarray, labels: np.ndarray, classes: int) -> float:
+    r"""The bandwidth under which samples that were left out have the likeliest labels.
+
+    .. math::  s = \arg\min_s -\sum_i \log \frac{\psi_{y_i}(w_i)}{\sum_c \psi_c(w_i)}
+
+    Labels of the references are all it reads, never any other inputs.
+    """
+    order = np.random.default_rng(0).permutation(len(samples))
+    split = min(_LEFT_OUT, max(1, len(samples) // 5))
+    left_out, kept = order[:split], order[split : split + _KEPT]
+    if len(kept) == 0:
+        raise ValueError('bandwidth: "cv" needs at least two references; give a number instead')
+    scale = float(np.sqrt(np.mean(np.einsum("ij,ij->i", samples[kept], samples[kept]))))
+    scale = scale if scale > 0 else 1.0
+    packed = pack(samples[kept], labels[kept], classes)
+    losses = [
+        log_loss(log_fields(samples[left_out], packed, bandwidth * scale), labels[left_out]) for bandwidth in BANDWIDTHS
+    ]
+    return BANDWIDTHS[int(np.argmin(losses))] * scale
+
+
+def choose_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature under which the softmax of the logits makes the labels likeliest."""
+    return min(TEMPERATURES, key=lambda temperature: log_loss(logits / temperature, labels))
+
+
+def log_loss(scores: np.ndarray, labels: np.ndarray) -> float:
+    """The mean of -log softmax(scores) at the labels, no row counting for more than 20.
+
+    The cap keeps one hopeless row from choosing for all others: a class without any sample near has psi = 0.
+    """
+    scores = scores.astype(np.float64)
+    high = scores.max(axis=1, keepdims=True)
+    log = scores - high - np.log(np.exp(scores - high).sum(axis=1, keepdims=True))
+    return float(-np.maximum(log[np.arange(len(labels)), labels], -20.0).mean())
+
+
+def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:
+    """A uniform sample of `size` rows of a stream of outputs, in bounded memory (Vitter's algorithm R)."""
+    from qipf.outputs import Outputs
+
+    rng = np.random.default_rng(seed)
+    kept: dict[str, np.ndarray] = {}
+    seen = 0
+    for batch in batches:
+        columns = _columns(batch)
+        count = len(batch)
+        if not kept:
+            kept = {name: np.empty((size, *values.shape[1:]), values.dtype) for name, values in columns.items()}
+        if columns.keys() != kept.keys():
+            raise ValueError(f"batches: expected {', '.join(kept)} in every batch, got {', '.join(columns)}")
+        numbers = np.arange(seen, seen + count)
+        places = np.where(numbers < size, numbers, rng.integers(0, numbers + 1))
+        rows = np.flatnonzero(places < size)
+        for name, values in columns.items():
+            kept[name][places[rows]] = values[rows]  # later rows win, as they must
+        seen += count
+    if seen == 0:
+        raise ValueError("batches: there was no row; is the iterator used up?")
+    found = {name: values[: min(size, seen)] for name, values in kept.items()}
+    return Outputs(
+        found.pop("logits"),
+        found.pop("features", None),
+        found.pop("labels", None),
+        {name.removeprefix("layer:"): values for name, values in found.items()},
+    )
+
+
+def _columns(batch: Outputs) -> dict[str, np.ndarray]:
+    columns = {"logits": batch.logits, "features": batch.features, "labels": batch.labels}
+    columns |= {f"layer:{name}": values for name, values in batch.layers.items()}
+    return {name: to_numpy(values) for name, values in columns.items() if values is not None}

@@ -1,0 +1,209 @@
+"""Several scorers into one, through their tail probabilities on held-out outputs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from qipf._arrays import Array, is_traced, namespace, to_numpy
+from qipf.scores.base import SCORERS, Fitted, Scorer, wide
+
+if TYPE_CHECKING:
+    from qipf.outputs import Outputs
+
+KNOTS = 257  # points of the piecewise-linear map from a score to its tail probability
+_TAIL = 0.05  # beyond the outermost knots the map goes on with its mean slope over this share of the outputs
+
+
+@dataclass(eq=False)
+class Combine(Scorer):
+    r"""One score out of several, whatever their units; monotone in each of them.
+
+    With :math:`p_i(u) = P(U_i \ge u)` the tail probability of part i over held-out outputs,
+
+    .. math::
+        \text{fisher: } -\sum_i \log p_i, \qquad \text{stouffer: } \sum_i \Phi^{-1}(1 - p_i), \qquad
+        \text{learned: } \sum_i a_i \Phi^{-1}(1 - p_i),\; a_i \ge 0,
+
+    where the weights a make the errors among the held-out outputs likeliest (logistic regression). Beyond the largest
+    held-out score the maps go on in a straight line, so that shifted inputs do not tie.
+
+    Fit it to outputs that the network was not trained on. Errors are few among clean ones: outputs of inputs with
+    reference perturbations (`qipf.shifts.perturb`) beside them are better to learn weights from. Never use the shifts
+    that the score is evaluated on.
+
+    Args:
+        parts: scorers; those that are not fitted yet are fitted to the same outputs.
+        rule: "fisher", "stouffer" or "learned".
+    """
+
+    name: ClassVar[str] = "combine"
+    parts: Sequence[Any] = ()
+    rule: Literal["fisher", "stouffer", "learned"] = "stouffer"
+
+    def __post_init__(self) -> None:
+        self.parts = tuple(_scorer(part) for part in self.parts)
+        self._came_fitted = [part.fitted is not None for part in self.parts]
+        if not self.parts:
+            raise ValueError("parts: expected at least one scorer, for instance Combine((Entropy(), KNN()))")
+        if self.rule not in ("fisher", "stouffer", "learned"):
+            raise ValueError(f"rule: expected fisher, stouffer or learned, got {self.rule!r}")
+
+    @property
+    def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether any part reads features."""
+        return any(part.reads_features for part in self.parts)
+
+    @property
+    def reads_labels(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether any part, or learning the weights, reads labels."""
+        return self.rule == "learned" or any(part.reads_labels for part in self.parts)
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """Names of the layers that the parts read."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.layers))
+
+    @property
+    def export_problem(self) -> str:
+        """The first problem of a part, if any has one."""
+        return next((part.export_problem for part in self.parts if part.export_problem), "")
+
+    def settings(self) -> dict[str, Any]:
+        """The constructor's arguments, with each part as its name and settings."""
+        return {
+            "parts": [{"scorer": part.name, "settings": part.settings()} for part in self.parts],
+            "rule": self.rule,
+        }
+
+    def prepare(self, reference: Array) -> None:
+        """Prepare every part."""
+        super().prepare(reference)
+        for part in self.parts:
+            part.prepare(reference)
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        if outputs is None:
+            raise ValueError("combine: needs held-out outputs, fit(outputs=qipf.collect(model, held-out data))")
+        outputs = outputs.numpy()  # one library for all: ties must not depend on how it rounds
+        fitted = [
+            part if came_fitted else copy.copy(part).fit(model, outputs)
+            for part, came_fitted in zip(self.parts, self._came_fitted, strict=True)
+        ]
+        scores = [to_numpy(part(outputs)).astype(np.float64) for part in fitted]
+        knots = [_knots(values, self.rule) for values in scores]
+        weights = np.ones(len(fitted))
+        if self.rule == "learned":
+            if outputs.labels is None:
+                raise ValueError("combine: learning weights needs labelled outputs")
+            maps = np.stack([_lerp(values, *knot) for values, knot in zip(scores, knots, strict=True)], axis=1)
+            weights = _weights(maps, ~to_numpy(outputs.correct).astype(bool))
+        tensors = {"weights": weights}
+        facts: dict[str, Any] = {"columns": outputs.logits.shape[1], "parts": []}
+        for number, (part, (at, to)) in enumerate(zip(fitted, knots, strict=True)):
+            tensors |= {f"at{number}": at, f"to{number}": to}
+            own = part._require_fitted()
+            tensors |= {f"part{number}_{key}": value for key, value in own.tensors.items()}
+            facts["parts"].append(dict(own.facts))
+        facts["weights"] = [float(weight) for weight in weights]
+        return Fitted(tensors, facts)
+
+    def _use(self, fitted: Fitted) -> None:
+        parts = tuple(copy.copy(part) for part in self.parts)
+        for number, (part, facts) in enumerate(zip(parts, fitted.facts["parts"], strict=True)):
+            part._use(Fitted(_part(fitted.tensors, number), facts))
+        self.parts = parts
+        super()._use(fitted)
+
+    def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
+        checked = super()._checked(outputs, fitted)
+        for part in self.parts:
+            part._checked(checked, part.fitted if fitted is not None else None)
+        return checked
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        total: Any = 0.0
+        for number, part in enumerate(self.parts):
+            values = wide(part.score(outputs, _part(tensors, number)))
+            xp = namespace(values)
+            at, to, weights = (
+                xp.astype(tensors[key], values.dtype, copy=False) for key in (f"at{number}", f"to{number}", "weights")
+            )
+            total = total + weights[number] * _lerp(values, at, to)
+        return total
+
+
+def _scorer(given: Scorer | Mapping[str, Any]) -> Scorer:
+    """A part as given, or built from its name and settings as a file holds them."""
+    if isinstance(given, Scorer):
+        return given
+    if not isinstance(given, Mapping) or given.get("scorer") not in SCORERS:
+        raise TypeError(f"parts: expected scorers, got {given!r}")
+    settings = {key: tuple(v) if isinstance(v, list) else v for key, v in given["settings"].items()}
+    return SCORERS[given["scorer"]](**settings)
+
+
+def _part(tensors: Mapping[str, Array], number: int) -> dict[str, Array]:
+    prefix = f"part{number}_"
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _knots(scores: np.ndarray, rule: str) -> tuple[np.ndarray, np.ndarray]:
+    """Where the piecewise-linear map from a score to -log p (Fisher) or to the normal score has its corners."""
+    from scipy.special import ndtri
+
+    values, counts = np.unique(scores, return_counts=True)
+    below = (np.cumsum(counts) - 0.5 * counts) / len(scores)  # ties share their mean rank
+    if len(values) > KNOTS:
+        places = np.unique(np.searchsorted(below, np.linspace(below[0], below[-1], KNOTS)))
+        values, below = values[places], below[places]
+    to = -np.log1p(-below) if rule == "fisher" else ndtri(below)
+    if len(values) == 1:
+        return np.array([values[0] - 1, values[0] + 1]), np.array([to[0] - 1, to[0] + 1])
+    low, high = np.searchsorted(below, [_TAIL, 1 - _TAIL])
+    low, high = max(1, min(low, len(values) - 1)), min(len(values) - 2, max(high - 1, 0))
+    first = (to[low] - to[0]) / (values[low] - values[0])
+    last = (to[-1] - to[high]) / (values[-1] - values[high])
+    span = values[-1] - values[0]
+    at = np.concatenate([[values[0] - span], values, [values[-1] + span]])
+    return at, np.concatenate([[to[0] - first * span], to, [to[-1] + last * span]])
+
+
+def _lerp(values: Array, at: Array, to: Array) -> Array:
+    """Linear between the knots, and on beyond the outermost ones."""
+    xp = namespace(values)
+    if values.shape[0] == 0 and not is_traced(values):
+        return values
+    right = xp.clip(xp.searchsorted(at, values), 1, at.shape[0] - 1)
+    start, end = xp.take(at, right - 1), xp.take(at, right)
+    low, high = xp.take(to, right - 1), xp.take(to, right)
+    return low + (values - start) * ((high - low) / (end - start))
+
+
+def _weights(maps: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Weights >= 0 of a logistic regression of error on the parts' normal scores."""
+    from scipy.optimize import minimize
+
+    if wrong.all() or not wrong.any():
+        raise ValueError(
+            "combine: the outputs have no errors to learn from (or nothing else); add outputs of perturbed inputs, "
+            'or use rule="stouffer"'
+        )
+
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        z = maps @ theta[1:] + theta[0]
+        residual = 1 / (1 + np.exp(-np.clip(z, -500, 500))) - wrong
+        penalty = 1e-4 * theta[1:]
+        value = np.logaddexp(0, z).mean() - (z * wrong).mean() + 0.5 * float(penalty @ theta[1:])
+        return value, np.concatenate([[residual.mean()], maps.T @ residual / len(z) + penalty])
+
+    bounds = [(None, None)] + [(0, None)] * maps.shape[1]
+    start = np.concatenate([[0.0], np.full(maps.shape[1], 1.0)])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x[1:]
+    if not found.any():
+        raise ValueError("combine: no part ranks the errors among these outputs above the rest; nothing to combine")
+    return found / found.sum()

@@ -1,0 +1,66 @@
+"""What a scorer makes of logits: two-sided binary logits, distances to the winner, the prediction's coordinate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import array_api_compat as compat
+
+from qipf._arrays import Array, namespace
+from qipf.scores.base import wide
+
+Coordinate = Literal["max_logit", "log_odds"] | Callable[[Array], Array]
+Task = Literal["classification", "binary", "regression"]
+
+
+def class_logits(logits: Array) -> Array:
+    """Logits with one column a class, in 32 bits or more.
+
+    One logit z stands for the two classes (-z/2, z/2): the same probabilities, and no class is favoured by a score
+    that reads only the winner's logit.
+    """
+    xp = namespace(logits)
+    logits = wide(logits)
+    return xp.concat([-0.5 * logits, 0.5 * logits], axis=1) if logits.shape[1] == 1 else logits
+
+
+def others(logits: Array) -> tuple[Array, Array]:
+    r"""How far every class lies behind the winner, :math:`d_j = z_j - \max z \le 0`, and :math:`e_j = \exp d_j`.
+
+    The winner's own :math:`e_j` is set to zero, so that :math:`s = \sum_j e_j` keeps its precision where
+    :math:`1 - \max_j p_j = s / (1 + s)` would be lost to rounding.
+    """
+    xp = namespace(logits)
+    # Exponentials that underflow are many times slower on the CPU, and tell nothing.
+    floor = -80.0 if xp.finfo(logits.dtype).bits < 64 else -700.0
+    behind = xp.clip(logits - xp.max(logits, axis=1, keepdims=True), floor, None)
+    columns = xp.arange(logits.shape[1], device=compat.device(logits))
+    winner = columns[None, :] == xp.argmax(logits, axis=1, keepdims=True)
+    return behind, xp.where(winner, xp.zeros_like(behind), xp.exp(behind))
+
+
+def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
+    r"""The number y(x) by which a prediction meets the field, (N,).
+
+    Args:
+        logits: (N, C), or (N, 1).
+        kind: "max_logit", :math:`\max_j z_j` (the paper's); "log_odds", the logit of the predicted class against all
+            others, :math:`\log p - \log(1 - p) = z_{c^*} - \log\sum_{j \ne c^*} e^{z_j}`; or a function of the logits.
+        task: for "regression" the only output is its own coordinate; for "binary" both kinds are |z| up to scale.
+    """
+    xp = namespace(logits)
+    if callable(kind):
+        values = kind(logits)
+        if tuple(values.shape) != (logits.shape[0],):
+            raise ValueError(
+                f"coordinate: expected the callable to return one number a row, shape ({logits.shape[0]},), "
+                f"got {tuple(values.shape)}"
+            )
+        return values
+    if task == "regression":
+        return wide(logits)[:, 0]
+    two_sided = class_logits(logits)
+    if kind == "max_logit":
+        return xp.max(two_sided, axis=1)
+    return -xp.log(xp.sum(others(two_sided)[1], axis=1))

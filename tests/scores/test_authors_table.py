@@ -1,0 +1,76 @@
+"""The authors' checkpoint and operator on real MNIST: the table in section 2 of the notes."""
+
+from __future__ import annotations
+
+import gzip
+import math
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch.nn import functional
+
+from qipf.nets import load_keras_lenet
+from qipf.outputs import collect
+from qipf.scores import MaxLogit, Scorer, SoftmaxResponse, WeightQIPF
+
+BLOCKS = [(1, 5, 1, 1), (1, 5, 6, 1), (10, 10), (5, 8), (1, 5)]  # the authors', in Keras' layout of the kernels
+INTENSITIES = {
+    "rotation": (15, 30, 45, 60, 90, 120, 150, 180, 210, 240, 270, 300, 330),
+    "shear": (10, 20, 30, 40, 50, 60),
+    "zoom": (0.4, 0.5, 0.6, 0.8, 1.25, 1.5, 2, 2.5),
+    "shift": (0.05, 0.1, 0.15, 0.2, 0.25),
+    "brightness": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
+}
+TABLE = {  # mean ROC-AUC of error detection over the intensities
+    "weight-qipf": (0.681, 0.818, 0.776, 0.549, 0.711),
+    "max-logit": (0.684, 0.826, 0.781, 0.550, 0.717),
+    "softmax-response": (0.683, 0.841, 0.778, 0.578, 0.698),
+}
+
+
+def shifted(images: torch.Tensor, name: str, t: float) -> torch.Tensor:
+    """As the notes write them, so that this test needs nothing of the benchmark's own shifts."""
+    if name == "brightness":
+        return (images + t).clip(0, 1)
+    a = math.radians(t)
+    matrix = {
+        "rotation": [[math.cos(a), -math.sin(a), 0], [math.sin(a), math.cos(a), 0]],
+        "shear": [[1, math.tan(a), 0], [0, 1, 0]],
+        "zoom": [[t, 0, 0], [0, t, 0]],
+        "shift": [[1, 0, 2 * t], [0, 1, 2 * t]],
+    }[name]
+    grid = functional.affine_grid(torch.tensor([matrix], dtype=torch.float32), [1, 1, 28, 28], align_corners=False)
+    grid = grid.expand(len(images), -1, -1, -1)
+    return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+
+
+def idx(path, offset: int) -> np.ndarray:
+    with gzip.open(path) as file:
+        return np.frombuffer(file.read(), np.uint8, offset=offset)
+
+
+@pytest.mark.real_data
+@pytest.mark.slow
+def test_the_table_of_the_notes(data_dir, author_checkpoint) -> None:
+    folder = data_dir / "mnist"
+    train = torch.asarray(
+        idx(folder / "train-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28)[:20_000] / np.float32(255)
+    )
+    test = torch.asarray(idx(folder / "t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28) / np.float32(255))
+    labels = torch.asarray(idx(folder / "t10k-labels-idx1-ubyte.gz", 8).astype(np.int64))
+    net = load_keras_lenet(author_checkpoint)
+    reference = collect(net, train, features=False, progress=False)
+    published = WeightQIPF(operator="published", factor=80, pool=BLOCKS).fit(author_checkpoint, reference)
+    assert published.fitted.facts["samples"] == 1022
+    scorers: list[Scorer] = [published, MaxLogit(), SoftmaxResponse()]
+    areas = {scorer.name: {name: [] for name in INTENSITIES} for scorer in scorers}
+    for name, intensities in INTENSITIES.items():
+        for t in intensities:
+            outputs = collect(net, (shifted(test, name, t), labels), features=False, progress=False).numpy()
+            for scorer in scorers:
+                areas[scorer.name][name].append(roc_auc_score(~outputs.correct, scorer(outputs)))
+    for scorer, expected in TABLE.items():
+        measured = [float(np.mean(values)) for values in areas[scorer].values()]
+        np.testing.assert_allclose(measured, expected, atol=0.005, err_msg=scorer)

@@ -1,0 +1,246 @@
+"""Class fields against plain sums over all pairs, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import log_softmax, logsumexp
+
+from qipf.outputs import Outputs
+from qipf.persistence import load
+from qipf.scores import ClassField, PosteriorContrast
+from qipf.scores.class_features import landmarks
+from qipf.scores.class_selection import BANDWIDTHS, choose_bandwidth, choose_temperature, reservoir
+
+CLASSES, WIDTH = 3, 8
+
+
+def blobs(seed: int, count: int = 300, spread: float = 0.7, classes: int = CLASSES) -> Outputs:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, count)
+    features = np.eye(classes, WIDTH)[labels] * 2 + spread * rng.standard_normal((count, WIDTH)) + 0.5
+    return Outputs(features[:, :classes] * 2, features, labels, {"low": features[:, ::-1] ** 2 + 0.1})
+
+
+def unit(x: np.ndarray) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def plain_log_fields(y: np.ndarray, samples: np.ndarray, labels: np.ndarray, s: float) -> np.ndarray:
+    """log psi_c, the mean over the class, by differences."""
+    half = ((y[:, None] - samples[None]) ** 2).sum(2) / (2 * s * s)
+    return np.stack(
+        [logsumexp(-half[:, labels == c], axis=1) - np.log((labels == c).sum()) for c in range(CLASSES)], axis=1
+    )
+
+
+def plain_contrast(log_posterior: np.ndarray, predicted: np.ndarray) -> np.ndarray:
+    own = log_posterior[np.arange(len(predicted)), predicted]
+    others = np.array([logsumexp(np.delete(row, c)) for row, c in zip(log_posterior, predicted, strict=True)])
+    return others - own
+
+
+@pytest.mark.parametrize("normalise", ["unit", "centred-unit", "none"])
+def test_contrast_is_the_log_ratio_of_the_class_fields(normalise: str) -> None:
+    reference, query = blobs(0), blobs(1, 40)
+    centre = 0 if normalise == "unit" else reference.features.mean(0)
+    samples, y = reference.features - centre, query.features - centre
+    if normalise != "none":
+        samples, y = unit(samples), unit(y)
+    fields = plain_log_fields(y, samples, reference.labels, 0.3)
+    found = ClassField(bandwidth=0.3, normalise=normalise).fit(outputs=reference)(query)
+    np.testing.assert_allclose(found, plain_contrast(fields, query.predicted), atol=1e-4)
+
+
+def test_priors_of_the_reference_shift_every_class_by_its_share() -> None:
+    reference, query = blobs(0)[:250], blobs(1, 40)
+    fields = plain_log_fields(unit(query.features), unit(reference.features), reference.labels, 0.3)
+    shares = np.log(np.bincount(reference.labels) / len(reference))
+    found = ClassField(bandwidth=0.3, priors="reference").fit(outputs=reference)(query)
+    np.testing.assert_allclose(found, plain_contrast(fields + shares, query.predicted), atol=1e-4)
+
+
+@pytest.mark.parametrize("pool", ["linear", "log"])
+def test_spaces_and_the_head_are_pooled(pool: str) -> None:
+    reference, query = blobs(0), blobs(1, 40)
+    scorer = PosteriorContrast(bandwidth=0.3, spaces=("features", "low"), pool=pool).fit(outputs=reference)
+    temperature = scorer.fitted.facts["temperature"]
+    views = [
+        log_softmax(plain_log_fields(unit(query.features), unit(reference.features), reference.labels, 0.3), axis=1),
+        log_softmax(
+            plain_log_fields(unit(query.layers["low"]), unit(reference.layers["low"]), reference.labels, 0.3), axis=1
+        ),
+        log_softmax(query.logits / temperature, axis=1),
+    ]
+    pooled = logsumexp(views, axis=0) - np.log(3) if pool == "linear" else log_softmax(np.mean(views, axis=0), axis=1)
+    np.testing.assert_allclose(scorer(query), plain_contrast(pooled, query.predicted), atol=1e-4)
+    posterior = scorer.posterior(query)
+    np.testing.assert_allclose(posterior, np.exp(pooled), atol=1e-4)
+    np.testing.assert_allclose(posterior.sum(axis=1), 1, atol=1e-6)
+
+
+def test_several_bandwidths_give_a_space_the_mean_of_their_posteriors() -> None:
+    reference, query = blobs(0), blobs(1, 40)
+    samples, y = unit(reference.features), unit(query.features)
+    views = [log_softmax(plain_log_fields(y, samples, reference.labels, s), axis=1) for s in (0.2, 0.5)]
+    found = ClassField(bandwidth=(0.2, 0.5)).fit(outputs=reference)(query)
+    expected = plain_contrast(logsumexp(views, axis=0) - np.log(2), query.predicted)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+
+
+def test_densities() -> None:
+    reference, query = blobs(0), blobs(1, 40)
+    fields = plain_log_fields(unit(query.features), unit(reference.features), reference.labels, 0.3) - np.log(3)
+    density = ClassField(kind="density", bandwidth=0.3).fit(outputs=reference)(query)
+    own = ClassField(kind="own-density", bandwidth=0.3).fit(outputs=reference)(query)
+    np.testing.assert_allclose(density, -logsumexp(fields, axis=1), atol=1e-4)
+    np.testing.assert_allclose(own, -fields[np.arange(40), query.predicted], atol=1e-4)
+
+
+def test_potential_and_modes_are_those_of_the_whole_field() -> None:
+    from qipf.field import Field
+    from qipf.potential import modes, potentials
+
+    reference, query = blobs(0), blobs(1, 40)
+    field = Field(unit(reference.features), 0.5)
+    y = unit(query.features)
+    found = ClassField(kind="potential", bandwidth=0.5).fit(outputs=reference)(query)
+    np.testing.assert_allclose(found, potentials(field, y, (0,))[:, 0], rtol=1e-4, atol=1e-5)
+    found = ClassField(kind="modes", bandwidth=0.5).fit(outputs=reference)(query)
+    np.testing.assert_allclose(found, modes(field, y, radius=0.1).mean(axis=1), rtol=1e-3, atol=1e-4)
+
+
+def test_the_chosen_bandwidth_is_the_likeliest_of_the_candidates() -> None:
+    reference = blobs(0, 2000)
+    samples = unit(reference.features).astype(np.float32)
+    fresh = blobs(7, 1000)
+
+    def loss(s: float) -> float:
+        fields = plain_log_fields(unit(fresh.features), samples.astype(float), reference.labels, s)
+        return -log_softmax(fields, axis=1)[np.arange(1000), fresh.labels].mean()
+
+    chosen = choose_bandwidth(samples, reference.labels, CLASSES)
+    losses = {s: loss(s) for s in BANDWIDTHS}
+    assert losses[min(BANDWIDTHS, key=lambda s: abs(s - chosen))] < min(losses.values()) + 0.01
+    assert losses[BANDWIDTHS[0]] > min(losses.values()) + 0.05  # the data does tell candidates apart
+
+
+def test_the_temperature_undoes_a_scale_of_the_logits() -> None:
+    rng = np.random.default_rng(0)
+    logits = 2 * rng.standard_normal((20_000, 4))
+    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)  # drawn from the softmax
+    assert choose_temperature(logits, labels) == 1.0
+    assert choose_temperature(2.8 * logits, labels) == 2.8
+
+
+def test_landmarks_keep_the_sums_and_say_what_they_change() -> None:
+    reference, query = blobs(0, 3000), blobs(1, 200)
+    samples = reference.features
+    centres, labels, weights = landmarks(samples, reference.labels, 300)
+    assert len(centres) <= 303
+    for label in range(CLASSES):
+        mine = labels == label
+        assert weights[mine].sum() == (reference.labels == label).sum()
+        mean = np.average(centres[mine], axis=0, weights=weights[mine])
+        np.testing.assert_allclose(mean, samples[reference.labels == label].mean(axis=0), atol=1e-6)
+    whole = ClassField(bandwidth=0.4).fit(outputs=reference)
+    few, fewer = (ClassField(bandwidth=0.4, landmarks=count).fit(outputs=reference) for count in (1000, 100))
+    error = [np.abs(scorer(query) - whole(query)).mean() for scorer in (few, fewer)]
+    assert error[0] < error[1] < 0.5
+    told = [scorer.fitted.facts["landmark_error"] for scorer in (few, fewer)]
+    np.testing.assert_allclose(told, error, rtol=0.5)
+
+
+def test_fitting_to_a_stream_is_fitting_to_a_sample_of_it() -> None:
+    reference, query = blobs(0, 900), blobs(1, 40)
+    batches = [reference[start : start + 70] for start in range(0, 900, 70)]
+    whole = ClassField(bandwidth=0.3).fit(outputs=reference)
+    np.testing.assert_allclose(
+        ClassField(bandwidth=0.3).fit_batches(batches, references=2000)(query), whole(query), atol=1e-5
+    )
+    kept = reservoir(iter(batches), 100, seed=1)
+    assert len(kept) == 100
+    found = {row.tobytes() for row in kept.features}
+    assert len(found) == 100
+    assert found <= {row.tobytes() for row in reference.features}
+
+
+def test_every_row_of_a_stream_is_as_likely_to_be_kept() -> None:
+    rows = np.arange(60.0)[:, None]
+    batches = [Outputs(rows[start : start + 7]) for start in range(0, 60, 7)]
+    counts = np.zeros(60)
+    for seed in range(2000):
+        counts[reservoir(batches, 12, seed).logits[:, 0].astype(int)] += 1
+    # binomial with p = 1/5: standard deviation 18 of 400; five of them over 60 rows is one chance in 30,000
+    assert np.abs(counts - 400).max() < 90
+
+
+def test_a_class_without_references_is_never_trusted() -> None:
+    reference, query = blobs(0), blobs(1, 200)
+    seen = reference[reference.labels != 2]
+    u = ClassField(bandwidth=0.3).fit(outputs=seen)(query)
+    assert u[query.predicted == 2].min() > u[query.predicted != 2].max()
+
+
+def test_a_binary_model_with_one_logit() -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, 400)
+    features = np.stack([2.0 * labels - 1, np.ones(400)], axis=1) + 0.4 * rng.standard_normal((400, 2))
+    outputs = Outputs(3 * features[:, :1], features, labels)
+    two = Outputs(np.concatenate([-1.5 * features[:, :1], 1.5 * features[:, :1]], axis=1), features, labels)
+    one_logit = PosteriorContrast(bandwidth=0.2).fit(outputs=outputs)(outputs)
+    np.testing.assert_allclose(one_logit, PosteriorContrast(bandwidth=0.2).fit(outputs=two)(two), rtol=1e-6)
+
+
+def test_settings_travel_with_the_file(tmp_path) -> None:
+    reference, query = blobs(0), blobs(1, 40)
+    scorer = PosteriorContrast(spaces=("low", "features"), landmarks=50).fit(outputs=reference)
+    scorer.save(tmp_path / "a.qipf")
+    loaded = load(tmp_path / "a.qipf")
+    assert loaded.layers == ("low",)
+    np.testing.assert_array_equal(loaded(query), scorer(query))
+
+
+def test_it_can_be_exported_with_its_network() -> None:
+    from qipf.wrapper import wrap
+
+    net = torch.nn.Sequential(torch.nn.Linear(WIDTH, 6), torch.nn.ReLU(), torch.nn.Linear(6, CLASSES)).double()
+    x = torch.from_numpy(blobs(3, 200).features)
+    with torch.no_grad():
+        logits, low, features = net(x), net[0](x), net[:2](x)
+    outputs = Outputs(logits, features, torch.from_numpy(blobs(3, 200).labels), {"0": low})
+    scorer = PosteriorContrast(spaces=("0",), bandwidth=0.3).fit(net, outputs)
+    both = wrap(net, scorer)
+    program = torch.export.export(both, (x,), dynamic_shapes=(({0: torch.export.Dim("n", min=2)},),))
+    _, u = program.module()(x[:50])
+    np.testing.assert_allclose(u.detach().numpy(), scorer(outputs[:50]).numpy(), rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"bandwidth": 0}, "bandwidth"),
+        ({"kind": "other"}, "kind: expected one of contrast"),
+        ({"normalise": "l2"}, "normalise: expected one of unit"),
+        ({"kind": "density", "logits": True}, "one space and bandwidth without logits"),
+        ({"spaces": ()}, "spaces"),
+        ({"landmarks": 0}, "landmarks"),
+    ],
+)
+def test_bad_settings_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ClassField(**arguments)
+
+
+def test_bad_outputs_are_refused() -> None:
+    reference = blobs(0)
+    with pytest.raises(ValueError, match="needs labelled reference outputs"):
+        ClassField().fit(outputs=Outputs(reference.logits, reference.features))
+    with pytest.raises(ValueError, match="labels from 0 to 2"):
+        ClassField().fit(outputs=Outputs(reference.logits, reference.features, reference.labels + 1))
+    with pytest.raises(ValueError, match=r"reads the layer 'block'.*layers="):
+        ClassField(spaces=("block",)).fit(outputs=reference)
+    fitted = ClassField(bandwidth=0.3).fit(outputs=reference)
+    with pytest.raises(ValueError, match="features: expected 8 columns"):
+        fitted(Outputs(reference.logits, reference.features[:, :5]))

@@ -1,0 +1,85 @@
+"""Confidence scores against SciPy and closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy.special import logsumexp, softmax
+from scipy.stats import entropy
+
+from libraries import LIBRARIES
+from qipf._arrays import to_numpy
+from qipf.outputs import Outputs
+from qipf.scores import Energy, Entropy, Margin, MaxLogit, SoftmaxResponse
+
+
+def oracle(name: str, logits: np.ndarray) -> np.ndarray:
+    p = np.sort(softmax(logits, axis=1), axis=1)
+    return {
+        "softmax-response": 1 - p[:, -1],
+        "entropy": entropy(p, axis=1),
+        "margin": 1 - (p[:, -1] - p[:, -2]),
+        "max-logit": -logits.max(axis=1),
+        "energy": -logsumexp(logits, axis=1),
+    }[name]
+
+
+SCORERS = [SoftmaxResponse(), Entropy(), Margin(), MaxLogit(), Energy()]
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+@pytest.mark.parametrize("scorer", SCORERS, ids=lambda scorer: scorer.name)
+def test_agrees_with_scipy_in_every_library(scorer, library, rng) -> None:
+    logits = 3 * rng.standard_normal((50, 7))
+    scores = scorer(LIBRARIES[library](logits))
+    np.testing.assert_allclose(to_numpy(scores), oracle(scorer.name, logits), rtol=1e-11, atol=1e-14)
+
+
+@pytest.mark.parametrize("scorer", SCORERS, ids=lambda scorer: scorer.name)
+def test_one_logit_is_a_binary_classifier(scorer, rng) -> None:
+    z = 2 * rng.standard_normal((40, 1))
+    expected = oracle(scorer.name, np.concatenate([-z / 2, z / 2], axis=1))
+    np.testing.assert_allclose(scorer(z), expected, rtol=1e-11)
+    np.testing.assert_allclose(scorer(-z), expected, rtol=1e-11)  # neither class is favoured
+
+
+def test_sure_predictions_are_still_ranked_in_single_precision() -> None:
+    logits = torch.tensor([[20.0, 0, 0], [30.0, 0, 0], [60.0, 0, 0]])
+    for scorer in (SoftmaxResponse(), Margin(), Entropy()):
+        scores = scorer(logits).tolist()
+        assert scores[0] > scores[1] > scores[2] > 0
+    np.testing.assert_allclose(SoftmaxResponse()(logits), 2 * np.exp([-20.0, -30, -60]), rtol=1e-5)
+
+
+def test_energy_follows_its_temperature(rng) -> None:
+    logits = rng.standard_normal((20, 4))
+    np.testing.assert_allclose(Energy(temperature=2.5)(logits), -2.5 * logsumexp(logits / 2.5, axis=1), rtol=1e-12)
+    with pytest.raises(ValueError, match="temperature"):
+        Energy(temperature=0)
+
+
+def test_huge_logits_stay_finite() -> None:
+    logits = np.array([[1e300, -1e300, 0.0], [-1e300, -1e300, -1e300]])
+    for scorer in SCORERS:
+        assert np.isfinite(scorer(logits)).all()
+    np.testing.assert_allclose(Entropy()(logits)[1], np.log(3))
+
+
+def test_half_precision_is_computed_in_single(rng) -> None:
+    logits = torch.asarray(rng.standard_normal((30, 5))).to(torch.bfloat16)
+    scores = Entropy()(logits)
+    assert scores.dtype == torch.bfloat16
+    exact = torch.asarray(oracle("entropy", logits.double().numpy()))
+    assert torch.equal(scores, exact.to(torch.bfloat16))
+
+
+def test_regression_has_no_confidence(rng) -> None:
+    outputs = Outputs(logits=rng.standard_normal((5, 1)), labels=rng.standard_normal(5))
+    with pytest.raises(ValueError, match="regression"):
+        Entropy()(outputs)
+
+
+def test_gradient_flows_through_torch() -> None:
+    logits = torch.randn(6, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    assert torch.autograd.gradcheck(Entropy(), (logits,))

@@ -1,0 +1,99 @@
+"""Feature scores against scikit-learn."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.covariance import EmpiricalCovariance
+from sklearn.neighbors import NearestNeighbors
+from sklearn.preprocessing import normalize
+
+from libraries import LIBRARIES
+from qipf._arrays import to_numpy
+from qipf.outputs import Outputs
+from qipf.scores import KNN, Mahalanobis, neighbours
+
+
+def planted(rng: np.random.Generator, count: int) -> Outputs:
+    labels = rng.integers(0, 4, count)
+    centres = 3 * np.random.default_rng(5).standard_normal((4, 12))
+    features = centres[labels] + rng.standard_normal((count, 12)) @ np.diag(np.linspace(0.2, 2, 12))
+    return Outputs(logits=features[:, :4].copy(), features=features, labels=labels)
+
+
+def in_library(outputs: Outputs, convert) -> Outputs:
+    return Outputs(logits=convert(outputs.logits), features=convert(outputs.features))
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_knn_is_the_kth_neighbour_of_scikit_learn(library, rng) -> None:
+    reference, queries = planted(rng, 300), planted(rng, 40)
+    search = NearestNeighbors(n_neighbors=7).fit(normalize(reference.features))
+    expected = search.kneighbors(normalize(queries.features))[0][:, -1]
+    scores = KNN(k=7).fit(outputs=reference)(in_library(queries, LIBRARIES[library]))
+    np.testing.assert_allclose(to_numpy(scores), expected, rtol=1e-9)
+
+
+def test_knn_does_not_depend_on_the_block_size(rng, monkeypatch) -> None:
+    scorer = KNN(k=3).fit(outputs=planted(rng, 200))
+    queries = planted(rng, 50)
+    whole = scorer(queries)
+    monkeypatch.setattr(neighbours, "SCRATCH", 8 * 200 * 7)  # seven rows a block
+    np.testing.assert_allclose(scorer(queries), whole, rtol=1e-12)
+
+
+def test_knn_in_single_precision_keeps_near_neighbours_apart(rng) -> None:
+    reference = planted(rng, 300)
+    single = Outputs(
+        logits=torch.asarray(reference.logits, dtype=torch.float32),
+        features=torch.asarray(reference.features, dtype=torch.float32),
+    )
+    scores = KNN(k=5).fit(outputs=single)(single)
+    assert scores.dtype == torch.float32
+    np.testing.assert_allclose(scores, KNN(k=5).fit(outputs=reference)(reference), atol=5e-4)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_mahalanobis_is_that_of_scikit_learn(library, rng) -> None:
+    reference, queries = planted(rng, 500), planted(rng, 60)
+    means = np.stack([reference.features[reference.labels == label].mean(axis=0) for label in range(4)])
+    shared = EmpiricalCovariance(assume_centered=True).fit(reference.features - means[reference.labels])
+    expected = np.min([shared.mahalanobis(queries.features - mean) for mean in means], axis=0)
+    scores = Mahalanobis().fit(outputs=reference)(in_library(queries, LIBRARIES[library]))
+    np.testing.assert_allclose(to_numpy(scores), expected, rtol=1e-9)
+
+
+def test_mahalanobis_ignores_dead_units(rng) -> None:
+    reference, queries = planted(rng, 500), planted(rng, 60)
+
+    def with_dead(outputs: Outputs) -> Outputs:
+        dead = np.zeros((len(outputs), 3))
+        return Outputs(logits=outputs.logits, features=np.hstack([outputs.features, dead]), labels=outputs.labels)
+
+    scorer = Mahalanobis().fit(outputs=with_dead(reference))
+    assert scorer.fitted is not None
+    assert scorer.fitted.facts["rank"] == 12
+    np.testing.assert_allclose(scorer(with_dead(queries)), Mahalanobis().fit(outputs=reference)(queries), rtol=1e-8)
+
+
+def test_errors_say_what_is_missing(rng) -> None:
+    reference = planted(rng, 20)
+    with pytest.raises(ValueError, match="reads features"):
+        KNN().fit(outputs=Outputs(logits=reference.logits))
+    with pytest.raises(ValueError, match="k = 50 needs"):
+        KNN(k=50).fit(outputs=reference)
+    with pytest.raises(ValueError, match="k: expected"):
+        KNN(k=0)
+    with pytest.raises(ValueError, match="needs the outputs"):
+        KNN().fit()
+    with pytest.raises(ValueError, match="labels"):
+        Mahalanobis().fit(outputs=Outputs(logits=reference.logits, features=reference.features))
+    scorer = KNN(k=2).fit(outputs=reference)
+    with pytest.raises(ValueError, match="reads features"):
+        scorer(reference.logits)
+    with pytest.raises(ValueError, match="12 columns"):
+        scorer(Outputs(logits=reference.logits, features=reference.features[:, :5]))
+    constant = Outputs(logits=reference.logits, features=np.ones((20, 3)), labels=reference.labels)
+    with pytest.raises(ValueError, match="do not vary"):
+        Mahalanobis().fit(outputs=constant)

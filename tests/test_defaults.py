@@ -1,0 +1,123 @@
+"""The recommended scorer: what it reads of a network, what it perturbs, and that it knows errors."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+from torch import nn
+
+from qipf import nets
+from qipf.defaults import default, perturbed, reference_outputs, spaces_of
+from qipf.outputs import Outputs, collect
+from qipf.scores import Entropy
+from qipf.wrapper import wrap
+
+
+@pytest.mark.parametrize(
+    ("net", "spaces"),
+    [
+        ("lenet", ("dense2", "dense1")),
+        ("vgg3", ("4", "3")),
+        ("resnet18", ("features",)),
+        ("small-cnn", ("7", "6")),
+        ("mlp-moons", ("4", "2", "0")),
+    ],
+)
+def test_the_spaces_of_our_networks(net: str, spaces: tuple[str, ...]) -> None:
+    assert spaces_of(nets.build(net, seed=0)) == spaces
+
+
+def test_a_transformer_is_read_at_its_features() -> None:
+    layer = nn.TransformerEncoderLayer(8, 2, 16)
+    model = nn.ModuleDict({"body": layer, "norm": nn.LayerNorm(8), "head": nn.Linear(8, 3)})
+    assert spaces_of(model) == ("features",)
+    assert spaces_of(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))) == ("features",)
+
+
+def test_every_second_image_is_perturbed_and_every_kind_occurs() -> None:
+    images = torch.rand(400, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    found = perturbed(images)
+    changed = (found != images).flatten(1).any(1)
+    assert not changed[::2].any()
+    assert changed[1::2].float().mean() > 0.95  # the faintest blur or pixelation of 8x8 may change nothing
+    assert found.min() >= 0
+    assert found.max() <= 1
+    assert torch.equal(found, perturbed(images))
+    assert not torch.equal(found, perturbed(images, seed=1))
+
+
+def test_images_in_other_units_are_perturbed_in_their_range() -> None:
+    images = torch.rand(200, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    images[0, 0, 0, :2] = torch.tensor([0.0, 1.0])  # the range is known exactly
+    scaled = perturbed(6 * images - 3)
+    np.testing.assert_allclose((scaled.numpy() + 3) / 6, perturbed(images).numpy(), atol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def trained() -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """A network that tells four noisy patterns apart."""
+    generator = torch.Generator().manual_seed(0)
+    patterns = torch.rand(4, 1, 8, 8, generator=generator)
+    labels = torch.randint(0, 4, (1200,), generator=generator)
+    images = (patterns[labels] + 0.35 * torch.randn(1200, 1, 8, 8, generator=generator)).clamp(0, 1)
+    from qipf.datasets import Split
+    from qipf.training import train
+
+    net = nets.build("small-cnn", classes=4, seed=0)
+    train(net, Split(images[:800], labels[:800]), epochs=6, batch_size=50, learning_rate=5e-3, progress=False)
+    return net, images, labels
+
+
+def test_references_are_the_networks_outputs_on_those_images(trained) -> None:
+    net, images, labels = trained
+    found = reference_outputs(net, (images[:300], labels[:300]), progress=False)
+    expected = collect(net, (perturbed(images[:300]), labels[:300]), layers=("7", "6"), progress=False)
+    assert torch.equal(found.logits, expected.logits)
+    assert torch.equal(found.layers["7"], expected.layers["7"])
+    assert torch.equal(found.labels, labels[:300])
+    clean = reference_outputs(net, (images[:300], labels[:300]), perturb=False, progress=False)
+    assert torch.equal(clean.logits, collect(net, images[:300], progress=False).logits)
+    fewer = reference_outputs(net, (images, labels), size=100, perturb=False, progress=False)
+    assert len(fewer) == 100
+    rows = [torch.cdist(row[None], collect(net, images, progress=False).logits).argmin() for row in fewer.logits]
+    assert torch.equal(labels[torch.stack(rows)], fewer.labels)
+
+
+def test_it_finds_errors_that_the_entropy_does_not(trained) -> None:
+    net, images, labels = trained
+    scorer = default(net, (images[:800], labels[:800]), progress=False)
+    assert scorer.layers == ("7", "6")
+    faded = 0.15 * images[800:] + 0.85 * (1 - images[800:].mean((1, 2, 3), keepdim=True))
+    outputs = collect(net, (faded, labels[800:]), layers=scorer.layers, progress=False)
+    wrong = ~outputs.correct.numpy()
+    assert 20 < wrong.sum() < 380
+    assert roc_auc_score(wrong, scorer(outputs)) > roc_auc_score(wrong, Entropy()(outputs)) - 0.02
+    _, u = wrap(net, scorer)(faded)
+    np.testing.assert_allclose(u.detach().numpy(), scorer(outputs).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_outputs_are_taken_as_they_are(trained) -> None:
+    net, images, labels = trained
+    collected = reference_outputs(net, (images[:400], labels[:400]), progress=False)
+    again = collect(net, images[800:], layers=("7", "6"), progress=False)
+    direct = default(net, (images[:400], labels[:400]), progress=False)
+    assert torch.equal(default(net, collected)(again), direct(again))
+    only_features = default(net, Outputs(collected.logits, collected.features, collected.labels))
+    assert only_features.spaces == ("features",)
+
+
+def test_vectors_are_not_perturbed() -> None:
+    net = nets.build("mlp-moons", seed=0)
+    x, y = torch.randn(50, 2, generator=torch.Generator().manual_seed(0)), torch.arange(50) % 2
+    found = reference_outputs(net, (x, y), progress=False)
+    assert torch.equal(found.logits, collect(net, x, progress=False).logits)
+
+
+def test_bad_data_is_refused(trained) -> None:
+    net, images, labels = trained
+    with pytest.raises(TypeError, match="inputs, labels"):
+        default(net, images[:3], progress=False)
+    with pytest.raises(ValueError, match="3 inputs and 2 labels"):
+        reference_outputs(net, (images[:3], labels[:2]), progress=False)
