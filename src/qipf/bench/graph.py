@@ -1,0 +1,135 @@
+"""The cells of a benchmark: pure functions of their parameters and of the results of other cells."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One unit of work whose result is kept under a key that everything which determines it goes into.
+
+    Attributes:
+        kind: what is done; the folder of the result in the store.
+        function: where the code is, as "module:name"; called as `function(context, params, parents)`.
+        version: changes whenever the code of this kind changes its results.
+        params: JSON values; all that the function may depend on beside its parents.
+        parents: the cells whose results it reads, by role.
+        task: cells with the same task run one after another in one process, so that they share what they load.
+        label: what a person reads in the progress display.
+        cost: expected work in arbitrary units, for the progress bar and its ETA only.
+        exclusive: runs while nothing else does (timing).
+        light: needs no accelerator, so that it can run beside those that do.
+    """
+
+    kind: str
+    function: str
+    version: str
+    params: Mapping[str, Any]
+    parents: Mapping[str, Cell] = field(default_factory=dict)
+    task: str = ""
+    label: str = ""
+    cost: float = 1.0
+    exclusive: bool = False
+    light: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of the kind, its version, the parameters and the keys of the parents."""
+        parts = {
+            "kind": self.kind,
+            "version": self.version,
+            "params": self.params,
+            "parents": {role: parent.key for role, parent in self.parents.items()},
+        }
+        return hashlib.sha256(canonical(parts).encode()).hexdigest()[:32]
+
+    def spec(self) -> dict[str, Any]:
+        """What a worker process needs to run this cell, as plain JSON values."""
+        return {
+            "kind": self.kind,
+            "key": self.key,
+            "function": self.function,
+            "params": dict(self.params),
+            "parents": {role: {"kind": parent.kind, "key": parent.key} for role, parent in self.parents.items()},
+            "label": self.label,
+        }
+
+
+@dataclass(eq=False)
+class Task:
+    """Cells that run one after another in one process."""
+
+    name: str
+    cells: list[Cell]
+
+    @property
+    def cost(self) -> float:
+        """The expected work of all its cells."""
+        return sum(cell.cost for cell in self.cells)
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether it has to run alone."""
+        return any(cell.exclusive for cell in self.cells)
+
+    @property
+    def light(self) -> bool:
+        """Whether none of its cells needs an accelerator."""
+        return all(cell.light for cell in self.cells)
+
+    def needs(self) -> set[str]:
+        """Keys of the cells outside this task that have to be finished first."""
+        own = {cell.key for cell in self.cells}
+        return {parent.key for cell in self.cells for parent in cell.parents.values()} - own
+
+
+def canonical(value: Any) -> str:
+    """JSON with one spelling for each value."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def in_order(targets: Iterable[Cell]) -> list[Cell]:
+    """The targets and everything they need, each once, parents before children."""
+    ordered: dict[str, Cell] = {}
+
+    def visit(cell: Cell) -> None:
+        if cell.key in ordered:
+            return
+        for parent in cell.parents.values():
+            visit(parent)
+        ordered[cell.key] = cell
+
+    for target in targets:
+        visit(target)
+    return list(ordered.values())
+
+
+def needed(targets: Iterable[Cell], done: set[str]) -> list[Cell]:
+    """The cells still to run: unfinished targets and, backwards from them, the unfinished cells they need."""
+    todo: dict[str, Cell] = {}
+
+    def visit(cell: Cell) -> None:
+        if cell.key in done or cell.key in todo:
+            return
+        for parent in cell.parents.values():
+            visit(parent)
+        todo[cell.key] = cell
+
+    for target in targets:
+        visit(target)
+    return list(todo.values())
+
+
+def as_tasks(cells: Iterable[Cell]) -> list[Task]:
+    """Group cells by their task name (a cell without one is a task of its own), keeping the order."""
+    tasks: dict[str, Task] = {}
+    for cell in cells:
+        name = cell.task or cell.key
+        tasks.setdefault(name, Task(name, [])).cells.append(cell)
+    return list(tasks.values())

@@ -1,0 +1,249 @@
+"""Reading a benchmark's store: what tables and reports are made from.
+
+    bench = open_store("results/mnist")
+    bench.plan                    # Plan: pairs with their seeds, shifts, methods, sizes
+    bench.environment             # dict: versions, device, processor, date, engine
+    bench.rows()                  # list[Row]: the long table (columns: see consolidate.Row)
+    bench.times()                 # list[dict]: dataset, net, method, passes, forward_ms, method_ms, extra_ms, ratio
+    bench.conditions()            # list[Condition(dataset, net, seed, shift, intensity, severity)]
+    p = bench.predictions(condition)
+    p.labels, p.predicted, p.correct          # (n,) of the base network
+    p.scores["entropy", "score"]              # {(method, score): (n,) float32}; higher = less sure
+    p.scores["ensemble", "std"]               # many passes: "std", "entropy", "mutual_information"
+    p.own_predicted["ensemble"]               # (n,) classes of a many-pass method's own mean
+    bench.held_out(dataset, net, seed)        # the same for clean inputs that nobody was trained on (calibration)
+    bench.images(condition, rows)             # (len(rows), c, h, w) in [0, 1]: the inputs behind some predictions
+    bench.scorer(dataset, net, seed, "qipf")  # the fitted scorer (or None), for pictures of its field
+    bench.networks()                          # list[dict]: dataset, net, seed, accuracy
+    bench.failures()                          # list[dict]: label, kind, error, traceback
+    bench.notes()                             # list[str]: what the fits have to say about their choices
+
+Methods may have fewer rows than the base network (`multi_pass_size`): their scores are for the first rows. A store
+whose run has not ended, or in which cells failed, gives what is there.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+
+import numpy as np
+
+from qipf.bench import consolidate
+from qipf.bench.consolidate import Row
+from qipf.bench.plan import Pair, Plan
+from qipf.bench.store import Store, StoreError
+
+if TYPE_CHECKING:
+    from qipf.scores import Scorer
+
+__all__ = ["Bench", "Condition", "Predictions", "Row", "open_store", "read_table"]
+
+
+class Condition(NamedTuple):
+    """One set of evaluated predictions."""
+
+    dataset: str
+    net: str
+    seed: int
+    shift: str
+    intensity: float
+    severity: int
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What the base network predicted, and how sure every method was."""
+
+    labels: np.ndarray
+    predicted: np.ndarray
+    scores: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    own_predicted: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def correct(self) -> np.ndarray:
+        """Whether each prediction of the base network is right."""
+        return self.predicted == self.labels
+
+
+def open_store(path: str | os.PathLike[str]) -> Bench:
+    """Open the store of a benchmark for reading.
+
+    Raises:
+        StoreError: there is no store at `path`, or nothing was ever run in it.
+    """
+    return Bench(Store(path))
+
+
+def read_table(path: str | os.PathLike[str]) -> list[Row]:
+    """The rows of a table.csv."""
+    convert = list(get_type_hints(Row).values())
+    with Path(path).open(newline="", encoding="utf-8") as file:
+        lines = csv.reader(file)
+        header = next(lines, [])
+        if tuple(header) != Row._fields:
+            raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {', '.join(header)}")
+        return [Row(*(kind(value) for kind, value in zip(convert, line, strict=True))) for line in lines]
+
+
+class Bench:
+    """A benchmark's store, for reading."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        for name in ("plan.json", "index.json"):
+            if not (store.path / name).is_file():
+                raise StoreError(f"{store.path} has no {name}: no benchmark was run in it yet")
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan, all settings resolved."""
+        return Plan.from_json(self._document("plan.json"))
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Versions, device, processor and date of the (last) run."""
+        return self._document("environment.json") if (self.store.path / "environment.json").is_file() else {}
+
+    @cached_property
+    def index(self) -> list[dict[str, Any]]:
+        """Which cell is about what: kind, key, dataset, net, seed, group, method."""
+        return self._document("index.json")
+
+    def _document(self, name: str) -> Any:
+        return json.loads((self.store.path / name).read_text(encoding="utf-8"))
+
+    def rows(self) -> list[Row]:
+        """The long table, from the finished cells."""
+        return list(consolidate.rows(self.store, self.plan, self.index))
+
+    def times(self) -> list[dict[str, Any]]:
+        """Milliseconds per sample of every timed method, and of the forward pass measured beside it."""
+        return consolidate.times(self.store, self.index)
+
+    def conditions(self) -> list[Condition]:
+        """Every set of predictions that is there, in the order of the plan."""
+        found = []
+        for entry in self._finished("base"):
+            if entry["group"] == "held-out":
+                continue
+            pair = self._pair(entry["dataset"], entry["net"])
+            for place in range(len(pair.shifts.get(entry["group"], (0.0,)))):
+                intensity, severity = consolidate._condition(pair, entry["group"], place)
+                found.append(
+                    Condition(entry["dataset"], entry["net"], entry["seed"], entry["group"], intensity, severity)
+                )
+        return found
+
+    def predictions(self, condition: Condition, methods: Iterable[str] | None = None) -> Predictions:
+        """The predictions of a condition, with the scores of all methods or of those named."""
+        pair = self._pair(condition.dataset, condition.net)
+        place = pair.shifts[condition.shift].index(condition.intensity) if condition.shift in pair.shifts else 0
+        return self._predictions(condition[:3], condition.shift, place, methods)
+
+    def held_out(self, dataset: str, net: str, seed: int, methods: Iterable[str] | None = None) -> Predictions:
+        """The predictions for clean inputs that no network was trained on: what calibrators are fitted on."""
+        return self._predictions((dataset, net, seed), "held-out", 0, methods)
+
+    def images(
+        self, condition: Condition, rows: Sequence[int] | np.ndarray, data: str | os.PathLike[str] | None = None
+    ) -> np.ndarray:
+        """The inputs behind some rows of the predictions, shifted anew.
+
+        Args:
+            condition: which predictions.
+            rows: positions in them.
+            data: the folder with the dataset's files, as in `qipf bench --data`.
+        """
+        from qipf._arrays import to_numpy
+        from qipf.bench import inputs
+
+        pair = self._pair(condition.dataset, condition.net)
+        folder = None if data is None else str(data)
+        loaded = inputs.load_data(pair.dataset, pair.calibration_size, folder, "cpu")
+        clean = condition.shift not in pair.shifts
+        group = inputs.Group(
+            "clean" if clean and condition.shift == "clean" else condition.shift, (condition.intensity,), 0
+        )
+        if clean:
+            return to_numpy(inputs.inputs_of(loaded, group, 0, folder, "cpu").inputs[np.asarray(rows)])
+        chosen = inputs.Split(loaded.test.inputs[np.asarray(rows)], loaded.test.targets[np.asarray(rows)])
+        return to_numpy(inputs.inputs_of(loaded._replace(test=chosen), group, 0, folder, "cpu").inputs)
+
+    def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
+        """A fitted scorer; None for methods of many passes and scores from a file."""
+        from qipf.persistence import load
+
+        for entry in self._finished("fit"):
+            if (entry["dataset"], entry["net"], entry["seed"], entry["method"]) == (dataset, net, seed, method):
+                path = self.store.file("fit", entry["key"], ".qipf")
+                return load(path) if path.is_file() else None
+        return None
+
+    def networks(self) -> list[dict[str, Any]]:
+        """The trained networks with their accuracy on the clean test set."""
+        return [
+            {
+                **{name: entry[name] for name in ("dataset", "net", "seed")},
+                "accuracy": self.store.record(entry["kind"], entry["key"])["accuracy"],
+            }
+            for entry in self._finished("train", "model")
+        ]
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Label, kind, error and traceback of the cells that failed and were not repaired since."""
+        found = [self.store.failure(entry["key"]) for entry in self.index]
+        return [failure for failure in found if failure is not None]
+
+    def notes(self) -> list[str]:
+        """What the fits have to say about their choices."""
+        found = []
+        for entry in self._finished("fit"):
+            note = self.store.record("fit", entry["key"]).get("note")
+            if note:
+                found.append(f"{entry['method']} on {entry['dataset']}/{entry['net']} #{entry['seed']}: {note}")
+        return found
+
+    def _finished(self, *kinds: str) -> list[dict[str, Any]]:
+        return [e for e in self.index if e["kind"] in kinds and self.store.has(e["kind"], e["key"])]
+
+    def _pair(self, dataset: str, net: str) -> Pair:
+        for pair in self.plan.pairs:
+            if (consolidate._name(pair.dataset), pair.net) == (dataset, net):
+                return pair
+        raise ValueError(f"the plan {self.plan.name} has no pair {dataset} with {net}")
+
+    @cached_property
+    def _places(self) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+        places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for entry in self._finished("base", "score"):
+            about = (entry["dataset"], entry["net"], entry["seed"], entry["group"])
+            places.setdefault(about, []).append(entry)
+        return places
+
+    def _predictions(
+        self, about: tuple[Any, ...], group: str, place: int, methods: Iterable[str] | None
+    ) -> Predictions:
+        wanted = None if methods is None else set(methods)
+        scores: dict[tuple[str, str], np.ndarray] = {}
+        own: dict[str, np.ndarray] = {}
+        base: dict[str, np.ndarray] | None = None
+        for entry in self._places.get((*about, group), []):
+            if entry["kind"] == "base":
+                base = self.store.arrays("base", entry["key"])
+            elif wanted is None or entry["method"] in wanted:
+                for name, values in self.store.arrays("score", entry["key"]).items():
+                    score, _, number = name.partition("/")
+                    if int(number) == place and score == "predicted":
+                        own[entry["method"]] = values
+                    elif int(number) == place:
+                        scores[entry["method"], score] = values
+        if base is None:
+            raise StoreError(f"{self.store.path} has no predictions for {about} under {group} (yet)")
+        return Predictions(base["labels"], base[f"predicted/{place}"], scores, own)

@@ -1,0 +1,263 @@
+"""The paper's tables from a benchmark's long table: our numbers beside the paper's, the best two marked.
+
+A long table is a list of mappings or named tuples, or a pyarrow table, with the columns dataset, net, seed,
+shift, intensity, method, score, errors, metric and value (others are ignored), one row a number. Run times are
+rows with the metric "ms_per_sample"; `time_rows` makes them of what a store keeps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from qipf.bench import paper
+from qipf.bench.paper import Case, Value
+from qipf.metrics import METRICS
+
+TIME_METRIC = "ms_per_sample"
+Better = Literal["higher", "lower"]
+Mark = Literal["best", "second"] | None
+Errors = Literal["base", "own"]
+Rows = Iterable[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Our number and the paper's, either of which may be missing, and their marks among their own kind."""
+
+    ours: Value | None = None
+    paper: Value | None = None
+    ours_mark: Mark = None
+    paper_mark: Mark = None
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One block of columns: a metric."""
+
+    metric: str
+    title: str
+    better: Better
+    columns: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """The heads of a row, what it stands for, and its cells by metric and column."""
+
+    heads: tuple[str, ...]
+    key: Mapping[str, str]
+    cells: Mapping[tuple[str, str], Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as the paper arranges it; `qipf.bench.render` writes it as text, Markdown, LaTeX or CSV."""
+
+    name: str
+    title: str
+    heads: tuple[str, ...]
+    panels: tuple[Panel, ...]
+    rows: tuple[Row, ...]
+    spread: str = "intensities"
+
+    @property
+    def has_paper(self) -> bool:
+        """Whether any of its cells has a number of the paper."""
+        return any(cell.paper for row in self.rows for cell in row.cells.values())
+
+
+def table_1(table: Any, errors: Errors = "base") -> Table:
+    """Table 1: average ROC-AUC (left) and PR-AUC (right).
+
+    Args:
+        table: the long table.
+        errors: "base": the errors of the one base network are to be found, by every method, as in the paper;
+            "own": those of a many-pass method's own mean prediction.
+    """
+    titles = {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}
+    title = "Table 1. Error detection" + (", many-pass methods find their own errors" if errors == "own" else "")
+    return _table(table, "table-1" if errors == "base" else "table-1-own", title, titles, errors)
+
+
+def table_2(table: Any, version: Literal["paper", "proper"] = "paper") -> Table:
+    """Table 2: average expected calibration error (left) and Brier score (right).
+
+    Args:
+        table: the long table.
+        version: "paper" scales scores over the evaluated set, "proper" calibrates them on clean data.
+    """
+    titles = {f"ece_{version}": "EXPECTED CALIBRATION ERROR", f"brier_{version}": "BRIER SCORE"}
+    return _table(table, f"table-2-{version}", f"Table 2. Calibration ({version} version)", titles)
+
+
+def appendix_h(table: Any) -> Table:
+    """Appendix H: average point-biserial (left) and Spearman correlation with errors (right)."""
+    titles = {"point_biserial": "POINT BISERIAL CORRELATION", "spearman": "SPEARMAN CORRELATION"}
+    return _table(table, "appendix-h", "Appendix H. Correlation of uncertainty and error", titles)
+
+
+def table_3(table: Any) -> Table:
+    """Table 3: milliseconds for one test sample, by network, mean and std over measurements."""
+    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for row in long_rows(table):
+        if row["metric"] == TIME_METRIC and np.isfinite(row["value"]):
+            groups[row["net"], column_of(row)].append(float(row["value"]))
+    ours = {key: Value(float(np.mean(v)), float(np.std(v)), len(v)) for key, v in groups.items()}
+    theirs = {key: Value(ms, 0.0) for key, ms in paper.TIMES.items()}
+    nets = sorted({net for net, _ in ours} or set(paper.NETS), key=_position(paper.NETS))
+    panel = _panel(TIME_METRIC, "TIME (ms) PER TEST SAMPLE", "lower", nets, ours, theirs)
+    rows = [
+        _row((paper.NETS.get(net, net),), {"net": net}, net, [panel], {TIME_METRIC: (ours, theirs)}) for net in nets
+    ]
+    return Table("table-3", "Table 3. Computational time", ("MODEL",), (panel,), tuple(rows), "measurements")
+
+
+def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[Table]:
+    """Every table of the paper; Table 1 also for own errors where they were measured, Table 2 in both versions."""
+    rows = [*long_rows(table), *time_rows(times)]
+    own = [table_1(rows, "own")] if any(row.get("errors") == "own" for row in rows) else []
+    return [table_1(rows), *own, table_2(rows), table_2(rows, "proper"), appendix_h(rows), table_3(rows)]
+
+
+def time_rows(times: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows of a long table from a store's times: dataset, net, method and method_ms (milliseconds a sample)."""
+    return [
+        {**{name: row[name] for name in ("dataset", "net", "method")}, "metric": TIME_METRIC, "value": row["method_ms"]}
+        for row in times
+    ]
+
+
+def long_rows(table: Any) -> list[Mapping[str, Any]]:
+    """The rows of a long table.
+
+    Raises:
+        ValueError: a column is missing.
+    """
+    rows = table.to_pylist() if hasattr(table, "to_pylist") else list(table)
+    rows = [row._asdict() if hasattr(row, "_asdict") else row for row in rows]
+    for row in rows:
+        missing = [name for name in ("dataset", "net", "method", "metric", "value") if name not in row]
+        if missing:
+            raise ValueError(f"the long table lacks the column {missing[0]!r}; it has {', '.join(map(str, row))}")
+    return [{**row, "value": np.nan if row["value"] is None else row["value"]} for row in rows]
+
+
+def column_of(row: Mapping[str, Any]) -> str:
+    """A method and score as one name: "ensemble" is scored as in the paper, "ensemble (entropy)" is not."""
+    method = "qipf" if row["method"] == "weight-qipf" else str(row["method"])
+    score = row.get("score")
+    return method if score in (None, "", "std", "score", "uncertainty", method) else f"{method} ({score})"
+
+
+def averages(rows: Rows, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
+    """Mean and standard deviation over intensities, of the mean over seeds at each, by case and column.
+
+    Intensities at which the metric has no value (no errors, for instance) are left out, and `size` says how
+    many are in.
+    """
+    groups: dict[tuple[Case, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["metric"] == metric and is_shift(row, errors):
+            case = Case(row["shift"], row["dataset"], row["net"])
+            groups[case, column_of(row)][row["intensity"]].append(float(row["value"]))
+    result = {}
+    for key, by_intensity in groups.items():
+        values = [[v for v in values if np.isfinite(v)] for values in by_intensity.values()]
+        means = [float(np.mean(v)) for v in values if v]
+        if means:
+            result[key] = Value(float(np.mean(means)), float(np.std(means)), len(means))
+    return result
+
+
+def mark(values: Mapping[str, float], better: Better) -> dict[str, Mark]:
+    """Which values are best and second best; equal values share a mark."""
+    ranked = sorted(set(values.values()), reverse=better == "higher")[:2]
+    marks: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
+    return {name: marks.get(value) for name, value in values.items()}
+
+
+def _table(table: Any, name: str, title: str, titles: Mapping[str, str], errors: Errors = "base") -> Table:
+    rows = long_rows(table)
+    theirs = {metric: paper.values(metric) if errors == "base" else {} for metric in titles}
+    numbers = {metric: (averages(rows, metric, errors), theirs[metric]) for metric in titles}
+    cases = _cases(
+        [case for ours, _ in numbers.values() for case, _ in ours],
+        [c for _, p in numbers.values() for c, _ in p],
+    )
+    panels = [
+        _panel(metric, heading, METRICS[metric].better or "higher", cases, *numbers[metric])
+        for metric, heading in titles.items()
+    ]
+    made = [
+        _row(
+            (case.shift.upper(), paper.pair_title(case.dataset, case.net)),
+            case._asdict(),
+            case,
+            panels,
+            numbers,
+        )
+        for case in cases
+    ]
+    return Table(name, title, ("CORRUPTION TYPE", "DATASET"), tuple(panels), tuple(made))
+
+
+def _cases(ours: Iterable[Case], theirs: Iterable[Case]) -> list[Case]:
+    """What we measured, and what the paper has for the same networks; if nothing, all the paper has."""
+    mine = set(ours)
+    pairs = {(case.dataset, case.net) for case in mine}
+    also = {case for case in theirs if not mine or (case.dataset, case.net) in pairs}
+    return sorted(mine | also, key=paper.case_order)
+
+
+def _panel(
+    metric: str,
+    title: str,
+    better: Better,
+    keys: Iterable[Hashable],
+    ours: Mapping[Any, Value],
+    theirs: Mapping[Any, Value],
+) -> Panel:
+    shown = set(keys)
+    columns = {column for key, column in [*ours, *theirs] if key in shown}
+    return Panel(metric, title, better, tuple(sorted(columns, key=_position(paper.METHODS))))
+
+
+def _row(
+    heads: tuple[str, ...],
+    key: Mapping[str, str],
+    where: Hashable,
+    panels: Iterable[Panel],
+    numbers: Mapping[str, tuple[Mapping[Any, Value], Mapping[Any, Value]]],
+) -> Row:
+    cells = {}
+    for panel in panels:
+        ours, theirs = (
+            {column: found[where, column] for column in panel.columns if (where, column) in found}
+            for found in numbers[panel.metric]
+        )
+        our_marks = mark({column: value.mean for column, value in ours.items()}, panel.better)
+        their_marks = mark({column: value.mean for column, value in theirs.items()}, panel.better)
+        for column in panel.columns:
+            cells[panel.metric, column] = Cell(
+                ours.get(column), theirs.get(column), our_marks.get(column), their_marks.get(column)
+            )
+    return Row(heads, key, cells)
+
+
+def _position(order: Iterable[str]) -> Callable[[str], tuple[int, str]]:
+    """A sort key: the given order first, then by name."""
+    places = {name: i for i, name in enumerate(order)}
+    return lambda name: (places.get(name, len(places)), name)
+
+
+def is_shift(row: Mapping[str, Any], errors: Errors = "base") -> bool:
+    """Whether a row is about these errors under a shift, and not about clean inputs or another dataset's."""
+    name = row.get("shift") or "clean"
+    if (row.get("errors") or "base") != errors:
+        return False
+    return row.get("intensity") is not None and name not in ("none", "clean") and not name.startswith("ood:")

@@ -1,0 +1,103 @@
+"""The models that the command line accepts."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from qipf._optional import require
+from qipf.cli._errors import UserError
+
+WEIGHT_FILES = (".safetensors", ".h5")
+
+
+def load_model(spec: str, weights: Path | None = None) -> Any:
+    """A module from a `.pt2` exported program or `module:callable`; a file of weights stays a path.
+
+    The first two run code: the program's graph, or whatever importing `module` and calling `callable` does. Nothing
+    else is ever executed.
+
+    Args:
+        spec: what the user wrote.
+        weights: `.safetensors` checkpoint for the module that `module:callable` returns.
+
+    Raises:
+        UserError: there is no such file, module or callable, or the checkpoint does not fit.
+    """
+    path = Path(spec)
+    if path.suffix == ".pt2":
+        _refuse(weights, "a .pt2 program brings its own weights")
+        return _exported(path)
+    if path.suffix in WEIGHT_FILES:
+        _refuse(weights, "MODEL is a file of weights already")
+        if not path.is_file():
+            raise UserError(f"MODEL: there is no file {path}")
+        return path
+    module, colon, name = spec.partition(":")
+    if not colon or not module or not name:
+        raise UserError(
+            f"MODEL: expected a .pt2 exported program, module:callable or a file of weights "
+            f"({', '.join(WEIGHT_FILES)}), got {spec!r}"
+        )
+    net = _called(module, name)
+    if weights is not None:
+        _load_checkpoint(net, weights)
+    return net
+
+
+def is_weights(model: Any) -> bool:
+    """Whether `load_model` returned a file of weights, which can be read and not be run."""
+    return isinstance(model, Path)
+
+
+def _exported(path: Path) -> Any:
+    torch = require("torch", extra="torch")
+    if not path.is_file():
+        raise UserError(f"MODEL: there is no file {path}")
+    try:
+        program = torch.export.load(path)
+    except Exception as error:  # torch raises whatever its archive reader meets
+        raise UserError(f"MODEL: {path} is no exported program that this torch can read ({error})") from error
+    return program.module()
+
+
+def _called(module: str, name: str) -> Any:
+    torch = require("torch", extra="torch")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: a user's own file beside the data is found
+    try:
+        function = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise UserError(f"MODEL: cannot import {module!r} ({error}); is it installed, or in this folder?") from error
+    for part in name.split("."):
+        if not hasattr(function, part):
+            raise UserError(f"MODEL: {module!r} has no {name!r}")
+        function = getattr(function, part)
+    if isinstance(function, torch.nn.Module):
+        return function
+    if not callable(function):
+        raise UserError(f"MODEL: {module}:{name} is a {type(function).__name__}, expected something to call")
+    net = function()
+    if not isinstance(net, torch.nn.Module):
+        raise UserError(f"MODEL: {module}:{name}() returned a {type(net).__name__}, expected a torch.nn.Module")
+    return net
+
+
+def _load_checkpoint(net: Any, path: Path) -> None:
+    safetensors = require("safetensors.torch", extra="torch")
+    error_type = require("safetensors", extra="torch").SafetensorError
+    if path.suffix != ".safetensors":
+        raise UserError(f"--weights: expected a .safetensors file, got {path}; convert the checkpoint first")
+    if not path.is_file():
+        raise UserError(f"--weights: there is no file {path}")
+    try:
+        net.load_state_dict(safetensors.load_file(path))
+    except (RuntimeError, error_type) as error:
+        raise UserError(f"--weights: {path} does not fit the model ({error})") from error
+
+
+def _refuse(weights: Path | None, why: str) -> None:
+    if weights is not None:
+        raise UserError(f"--weights: goes with module:callable only ({why})")

@@ -1,0 +1,58 @@
+"""Tables of scores, read from CSV, Parquet or NPZ into NumPy columns."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qipf._optional import require
+from qipf.cli._errors import UserError
+
+Columns = dict[str, np.ndarray]
+
+
+def read_columns(file: Path) -> Columns:
+    """Every column of one value a row, by name.
+
+    Raises:
+        UserError: there is no such file, its ending is unknown, or it cannot be read.
+    """
+    readers = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}
+    if file.suffix not in readers:
+        raise UserError(f"{file}: expected a file that ends in {', '.join(readers)}")
+    if not file.is_file():
+        raise UserError(f"there is no file {file}")
+    return readers[file.suffix](file)
+
+
+def _csv(file: Path) -> Columns:
+    reader = require("pyarrow.csv", extra="bench")
+    try:
+        return _arrow(reader.read_csv(file))
+    except ValueError as error:  # what Arrow raises for anything it cannot parse
+        raise UserError(f"{file}: no CSV table with a header line ({error})") from None
+
+
+def _parquet(file: Path) -> Columns:
+    reader = require("pyarrow.parquet", extra="bench")
+    try:
+        return _arrow(reader.read_table(file))
+    except ValueError as error:
+        raise UserError(f"{file}: no Parquet file ({error})") from None
+
+
+def _npz(file: Path) -> Columns:
+    try:
+        with np.load(file, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files if arrays[name].ndim == 1}
+    except (ValueError, zipfile.BadZipFile, AttributeError) as error:
+        raise UserError(f"{file}: no NPZ file of plain arrays ({error})") from None
+
+
+def _arrow(table: Any) -> Columns:
+    if len(set(table.column_names)) < table.num_columns:
+        raise ValueError("two columns have the same name")
+    return {name: table[name].to_numpy() for name in table.column_names}

@@ -1,0 +1,67 @@
+"""Tables of scores, written batch by batch and put in place whole."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from qipf._files import replacing
+from qipf._optional import require
+from qipf.cli._errors import UserError
+
+
+class TableWriter:
+    """Writes columns to a `.csv` or `.parquet` file; it appears only when everything has been written.
+
+    Raises:
+        UserError: the ending is another one, or there is no such folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix not in (".csv", ".parquet"):
+            raise UserError(f"--output: expected a file that ends in .csv or .parquet, got {path}")
+        if not path.parent.is_dir():
+            raise UserError(f"--output: there is no folder {path.parent}; create it first")
+        self._arrow: Any = require("pyarrow", extra="bench") if path.suffix == ".parquet" else None
+        self._path = path
+        self._parquet: Any = None
+        self._header: list[str] | None = None
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._file = stack.enter_context(replacing(self._path))
+            self._stack = stack.pop_all()
+        return self
+
+    def write(self, columns: dict[str, Any]) -> None:
+        """Append rows; every call must bring the same columns."""
+        if self._arrow:
+            table = self._arrow.table(columns)
+            if self._parquet is None:
+                parquet = require("pyarrow.parquet", extra="bench")
+                self._parquet = parquet.ParquetWriter(self._file, table.schema)
+            self._parquet.write_table(table)
+            return
+        text = io.StringIO(newline="")
+        rows = csv.writer(text, lineterminator="\n")
+        if self._header is None:
+            self._header = list(columns)
+            rows.writerow(self._header)
+        rows.writerows(zip(*columns.values(), strict=True))
+        self._file.write(text.getvalue().encode())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._parquet is not None:
+                self._parquet.close()
+        except BaseException:
+            self._stack.__exit__(*sys.exc_info())
+            raise
+        self._stack.__exit__(kind, error, trace)

@@ -1,0 +1,214 @@
+"""`qipf evaluate`: how well do these scores find the errors?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+from cyclopts import Parameter
+
+from qipf._files import atomic_write
+from qipf._optional import require
+from qipf.cli._errors import UserError
+from qipf.cli._table import Columns, read_columns
+
+NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}
+LARGE = 100_000
+"""More rows than this are resampled only if asked to."""
+
+Results = dict[str, dict[str, Any]]
+
+
+def evaluate(
+    file: Path,
+    *,
+    score: list[str] | None = None,
+    correct: str = "correct",
+    label: str = "label",
+    predicted: str = "predicted",
+    bootstrap: int | None = None,
+    seed: int = 0,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+) -> None:
+    """Measure how well scores find wrong predictions: error detection, calibration, correlation.
+
+    The table needs, for every prediction, one or more scores (higher = less sure) and either a column `correct`
+    (0 or 1) or the columns `label` and `predicted`. A column NAME_probability, or `probability` where there is
+    one score, is taken as the probability of error that belongs to the score NAME, for the `proper` metrics.
+
+    For instance:
+
+    ```
+    qipf evaluate scores.csv
+    qipf evaluate scores.parquet --bootstrap 0 --out metrics.json
+    qipf evaluate scores.npz --score entropy --score energy -o metrics.md
+    ```
+
+    Args:
+        file: A table that ends in .csv (with a header line), .parquet or .npz (arrays of shape (N,)).
+        score: A column to evaluate; may be given several times. Otherwise every column of numbers is a score.
+        correct: The column that says whether each prediction is correct.
+        label: The column of true classes, where there is no column `correct`.
+        predicted: The column of predicted classes.
+        bootstrap: Resamples for the 95 % intervals; 0 for none. Otherwise 1000 up to 100,000 rows, 0 beyond.
+        seed: Of the resamples.
+        out: Also write the results, to a file that ends in .json, .csv or .md.
+    """
+    from qipf import metrics
+
+    if out is not None and out.suffix not in WRITERS:
+        raise UserError(f"--out: expected a file that ends in {', '.join(WRITERS)}, got {out}")
+    if bootstrap is not None and bootstrap < 0:
+        raise UserError(f"--bootstrap: expected 0 or more resamples, got {bootstrap}")
+    columns = read_columns(file)
+    flags, used = _flags(columns, correct, label, predicted)
+    names = _scores(columns, score, used)
+    if bootstrap is None:
+        bootstrap = 1000 if len(flags) <= LARGE else 0
+        if bootstrap == 0:
+            print(f"{len(flags)} rows: no intervals; --bootstrap 1000 computes them", file=sys.stderr)
+    results: Results = {}
+    for name in names:
+        chances = _probability(columns, name, alone=len(names) == 1)
+        try:
+            results[name] = metrics.evaluate(columns[name], flags, probability=chances, bootstrap=bootstrap, seed=seed)
+        except ValueError as error:
+            raise UserError(f"{file}, column {name!r}: {error} (row 0 is the first)") from None
+    _show(results)
+    if out is not None:
+        atomic_write(out, WRITERS[out.suffix](results))
+
+
+def _flags(columns: Columns, correct: str, label: str, predicted: str) -> tuple[np.ndarray, set[str]]:
+    """Whether each prediction is correct, and the columns that said so."""
+    there = ", ".join(columns) or "none"
+    if correct in columns:
+        flags = columns[correct]
+        if flags.dtype.kind not in "buif":
+            raise UserError(f"column {correct!r}: expected 0 or 1, or true or false, got {flags[:1].tolist()}")
+        empty = np.flatnonzero(np.isnan(flags)) if flags.dtype.kind == "f" else np.zeros(0)
+        if empty.size:
+            raise UserError(f"column {correct!r}: no value in row {empty[0]} (row 0 is the first)")
+        return flags, {correct, label, predicted}
+    if label in columns and predicted in columns:
+        if columns[label].shape != columns[predicted].shape:
+            raise UserError(f"{label!r} and {predicted!r} have different lengths")
+        return columns[label] == columns[predicted], {correct, label, predicted}
+    raise UserError(
+        f"no column {correct!r} (0 or 1), nor both {label!r} and {predicted!r}; the columns are: {there}. "
+        "Name yours with --correct, or --label and --predicted"
+    )
+
+
+def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[str]:
+    if wanted:
+        for name in wanted:
+            if name not in columns:
+                raise UserError(f"--score: there is no column {name!r}; the columns are: {', '.join(columns)}")
+        return wanted
+    found = [
+        name
+        for name, values in columns.items()
+        if values.dtype.kind in "iuf"
+        and name not in NOT_SCORES | used
+        and name != "probability"
+        and not name.endswith("_probability")
+    ]
+    if not found:
+        raise UserError(f"no column of scores; the columns are: {', '.join(columns)}. Name one with --score")
+    return found
+
+
+def _probability(columns: Columns, score: str, *, alone: bool) -> np.ndarray | None:
+    own = columns.get(f"{score}_probability")
+    return columns.get("probability") if own is None and alone else own
+
+
+def _show(results: Results) -> None:
+    console = require("rich.console", extra="torch").Console()
+    table = require("rich.table", extra="torch").Table(title=_title(results))
+    table.add_column("metric")
+    for name in results:
+        table.add_column(name, justify="right")
+    for title, cells in _lines(results):
+        table.add_row(title, *cells)
+    console.print(table)
+    for note in _notes(results):
+        console.print(note, style="dim", markup=False)
+
+
+def _title(results: Results) -> str:
+    first = next(iter(results.values()))
+    return f"{first['n']} predictions, {first['errors']} of them wrong"
+
+
+def _lines(results: Results) -> Iterable[tuple[str, list[str]]]:
+    """A line for each metric that any score has a value for; an arrow shows which way is better."""
+    from qipf.metrics import METRICS
+
+    arrows = {"higher": " ↑", "lower": " ↓", None: ""}
+    for name, metric in METRICS.items():
+        if not all(math.isnan(result[name]) for result in results.values()):
+            yield metric.title + arrows[metric.better], [_cell(result, name) for result in results.values()]
+
+
+def _cell(result: dict[str, Any], name: str) -> str:
+    value, low, high = result[name], result.get(f"{name}_low"), result.get(f"{name}_high")
+    if math.isnan(value):
+        return "–"
+    return f"{value:.4f}" if low is None or math.isnan(low) else f"{value:.4f} [{low:.4f}, {high:.4f}]"
+
+
+def _notes(results: Results) -> list[str]:
+    """Why values are missing, one line a score and reason."""
+    from qipf.metrics.summary import NO_PROBABILITY
+
+    notes: list[str] = []
+    for score, result in results.items():
+        by_reason: dict[str, list[str]] = {}
+        for name, reason in result["reasons"].items():
+            by_reason.setdefault(reason, []).append(name)
+        if by_reason.pop(NO_PROBABILITY, None):
+            notes.append(f"{score}: the proper metrics need a column {score}_probability (of error)")
+        notes += [f"{score}: no {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
+    return notes
+
+
+def _json(results: Results) -> str:
+    plain = {
+        score: {key: None if isinstance(v, float) and math.isnan(v) else v for key, v in result.items()}
+        for score, result in results.items()
+    }
+    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+
+
+def _csv(results: Results) -> str:
+    from qipf.metrics import METRICS
+
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["score", "n", "errors", "metric", "value", "low", "high", "reason"])
+    for score, result in results.items():
+        for name in METRICS:
+            numbers = [result[name], result.get(f"{name}_low", math.nan), result.get(f"{name}_high", math.nan)]
+            shown = ["" if math.isnan(number) else repr(number) for number in numbers]
+            about = [score, result["n"], result["errors"], name]
+            writer.writerow([*about, *shown, result["reasons"].get(name, "")])
+    return file.getvalue()
+
+
+def _markdown(results: Results) -> str:
+    lines = [f"{_title(results)}.", "", f"| metric | {' | '.join(results)} |", "|---|" + "--:|" * len(results)]
+    lines += [f"| {title} | {' | '.join(cells)} |" for title, cells in _lines(results)]
+    notes = [f"- {note}" for note in _notes(results)]
+    return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
+
+
+WRITERS = {".json": _json, ".csv": _csv, ".md": _markdown}

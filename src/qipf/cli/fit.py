@@ -1,0 +1,120 @@
+"""`qipf fit`: from a trained model and reference data to one file with a fitted scorer."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from qipf.cli._data import Data, open_data
+from qipf.cli._errors import UserError
+from qipf.cli._models import is_weights, load_model
+
+if TYPE_CHECKING:
+    from qipf.outputs import Outputs
+    from qipf.scores import Scorer
+
+
+def fit(
+    model: str,
+    data: Path,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    scorer: str = "weight-qipf",
+    option: Annotated[list[str] | None, Parameter(negative=())] = None,
+    weights: Path | None = None,
+    labels: Path | None = None,
+    features: str | None = None,
+    device: str | None = None,
+    batch_size: int = 500,
+    quiet: bool = False,
+) -> None:
+    """Fit a scorer to a trained model and write it to one file.
+
+    MODEL and the code it names are run; DATA is only read, and pickled objects are refused.
+
+    For example:
+
+    ```
+    qipf fit lenet.pt2 train.npz -o lenet.qipf
+    qipf fit mynets:build train/ --weights lenet.safetensors -o lenet.qipf
+    qipf fit lenet.pt2 train.npz --option factor=80 --option operator=published -o lenet.qipf
+    qipf fit mynets:build train.npy --labels classes.npy --scorer knn -o knn.qipf
+    ```
+
+    Args:
+        model: A .pt2 exported program, or module:callable that returns a torch module (both run code), or, where
+            DATA brings logits, a file of weights (.safetensors, .h5), which is only read.
+        data: Reference inputs, best held out from training: an .npz with inputs (or x), or with logits, and perhaps
+            labels (or y) and features; an .npy of inputs; or a folder of images, with class subfolders as labels.
+            Bytes are scaled to [0, 1].
+        output: The file to write.
+        scorer: Which one: weight-qipf, entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...
+        option: A setting of the scorer as NAME=VALUE, for instance factor=80 or orders=[2,4]; may be repeated.
+        weights: A .safetensors checkpoint for module:callable.
+        labels: An .npy with one label an example, where DATA has none.
+        features: The module whose output are the features; by default the input of the last linear layer.
+        device: Where to run the model, for instance cuda.
+        batch_size: How many examples at once.
+        quiet: No progress bar and no summary.
+    """
+    made = make_scorer(scorer, option or [])
+    opened = open_data(data, labels)
+    if not output.parent.is_dir():
+        raise UserError(f"--output: there is no folder {output.parent}; create it first")
+    net = load_model(model, weights)
+    outputs = observe(net, opened, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
+    made.fit(net, outputs)
+    made.save(output)
+    if not quiet:
+        note = made.fitted.facts.get("note") if made.fitted else None
+        print(f"{output}: {made.name}, fitted to {len(outputs)} examples", file=sys.stderr)
+        if note:
+            print(f"note: {note}", file=sys.stderr)
+
+
+def make_scorer(name: str, options: list[str]) -> Scorer:
+    """A scorer from its name and NAME=VALUE settings, whose values are JSON or else plain words."""
+    from qipf.scores import SCORERS
+
+    if name not in SCORERS:
+        raise UserError(f"--scorer: there is no {name!r}; there are {', '.join(sorted(SCORERS))}")
+    settings: dict[str, Any] = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--option: expected NAME=VALUE, got {text!r}")
+        try:
+            settings[key.strip()] = json.loads(value)
+        except json.JSONDecodeError:
+            settings[key.strip()] = value
+    try:
+        return SCORERS[name](**settings)
+    except TypeError as error:
+        known = ", ".join(SCORERS[name]().settings()) or "none"
+        raise UserError(f"--option: {name} does not take that ({error}); its settings: {known}") from None
+
+
+def observe(
+    net: Any, data: Data, scorer: Scorer, *, features: str | None, device: str | None, batch_size: int, quiet: bool
+) -> Outputs:
+    """The model's outputs on all the data, or those that the data brings."""
+    from qipf.outputs import Outputs, collect
+
+    if "logits" in data.arrays:
+        arrays = data.arrays
+        return Outputs(arrays["logits"], arrays.get("features"), arrays.get("labels"))
+    if is_weights(net):
+        raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits")
+    if device is not None:
+        net.to(device)
+    return collect(
+        net,
+        (batch.tensors() for batch in data.batches(batch_size)),
+        features=features if scorer.reads_features else False,
+        layers=scorer.layers,
+        progress=not quiet,
+    )

@@ -1,0 +1,119 @@
+"""`qipf gallery`: the paper's illustrations, computed and drawn anew."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from qipf._optional import require
+from qipf.cli._errors import UserError
+
+if TYPE_CHECKING:
+    from qipf.gallery import Plate
+    from qipf.outputs import Outputs
+
+
+def gallery(
+    *names: str,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    dark: bool = False,
+    seeds: int = 5,
+    scorer: Path | None = None,
+    weights: Path | None = None,
+    outputs: Path | None = None,
+    dataset: str = "digits",
+    data: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Draw the figures of the gallery: SVG, PNG, the numbers as CSV, and a caption.
+
+    NAMES are any of sine, regression, moons, regularisation, corruptions and field; all of them by default, in a few
+    minutes. Each goes to a folder of its own below the output folder.
+
+    For example:
+
+    ```
+    qipf gallery -o figures
+    qipf gallery sine moons -o figures --dark
+    qipf gallery field --scorer lenet.qipf --weights lenet.safetensors -o figures
+    qipf gallery corruptions --dataset mnist --data ~/data -o figures
+    ```
+
+    Args:
+        names: Which figures; all by default.
+        output: The folder to write to; created if it is not there.
+        dark: Draw every figure for dark pages as well (NAME-dark.svg, NAME-dark.png).
+        seeds: How many seeds the tables of regression, moons and regularisation cover.
+        scorer: For field: a file that `qipf fit` wrote with the scorer weight-qipf; without it a small network is
+            trained on the bundled digits.
+        weights: For field: the file of weights the scorer was fitted to (.safetensors, .h5), to draw them as well.
+        outputs: For field: an .npz with logits, and perhaps labels, to draw the predictions as well.
+        dataset: For corruptions: whose images.
+        data: For corruptions: the folder with that dataset's files.
+        quiet: No progress bar and no list of files.
+    """
+    require("matplotlib", extra="bench")
+    from qipf.gallery import FIGURES
+
+    for name in names:
+        if name not in FIGURES:
+            about = "; ".join(f"{known}: {what}" for known, what in FIGURES.items())
+            raise UserError(f"NAMES: there is no figure {name!r}; there are {about}")
+    if seeds < 1:
+        raise UserError(f"--seeds: expected at least 1, got {seeds}")
+    if scorer is None and (weights is not None or outputs is not None):
+        raise UserError("--weights and --outputs belong to a --scorer; give that, too")
+    if output.exists() and not output.is_dir():
+        raise UserError(f"--output: {output} is a file; give a folder")
+    for name in names or tuple(FIGURES):
+        if name == "field":
+            plate = _field(scorer, weights, outputs)
+        elif name == "corruptions":
+            from qipf.gallery import corruptions
+
+            plate = corruptions.plate(dataset, data)
+        else:
+            plate = _example(name, seeds, progress=not quiet)
+        files = plate.write(output, dark=dark)
+        if not quiet:
+            print(f"{files[0].parent}: {', '.join(file.name for file in files)}", file=sys.stderr)
+
+
+def _example(name: str, seeds: int, *, progress: bool) -> Plate:
+    if name == "sine":
+        from qipf.gallery import sine
+
+        return sine.plate()
+    from qipf.gallery import moons, regression, regularisation
+
+    modules = {"regression": regression, "moons": moons, "regularisation": regularisation}
+    return modules[name].plate(seeds, progress=progress)
+
+
+def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Plate:
+    from qipf.gallery import field
+
+    if file is None:
+        return field.plate()
+    from qipf.persistence import load
+    from qipf.scores import WeightQIPF
+
+    scorer = load(file)
+    if not isinstance(scorer, WeightQIPF):
+        raise UserError(f"--scorer: {file} holds {scorer.name}; the figure needs weight-qipf, whose field is a curve")
+    return field.plate(field.compute(scorer, weights, _read_outputs(outputs)), f"`{file.name}`")
+
+
+def _read_outputs(path: Path | None) -> Outputs | None:
+    if path is None:
+        return None
+    from qipf.cli._data import open_data
+    from qipf.outputs import Outputs
+
+    arrays = open_data(path, None).arrays
+    if "logits" not in arrays:
+        raise UserError(f"--outputs: {path} has no array named logits; it has {', '.join(arrays) or 'none'}")
+    return Outputs(arrays["logits"], None, arrays.get("labels"))

@@ -1,0 +1,81 @@
+"""`qipf inspect`: what is in a file that `qipf fit` wrote."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qipf._optional import require
+
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
+    """Show what a fitted scorer's file holds, after checking that it is whole; with a text plot of its field.
+
+    Nothing in the file is executed.
+
+    For example:
+
+    ```
+    qipf inspect lenet.qipf
+    qipf inspect lenet.qipf --as-json
+    ```
+
+    Args:
+        file: What `qipf fit` wrote.
+        as_json: The header and the shapes of the tensors as JSON, for programs.
+        width: Columns of the plot.
+    """
+    from qipf.persistence import load, read
+
+    header, tensors = read(file)
+    shapes = {
+        key: {"shape": list(value.shape), "dtype": str(value.dtype), "bytes": value.nbytes}
+        for key, value in tensors.items()
+    }
+    if as_json:
+        print(json.dumps({**header, "tensors": shapes}, indent=2))
+        return
+    table = require("rich.table", extra="torch").Table(show_header=False, box=None, pad_edge=False)
+    table.add_column()
+    table.add_column(overflow="fold")
+    for key in ("scorer", "format", "checksum"):
+        table.add_row(key, str(header[key]))
+    for group in ("settings", "facts", "versions"):
+        for key, value in header[group].items():
+            table.add_row(f"{group}.{key}", str(value))
+    for key, about in shapes.items():
+        table.add_row(f"tensors.{key}", f"{tuple(about['shape'])} {about['dtype']}, {about['bytes']:,} bytes")
+    console = require("rich.console", extra="torch").Console(file=sys.stdout, highlight=False, markup=False)
+    console.print(table)
+    field = getattr(load(file), "field", None)
+    if field is not None and field.dimension == 1:
+        y = np.linspace(-4.0, 4.0, max(16, width))
+        print("\n" + plot(y, {"field psi(y)": field(y), "uncertainty": _uncertainty(load(file), y)}))
+
+
+def _uncertainty(scorer: Any, y: np.ndarray) -> np.ndarray:
+    """The mean of the modes along the standardised coordinate."""
+    fitted = scorer.fitted
+    return scorer._modes(scorer.field, y, fitted.tensors.get("reference")).mean(axis=1)
+
+
+def plot(y: np.ndarray, curves: dict[str, np.ndarray], height: int = 6) -> str:
+    """Curves over y as text, each on its own scale, with the largest and smallest value beside it."""
+    lines = []
+    for name, values in curves.items():
+        low, high = float(np.min(values)), float(np.max(values))
+        filled = (values - low) / (high - low or 1.0) * height
+        lines.append(name)
+        for row in range(height - 1, -1, -1):
+            eighths = np.clip(np.rint((filled - row) * 8), 0, 8).astype(int)
+            label = f"{high:10.4g}" if row == height - 1 else f"{low:10.4g}" if row == 0 else " " * 10
+            lines.append(f"{label} |" + "".join(BARS[step] for step in eighths))
+        middle = "y, in standard deviations"
+        lines.append(" " * 12 + f"{y[0]:<+6g}{middle:^{max(len(middle), len(y) - 12)}}{y[-1]:>+6g}")
+    return "\n".join(lines)

@@ -1,0 +1,37 @@
+"""`qipf report`: a benchmark as one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+
+def report(
+    store: Path,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("report.html"),
+    data: Path | None = None,
+) -> None:
+    """Write the report of a benchmark: one HTML file that opens offline, under 5 MB.
+
+    A store gives everything. A folder with only its table.csv (and times.csv, plan.json, environment.json beside it)
+    gives the tables and the charts that can be made from them. What is missing, a failed cell for instance, is
+    named on the page.
+
+    Examples::
+
+        qipf report bench-demo -o report.html
+        qipf report results/mnist --data ~/data -o mnist.html
+
+    Args:
+        store: what `qipf bench -o` wrote, or a folder with its tables.
+        output: the HTML file to write.
+        data: folder with the dataset's files, for the pictures of inputs; QIPF_DATA if left out.
+    """
+    from qipf.report import write_report
+
+    size = write_report(store, output, data=data)
+    print(f"{output}: {size / 1e6:.1f} MB")

@@ -1,0 +1,119 @@
+"""`qipf score`: an uncertainty for every example, in a table."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from cyclopts import Parameter
+
+from qipf.cli._data import Batch, open_data
+from qipf.cli._errors import UserError
+from qipf.cli._models import is_weights, load_model
+from qipf.cli._writer import TableWriter
+
+if TYPE_CHECKING:
+    from qipf.outputs import Outputs
+    from qipf.scores import Scorer
+
+
+def score(
+    file: Path,
+    data: Path,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    model: str | None = None,
+    weights: Path | None = None,
+    labels: Path | None = None,
+    features: str | None = None,
+    modes: bool = False,
+    device: str | None = None,
+    batch_size: int = 500,
+    quiet: bool = False,
+) -> None:
+    """Score every example with a fitted scorer and write a table; higher uncertainty is less sure.
+
+    Data and table may be larger than memory (.npy and folders are read, and tables written, batch by batch). The
+    table appears only when it is complete. Its columns: row, file (of images), predicted (class) or prediction
+    (regression), uncertainty, and, where there are labels, label and correct.
+
+    For example:
+
+    ```
+    qipf score lenet.qipf new.npy --model lenet.pt2 -o scores.csv
+    qipf score lenet.qipf photos/ --model mynets:build --weights lenet.safetensors -o scores.parquet
+    qipf score lenet.qipf logits.npz -o scores.csv
+    ```
+
+    Args:
+        file: What `qipf fit` wrote.
+        data: Inputs, or an .npz with logits (and features, if the scorer reads them); as for `qipf fit`.
+        output: The table to write, .csv or .parquet.
+        model: The model, as for `qipf fit` (it is run); not needed where DATA brings logits.
+        weights: A .safetensors checkpoint for module:callable.
+        labels: An .npy with one label an example, where DATA has none.
+        features: The module whose output are the features, as given to `qipf fit`.
+        modes: Also write the modes, one column an order, for a scorer that has them.
+        device: Where to run the model, for instance cuda.
+        batch_size: How many examples at once.
+        quiet: No progress bar and no summary.
+    """
+    from qipf._progress import track
+    from qipf.persistence import load
+    from qipf.scores.base import check_rows
+
+    scorer = load(file)
+    if modes and not hasattr(scorer, "modes"):
+        raise UserError(f"--modes: {scorer.name} has none")
+    opened = open_data(data, labels)
+    net = None
+    if "logits" not in opened.arrays:
+        if model is None:
+            raise UserError("--model: needed, since DATA brings inputs and no logits")
+        net = load_model(model, weights)
+        if is_weights(net):
+            raise UserError("--model: a file of weights cannot be run; give a .pt2 program or module:callable")
+        if device is not None:
+            net.to(device)
+    batches = opened.batches(batch_size)
+    with TableWriter(output) as table:
+        for batch in track(batches, "scoring", total=-(-len(opened) // batch_size), show=not quiet):
+            outputs = _outputs(net, batch, scorer, features)
+            check_rows(outputs.logits, f"{data}: logits", batch.start)
+            table.write(_columns(batch, outputs, scorer, modes))
+    if not quiet:
+        print(f"{output}: {len(opened)} rows", file=sys.stderr)
+
+
+def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Outputs:
+    from qipf.outputs import Outputs, collect
+
+    arrays = batch.arrays
+    if net is None:
+        return Outputs(arrays["logits"], arrays.get("features"), arrays.get("labels"))
+    wanted = features if scorer.reads_features else False
+    return collect(net, [batch.tensors()], features=wanted, layers=scorer.layers, progress=False).numpy()
+
+
+def _columns(batch: Batch, outputs: Outputs, scorer: Scorer, modes: bool) -> dict[str, Any]:
+    columns: dict[str, Any] = {"row": np.arange(batch.start, batch.start + len(batch))}
+    if batch.files:
+        columns["file"] = [str(file) for file in batch.files]
+    logits = np.asarray(outputs.logits)
+    task = scorer.fitted.facts.get("task", "classification") if scorer.fitted else "classification"
+    if task == "regression":
+        columns["prediction"] = logits[:, 0]
+    else:
+        columns["predicted"] = np.argmax(logits, axis=1) if logits.shape[1] > 1 else (logits[:, 0] > 0).astype(int)
+    columns["uncertainty"] = scorer(outputs)
+    if modes:
+        every = scorer.modes(outputs)  # type: ignore[attr-defined]
+        for number, order in enumerate(scorer.settings()["orders"]):
+            columns[f"mode_{order}"] = every[:, number]
+    if outputs.labels is not None:
+        columns["label"] = np.asarray(outputs.labels)
+        if task != "regression":
+            columns["correct"] = columns["predicted"] == columns["label"]
+    return columns

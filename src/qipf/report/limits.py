@@ -1,0 +1,102 @@
+"""Making a page smaller: what of the predictions is left out first where all of it would be too much."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much of the predictions goes into a page.
+
+    Attributes:
+        severities: of each shift.
+        mutual_information: whether many-pass methods show this score, too.
+        thumbnails: pictures of each sort.
+        thumbnail_methods: methods whose opinion the pictures show.
+    """
+
+    severities: int = 10
+    mutual_information: bool = True
+    thumbnails: int = 6
+    thumbnail_methods: int = 3
+
+
+LEVELS = (
+    Limits(),
+    Limits(thumbnails=5, thumbnail_methods=2),
+    Limits(mutual_information=False, thumbnails=4, thumbnail_methods=1),
+    Limits(severities=5, mutual_information=False, thumbnails=4, thumbnail_methods=1),
+    Limits(severities=3, mutual_information=False, thumbnails=2, thumbnail_methods=1),
+    Limits(severities=1, mutual_information=False, thumbnails=0),
+)
+"""From everything to next to nothing; the first that fits is taken."""
+
+
+def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    """The content of a page with no more of the predictions than `limits` allow."""
+    details = {pair: _details(entry, limits) for pair, entry in content["details"].items()}
+    fields = {
+        pair: {
+            method: {
+                **view,
+                "conditions": {shift: thin(found, limits.severities) for shift, found in view["conditions"].items()},
+            }
+            for method, view in views.items()
+        }
+        for pair, views in content["fields"].items()
+    }
+    return {**content, "details": details, "fields": fields, "thumbnails": _thumbnails(content["thumbnails"], limits)}
+
+
+def thin(found: list[Any], most: int) -> list[Any]:
+    """At most so many of a list, evenly spaced, the ends kept; of one, the middle."""
+    if len(found) <= most:
+        return found
+    if most == 1:
+        return [found[len(found) // 2]]
+    return [found[i] for i in np.unique(np.round(np.linspace(0, len(found) - 1, most)).astype(int))]
+
+
+def _details(entry: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    shifts = {shift: thin(found, limits.severities) for shift, found in entry["shifts"].items()}
+    if not limits.mutual_information:
+        shifts = {
+            shift: [
+                {**one, "methods": {k: v for k, v in one["methods"].items() if not k.endswith("(mutual_information)")}}
+                for one in found
+            ]
+            for shift, found in shifts.items()
+        }
+    return {**entry, "shifts": shifts}
+
+
+def _thumbnails(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    if not content or not limits.thumbnails:
+        return {}
+    groups = {
+        pair: {
+            shift: {
+                **group,
+                "columns": {
+                    column: {sort: pictures[: limits.thumbnails] for sort, pictures in sorts.items()}
+                    for column, sorts in list(group["columns"].items())[: limits.thumbnail_methods]
+                },
+            }
+            for shift, group in by_shift.items()
+        }
+        for pair, by_shift in content["groups"].items()
+    }
+    needed = {
+        picture[0]
+        for by_shift in groups.values()
+        for group in by_shift.values()
+        for sorts in group["columns"].values()
+        for pictures in sorts.values()
+        for picture in pictures
+    }
+    return {"groups": groups, "images": {name: uri for name, uri in content["images"].items() if name in needed}}

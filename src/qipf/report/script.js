@@ -1,0 +1,116 @@
+/* The reader's choices: every control changes `choice` and redraws what depends on it. */
+
+function options(select, entries, value, change) {
+  select.replaceChildren(...entries.map(([id, text]) => el("option", { value: id, selected: id === value ? "" : null }, text)));
+  select.onchange = () => change(select.value);
+}
+
+function buildToggles() {
+  const groups = [["One pass", data.columns.filter((c) => !c.many)], ["Many passes", data.columns.filter((c) => c.many)]];
+  byId("toggles").replaceChildren(...groups.filter(([, columns]) => columns.length).map(([title, columns]) => el("fieldset", { class: "toggles" }, el("legend", {}, title), ...columns.map((column) => {
+    const input = el("input", { type: "checkbox", value: column.id, checked: choice.shown.has(column.id) ? "" : null });
+    input.addEventListener("change", () => { if (input.checked) choice.shown.add(column.id); else choice.shown.delete(column.id); drawCharts(); });
+    return el("label", {}, input, swatch(styles.get(column.id)), column.label);
+  }))));
+}
+
+function buildPresets() {
+  const first = [...choice.shown];
+  const presets = [["Main", (c) => first.includes(c.id)], ["One pass", (c) => !c.many], ["Many passes", (c) => c.many && c.score === "std"], ["All", () => true], ["None", () => false]];
+  byId("presets").replaceChildren(...presets.map(([name, wanted]) => {
+    const button = el("button", { type: "button" }, name);
+    button.addEventListener("click", () => { choice.shown = new Set(data.columns.filter(wanted).map((c) => c.id)); buildToggles(); drawCharts(); });
+    return button;
+  }));
+}
+
+function buildShifts() {
+  const found = Object.keys(data.details[choice.pair]?.shifts ?? {}).filter((shift) => shift !== "clean");
+  if (!found.includes(choice.shift)) choice.shift = found[0] ?? null;
+  byId("shifts").replaceChildren(...found.map((shift) => {
+    const input = el("input", { type: "radio", name: "shift", value: shift, checked: shift === choice.shift ? "" : null });
+    input.addEventListener("change", () => { choice.shift = shift; setLevels(); drawOne(); });
+    return el("label", {}, input, el("span", {}, shift));
+  }));
+  setLevels(true);
+}
+
+function setLevels(middle = false) {
+  const count = conditions().length, level = byId("level");
+  level.max = Math.max(0, count - 1);
+  if (middle) choice.level = Math.floor(count / 2);
+  choice.level = clip(choice.level, 0, Math.max(0, count - 1));
+  level.value = choice.level;
+}
+
+function buildPair() {
+  if (byId("conditions")) buildShifts();
+  if (byId("field")) {
+    const methods = Object.keys(data.fields[choice.pair] ?? {});
+    if (!methods.includes(choice.fieldMethod)) choice.fieldMethod = methods[0] ?? null;
+    options(byId("field-method"), methods.map((m) => [m, m]), choice.fieldMethod, (value) => { choice.fieldMethod = value; drawField(); });
+    byId("field-method-field").hidden = methods.length < 2;
+  }
+  if (byId("pictures")) {
+    const methods = [...new Set(Object.values(data.thumbnails.groups?.[choice.pair] ?? {}).flatMap((group) => Object.keys(group.columns)))];
+    if (!methods.includes(choice.pictureMethod)) choice.pictureMethod = methods[0] ?? null;
+    options(byId("picture-method"), methods.map((m) => [m, styles.get(m)?.label ?? m]), choice.pictureMethod, (value) => { choice.pictureMethod = value; drawPictures(); });
+  }
+}
+
+function drawOne() {
+  if (byId("conditions")) drawCondition();
+  if (byId("field")) drawField();
+}
+
+function drawCharts() {
+  drawSeverity();
+  drawOne();
+}
+
+function drawAll() {
+  drawCharts();
+  if (byId("pictures")) drawPictures();
+}
+
+function buildTheme() {
+  const button = byId("theme"), root = document.documentElement, system = matchMedia("(prefers-color-scheme: dark)");
+  const dark = () => (root.dataset.theme ?? (system.matches ? "dark" : "light")) === "dark";
+  const name = () => { byId("theme-name").textContent = dark() ? "light" : "dark"; };
+  button.addEventListener("click", () => { root.dataset.theme = dark() ? "light" : "dark"; name(); });
+  system.addEventListener("change", name);
+  button.hidden = false;
+  name();
+}
+
+/* Printing shows the tables that are folded. */
+let folded = [];
+addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details.table:not([open])")]; folded.forEach((d) => { d.open = true; }); });
+addEventListener("afterprint", () => { folded.forEach((d) => { d.open = false; }); folded = []; });
+
+function start(content) {
+  begin(content);
+  for (const part of document.querySelectorAll(".needs-script")) part.hidden = false;
+  options(byId("pair"), Object.entries(data.pairs), choice.pair, (value) => { choice.pair = value; buildPair(); drawAll(); });
+  byId("pair-field").hidden = Object.keys(data.pairs).length < 2;
+  options(byId("metric"), data.metrics.map((m) => [m.id, m.title]), choice.metric, (value) => { choice.metric = value; drawSeverity(); });
+  if (byId("level")) byId("level").addEventListener("input", (event) => { choice.level = Number(event.target.value); drawOne(); });
+  if (innerWidth <= 900) byId("methods").open = false;
+  buildPresets();
+  buildToggles();
+  buildPair();
+  drawAll();
+  let drawnWidth = innerWidth, waiting = 0;
+  addEventListener("resize", () => {
+    if (innerWidth === drawnWidth) return; // phones resize the height while scrolling
+    drawnWidth = innerWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(drawAll, 150);
+  });
+  if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView(); // it was hidden until now
+  document.documentElement.dataset.ready = "yes";
+}
+
+buildTheme();
+if ("DecompressionStream" in window) unpack().then(start);
+else byId("too-old").hidden = false;

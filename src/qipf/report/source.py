@@ -1,0 +1,127 @@
+"""Where a report's numbers come from: a store with everything in it, or a folder with the tables alone."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from qipf.bench.plan import Plan
+from qipf.bench.read import Bench, Row, open_store, read_table
+
+MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError)
+"""What may go wrong with one piece of a store without taking the report down; the page says what is missing."""
+
+
+@dataclass
+class Source:
+    """What a report is made of.
+
+    Attributes:
+        name: of the plan, or of the folder where no plan is there.
+        rows: the long table.
+        times: milliseconds per sample, by dataset, net and method.
+        plan: as it was run, or None.
+        plan_text: the same for readers.
+        environment: where it ran.
+        networks: the trained networks and their accuracy.
+        failures: cells that failed.
+        notes: for the reader, one sentence each. Whoever leaves something out adds one.
+        bench: the store, for predictions and pictures; None where there are only tables.
+    """
+
+    name: str
+    rows: list[Row]
+    times: list[dict[str, Any]] = field(default_factory=list)
+    plan: Plan | None = None
+    plan_text: str = ""
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    networks: list[dict[str, Any]] = field(default_factory=list)
+    failures: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    bench: Bench | None = None
+
+    def note(self, text: str) -> None:
+        """Add a note, once."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def open_source(path: str | os.PathLike[str]) -> Source:
+    """Read a store, a folder with table.csv (and times.csv, plan.json, environment.json), or a table.csv.
+
+    Raises:
+        FileNotFoundError: there is neither a store nor a table.
+        ValueError: there is one, without a single number.
+    """
+    place = Path(path)
+    folder = place.parent if place.is_file() else place
+    found = None if place.is_file() else _from_store(folder)
+    if found is None or not found.rows:
+        table = place if place.is_file() else folder / "table.csv"
+        if not table.is_file():
+            if found is not None:
+                raise ValueError(f"{folder} has no finished measurement yet; run the benchmark until it has some")
+            raise FileNotFoundError(
+                f"{folder} is no benchmark store and has no table.csv; `qipf bench PLAN -o DIR` makes a store"
+            )
+        found = _from_tables(table)
+    if not found.rows:
+        raise ValueError(f"{place} has no numbers to report; run the benchmark until it has some")
+    return found
+
+
+def _from_store(folder: Path) -> Source | None:
+    if not all((folder / name).is_file() for name in ("store.json", "plan.json", "index.json")):
+        return None
+    bench = open_store(folder)
+    source = Source(bench.plan.name, bench.rows(), plan=bench.plan, bench=bench)
+    source.plan_text = json.dumps(bench.plan.as_json(), indent=2, ensure_ascii=False)
+    for name in ("times", "environment", "networks", "failures", "notes"):
+        try:
+            value = getattr(bench, name)
+            setattr(source, name, value() if callable(value) else value)
+        except MISSING as error:
+            source.note(f"The {name} could not be read: {error}")
+    if not source.times:
+        source.note("The methods were not timed (yet).")
+    return source
+
+
+def _from_tables(table: Path) -> Source:
+    folder = table.parent
+    source = Source(folder.resolve().name or "results", read_table(table))
+    source.note("Made from the tables alone: charts that need the predictions themselves are left out.")
+    if (folder / "times.csv").is_file():
+        with (folder / "times.csv").open(newline="", encoding="utf-8") as file:
+            source.times = [{key: _number(value) for key, value in line.items()} for line in csv.DictReader(file)]
+    else:
+        source.note("There is no times.csv beside the table, so nothing is known about run times.")
+    for name in ("plan", "environment"):
+        if not (folder / f"{name}.json").is_file():
+            source.note(f"There is no {name}.json beside the table.")
+            continue
+        try:
+            values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+            if name == "environment":
+                source.environment = values
+            else:
+                source.plan_text = json.dumps(values, indent=2, ensure_ascii=False)
+                source.plan = Plan.from_json(values)
+                source.name = source.plan.name
+        except MISSING as error:
+            source.note(f"{name}.json could not be read: {error}")
+    return source
+
+
+def _number(text: Any) -> Any:
+    try:
+        value = float(text)
+    except (TypeError, ValueError):
+        return text
+    return value if math.isfinite(value) else text

@@ -1,0 +1,93 @@
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qipf.cli import main
+
+QUICK = """
+name = "quick"
+shifts = ["rotation"]
+severities = [5]
+test_size = 100
+reference_size = 100
+calibration_size = 100
+[[pairs]]
+dataset = "digits"
+net = "small-cnn"
+train = { epochs = 1 }
+[methods.entropy]
+"""
+
+
+@pytest.fixture
+def quick(tmp_path):
+    file = tmp_path / "quick.toml"
+    file.write_text(QUICK)
+    return file
+
+
+def test_a_plan_runs_and_runs_again_for_nothing(quick, tmp_path, capfd):
+    store = tmp_path / "store"
+    assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 0
+    captured = capfd.readouterr()
+    assert captured.out == f"11 cells run, 0 kept from before; results in {store}\n"
+    assert captured.err == ""
+    before = (store / "table.csv").read_bytes()
+    assert main(["bench", str(quick), "-o", str(store), "--engine", "serial"]) == 0
+    assert capfd.readouterr().out.startswith("0 cells run")
+    assert (store / "table.csv").read_bytes() == before
+    assert json.loads((store / "environment.json").read_text())["device"] == "cpu"
+
+
+def test_a_failed_cell_gives_exit_code_1_and_the_rest_is_there(quick, tmp_path, capfd):
+    quick.write_text(QUICK + "[methods.knn]\nk = 101\n")  # more neighbours than reference inputs
+    store = tmp_path / "store"
+    assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 1
+    errors = capfd.readouterr().err
+    assert "failed: fit knn digits/small-cnn #0: ValueError: knn: k = 101" in errors
+    assert "skipped because they need a failed one" in errors
+    assert "entropy" in (store / "table.csv").read_text()
+    (failure,) = (store / "failed").iterdir()
+    assert "Traceback" in json.loads(failure.read_text())["traceback"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["dmeo"], "did you mean 'demo'?"),
+        (["demo", "--device", "tpu"], "expected cpu or cuda"),
+    ],
+)
+def test_wrong_use_is_exit_code_2(arguments, words, capfd, tmp_path):
+    assert main(["bench", *arguments, "-o", str(tmp_path / "s")]) == 2
+    assert words in capfd.readouterr().err
+
+
+def test_a_folder_with_other_files_is_left_alone(quick, tmp_path, capfd):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").write_text("precious")
+    assert main(["bench", str(quick), "-o", str(tmp_path / "mine")]) == 1
+    assert "is no benchmark store" in capfd.readouterr().err
+    assert [file.name for file in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
+def test_a_full_disk_is_said_in_one_line(quick, tmp_path):
+    """A file system of 1 MB, where the system lets us mount one (root only)."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", small], capture_output=True)
+    if mounted.returncode != 0:
+        pytest.skip("no right to mount a small file system")
+    try:
+        command = [sys.executable, "-m", "qipf", "bench", quick, "-o", small / "s", "--engine", "serial", "--quiet"]
+        ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    finally:
+        subprocess.run(["umount", small], check=True)
+    assert ended.returncode == 1
+    assert "the disk is full; free some space" in ended.stderr
+    assert "Traceback" not in ended.stderr

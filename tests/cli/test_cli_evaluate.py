@@ -1,0 +1,200 @@
+"""`qipf evaluate`: the numbers of `qipf.metrics.evaluate` from any table, and errors that say what to do."""
+
+import csv
+import json
+import math
+import time
+
+import cyclopts
+import numpy as np
+import pyarrow
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+
+from qipf import metrics
+from qipf.cli._errors import UserError
+from qipf.cli.evaluate import evaluate
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=300)
+    predicted = rng.integers(0, 10, 300)
+    wrong = rng.random(300) < 1 / (1 + np.exp(1 - u))
+    label = np.where(wrong, (predicted + 1) % 10, predicted)
+    return {"uncertainty": u, "other": -(u**2), "label": label, "predicted": predicted, "correct": (~wrong).astype(int)}
+
+
+def write(path, columns):
+    if path.suffix == ".npz":
+        np.savez(path, **columns)
+    elif path.suffix == ".csv":
+        pyarrow.csv.write_csv(pyarrow.table(columns), path)
+    else:
+        pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+def result_of(path, tmp_path, **options):
+    evaluate(path, out=tmp_path / "out.json", **options)
+    return json.loads((tmp_path / "out.json").read_text())
+
+
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".npz"])
+def test_every_format_gives_the_numbers_of_the_library(tmp_path, data, ending):
+    found = result_of(write(tmp_path / f"scores{ending}", data), tmp_path, bootstrap=50)
+    assert list(found) == ["uncertainty", "other"]
+    for name in found:
+        expected = metrics.evaluate(data[name], data["correct"], bootstrap=50)
+        numbers = {key: value for key, value in expected.items() if key != "reasons" and not math.isnan(value)}
+        assert {key: found[name][key] for key in numbers} == pytest.approx(numbers, abs=1e-12)
+        assert found[name]["nll_proper"] is None
+        assert found[name]["reasons"] == expected["reasons"]
+
+
+def test_label_and_predicted_stand_for_correct(tmp_path, data):
+    expected = result_of(write(tmp_path / "a.csv", data), tmp_path, bootstrap=0)
+    del data["correct"]
+    assert result_of(write(tmp_path / "b.csv", data), tmp_path, bootstrap=0) == expected
+    renamed = {"u": data["uncertainty"], "truth": data["label"].astype(str), "guess": data["predicted"].astype(str)}
+    found = result_of(write(tmp_path / "c.csv", renamed), tmp_path, bootstrap=0, label="truth", predicted="guess")
+    assert found == {"u": expected["uncertainty"]}
+
+
+def test_true_and_false_are_flags(tmp_path, data):
+    expected = result_of(write(tmp_path / "a.csv", data), tmp_path, bootstrap=0)
+    data["correct"] = data["correct"].astype(bool)
+    assert result_of(write(tmp_path / "b.csv", data), tmp_path, bootstrap=0) == expected
+
+
+def test_what_score_writes_is_read_as_it_is(tmp_path, data):
+    path = tmp_path / "scores.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["row", "file", "predicted", "uncertainty", "label", "correct"])
+        for i, u in enumerate(data["uncertainty"]):
+            rows.writerow([i, f"{i}.png", data["predicted"][i], u, data["label"][i], bool(data["correct"][i])])
+    found = result_of(path, tmp_path, bootstrap=0)
+    assert list(found) == ["uncertainty"]
+    assert found["uncertainty"]["roc_auc"] == pytest.approx(metrics.roc_auc(data["uncertainty"], data["correct"]))
+
+
+def test_a_probability_gives_the_proper_metrics(tmp_path, data):
+    chance = 1 / (1 + np.exp(1 - data["uncertainty"]))
+    both = {**data, "uncertainty_probability": chance}
+    found = result_of(write(tmp_path / "a.csv", both), tmp_path, bootstrap=0)
+    assert found["uncertainty"]["nll_proper"] == pytest.approx(metrics.nll(chance, data["correct"]))
+    assert found["other"]["nll_proper"] is None
+    alone = {"uncertainty": data["uncertainty"], "probability": chance, "correct": data["correct"]}
+    again = result_of(write(tmp_path / "b.csv", alone), tmp_path, bootstrap=0)
+    assert again["uncertainty"] == found["uncertainty"]
+
+
+def test_chosen_scores(tmp_path, data):
+    assert list(result_of(write(tmp_path / "a.csv", data), tmp_path, bootstrap=0, score=["other"])) == ["other"]
+
+
+def test_the_terminal_shows_value_and_interval(tmp_path, data, capsys):
+    path = write(tmp_path / "a.csv", {key: data[key] for key in ("uncertainty", "correct")})
+    evaluate(path, bootstrap=100)
+    expected = metrics.evaluate(data["uncertainty"], data["correct"], bootstrap=100)
+    text = capsys.readouterr().out
+    assert f"300 predictions, {expected['errors']} of them wrong" in text
+    roc, low, high = (expected[f"roc_auc{end}"] for end in ("", "_low", "_high"))
+    assert f"{roc:.4f} [{low:.4f}, {high:.4f}]" in text
+    assert "uncertainty_probability" in text
+
+
+def test_undefined_values_have_their_reason(tmp_path, capsys):
+    path = write(tmp_path / "a.csv", {"u": np.arange(4.0), "correct": np.ones(4, int)})
+    evaluate(path, bootstrap=10, out=tmp_path / "a.md")
+    assert "no prediction is wrong" in capsys.readouterr().out
+    assert "no prediction is wrong" in (tmp_path / "a.md").read_text()
+
+
+def test_csv_and_markdown_out(tmp_path, data):
+    path = write(tmp_path / "a.csv", data)
+    expected = metrics.evaluate(data["other"], data["correct"], bootstrap=20)
+    evaluate(path, bootstrap=20, out=tmp_path / "out.csv")
+    with (tmp_path / "out.csv").open() as file:
+        rows = {(row["score"], row["metric"]): row for row in csv.DictReader(file)}
+    assert len(rows) == 2 * len(metrics.METRICS)
+    assert float(rows["other", "aurc"]["value"]) == pytest.approx(expected["aurc"])
+    assert float(rows["other", "aurc"]["high"]) == pytest.approx(expected["aurc_high"])
+    assert rows["other", "nll_proper"]["value"] == ""
+    assert rows["other", "nll_proper"]["reason"]
+    evaluate(path, bootstrap=0, out=tmp_path / "out.md")
+    line = next(line for line in (tmp_path / "out.md").read_text().splitlines() if line.startswith("| AURC"))
+    assert line.split("|")[3].strip() == f"{expected['aurc']:.4f}"
+
+
+def test_large_tables_are_not_resampled_unasked(tmp_path, monkeypatch, data, capsys):
+    monkeypatch.setattr("qipf.cli.evaluate.LARGE", 100)
+    assert "roc_auc_low" not in result_of(write(tmp_path / "a.csv", data), tmp_path)["other"]
+    assert "--bootstrap 1000" in capsys.readouterr().err
+
+
+def test_through_the_command_line(tmp_path, data, capsys):
+    app = cyclopts.App(result_action="return_value")
+    app.command(evaluate)
+    path = write(tmp_path / "a.csv", data)
+    app(["evaluate", str(path), "--bootstrap", "0", "--score", "other", "-o", str(tmp_path / "o.json")])
+    assert list(json.loads((tmp_path / "o.json").read_text())) == ["other"]
+    app(["evaluate", "--help"])
+    assert "qipf evaluate scores.csv" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("u,right\n0.5,1\n", "no column 'correct'.*the columns are: u, right.*--correct"),
+        ("label,correct\n1,1\n", "no column of scores; the columns are: label, correct"),
+        ("u,correct\n0.5,maybe\n", r"column 'correct': expected 0 or 1.*\['maybe'\]"),
+        ("u,correct\n0.5,2\n", r"column 'u': correct: expected 0 or 1 .*got 2 in row 0"),
+        ("u,correct\n0.5,1\n,0\n", r"column 'u': uncertainty: 1 of 2 values are NaN or infinite \(rows 1\)"),
+        ("u,correct\n0.5,1\n0.6,\n", "column 'correct': no value in row 1"),
+        ("u,correct\n0.5,1\n0.6\n", "no CSV table with a header line"),
+        ("u,u,correct\n1,2,1\n", "two columns have the same name"),
+        ("u,correct,probability\n1,1,7\n", "from 0 to 1, got 7.0 in row 0"),
+        ("", "no CSV table"),
+    ],
+)
+def test_bad_tables(tmp_path, text, message):
+    path = tmp_path / "bad.csv"
+    path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        evaluate(path, out=tmp_path / "out.json")
+    assert not (tmp_path / "out.json").exists()
+
+
+def test_bad_files_and_options(tmp_path, data):
+    path = write(tmp_path / "a.csv", data)
+    with pytest.raises(UserError, match="there is no file"):
+        evaluate(tmp_path / "b.csv")
+    with pytest.raises(UserError, match=r"ends in \.csv, \.parquet, \.npz"):
+        evaluate(tmp_path / "b.xlsx")
+    with pytest.raises(UserError, match=r"--out: expected a file that ends in \.json, \.csv, \.md"):
+        evaluate(path, out=tmp_path / "o.pdf")
+    with pytest.raises(UserError, match="--score: there is no column 'nope'"):
+        evaluate(path, score=["nope"])
+    with pytest.raises(UserError, match="--bootstrap"):
+        evaluate(path, bootstrap=-1)
+    for name in ("c.npz", "c.parquet"):
+        (tmp_path / name).write_bytes(b"not what it says")
+        with pytest.raises(UserError, match=r"no NPZ file|no Parquet file"):
+            evaluate(tmp_path / name)
+    np.savez(tmp_path / "d.npz", u=np.array([{}], dtype=object))
+    with pytest.raises(UserError, match="no NPZ file of plain arrays"):
+        evaluate(tmp_path / "d.npz")
+
+
+@pytest.mark.slow
+def test_a_million_scores(tmp_path):
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=1_000_000)
+    path = write(tmp_path / "a.csv", {"u": u, "correct": (rng.random(u.size) > 1 / (1 + np.exp(1 - u))).astype(int)})
+    start = time.process_time()
+    evaluate(path, bootstrap=0)
+    assert time.process_time() - start < 5

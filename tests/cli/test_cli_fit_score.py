@@ -1,0 +1,273 @@
+"""`qipf fit`, `qipf score` and `qipf inspect`, from files to files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from torch import nn
+
+import qipf.cli
+from qipf.cli.inspect import plot
+from qipf.outputs import Outputs, collect
+from qipf.persistence import load
+from qipf.scores import KNN, WeightQIPF
+
+BUILDER = """
+import torch
+def build():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 20), torch.nn.Tanh(), torch.nn.Linear(20, 3))
+number = 7
+def broken():
+    return 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path, monkeypatch) -> Path:
+    for name in ("fit", "score", "inspect"):
+        monkeypatch.setitem(qipf.cli.COMMANDS, name, f"qipf.cli.{name}:{name}")
+    (tmp_path / "builder_for_tests.py").write_text(BUILDER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "builder_for_tests", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Flatten(), nn.Linear(36, 20), nn.Tanh(), nn.Linear(20, 3))
+
+
+@pytest.fixture
+def images(rng) -> np.ndarray:
+    return rng.integers(0, 256, (60, 1, 6, 6), dtype=np.uint8)
+
+
+@pytest.fixture
+def labels(rng) -> np.ndarray:
+    return rng.integers(0, 3, 60)
+
+
+def as_inputs(images: np.ndarray) -> torch.Tensor:
+    return torch.asarray(images.astype(np.float32) / np.float32(255))
+
+
+def run(*words: object) -> int:
+    return qipf.cli.main([str(word) for word in words])
+
+
+def table(path: Path) -> dict[str, list[str]]:
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {key: [row[key] for row in rows] for key in rows[0]}
+
+
+def test_exported_program_to_scores(place, net, images, labels, capsys) -> None:
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    torch.export.save(torch.export.export(net, (as_inputs(images[:5]),), dynamic_shapes=({0: batch},)), "net.pt2")
+    np.savez("train.npz", inputs=images, labels=labels)
+    assert run("fit", "net.pt2", "train.npz", "-o", "net.qipf", "--option", "factor=40") == 0
+    assert "fitted to 60 examples" in capsys.readouterr().err
+    outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False)
+    expected = WeightQIPF(factor=40).fit(net, outputs)
+
+    np.save("new.npy", images[::-1])
+    assert run("score", "net.qipf", "new.npy", "--model", "net.pt2", "-o", "scores.csv", "--modes") == 0
+    columns = table(place / "scores.csv")
+    turned = outputs[::-1]
+    assert list(columns) == ["row", "predicted", "uncertainty", "mode_2", "mode_4", "mode_6", "mode_8"]
+    assert columns["row"] == [str(row) for row in range(60)]
+    assert columns["predicted"] == [str(int(value)) for value in turned.predicted]
+    np.testing.assert_allclose(np.array(columns["uncertainty"], float), expected(turned).numpy(), rtol=1e-3)
+    np.testing.assert_allclose(np.array(columns["mode_6"], float), expected.modes(turned)[:, 2].numpy(), rtol=1e-3)
+
+
+def test_callable_with_checkpoint_on_a_folder_of_images(place, net, images, labels) -> None:
+    import pyarrow.parquet
+
+    save_file(net.state_dict(), "net.safetensors")
+    for row, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = place / "pictures" / "abc"[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0]).save(folder / f"{row:03d}.png")
+    common = ("--weights", "net.safetensors", "--quiet")
+    call = "builder_for_tests:build"
+    assert run("fit", call, "pictures", "--scorer", "knn", "--option", "k=5", "-o", "knn.qipf", *common) == 0
+    assert run("score", "knn.qipf", "pictures", "--model", call, "-o", "scores.parquet", *common) == 0
+    result = pyarrow.parquet.read_table("scores.parquet").to_pydict()
+    assert list(result) == ["row", "file", "predicted", "uncertainty", "label", "correct"]
+    order = np.argsort(labels, kind="stable")  # by class folder, then by name
+    outputs = collect(net, (as_inputs(images[order]), torch.asarray(labels[order])), progress=False)
+    np.testing.assert_allclose(result["uncertainty"], KNN(k=5).fit(outputs=outputs)(outputs), rtol=1e-5)
+    assert result["label"] == labels[order].tolist()
+    assert result["correct"] == outputs.correct.tolist()
+    assert result["file"][0].endswith(f"{order[0]:03d}.png")
+
+
+def test_logits_need_no_model(place, rng) -> None:
+    logits, truth = rng.standard_normal((30, 4)), rng.integers(0, 4, 30)
+    np.savez("logits.npz", logits=logits, labels=truth)
+    save_file({"layer.weight": torch.asarray(rng.standard_normal((12, 12)))}, "weights.safetensors")
+    option = ("--option", "factor=50", "--option", "orders=[2,4]", "--option", "coordinate=log_odds")
+    assert run("fit", "weights.safetensors", "logits.npz", "-o", "a.qipf", *option) == 0
+    scorer = load("a.qipf")
+    assert scorer.settings() | {"orders": (2, 4), "coordinate": "log_odds", "factor": 50} == scorer.settings()
+    assert run("score", "a.qipf", "logits.npz", "-o", "scores.csv") == 0
+    columns = table(place / "scores.csv")
+    np.testing.assert_array_equal(np.array(columns["uncertainty"], float), scorer(logits))  # CSV loses no digit
+    assert columns["correct"] == [str(value) for value in (logits.argmax(axis=1) == truth)]
+
+
+def test_regression_gets_predictions_not_classes(place, rng) -> None:
+    outputs = rng.standard_normal((20, 1))
+    np.savez("reg.npz", logits=outputs, labels=rng.standard_normal(20))
+    save_file({"layer.weight": torch.asarray(rng.standard_normal((9, 9)))}, "weights.safetensors")
+    assert run("fit", "weights.safetensors", "reg.npz", "-o", "reg.qipf") == 0
+    assert run("score", "reg.qipf", "reg.npz", "-o", "reg.csv") == 0
+    columns = table(place / "reg.csv")
+    assert list(columns) == ["row", "prediction", "uncertainty", "label"]
+    np.testing.assert_array_equal(np.array(columns["prediction"], float), outputs[:, 0])
+
+
+def test_note_is_shown_where_no_labels_are_given(net, images, capsys) -> None:
+    np.save("x.npy", images)
+    assert run("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf") == 0
+    assert "note: factor 160" in capsys.readouterr().err
+
+
+def test_the_table_does_not_depend_on_the_batch_size_and_arrays_stay_on_disk(place, images, labels) -> None:
+    from qipf.cli._data import open_data
+
+    np.save("x.npy", images)
+    np.save("y.npy", labels)
+    opened = open_data(Path("x.npy"), Path("y.npy"))
+    assert isinstance(opened.arrays["inputs"], np.memmap)
+    assert [len(batch) for batch in opened.batches(25)] == [25, 25, 10]
+    np.savez("logits.npz", logits=images.reshape(60, -1)[:, :5].astype(float), labels=labels)
+    assert run("fit", "builder_for_tests:build", "logits.npz", "--scorer", "entropy", "-o", "e.qipf") == 0
+    for size in (7, 500):
+        for ending in ("csv", "parquet"):
+            assert run("score", "e.qipf", "logits.npz", "-o", f"{size}.{ending}", "--batch-size", size) == 0
+    assert (place / "7.csv").read_bytes() == (place / "500.csv").read_bytes()
+
+
+def test_inspect_shows_everything_and_a_plot(rng, capsys) -> None:
+    outputs = Outputs(logits=rng.standard_normal((20, 4)))
+    WeightQIPF(factor=40).fit([rng.standard_normal((10, 10))], outputs).save("a.qipf")
+    assert run("inspect", "a.qipf") == 0
+    text = capsys.readouterr().out
+    for part in ("weight-qipf", "settings.factor", "facts.bandwidth", "versions.qipf", "field psi(y)", "█"):
+        assert part in text
+    assert run("inspect", "a.qipf", "--as-json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["facts"]["samples"] == 100
+    assert told["tensors"]
+
+
+def test_plot_draws_the_curve() -> None:
+    y = np.array([-1.0, 0.0, 1.0])
+    lines = plot(y, {"a peak": np.array([0.0, 4.0, 2.0])}, height=2).splitlines()
+    assert lines[0] == "a peak"
+    assert lines[1].endswith("| █ ")  # only the peak reaches the upper half
+    assert lines[2].endswith("| ██")
+    assert "4" in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("fit", "nothing.pt2", "x.npy", "-o", "a.qipf"), "no file nothing.pt2"),
+        (("fit", "bad.pt2", "x.npy", "-o", "a.qipf"), "no exported program"),
+        (("fit", "no_such_module:build", "x.npy", "-o", "a.qipf"), "cannot import"),
+        (("fit", "builder_for_tests:nothing", "x.npy", "-o", "a.qipf"), "has no 'nothing'"),
+        (("fit", "builder_for_tests:number", "x.npy", "-o", "a.qipf"), "something to call"),
+        (("fit", "builder_for_tests:broken", "x.npy", "-o", "a.qipf"), "torch.nn.Module"),
+        (("fit", "model.onnx", "x.npy", "-o", "a.qipf"), "expected a .pt2"),
+        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "bad.safetensors"), "does not fit"),
+        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),
+        (("fit", "builder_for_tests:build", "nothing.npz", "-o", "a.qipf"), "no file or folder"),
+        (("fit", "builder_for_tests:build", "pickled.npy", "-o", "a.qipf"), "without running code"),
+        (("fit", "builder_for_tests:build", "pickled.npz", "-o", "a.qipf"), "without running code"),
+        (("fit", "builder_for_tests:build", "other.npz", "-o", "a.qipf"), "holds a, b; expected inputs"),
+        (("fit", "builder_for_tests:build", "ragged.npz", "-o", "a.qipf"), "differ in length"),
+        (("fit", "builder_for_tests:build", "empty", "-o", "a.qipf"), "no images"),
+        (("fit", "builder_for_tests:build", "sizes", "-o", "a.qipf"), "one size"),
+        (("fit", "builder_for_tests:build", "x.npy", "-o", "no/a.qipf"), "create it first"),
+        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "tea"), "there is no 'tea'"),
+        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor"), "NAME=VALUE"),
+        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "f=1"), "its settings: orders"),
+        (("fit", "w.safetensors", "x.npy", "-o", "a.qipf"), "cannot be run"),
+        (("score", "e.qipf", "x.npy", "-o", "a.csv"), "--model: needed"),
+        (("score", "e.qipf", "x.npy", "-o", "a.txt", "--model", "builder_for_tests:build"), ".csv or .parquet"),
+        (("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "w.safetensors"), "cannot be run"),
+        (("score", "e.qipf", "x.npy", "-o", "a.csv", "--modes"), "--modes"),
+    ],
+)
+def test_wrong_use_is_explained_and_leaves_nothing(place, images, words, message, capsys) -> None:
+    from qipf.scores import Entropy
+
+    np.save("x.npy", images)
+    np.save("pickled.npy", np.array([{"a": 1}], dtype=object))
+    np.savez("pickled.npz", inputs=np.array([{"a": 1}], dtype=object))
+    np.savez("other.npz", a=np.ones(3), b=np.ones(3))
+    np.savez("ragged.npz", inputs=np.ones((3, 2)), labels=np.ones(4))
+    Path("bad.pt2").write_bytes(b"no program")
+    for file in ("bad.safetensors", "w.safetensors"):
+        save_file({"weight": torch.ones(3, 3)}, file)
+    Path("empty").mkdir()
+    Path("sizes").mkdir()
+    for side in (6, 7):
+        Image.fromarray(np.zeros((side, side), np.uint8)).save(f"sizes/{side}.png")
+    Entropy().save("e.qipf")
+    before = sorted(path.name for path in place.iterdir() if path.name != "__pycache__")
+    assert run(*words) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert sorted(path.name for path in place.iterdir() if path.name != "__pycache__") == before
+
+
+def test_bad_rows_are_named_and_an_old_table_survives(place, rng, capsys) -> None:
+    from qipf.scores import Entropy
+
+    Entropy().save("e.qipf")
+    logits = rng.standard_normal((50, 3))
+    logits[33, 1] = np.nan
+    np.savez("logits.npz", logits=logits)
+    Path("scores.csv").write_text("old\n")
+    assert run("score", "e.qipf", "logits.npz", "-o", "scores.csv", "--batch-size", 20) == 1
+    assert "logits.npz: logits: NaN or infinite values in 1 of 20 rows: row 33" in capsys.readouterr().err
+    assert (place / "scores.csv").read_text() == "old\n"
+    assert not list(place.glob(".*part"))
+
+
+def test_damaged_scorer_files_are_explained(place, capsys) -> None:
+    Path("bad.qipf").write_bytes(b"nothing of ours")
+    assert run("inspect", "bad.qipf") == 1
+    assert "truncated, or not a file written by qipf" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "example", "warning"),
+    [
+        ("fit", "qipf fit lenet.pt2 train.npz -o lenet.qipf", "both run code"),
+        ("score", "qipf score lenet.qipf new.npy --model lenet.pt2 -o scores.csv", "it is run"),
+        ("inspect", "qipf inspect lenet.qipf --as-json", "Nothing in the file is executed"),
+    ],
+)
+def test_help_has_examples_and_says_what_runs_code(command, example, warning, capsys) -> None:
+    assert run(command, "--help") == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert example in text
+    assert warning in text

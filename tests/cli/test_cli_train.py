@@ -1,0 +1,68 @@
+from pathlib import Path
+
+import pytest
+import torch
+
+from qipf import datasets, nets, training
+from qipf.cli._errors import UserError
+from qipf.cli.train import train
+
+
+def test_digits_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(output=tmp_path / "net.safetensors", epochs=8)
+    printed = capsys.readouterr()
+    net, spec, about = nets.load(tmp_path / "net.safetensors")
+    assert spec == nets.Spec("small-cnn", 10, 1, 8)
+    accuracy = training.accuracy(net, datasets.load("digits").test)
+    assert accuracy > 0.95
+    assert about["test_accuracy"] == pytest.approx(accuracy, abs=0.003)
+    assert f"small-cnn on digits: test accuracy {100 * about['test_accuracy']:.2f} %" in printed.out
+    assert printed.err.count("epoch ") == 8
+
+
+def test_a_stopped_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
+    train(dataset="two-moons", epochs=3, output=tmp_path / "whole", quiet=True)
+    train(dataset="two-moons", epochs=3, output=tmp_path / "a", checkpoint=tmp_path / "state", quiet=True)
+    train(dataset="two-moons", epochs=3, output=tmp_path / "b", checkpoint=tmp_path / "state", quiet=True)
+    weights = [nets.load(tmp_path / name)[0].state_dict() for name in ("whole", "a", "b")]
+    for name in weights[0]:
+        assert torch.equal(weights[0][name], weights[1][name])
+        assert torch.equal(weights[0][name], weights[2][name])
+
+
+def test_regression_reports_its_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(dataset="regression", epochs=5, output=tmp_path / "net", quiet=True)
+    net, spec, about = nets.load(tmp_path / "net")
+    inputs, targets = datasets.load("regression").train
+    with torch.no_grad():
+        rmse = float((net(inputs)[:, 0] - targets).square().mean().sqrt())
+    assert spec.name == "mlp-regression"
+    assert about["train_rmse"] == pytest.approx(rmse, rel=1e-5)
+    assert "training RMSE" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"dataset": "emnist"}, "unknown dataset 'emnist'; choose one of digits, mnist"),
+    ({"net": "alexnet"}, "unknown network 'alexnet'"),
+    ({"device": "warp"}, "device 'warp' cannot be used"),
+    ({"output": Path("/no/such/folder/net")}, "there is no folder /no/such/folder"),
+    ({"checkpoint": Path("/no/such/folder/state")}, "there is no folder /no/such/folder"),
+])  # fmt: skip
+def test_errors_come_before_any_work(tmp_path: Path, options: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        train(**({"output": tmp_path / "net"} | options))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_net_that_does_not_fit_the_data_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="takes vectors, but digits has images"):
+        train(net="mlp-moons", output=tmp_path / "net")
+    with pytest.raises(ValueError, match="lenet needs images of at least 12x12"):
+        train(net="lenet", output=tmp_path / "net")
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_lenet_starts_well_on_mnist(data_dir: Path, tmp_path: Path) -> None:
+    train(dataset="mnist", data=data_dir, output=tmp_path / "net", epochs=2, quiet=True)
+    assert nets.load(tmp_path / "net")[2]["test_accuracy"] > 0.97

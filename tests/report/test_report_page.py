@@ -1,0 +1,299 @@
+"""The page: what is on it, that nothing in it can attack its reader, and that missing pieces leave notes."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import io
+import json
+import re
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from report_plan import HOSTILE
+
+from qipf.bench.read import Condition, open_store, read_table
+from qipf.metrics import roc_auc
+from qipf.report import page as pages
+from qipf.report import write_report
+from qipf.report.source import open_source
+
+
+def data_of(text: str) -> dict[str, Any]:
+    found = re.search(r'<script type="text/plain" id="data">(.*?)</script>', text, re.DOTALL)
+    assert found
+    return json.loads(gzip.decompress(base64.b64decode(found[1])))
+
+
+class Tags(HTMLParser):
+    """Every element and attribute that a browser would see."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def test_all_sections_are_there(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    ids = {attributes.get("id") for _, attributes in Tags(text).found}
+    assert {"summary", "severity", "condition", "field", "pictures", "tables", "time", "setup"} <= ids
+    assert {"table-1", "table-2-paper", "table-2-proper", "appendix-h", "table-3"} <= ids
+    assert page.stat().st_size < 1_000_000
+
+
+def test_nothing_is_loaded_from_elsewhere_and_only_our_script_may_run(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    tags = Tags(text).found
+    assert {tag for tag, _ in tags}.isdisjoint({"link", "iframe", "object", "embed", "img"})
+    assert not [a for _, a in tags if any(name.startswith("on") for name in a)]
+    assert not [a["src"] for _, a in tags if "src" in a]
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert len(scripts) == 1
+    digest = base64.b64encode(hashlib.sha256(scripts[0].encode()).digest()).decode()
+    policy = next(a["content"] for tag, a in tags if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy")
+    assert policy == f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+
+
+def test_hostile_names_are_text(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert HOSTILE not in text
+    assert "window.attacked = 1</script>" not in text
+    assert HOSTILE in [column["id"] for column in data_of(text)["columns"]]
+    assert "&lt;img src=x onerror=window.attacked=2&gt;" in text
+
+
+def test_packed_data_survive_any_text() -> None:
+    nasty = {"</script><!--": ["]]>", "\u2028\ud800", "<!--<script>", float("nan"), float("inf")]}
+    text = pages.packed(nasty)
+    assert re.fullmatch(r"[A-Za-z0-9+/=]+", text)
+    found = json.loads(gzip.decompress(base64.b64decode(text)))
+    assert found == {"</script><!--": ["]]>", "\u2028?", "<!--<script>", None, None]}
+
+
+def test_severity_has_the_numbers_of_the_table(page: Path, store: Path) -> None:
+    shown = data_of(page.read_text(encoding="utf-8"))["severity"]["digits/small-cnn"]["rotation"]
+    rows = read_table(store / "table.csv")
+    for place, level in enumerate((2, 5, 8)):
+        row = next(
+            r for r in rows
+            if (r.shift, r.severity, r.method, r.metric) == ("rotation", level, "softmax-response", "roc_auc")
+        )  # fmt: skip
+        expected = [round(row.value, 3), round(row.low, 3), round(row.high, 3)]
+        assert shown["values"]["roc_auc"]["softmax-response"][place] == expected
+        assert shown["accuracy"][place] == round(row.accuracy, 3)
+    assert shown["severity"] == [2, 5, 8]
+    assert shown["intensity"] == ["30°", "90°", "180°"]
+
+
+def test_conditions_have_the_predictions_curves(page: Path, store: Path) -> None:
+    shown = data_of(page.read_text(encoding="utf-8"))
+    entry = shown["details"]["digits/small-cnn"]["shifts"]["rotation"][1]["methods"]["max-logit"]
+    predictions = open_store(store).predictions(Condition("digits", "small-cnn", 0, "rotation", 90.0, 5))
+    wrong = ~predictions.correct
+    assert (entry["n"], entry["errors"]) == (200, wrong.sum())
+    assert [sum(counts) for counts in entry["bins"]] == [(~wrong).sum(), wrong.sum()]
+    fractions, found = np.array(shown["fractions"]), np.array(entry["found"])
+    area = np.trapezoid(found / wrong.sum(), (fractions * 200 - found) / (~wrong).sum())
+    assert area == pytest.approx(roc_auc(predictions.scores["max-logit", "score"], predictions.correct), abs=0.01)
+    assert sum(n for n, _, _ in entry["reliability"]) == 200
+    ensemble = shown["details"]["digits/small-cnn"]["shifts"]["rotation"][1]["methods"]["ensemble (entropy)"]
+    assert ensemble["n"] == 150  # multi_pass_size
+
+
+def test_the_field_is_the_scorers_own(page: Path, store: Path) -> None:
+    shown = data_of(page.read_text(encoding="utf-8"))["fields"]["digits/small-cnn"]["qipf"]
+    scorer: Any = open_store(store).scorer("digits", "small-cnn", 0, "qipf")
+    y = np.linspace(shown["low"], shown["high"], len(shown["psi"]))
+    np.testing.assert_allclose(shown["psi"], scorer.field(y), rtol=1e-3)
+    np.testing.assert_allclose(np.mean(shown["modes"], axis=0), shown["mean"], rtol=2e-3, atol=1e-8)
+    # the scores that the store has for real predictions are the field's uncertainty where they enter it
+    predictions = open_store(store).predictions(Condition("digits", "small-cnn", 0, "rotation", 30.0, 2))
+    facts = scorer.fitted.facts
+    entered = (-predictions.scores["max-logit", "score"] - facts["mean"]) / facts["std"]
+    inside = (entered > shown["low"]) & (entered < shown["high"])
+    expected = np.interp(entered[inside], y, shown["mean"])
+    np.testing.assert_allclose(predictions.scores["qipf", "score"][inside], expected, rtol=0.05, atol=1e-4)
+    counts = shown["conditions"]["rotation"][0]["bins"]
+    assert [sum(c) for c in counts] == [predictions.correct.sum(), (~predictions.correct).sum()]
+
+
+def test_thumbnails_are_the_inputs_behind_the_extremes(page: Path, store: Path) -> None:
+    from PIL import Image
+
+    shown = data_of(page.read_text(encoding="utf-8"))["thumbnails"]
+    group = shown["groups"]["digits/small-cnn"]["rotation"]
+    assert (group["severity"], group["intensity"]) == (5, "90°")
+    condition = Condition("digits", "small-cnn", 0, "rotation", 90.0, 5)
+    bench = open_store(store)
+    predictions = bench.predictions(condition)
+    scores = np.where(predictions.correct, np.inf, predictions.scores["softmax-response", "score"])
+    surest = int(np.argmin(scores))
+    name, truth, predicted, _ = group["columns"]["softmax-response"]["wrong_sure"][0]
+    assert name == f"digits/small-cnn/rotation/{surest}"
+    assert [truth, predicted] == [str(predictions.labels[surest]), str(predictions.predicted[surest])]
+    encoded = shown["images"][name].removeprefix("data:image/png;base64,")
+    picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(encoded))))
+    np.testing.assert_array_equal(picture, np.rint(255 * bench.images(condition, [surest])[0, 0]).astype(np.uint8))
+
+
+def test_headline_is_the_mean_over_shifts_and_intensities(page: Path, store: Path) -> None:
+    values = [
+        row.value
+        for row in read_table(store / "table.csv")
+        if (row.method, row.metric, row.errors) == ("max-logit", "roc_auc", "base") and row.severity
+    ]
+    assert len(values) == 6
+    line = re.search(r'<th scope="row">max logit</th>(.*?)</tr>', page.read_text(encoding="utf-8"), re.DOTALL)
+    assert line
+    assert f">{np.mean(values):.3f}</span>" in line[1]
+
+
+def test_from_tables_alone(results: Path, tmp_path: Path) -> None:
+    write_report(results, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    shown = data_of(text)
+    assert "Made from the tables alone" in text
+    assert not shown["details"]
+    assert not shown["fields"]
+    assert not shown["thumbnails"]
+    ids = {attributes.get("id") for _, attributes in Tags(text).found}
+    assert {"severity", "tables", "table-1", "time", "headline"} <= ids
+    assert "condition" not in ids
+
+
+def test_a_single_table_is_enough(results: Path, tmp_path: Path) -> None:
+    shutil.copy(results / "table.csv", tmp_path / "table.csv")
+    write_report(tmp_path / "table.csv", tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "no times.csv" in text
+    assert "no plan.json" in text
+
+
+def test_a_store_without_its_cells_falls_back_on_its_table(store: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(store, tmp_path / "store")
+    shutil.rmtree(copy / "cells")
+    source = open_source(copy)
+    assert source.bench is None
+    assert len(source.rows) == len(read_table(store / "table.csv"))
+
+
+def break_scores(store: Path) -> None:
+    for file in (store / "cells" / "score").iterdir():
+        file.unlink()
+
+
+def break_scorers(store: Path) -> None:
+    for file in (store / "cells" / "fit").glob("*.qipf"):
+        file.write_bytes(b"damaged")
+
+
+def break_arrays(store: Path) -> None:
+    for file in (store / "cells" / "base").glob("*.safetensors"):
+        file.write_bytes(b"damaged")
+
+
+def break_times(store: Path) -> None:
+    for file in (store / "cells" / "time").iterdir():
+        file.unlink()
+
+
+def fail_a_cell(store: Path) -> None:
+    key = json.loads((store / "index.json").read_text())[-1]["key"]
+    record = {"label": "time <b>it</b>", "kind": "time", "error": "no luck", "traceback": "Traceback ..."}
+    (store / "failed" / f"{key}.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    ("damage", "said", "missing"),
+    [
+        (break_scores, "No scores of single predictions are stored", "condition"),
+        (break_scorers, "The field of qipf on digits/small-cnn cannot be shown", "field"),
+        (break_arrays, "could not be read", "condition"),
+        (break_times, "were not timed", "time"),
+        (fail_a_cell, "time &lt;b&gt;it&lt;/b&gt;", "nothing"),
+    ],
+)
+def test_missing_pieces_leave_notes(
+    store: Path, tmp_path: Path, damage: Callable[[Path], None], said: str, missing: str
+) -> None:
+    copy = shutil.copytree(store, tmp_path / "store")
+    damage(copy)
+    write_report(copy, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    ids = {attributes.get("id") for _, attributes in Tags(text).found}
+    assert said in text
+    assert missing not in ids
+    assert {"table-1", "severity"} <= ids
+
+
+def test_inputs_that_are_no_images_leave_a_note(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = open_source(store)
+    monkeypatch.setattr(type(source.bench), "images", lambda self, condition, rows, data=None: np.zeros((len(rows), 2)))
+    shown = data_of(pages.render(source).decode())
+    assert not shown["thumbnails"]
+    assert any("No pictures of digits/small-cnn" in note for note in source.notes)
+
+
+def test_data_that_are_not_here_are_not_downloaded(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from qipf import datasets
+
+    asked = []
+
+    def load(name: str, *, download: bool = True, **_: Any) -> Any:
+        asked.append((name, download))
+        raise FileNotFoundError("the files are somewhere else")
+
+    monkeypatch.setattr(datasets, "load", load)
+    source = open_source(store)
+    assert not data_of(pages.render(source).decode())["thumbnails"]
+    assert asked == [("digits", False)]
+    assert "No pictures of digits/small-cnn: the files are somewhere else" in source.notes
+
+
+def test_too_large_a_page_is_made_smaller(store: Path) -> None:
+    source = open_source(store)
+    whole = pages.render(source)
+    less = pages.render(source, largest=len(whole) - 1)
+    assert len(less) < len(whole)
+    assert "some severities or pictures are left out" in less.decode()
+    least = data_of(pages.render(source, largest=1).decode())
+    assert len(least["details"]["digits/small-cnn"]["shifts"]["rotation"]) == 1
+
+
+def test_nothing_is_left_behind_on_failure(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(FileNotFoundError, match="is no benchmark store"):
+        write_report(tmp_path / "nowhere", tmp_path / "report.html")
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        write_report(store, tmp_path / "none" / "report.html")
+    (tmp_path / "empty").mkdir()
+    header = (store / "table.csv").read_text().splitlines()[0]
+    (tmp_path / "empty" / "table.csv").write_text(header + "\n")
+    with pytest.raises(ValueError, match="no numbers to report"):
+        write_report(tmp_path / "empty", tmp_path / "report.html")
+    (tmp_path / "report.html").write_text("old")
+    monkeypatch.setattr(pages, "_fill", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        write_report(store, tmp_path / "report.html")
+    assert (tmp_path / "report.html").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "report.html"]
+
+
+def test_command(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from qipf.cli import main
+
+    target = tmp_path / "out.html"
+    assert main(["report", str(store), "-o", str(target)]) == 0
+    assert "MB" in capsys.readouterr().out
+    assert target.read_bytes().startswith(b"<!doctype html>")
+    assert main(["report", str(tmp_path / "nowhere"), "-o", str(target)]) == 1
+    assert "is no benchmark store" in capsys.readouterr().err
