@@ -106,6 +106,8 @@ def test_outputs_are_taken_as_they_are(trained) -> None:
     assert torch.equal(default(net, collected)(again), direct(again))
     only_features = default(net, Outputs(collected.logits, collected.features, collected.labels))
     assert only_features.spaces == ("features",)
+    assert only_features.fitted is not None
+    assert only_features.fitted.facts["bandwidths"] == [[0.4]]
 
 
 def test_vectors_are_not_perturbed() -> None:

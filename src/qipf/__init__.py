@@ -11,6 +11,8 @@ from qipf.bandwidth import cross_validated_factor as cross_validated_factor
 from qipf.bandwidth import silverman as silverman
 from qipf.calibration import ErrorProbability as ErrorProbability
 from qipf.compiled import CompiledField as CompiledField
+from qipf.defaults import default as default
+from qipf.defaults import reference_outputs as reference_outputs
 from qipf.field import Field as Field
 from qipf.metrics import evaluate as evaluate
 from qipf.outputs import Outputs as Outputs
@@ -20,11 +22,14 @@ from qipf.pooling import pool as pool
 from qipf.potential import modes as modes
 from qipf.potential import potentials as potentials
 from qipf.scores import KNN as KNN
+from qipf.scores import ClassField as ClassField
+from qipf.scores import Combine as Combine
 from qipf.scores import Energy as Energy
 from qipf.scores import Entropy as Entropy
 from qipf.scores import Mahalanobis as Mahalanobis
 from qipf.scores import Margin as Margin
 from qipf.scores import MaxLogit as MaxLogit
+from qipf.scores import PosteriorContrast as PosteriorContrast
 from qipf.scores import SoftmaxResponse as SoftmaxResponse
 from qipf.scores import WeightQIPF as WeightQIPF
 from qipf.sketch import FieldSketch as FieldSketch
@@ -39,6 +44,8 @@ _NEED_TORCH = {"export_onnx": "qipf.onnx_export", "wrap": "qipf.wrapper"}
 
 __all__ = [
     "KNN",
+    "ClassField",
+    "Combine",
     "CompiledField",
     "Energy",
     "Entropy",
@@ -49,10 +56,12 @@ __all__ = [
     "Margin",
     "MaxLogit",
     "Outputs",
+    "PosteriorContrast",
     "SoftmaxResponse",
     "WeightQIPF",
     "collect",
     "cross_validated_factor",
+    "default",
     "evaluate",
     "export_onnx",
     "information",
@@ -62,6 +71,7 @@ __all__ = [
     "pool",
     "potentials",
     "published",
+    "reference_outputs",
     "silverman",
     "sketch_weights",
     "wrap",

@@ -23,6 +23,7 @@ FLOOR = -80.0  # exp of less is many times slower in float32 on the CPU, and add
 ABSENT = -1e30  # the bias of padding and the log of an empty sum: finite in float32, below everything that occurs
 _LONGEST_BLOCK = 256
 _GPU_TILE = 2**26  # numbers in one tile: 256 MiB in float32
+_HALF_RANGE = 1e4  # half precision ends at 65504
 _EVEN = 1.25  # classes get as many blocks each, and are summed at once, where that costs at most this factor
 
 
@@ -88,10 +89,11 @@ def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
     if y.shape[0] == 0:
         return xp.zeros((0, len(packed.blocks)), dtype=y.dtype, device=compat.device(y))
     rows, columns = _tile(y, packed.length)
+    halved = _can_halve(y, packed.keys)
     parts = []
     for block in _slices(y.shape[0], rows):
         sums = [
-            _block_sums(xp, y[block, :], packed.keys[tile, :], bias[tile], packed.length)
+            _block_sums(xp, y[block, :], packed.keys[tile, :], bias[tile], packed.length, halved)
             for tile in _slices(packed.keys.shape[0], columns)
         ]
         parts.append(_by_class(xp, xp.concat(sums, axis=1), packed))
@@ -132,9 +134,9 @@ def _attend(xp: Any, y: Array, keys: Array, bias: Array, values: Array, columns:
     return top, total
 
 
-def _block_sums(xp: Any, y: Array, keys: Array, bias: Array, length: int) -> Array:
+def _block_sums(xp: Any, y: Array, keys: Array, bias: Array, length: int, halved: bool = False) -> Array:
     """The log of the sums over every block of keys, (N, m / length)."""
-    return _log_sum(xp, xp.reshape(_products(xp, y, keys, bias), (y.shape[0], -1, length)))
+    return _log_sum(xp, xp.reshape(_products(xp, y, keys, bias, halved), (y.shape[0], -1, length)))
 
 
 def _by_class(xp: Any, sums: Array, packed: Packed) -> Array:
@@ -157,11 +159,11 @@ def _log_sum(xp: Any, values: Array) -> Array:
     return high + xp.log(xp.sum(_relative_exp(xp, values, high[:, :, None]), axis=2))
 
 
-def _products(xp: Any, y: Array, keys: Array, bias: Array) -> Array:
+def _products(xp: Any, y: Array, keys: Array, bias: Array, halved: bool = False) -> Array:
     if compat.is_torch_array(y):
         import torch
 
-        if y.is_cuda and y.dtype == torch.float32 and not is_traced(y) and _tensor_cores(y.device):
+        if halved:
             left, right = halves(y, keys)
             return torch.mm(left, right.T, out_dtype=torch.float32).add_(bias)  # pyright: ignore[reportCallIssue]
         return torch.addmm(bias, y, keys.T)
@@ -182,6 +184,15 @@ def halves(y: Any, keys: Any) -> tuple[Any, Any]:
 
     (y_high, y_low), (key_high, key_low) = (((high := part.half()), (part - high.float()).half()) for part in (y, keys))
     return torch.cat([y_high, y_low, y_high], dim=1), torch.cat([key_high, key_high, key_low], dim=1)
+
+
+def _can_halve(y: Array, keys: Array) -> bool:
+    """Whether `halves` can stand in for these factors: float32 on a GPU, within the range of halves, no gradients."""
+    if not compat.is_torch_array(y) or not y.is_cuda or str(y.dtype) != "torch.float32":
+        return False
+    if y.requires_grad or keys.requires_grad or not _tensor_cores(y.device):
+        return False
+    return float(y.abs().amax()) < _HALF_RANGE and float(keys.abs().amax()) < _HALF_RANGE
 
 
 @lru_cache(maxsize=8)
