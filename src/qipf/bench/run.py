@@ -90,7 +90,7 @@ def environment(device: str, engine: str) -> dict[str, Any]:
             versions[package] = "not installed as a package"
     return {
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "processor": _processor(),
         "cores": os.cpu_count(),
         "device": device,
