@@ -98,16 +98,11 @@ def build(count: int) -> dict[str, float]:
 
 
 def beside_a_forward_pass(seconds: float, batch: int) -> dict[str, dict[str, float]]:
-    """What scoring adds to a forward pass of a batch: from logits to the uncertainty of each prediction."""
+    """What scoring adds to a forward pass of a batch: `WeightQIPF` from logits to uncertainties, checks included."""
     import torch
 
+    from qipf import Outputs, WeightQIPF
     from qipf.nets import build as build_net
-
-    field = Field(np.random.default_rng(0).standard_normal(3552), 28.0).compile()
-
-    def score(logits: torch.Tensor) -> torch.Tensor:
-        y = (logits.amax(dim=1).double() - 7.0) * 0.3
-        return table_modes(field, y).mean(dim=1)  # pyright: ignore[reportAttributeAccessIssue]
 
     figures = {}
     for name, channels, size in (("lenet", 1, 28), ("resnet18", 3, 32)):
@@ -116,8 +111,9 @@ def beside_a_forward_pass(seconds: float, batch: int) -> dict[str, dict[str, flo
         images = torch.rand(rows, channels, size, size)
         with torch.no_grad():
             logits = net(images)
+            score = WeightQIPF(factor=160).fit(net, Outputs(logits=logits))
             forward = best(lambda n=net, x=images: n(x), seconds)
-            scoring = best(lambda x=logits: score(x), seconds)
+            scoring = best(lambda x=logits, s=score: s(x), seconds)
         figures[name] = {"batch": rows, "forward_ms": 1e3 * forward, "scoring_ms": 1e3 * scoring}
         figures[name]["percent"] = 100 * scoring / forward
     return figures
