@@ -95,7 +95,8 @@ def difference_table(rows: pd.DataFrame, metric: str = "roc_auc", resamples: int
     """Default minus a rival, paired by network, shift and intensity; 95 % intervals by a bootstrap over both.
 
     Networks (seeds) and intensities are drawn with replacement, apart for every pair, so the interval says how much
-    another three networks and another grid of intensities might move the mean.
+    another three base networks and another grid of intensities might move the mean. There is one ensemble a pair, so
+    nothing here knows how another ensemble would do.
     """
     rows = rows[rows["metric"] == metric].dropna(subset="value")
     rivals = [("ensemble", "entropy"), ("entropy", "score"), ("max-logit", "score"), ("knn", "score")]
@@ -145,7 +146,10 @@ def main() -> None:
     parser.add_argument("--from", dest="sources", nargs="+", type=Path)
     given = parser.parse_args()
     if given.sources:
-        pd.concat([pd.read_csv(path) for path in given.sources]).to_parquet(TABLE, compression="zstd", index=False)
+        tables = pd.concat([pd.read_csv(path) for path in given.sources])
+        if (tables.get("subset", "all") == "common").any():
+            parser.error("these plans set multi_pass_size: their methods were measured on different images")
+        tables.to_parquet(TABLE, compression="zstd", index=False)
     rows = load()
     tables = [main_table(rows, list(SCORES)), shift_table(rows), clean_table(), main_table(rows, README)]
     for text in [*tables, difference_table(rows), difference_table(rows, "pr_auc")]:

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -14,6 +15,16 @@ from torch.nn import functional as F
 from qipf.outputs import Outputs
 
 N = 23
+
+
+@pytest.fixture
+def images() -> Tensor:
+    return torch.randn(N, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+
+
+@pytest.fixture
+def classes() -> Tensor:
+    return torch.arange(N) % 3
 
 
 class Net(nn.Module):

@@ -13,18 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
-from models import N, Net, bare, net, same
+from models import Net, bare, classes, images, net, same
+from qipf._batches import Batches
 from qipf.outputs import collect
 
-
-@pytest.fixture
-def x() -> Tensor:
-    return torch.randn(N, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture
-def y() -> Tensor:
-    return torch.arange(N) % 3
+x, y = images, classes  # the fixtures of every test here
 
 
 class Pairs(Dataset[Any]):
@@ -66,6 +59,8 @@ def test_every_form_of_data_gives_the_bare_forward_pass(x: Tensor, y: Tensor) ->
         "stream": Stream(x, y),
         "split": Split(x, y),
         "pair": (x, y),
+        "pair, column of labels": (x, y[:, None]),
+        "NumPy pair, column of labels": (x.numpy(), y[:, None].numpy()),
         "NumPy pair, float64": (x.double().numpy(), y.numpy()),
         "dict": {"x": x, "y": y},
         "tuples": parts,
@@ -83,6 +78,50 @@ def test_every_form_of_data_gives_the_bare_forward_pass(x: Tensor, y: Tensor) ->
     unlabelled = [x, x.numpy(), list(x.split(7)), [(a,) for a in x.split(7)], [{"x": a} for a in x.split(7)]]
     for data in unlabelled:
         same(collect(model, data, batch_size=4), expected)
+
+
+def test_arrays_that_torch_cannot_share_are_copied(x: Tensor, y: Tensor) -> None:
+    model = net()
+    expected = bare(model, x.flip(0))
+    backwards = x.numpy()[::-1], y.numpy()[::-1]
+    frozen = x.flip(0).numpy(), y.flip(0).numpy()
+    for array in frozen:
+        array.flags.writeable = False
+    for pair in (backwards, frozen):
+        for data in (pair, [pair], {"x": pair[0], "y": pair[1]}):
+            same(collect(model, data, batch_size=7), expected, y.flip(0))
+
+
+def test_only_copies_to_the_gpu_do_not_block(x: Tensor) -> None:
+    """On a GPU the copy back to the CPU may be read before it has arrived; here `to` only says what it was asked."""
+    asked: list[tuple[str, str, bool]] = []
+
+    class Place:
+        def __init__(self, kind: str) -> None:
+            self.type = kind
+
+    class Elsewhere(Tensor):
+        place = "cpu"
+
+        @property
+        def device(self) -> Any:  # pyright: ignore
+            return Place(self.place)
+
+        def to(self, device: Any, dtype: Any, non_blocking: bool = False) -> Any:  # pyright: ignore
+            asked.append((self.place, device.type, non_blocking))
+            return self
+
+    for source in ("cpu", "cuda"):
+        for target in ("cpu", "cuda"):
+            values: Any = x.as_subclass(Elsewhere)
+            values.place = source
+            list(Batches([values], 5, nn.Identity(), Place(target)))  # pyright: ignore
+    assert asked == [
+        ("cpu", "cpu", False),
+        ("cpu", "cuda", True),
+        ("cuda", "cpu", False),
+        ("cuda", "cuda", False),
+    ]
 
 
 def test_buffers_fit_also_where_the_length_lies(x: Tensor, y: Tensor) -> None:
@@ -223,6 +262,28 @@ def test_hugging_face_batches_become_keyword_arguments() -> None:
     assert torch.equal(collect(nn.Identity(), [{"pixel_values": mask}]).logits, mask)
     with pytest.raises(ValueError, match=r"none of the keys \['a', 'b'\] is an argument"):
         collect(nn.Identity(), [{"a": ids, "b": mask}])
+
+
+def test_an_input_under_another_name_goes_first_and_the_rest_by_name(x: Tensor, y: Tensor) -> None:
+    class Masked(Net):
+        def forward(self, x: Tensor, mask: Tensor | None = None) -> Any:
+            return super().forward(x if mask is None else x * mask)
+
+    class Both(Net):
+        def forward(self, x: Tensor, mask: Tensor) -> Any:  # pyright: ignore
+            return super().forward(x * mask)
+
+    mask = (x > 0).float()
+    expected = bare(net(), x * mask)
+    for kind in (Masked, Both):
+        for name in ("image", "x"):
+            out = collect(net(kind), {name: x, "mask": mask, "label": y}, batch_size=7)
+            torch.testing.assert_close(out.logits, expected[0])
+    torch.testing.assert_close(collect(net(Masked), {"image": x, "label": y}).logits, bare(net(), x)[0])
+    with pytest.raises(ValueError, match=r"forward \(x, mask\) needs x, which the keys \['scan', 'mask'\] do not give"):
+        collect(net(Masked), {"scan": x, "mask": mask})
+    with pytest.raises(ValueError, match=r"needs x, mask, which the keys \['image'\]"):
+        collect(net(Both), {"image": x})
 
 
 def test_half_precision_models_give_float32(x: Tensor) -> None:

@@ -9,18 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from models import N, net
+from models import N, classes, images, net
 from qipf.outputs import collect
 
-
-@pytest.fixture
-def x() -> Tensor:
-    return torch.randn(N, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture
-def y() -> Tensor:
-    return torch.arange(N) % 3
+x, y = images, classes  # the fixtures of every test here
 
 
 def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
@@ -36,6 +28,13 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ([x, (x, y)], ValueError, "batch 1: labels are in some batches and not in others"),
         ([(x, y, y)], ValueError, "batch 0 has 3 parts"),
         ([(x, F.one_hot(y))], ValueError, "argmax"),
+        ((x, F.one_hot(y)), ValueError, "argmax"),
+        ((x, F.one_hot(y).float()), ValueError, "argmax"),
+        ((x, x), ValueError, "two batches of inputs go in a list"),
+        ((x[:9], x[9:]), ValueError, "two batches of inputs go in a list"),
+        ([x, y], ValueError, r"pass inputs and labels as a tuple \(x, y\)"),
+        ([x.numpy(), y.numpy()], ValueError, r"as a tuple \(x, y\)"),
+        ([x.flatten(1), F.one_hot(y)], ValueError, r"as a tuple \(x, y\)"),
         ([(x, ["cat"] * N)], TypeError, "labels are not numbers"),
         ([(x[:1], 3)], ValueError, "DataLoader"),
         ([object()], TypeError, "batch 0: expected a tensor"),

@@ -12,18 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from models import N, Net, bare, net, same, state, unchanged
+from models import Net, bare, classes, images, net, same, state, unchanged
 from qipf.outputs import collect
 
-
-@pytest.fixture
-def x() -> Tensor:
-    return torch.randn(N, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture
-def y() -> Tensor:
-    return torch.arange(N) % 3
+x, y = images, classes  # the fixtures of every test here
 
 
 class Restless(Net):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -234,6 +236,19 @@ def test_what_cannot_be_compiled_says_so() -> None:
         Field(gaps, 0.01).compile(1e-13)
 
 
+def test_the_tolerance_that_cannot_be_met_is_the_one_asked_for() -> None:
+    class Rough:
+        """A normal density whose second derivative is noise in one place, as no field's is."""
+
+        lowest, highest, count = -1.0, 1.0, 2
+
+        def evaluate(self, u: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+            return -0.5 * u * u, -u, np.where(np.abs(u - 0.06) < 0.03, np.sin(1e12 * u), -1.0)
+
+    with pytest.raises(ValueError, match="tolerance 1e-06 cannot be met: rounding or gaps"):
+        CompiledField.from_measure(Rough(), 0.0, 1.0, tolerance=1e-6)  # type: ignore[arg-type]
+
+
 def test_a_wrong_table_does_not_pass_its_check() -> None:
     from qipf._check import check_error
     from qipf._measure import Measure
@@ -244,6 +259,45 @@ def test_a_wrong_table_does_not_pass_its_check() -> None:
     other = Measure(np.asarray([-0.5, 0.5]), np.ones((1, 2)), -0.5, 0.5)
     with pytest.raises(ValueError, match="cannot be met: the error measured"):
         check_error(compiled, other, None)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "optin", "whole", "fits", "resident"),
+    [
+        ("H200", 227, 228, True, 2),
+        ("A100", 163, 164, True, 1),
+        ("RTX 3090", 99, 100, False, 1),
+        ("T4", 64, 64, False, 1),
+    ],
+)
+def test_small_gpus_take_the_plain_path(monkeypatch, gpu, optin, whole, fits, resident) -> None:
+    """A kernel of 110 KiB; figures of shared memory from NVIDIA's table of compute capabilities."""
+    from qipf import _gpu
+
+    about = SimpleNamespace(
+        name=gpu, shared_memory_per_block_optin=optin * 1024, shared_memory_per_multiprocessor=whole * 1024
+    )
+    asked = []
+    kernel = SimpleNamespace(set_shared_memory_config=asked.append)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: about)
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", lambda source, name: kernel, raising=False)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    assert (_gpu._compiled(gpu, "score", 110 * 1024, 0) is kernel) == fits
+    assert asked == [110 * 1024] * fits
+    assert _gpu.resident_blocks(about, 110 * 1024) == resident
+
+
+def test_a_gpu_without_a_compiler_takes_the_plain_path(monkeypatch) -> None:
+    from qipf import _gpu
+
+    def fail(source: str, name: str) -> None:
+        raise RuntimeError("NVRTC is missing")
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace())
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", fail, raising=False)
+    monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
+    assert _gpu._compiled("no compiler", "score", 1024, 0) is None
+    assert _gpu.most_shared(SimpleNamespace()) == 48 * 1024
 
 
 @pytest.mark.gpu

@@ -11,7 +11,7 @@ from torch import nn
 from qipf import nets
 from qipf.defaults import default, perturbed, reference_outputs, spaces_of
 from qipf.outputs import Outputs, collect
-from qipf.scores import Entropy
+from qipf.scores import KNN, Entropy
 from qipf.wrapper import wrap
 
 
@@ -34,6 +34,33 @@ def test_a_transformer_is_read_at_its_features() -> None:
     model = nn.ModuleDict({"body": layer, "norm": nn.LayerNorm(8), "head": nn.Linear(8, 3)})
     assert spaces_of(model) == ("features",)
     assert spaces_of(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(8, 3))) == ("features",)
+
+
+def test_a_second_head_is_no_space() -> None:
+    heads = nn.ModuleDict({"body": nn.Linear(8, 6), "act": nn.ReLU(), "age": nn.Linear(6, 4), "kind": nn.Linear(6, 3)})
+    assert spaces_of(heads) == ("features",)
+    del heads["age"]
+    assert spaces_of(heads) == ("body",)
+
+
+def compiled(net: nn.Module) -> nn.Module:
+    return torch.compile(net, backend="eager")  # pyright: ignore[reportReturnType]
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's, about itself
+@pytest.mark.parametrize("around", [nn.DataParallel, compiled, lambda net: compiled(nn.DataParallel(net))])
+def test_compiled_and_parallel_models_are_looked_through(around) -> None:
+    net = nn.Sequential(nn.Linear(4, 6), nn.ReLU(inplace=True), nn.Linear(6, 3)).eval()
+    x, y = torch.randn(60, 4, generator=torch.Generator().manual_seed(0)), torch.arange(60) % 3
+    scorer = default(around(net), (x, y), progress=False)
+    assert scorer.layers == ("0",)
+    expected = scorer(collect(net, x, layers=scorer.layers, progress=False))
+    both = wrap(around(net), scorer)
+    assert set(both.model.state_dict()) == set(net.state_dict())
+    with torch.no_grad():
+        np.testing.assert_allclose(both(x)[1], expected, rtol=1e-5, atol=1e-6)
+        knn = KNN(k=3).fit(outputs=collect(net, x, progress=False))
+        np.testing.assert_allclose(wrap(around(net), knn)(x)[1], knn(collect(net, x, progress=False)), atol=1e-6)
 
 
 def test_every_second_image_is_perturbed_and_every_kind_occurs() -> None:
@@ -121,5 +148,19 @@ def test_bad_data_is_refused(trained) -> None:
     net, images, labels = trained
     with pytest.raises(TypeError, match="inputs, labels"):
         default(net, images[:3], progress=False)
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images[:4], labels[:4]), batch_size=2)
+    for batches in (loader, list(loader), images[:2], images[:3].tolist()):
+        with pytest.raises(TypeError, match=r"expected \(inputs, labels\).*join some batches"):
+            default(net, batches, progress=False)
+    with pytest.raises(ValueError, match=r"labels of shape \(N,\)"):
+        default(net, [images[:2], images[2:4]], progress=False)
+    with pytest.raises(ValueError, match=r"scale to \[0, 1\] as floats first"):
+        default(net, ((255 * images[:4]).to(torch.uint8), labels[:4]), progress=False)
     with pytest.raises(ValueError, match="3 inputs and 2 labels"):
         reference_outputs(net, (images[:3], labels[:2]), progress=False)
+
+
+def test_labels_may_be_a_list(trained) -> None:
+    net, images, labels = trained
+    found = reference_outputs(net, (images[:20].numpy(), labels[:20].tolist()), progress=False)
+    assert torch.equal(found.logits, reference_outputs(net, (images[:20], labels[:20]), progress=False).logits)

@@ -10,7 +10,7 @@ import torch
 from qipf.nets import build
 from qipf.onnx_export import export_onnx
 from qipf.outputs import collect
-from qipf.scores import KNN, Entropy, WeightQIPF
+from qipf.scores import KNN, ClassField, Entropy, WeightQIPF
 from qipf.wrapper import wrap
 
 SHAPES = {"lenet": (1, 28, 28), "resnet18": (3, 32, 32)}
@@ -59,6 +59,19 @@ def test_a_scorer_without_modes_has_two_outputs(tmp_path) -> None:
     with torch.no_grad():
         np.testing.assert_allclose(uncertainty, both(images)[1], rtol=1e-5)
     assert len(session.get_outputs()) == 2
+
+
+@pytest.mark.slow
+def test_a_layer_that_is_overwritten_later_is_exported_as_it_was(tmp_path) -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(inplace=True), torch.nn.Linear(6, 3)).eval()
+    x = torch.randn(60, 4)
+    outputs = collect(net, (x, torch.arange(60) % 3), layers="0", progress=False)
+    scorer = ClassField(spaces=("0",), bandwidth=0.3).fit(outputs=outputs)
+    export_onnx(wrap(net, scorer), tmp_path / "net.onnx", x[:2])
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    (uncertainty,) = session.run(["uncertainty"], {"input": x.numpy()})
+    np.testing.assert_allclose(uncertainty, scorer(outputs), rtol=1e-4, atol=1e-4)
 
 
 def test_what_cannot_be_exported_says_so(tmp_path) -> None:

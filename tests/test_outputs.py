@@ -103,6 +103,15 @@ def test_outputs_must_fit_together() -> None:
         Outputs([[1.0, 2.0]])
 
 
+def test_outputs_are_of_one_library_and_on_one_device() -> None:
+    with pytest.raises(TypeError, match=r"features is an array of numpy, but logits is one of torch"):
+        Outputs(torch.ones(3, 2), np.ones((3, 2)))
+    with pytest.raises(TypeError, match=r"labels is an array of torch, but logits is one of numpy"):
+        Outputs(np.ones((3, 2)), labels=torch.ones(3))
+    with pytest.raises(ValueError, match=r"layers\['a'\] is on meta, but logits on cpu"):
+        Outputs(torch.ones(3, 2), layers={"a": torch.ones(3, 2, device="meta")})
+
+
 def test_outputs_travel() -> None:
     out = outputs(torch.asarray)
     again = pickle.loads(pickle.dumps(out))

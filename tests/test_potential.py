@@ -175,6 +175,7 @@ def test_scaling_everything_together_changes_nothing(rng):
     [
         ({"orders": (2, -4)}, ValueError, r"orders >= 0.*\(2, -4\)"),
         ({"orders": (2, 2)}, ValueError, "different orders"),
+        ({"orders": (2, 1001)}, ValueError, "up to 1000, got 1001"),
         ({"orders": ()}, ValueError, "one or more"),
         ({"orders": (2.5,)}, TypeError, "integers"),
         ({"orders": 4}, TypeError, "sequence of integers"),

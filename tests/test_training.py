@@ -1,3 +1,4 @@
+import copy
 import math
 import os
 import signal
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from qipf import datasets, nets, training
 from qipf._training_state import load_state, save_state
@@ -325,3 +327,42 @@ def test_a_gpu_learns_the_digits_too_and_goes_on_after_a_stop(tmp_path: Path) ->
     assert torch.equal(torch.cuda.get_rng_state(), state)
     assert training.accuracy(net, dataset.test) > 0.95
     assert all(p.is_cuda and p.is_contiguous() for p in net.parameters())
+
+
+def test_pairs_and_tensor_datasets_train_as_the_split_does() -> None:
+    split = small_images()
+    frozen = split.inputs.double().numpy()
+    frozen.flags.writeable = False
+    forms = [
+        split, tuple(split), TensorDataset(*split), (split.inputs, split.targets.int()[:, None]),
+        (frozen, split.targets.numpy()),
+    ]  # fmt: skip
+    start = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    trained = [training.train(copy.deepcopy(start), form, epochs=2, progress=False) for form in forms]
+    assert not same_weights(trained[0], start)
+    assert all(same_weights(net, trained[0]) for net in trained)
+    assert len({training.accuracy(trained[0], form) for form in forms}) == 1
+    targets = torch.linspace(0, 1, 60)[:, None]
+    assert torch.equal(datasets.as_split((split.inputs, targets)).targets, targets)  # a loss may want them so
+
+
+def test_what_is_no_training_data_is_said() -> None:
+    split, net = small_images(), nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    cases = [
+        (split.inputs, "got Tensor"),
+        (DataLoader(TensorDataset(*split)), "got DataLoader"),
+        (TensorDataset(split.inputs), r"got tuple of 1 \(Tensor\)"),
+        ((split.inputs, split.targets.tolist()), r"got tuple of 2 \(Tensor, list\)"),
+    ]
+    for data, message in cases:
+        with pytest.raises(TypeError, match=f"split: expected a Split, a pair .*{message}"):
+            training.train(net, data, epochs=1, progress=False)
+        with pytest.raises(TypeError, match=message):
+            training.accuracy(net, data)
+
+
+def test_one_logit_learns_two_classes_by_default() -> None:
+    x = torch.linspace(-1, 1, 40)[:, None]
+    split = Split(x, (x[:, 0] > 0).long())
+    net = training.train(nn.Linear(1, 1), split, epochs=60, batch_size=40, learning_rate=0.1, progress=False)
+    assert training.accuracy(net, split) > 0.9

@@ -51,16 +51,24 @@ class Batches:
             return tuple(inputs), {}
         if not isinstance(inputs, Mapping):
             return (inputs,), {}
-        known = {str(key): value for key, value in inputs.items() if key in self._parameters}
-        if known:  # as Hugging Face models want it
+        named = [p.name for p in self._parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        known = {str(key): value for key, value in inputs.items() if key in named}
+        missing = [name for name in _required(self._parameters) if name not in known]
+        if known and not missing:  # as Hugging Face models want it
             return (), known
-        generic = next((key for key in INPUTS if key in inputs), None)
-        if generic is not None:
-            return (inputs[generic],), {}
-        if any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters.values()):
+        if not missing or missing == list(self._parameters)[:1]:  # a positional input is all it takes
+            generic = next((key for key in INPUTS if key in inputs and key not in known), None)
+            if generic is not None:
+                return (inputs[generic],), known
+            if len(inputs) == 1 and not known:
+                return tuple(inputs.values()), {}
+        if not missing and any(p.kind is p.VAR_KEYWORD for p in self._parameters.values()):
             return (), {str(key): value for key, value in inputs.items()}
-        if len(inputs) == 1:
-            return tuple(inputs.values()), {}
+        if missing and (known or len(missing) > 1):
+            raise ValueError(
+                f"batch {number}: the model's forward ({', '.join(self._parameters)}) needs {', '.join(missing)}, "
+                f"which the keys {list(inputs)} do not give"
+            )
         raise ValueError(
             f"batch {number}: none of the keys {list(inputs)} is an argument of the model's forward "
             f"({', '.join(self._parameters)}) or one of {', '.join(INPUTS)}"
@@ -68,10 +76,12 @@ class Batches:
 
     def _move(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
-            value = torch.as_tensor(value)
+            value = to_tensor(value)
         if isinstance(value, Tensor):
             dtype = self._dtype if self._dtype and value.dtype in _FLOATS else value.dtype
-            return value.to(self._device, dtype, non_blocking=True)
+            # a copy to the CPU that does not block may be read before it has arrived
+            unblocked = value.device.type == "cpu" and self._device.type == "cuda"
+            return value.to(self._device, dtype, non_blocking=unblocked)
         if isinstance(value, Mapping):
             return {key: self._move(item) for key, item in value.items()}
         if isinstance(value, tuple | list):
@@ -86,6 +96,12 @@ def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
         return {}
 
 
+def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """The arguments that a call must give."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters.values() if p.default is p.empty and p.kind not in several]
+
+
 def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int | None]:
     """Raw batches, how many there are, and how many rows they have together."""
     if isinstance(data, DataLoader):
@@ -97,7 +113,8 @@ def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int 
     if whole is not None:
         lengths = {name: len(part) for name, part in whole.items() if part.ndim}
         if len(lengths) < len(whole) or len(set(lengths.values())) != 1:
-            raise ValueError(f"data: expected arrays with equally many rows, got {lengths}")
+            hint = "; two batches of inputs go in a list" if isinstance(data, tuple) else ""
+            raise ValueError(f"data: expected arrays with equally many rows, got {lengths}{hint}")
         rows = next(iter(lengths.values()))
         starts = range(0, rows, batch_size)
         return (_slice(whole, slice(start, start + batch_size)) for start in starts), len(starts), rows
@@ -113,20 +130,37 @@ def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int 
         sized = not isinstance(data, IterableDataset)
         return loader, _length(loader) if sized else None, _length(data) if sized else None
     if isinstance(data, list | tuple):
+        _check_not_a_pair(data)
         return data, len(data), sum(_rows(_parts(batch)) or 0 for batch in data)
     return data, _length(data), None
 
 
 def _whole(data: Any) -> dict[str, Tensor] | None:
-    """The columns of one array, a pair (inputs, labels) or a dict of arrays; None where data is batches."""
+    """The columns of one array, a tuple (inputs, labels) or a dict of arrays; None where data is batches."""
     if isinstance(data, Mapping):
-        return {str(key): _tensor(value) for key, value in data.items()}
+        return {str(key): to_tensor(value) for key, value in data.items()}
     if compat.is_array_api_obj(data):
-        return {"": _tensor(data)}
-    pair = isinstance(data, tuple) and len(data) == 2 and all(map(compat.is_array_api_obj, data))
-    if pair and (hasattr(data, "_fields") or data[1].ndim == 1):  # else it could be two batches of inputs
-        return {"": _tensor(data[0]), "labels": _tensor(data[1])}
+        return {"": to_tensor(data)}
+    if isinstance(data, tuple) and _two_arrays(data):
+        return {"": to_tensor(data[0]), "labels": to_tensor(data[1])}
     return None
+
+
+def _two_arrays(data: Any) -> bool:
+    return len(data) == 2 and all(map(compat.is_array_api_obj, data))
+
+
+def _check_not_a_pair(batches: list[Any] | tuple[Any, ...]) -> None:
+    """Refuse [inputs, labels], which would send the labels through the model as a second batch."""
+    if not _two_arrays(batches):
+        return
+    first, second = map(to_tensor, batches)
+    if first.ndim != second.ndim or first.dtype != second.dtype:
+        raise ValueError(
+            "data: a list holds batches of inputs, but these two arrays do not agree: "
+            f"{first.dtype} of shape {tuple(first.shape)}, {second.dtype} of shape {tuple(second.shape)}; "
+            "pass inputs and labels as a tuple (x, y)"
+        )
 
 
 def _slice(whole: dict[str, Tensor], rows: slice) -> Any:
@@ -159,15 +193,19 @@ def _as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
     if labels is None:
         return None
     try:
-        tensor = torch.as_tensor(labels).detach()
+        tensor = (to_tensor(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"batch {number}: labels are not numbers ({error})") from None
     shape = tuple(tensor.shape)
     if tensor.ndim == 2 and shape[1] == 1:
         tensor = tensor[:, 0]
     if tensor.ndim != 1:
-        hint = "; one-hot labels need an argmax first" if tensor.ndim == 2 else ""
-        hint = hint or "; single samples need a DataLoader, which makes batches of them"
+        if tensor.ndim == 2:
+            hint = "; one-hot labels need an argmax first"
+        elif tensor.ndim == 0:
+            hint = "; single samples need a DataLoader, which makes batches of them"
+        else:
+            hint = "; two batches of inputs go in a list"
         raise ValueError(f"batch {number}: labels have shape {shape}, expected one per row{hint}")
     if rows is not None and tensor.shape[0] != rows:
         raise ValueError(f"batch {number}: {tensor.shape[0]} labels for {rows} inputs")
@@ -191,5 +229,11 @@ def _length(value: Any) -> int | None:
         return None
 
 
-def _tensor(values: Any) -> Tensor:
-    return values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
+def to_tensor(values: Any) -> Tensor:
+    """`values` as a tensor, without a copy unless torch needs one: read-only memory and negative strides."""
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    return torch.as_tensor(array)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,6 +10,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf._arrays import Array, is_traced, namespace
+from qipf._measure import cores
 from qipf._sums import DIFFERENCES, TEMPORARIES
 
 CACHE = 2**18  # bytes of one temporary in NumPy: a tile that stays in a core's cache is several times faster
@@ -29,7 +29,7 @@ def map_blocks(function: Function, y: Array, *, samples: Array, memory: int) -> 
     row = n * xp.finfo(y.dtype).bits // 8
     workers = 1
     if compat.is_numpy_array(y) and d <= DIFFERENCES:  # in more dimensions BLAS has the cores already
-        workers = _cores()
+        workers = cores()
         block = min(CACHE // row, memory // (workers * TEMPORARIES * row))
     else:
         block = memory // (TEMPORARIES * row)
@@ -83,7 +83,3 @@ def _wants_gradient(*tensors: Any) -> bool:
     import torch
 
     return torch.is_grad_enabled() and not is_traced(tensors[0]) and any(tensor.requires_grad for tensor in tensors)
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)

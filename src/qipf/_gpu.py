@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from qipf.compiled import CompiledField
 
 THREADS = 1024
-SHARED = 220 * 1024  # bytes of shared memory a kernel may take
-EXPONENTS = (36, 248)  # of the 256 of bfloat16, those whose counters fit a multiprocessor's shared memory
+PLAIN_SHARED = 48 * 1024  # bytes of shared memory that a kernel may take on any GPU, without asking
+RESERVED = 1024  # bytes that the driver takes for each block
+EXPONENTS = (36, 248)  # of the 256 of bfloat16, those whose counters fit the shared memory of a large GPU
 
 COUNT = r"""
 extern "C" __global__ void __launch_bounds__(1024, 1)
@@ -63,21 +64,35 @@ count_patterns(const uint4* data, unsigned long long* counts, int vectors) {
 
 @cache
 def _compiled(source: str, name: str, shared: int, device: int) -> Callable[..., None] | None:
-    """The kernel, or None where this torch cannot compile one."""
+    """The kernel, or None where this torch or this GPU cannot have it."""
     torch = require("torch", extra="torch")
     compile_kernel = getattr(torch.cuda, "_compile_kernel", None)
-    if compile_kernel is None:
+    if compile_kernel is None or shared > most_shared(_properties(device)):
         return None
-    with torch.cuda.device(device):
-        kernel = compile_kernel(source, name)
-        if shared >= 48 * 1024:
-            kernel.set_shared_memory_config(shared)
+    try:
+        with torch.cuda.device(device):
+            kernel = compile_kernel(source, name)
+            if shared >= PLAIN_SHARED:
+                kernel.set_shared_memory_config(shared)
+    except RuntimeError:  # no compiler, or a driver that refuses: the plain operations give the same, slower
+        return None
     return kernel
 
 
-def _multiprocessors(tensor: Tensor) -> int:
+def most_shared(properties: Any) -> int:
+    """Bytes of shared memory that one block may take on a GPU with these properties."""
+    return getattr(properties, "shared_memory_per_block_optin", PLAIN_SHARED)
+
+
+def resident_blocks(properties: Any, shared: int) -> int:
+    """How many blocks with `shared` bytes, two at most, a multiprocessor of such a GPU holds at once."""
+    whole = getattr(properties, "shared_memory_per_multiprocessor", most_shared(properties))
+    return max(1, min(2, whole // (shared + RESERVED)))
+
+
+def _properties(device: Any) -> Any:
     torch = require("torch", extra="torch")
-    return torch.cuda.get_device_properties(tensor.device).multi_processor_count
+    return torch.cuda.get_device_properties(device)
 
 
 def count_patterns(patterns: Tensor) -> Tensor:
@@ -98,7 +113,7 @@ def count_patterns(patterns: Tensor) -> Tensor:
             if vectors:
                 with torch.cuda.device(flat.device):
                     kernel(
-                        grid=(_multiprocessors(flat), 1, 1),
+                        grid=(_properties(flat.device).multi_processor_count, 1, 1),
                         block=(THREADS, 1, 1),
                         args=[part, counts, vectors],
                         shared_mem=shared,
@@ -264,18 +279,25 @@ class GpuModes:
         self.rows, self.coarse, self.orders = modes.kind.size, modes.count, len(orders)
         self.shared = 4 * (cells.size + modes.count)
 
+    def compiled(self, device: Any) -> Callable[..., None] | None:
+        """The kernel on a GPU, or None where it cannot be had."""
+        torch = require("torch", extra="torch")
+        index = torch.device(device).index
+        return _compiled(self.source, "score", self.shared, torch.cuda.current_device() if index is None else index)
+
     def __call__(self, y: Tensor, *, mean: bool = False) -> Tensor:
         """(N,) float32 -> the modes (N, K), or their mean (N,)."""
         torch = require("torch", extra="torch")
-        kernel = _compiled(self.source, "score", self.shared, y.device.index)
+        kernel = self.compiled(y.device)
         if kernel is None:
-            raise RuntimeError("this version of torch cannot compile CUDA kernels at run time; use 2.9 or later")
+            raise RuntimeError("this GPU, or this version of torch, cannot have the kernel; see `mode_kernel`")
         count = y.numel()
         out = torch.empty(count if mean else (count, self.orders), dtype=torch.float32, device=y.device)
-        resident = max(1, min(2, SHARED // self.shared))  # blocks that share a multiprocessor
+        properties = _properties(y.device)
+        blocks = properties.multi_processor_count * resident_blocks(properties, self.shared)
         with torch.cuda.device(y.device):
             kernel(
-                grid=(_multiprocessors(y) * resident, 1, 1),
+                grid=(blocks, 1, 1),
                 block=(THREADS, 1, 1),
                 args=[y, out, *self.tensors, self.rows, self.coarse, int(mean), count % 2**20, count // 2**20],
                 shared_mem=self.shared,
@@ -287,9 +309,8 @@ def mode_kernel(
     field: CompiledField, orders: tuple[int, ...], root: bool, radius: float, device: Any
 ) -> GpuModes | None:
     """The kernel for a field, or None where its table exceeds a multiprocessor's memory or torch cannot compile."""
-    torch = require("torch", extra="torch")
     table = field._mode_table(orders, root, radius, 1e-6)
-    if not table.usable or table.splits.max() > 255 or not hasattr(torch.cuda, "_compile_kernel"):
+    if not table.usable or table.splits.max() > 255:
         return None
     kernel = GpuModes(field._pieces, table, field._centre, field.bandwidth, device)
-    return kernel if kernel.shared <= SHARED else None
+    return None if kernel.compiled(device) is None else kernel

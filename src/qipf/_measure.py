@@ -135,6 +135,7 @@ def _run(job: tuple) -> tuple[np.ndarray, Values]:
 
 
 def cores() -> int:
+    """How many of the machine's cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 

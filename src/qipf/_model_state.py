@@ -19,6 +19,22 @@ def unwrap(model: nn.Module) -> nn.Module:
     return model
 
 
+def original(model: nn.Module) -> nn.Module:
+    """The module inside DataParallel wrappers and `torch.compile`: its names have no prefix, and its hooks fire."""
+    while (inside := model._modules.get("_orig_mod", unwrap(model))) is not model and inside is not None:
+        model = inside
+    return model
+
+
+def named_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Every submodule by its name, also inside compiled parts, and under each name of those that have several."""
+    return {
+        name.replace("_orig_mod.", ""): module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if name and not name.endswith("_orig_mod")
+    }
+
+
 def input_device(model: nn.Module, device: torch.device | str | None) -> torch.device:
     """The device inputs must go to, checked against where the model is."""
     tensors = [*model.parameters(), *model.buffers()]

@@ -15,6 +15,7 @@ OCTAVE = 4  # coarse cells per doubling of the distance beyond the margin
 OCTAVES = 20  # of such doublings; farther out log psi is a parabola to 1e-14
 DEGREES = (2, 4, 6)  # of the polynomials for the second derivative; the first whose table stays compact is taken
 COMPACT = 2**18  # bytes: a table that fits the caches
+STRICTER = 0.02  # the pieces are fitted to this share of the tolerance, which leaves room for what is made of them
 SPLITS = 2**15  # of one coarse cell at most
 TAIL = OCTAVE * OCTAVES  # coarse cells of each tail; one more holds all the rest
 
@@ -60,7 +61,9 @@ class TooLargeError(ValueError):
 
 
 def fit(measure: Measure, *, tolerance: float, memory: int) -> Pieces:
-    """Pieces for `measure` whose second derivative is right to `tolerance`, relative to (log psi)'' and (log psi)'^2.
+    """Pieces for `measure` that give log psi and the potentials to `tolerance`.
+
+    For that their second derivative is right to `STRICTER * tolerance`, relative to (log psi)'' and (log psi)'^2.
 
     Wide kernels make log psi so smooth that low degrees do; they cost least at every look-up.
 
@@ -95,7 +98,7 @@ def _fit(measure: Measure, degree: int, tolerance: float, memory: int) -> Pieces
         count = int(splits[pending[0]])
         left = (pending[:, None] + np.arange(count) / count).ravel()
         ends = _place(left, low, high, coarse), _place(left + 1 / count, low, high, coarse)
-        table, good = _fit_cells(measure, degree, *ends, tolerance)
+        table, good = _fit_cells(measure, degree, *ends, STRICTER * tolerance)
         good = good.reshape(-1, count).all(axis=1)
         for index, cells in zip(pending[good], table.reshape(-1, count, columns)[good], strict=True):
             fitted[int(index)] = cells

@@ -82,7 +82,7 @@ class CompiledField:
         if not 1e-13 <= tolerance <= 1e-2:
             raise ValueError(f"tolerance: expected a number between 1e-13 and 1e-2, got {tolerance}")
         self.tolerance: float = float(tolerance)
-        pieces = fit(measure, tolerance=0.02 * tolerance, memory=memory)
+        pieces = fit(measure, tolerance=tolerance, memory=memory)
         self._set(pieces, centre, bandwidth, int(measure.count))
 
     def _set(self, pieces: Pieces, centre: float, bandwidth: float, count: int) -> None:
@@ -235,6 +235,8 @@ class CompiledField:
             and table.shape[0] == int(splits.sum())
             and table.shape[1] >= 7
             and np.isfinite(numbers).all()
+            and numbers[1] > 0  # the bandwidth
+            and numbers[2] >= 1  # how many samples
             and np.isfinite(table).all()
             and bool((starts == np.concatenate([[0], np.cumsum(splits)[:-1]])).all())
         )

@@ -36,8 +36,8 @@ def default(
 
     Args:
         model: a trained torch classifier.
-        data: labelled inputs, (inputs, labels) as tensors or a `qipf.datasets.Split`; or `Outputs` that were collected
-            before, best by `reference_outputs`, which are taken as they are.
+        data: labelled inputs, (inputs, labels) as tensors or a `qipf.datasets.Split`, images as floating-point
+            numbers; or `Outputs` that were collected before, best by `reference_outputs`, which are taken as they are.
         size: how many inputs to take.
         perturb: perturb every second image; see `reference_outputs`.
         landmarks: keep about so many weighted centres instead of all references; scoring costs in proportion.
@@ -86,20 +86,28 @@ def reference_outputs(
         progress: show a progress bar.
     """
     torch = require("torch", extra="torch")
-    try:
-        inputs, labels = data
-    except (TypeError, ValueError):
+    from qipf._model_state import original
+
+    model = original(model)
+    if not isinstance(data, tuple | list) or len(data) != 2 or not all(_is_array(part) for part in data):
         raise TypeError(
             f"data: expected (inputs, labels) as tensors, a Split, or Outputs; got {type(data).__name__}; "
             "from a DataLoader, join some batches with torch.cat"
-        ) from None
-    inputs, labels = torch.as_tensor(inputs), torch.as_tensor(labels)
+        )
+    inputs, labels = (torch.as_tensor(part) for part in data)
     if len(inputs) != len(labels) or len(inputs) == 0:
         raise ValueError(f"data: {len(inputs)} inputs and {len(labels)} labels; expected as many, and some")
+    if labels.ndim != 1:
+        raise ValueError(f"data: expected labels of shape (N,), one class an input, got {tuple(labels.shape)}")
+    if perturb and inputs.ndim == 4 and not inputs.is_floating_point():
+        raise ValueError(
+            f"data: images of {inputs.dtype} cannot be perturbed; scale to [0, 1] as floats first, or to what the "
+            "network was trained on; perturb=False takes them as they are"
+        )
     if size < len(inputs):
         order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))[:size].sort().values
         inputs, labels = inputs[order.to(inputs.device)], labels[order.to(labels.device)]
-    if perturb and inputs.ndim == 4 and inputs.is_floating_point():
+    if perturb and inputs.ndim == 4:
         inputs = perturbed(inputs, seed)
     layers = tuple(name for name in spaces_of(model) if name != FEATURES)
     return collect(
@@ -131,23 +139,35 @@ def spaces_of(model: nn.Module) -> tuple[str, ...]:
     """Names of the spaces for class fields: what the linear layers at the network's end make, before activation.
 
     These are the outputs of the linear layers before the last one, and of a flattening layer before them, three at
-    most; where the last linear layer stands alone, as after global pooling or a norm, its input: the features.
+    most; where the last linear layer stands alone, as after global pooling or a norm, its input: the features. A layer
+    whose outputs are not as many as the next one's inputs does not lead there (another head, say) and ends the search.
     """
     from torch import nn
 
-    from qipf._model_state import unwrap
+    from qipf._model_state import named_modules, original
 
     passing = (nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Dropout, nn.Identity)
-    leaves = [(name, module) for name, module in unwrap(model).named_modules() if not any(module.children())]
+    leaves = [(name, module) for name, module in named_modules(original(model)).items() if not any(module.children())]
     while leaves and not isinstance(leaves[-1][1], nn.Linear):
         leaves.pop()
     linear, flat = [], []
+    wanted = leaves[-1][1].in_features if leaves else 0
     for name, module in reversed(leaves[:-1]):
         if isinstance(module, nn.Linear):
+            if module.out_features != wanted:
+                break
             linear.append(name)
+            wanted = module.in_features
         elif isinstance(module, nn.Flatten):
             flat = [name]
         elif not isinstance(module, (*passing, nn.BatchNorm1d)):
             break
     chosen = [*linear, *flat][:_MOST_SPACES] if linear else []
     return tuple(chosen) or (FEATURES,)
+
+
+def _is_array(part: Any) -> bool:
+    """Whether this holds a value an input: an array, or labels as a list of numbers; no batch, which is a tuple."""
+    if isinstance(part, list):
+        return bool(part) and all(isinstance(value, int | float) for value in part)
+    return len(getattr(part, "shape", ())) > 0

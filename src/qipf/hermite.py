@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 from qipf._arrays import Array, namespace
 
+HIGHEST = 1000
+"""The highest order: time and memory grow with it, and a file must not ask for any amount of them."""
+
 
 def log_derivatives(square: Array, orders: Sequence[int]) -> tuple[Array, Array]:
     r"""X H_k'(x) / H_k(x) and x^2 H_k''(x) / H_k(x) for physicists' Hermite polynomials, from x^2 alone.
@@ -48,11 +51,11 @@ def log_derivatives(square: Array, orders: Sequence[int]) -> tuple[Array, Array]
 
 
 def check_orders(orders: Sequence[int]) -> tuple[int, ...]:
-    """`orders` as a tuple of distinct integers >= 0.
+    """`orders` as a tuple of distinct integers from 0 to `HIGHEST`.
 
     Raises:
         TypeError: `orders` is no sequence of integers.
-        ValueError: it is empty, has a negative order or one order twice.
+        ValueError: it is empty, has an order out of range or one order twice.
     """
     try:
         given = tuple(orders)
@@ -63,4 +66,6 @@ def check_orders(orders: Sequence[int]) -> tuple[int, ...]:
     result = tuple(int(k) for k in given)
     if not result or min(result) < 0 or len(set(result)) < len(result):
         raise ValueError(f"orders: expected one or more different orders >= 0, such as (2, 4, 6, 8), got {result}")
+    if max(result) > HIGHEST:
+        raise ValueError(f"orders: expected orders up to {HIGHEST}, got {max(result)}")
     return result

@@ -47,6 +47,18 @@ class Outputs:
                 raise ValueError(f"{name} has {shape[0]} rows, but logits has {self.logits.shape[0]}")
         if self.logits.shape[1] == 0:
             raise ValueError("logits has no columns: expected (N, C) with C >= 1")
+        self._check_one_place()
+
+    def _check_one_place(self) -> None:
+        library, device = _library(self.logits), _device(self.logits)
+        for name, values, _ in self._columns():
+            if _library(values) != library:
+                raise TypeError(
+                    f"{name} is an array of {_library(values)}, but logits is one of {library}; "
+                    "expected one library: convert it first, for instance by numpy.asarray or torch.as_tensor"
+                )
+            if _device(values) != device:
+                raise ValueError(f"{name} is on {_device(values)}, but logits on {device}; move it there first")
 
     def _columns(self) -> Iterable[tuple[str, Array, int]]:
         yield "logits", self.logits, 2
@@ -160,6 +172,15 @@ class Outputs:
         return self._map(lambda values: compat.to_device(values, device))
 
 
+def _library(values: Array) -> str:
+    return namespace(values).__name__.removeprefix("array_api_compat.")
+
+
+def _device(values: Array) -> Any:
+    # JAX moves arrays between devices by itself, and a tracer has none
+    return None if compat.is_jax_array(values) else compat.device(values)
+
+
 def collect(
     model: torch.nn.Module,
     data: Any,
@@ -183,8 +204,11 @@ def collect(
 
     Args:
         model: a torch module; wrappers for parallel and compiled modules are looked through. Never moved.
-        data: a DataLoader, a dataset, a tensor, a pair (inputs, labels), or an iterable of batches. A batch
+        data: a DataLoader, a dataset, a tensor, a tuple (inputs, labels), or an iterable of batches. Two
+            arrays in a tuple are always inputs and labels, in a list two batches of inputs. A batch
             is a tensor, (inputs,), (inputs, labels) or a dict; inputs may be a tuple or a dict of arguments.
+            A dict goes to the arguments of `forward` with its names; an input under a common name such as
+            "image" goes first where `forward` calls it otherwise.
         features: None for the input of the linear layer that makes the logits, or else of the last linear
             layer called (no features if there is none); a module's name for its output; False for none.
         layers: names of further modules whose outputs go to `Outputs.layers`.

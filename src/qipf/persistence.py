@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from os import PathLike
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 KEY = "qipf"  # the entry of the safetensors metadata that holds our header
+DIVISORS = {"bandwidth", "bandwidths", "std", "temperature"}  # facts that scoring divides by
 
 
 def save(scorer: Scorer, path: str | PathLike[str]) -> None:
@@ -63,8 +65,8 @@ def load(path: str | PathLike[str]) -> Scorer:
     try:
         scorer = kind(**header["settings"])
         scorer._use(Fitted(tensors, header["facts"]))
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"{path}: its settings do not fit this version's {kind.__name__} ({error})") from error
+    except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f"{path}: its contents do not fit this version's {kind.__name__} ({error})") from error
     return scorer
 
 
@@ -84,16 +86,49 @@ def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarra
         written, checksum = header["format"], header["checksum"]
         newer = int(written) > FORMAT
         author = header["versions"]["qipf"]
-    except (KeyError, TypeError, ValueError):  # json.JSONDecodeError is one of the last
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):  # json.JSONDecodeError is a ValueError
         raise ValueError(f"{path}: a safetensors file, but not one written by qipf") from None
     if newer:
         raise ValueError(
             f"{path}: written in format {written} by qipf {author}, this version reads up to format {FORMAT}; "
             "upgrade qipf"
         )
-    if checksum != _checksum(header, tensors):
-        raise ValueError(f"{path}: the checksum does not match, the file was changed or damaged; write it again")
+    try:
+        if checksum != _checksum(header, tensors):
+            raise ValueError(f"{path}: the checksum does not match, the file was changed or damaged; write it again")
+        if problem := _header_problem(header):
+            raise ValueError(f"{path}: {problem}; the file was made up or damaged")
+    except RecursionError:
+        raise ValueError(f"{path}: its header is nested too deeply for a file written by qipf") from None
     return header, tensors
+
+
+def _header_problem(header: Mapping[str, Any]) -> str:
+    """What is wrong with a header. A checksum keeps accidents out; whoever forges a file can compute it, too."""
+    if not isinstance(header.get("scorer"), str):
+        return f"expected the name of a scorer, got {header.get('scorer')!r:.80}"
+    for key in ("settings", "facts", "versions"):
+        if not isinstance(header.get(key), dict):
+            return f"expected {key} by name, got {header.get(key)!r:.80}"
+    return _facts_problem(header["facts"])
+
+
+def _facts_problem(facts: Any) -> str:
+    """Whatever scoring divides by must be a positive number, also in the parts of a combination."""
+    if not isinstance(facts, dict):
+        return f"expected facts by name, got {facts!r:.80}"
+    for key in sorted(DIVISORS & facts.keys()):
+        if not _positive(facts[key]):
+            return f"expected {key} to be positive and finite, got {facts[key]!r:.80}"
+    parts = facts.get("parts", [])
+    problems = (_facts_problem(part) for part in (parts if isinstance(parts, list) else [parts]))
+    return next((problem for problem in problems if problem), "")
+
+
+def _positive(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_positive(part) for part in value)
+    return isinstance(value, int | float) and 0 < value < math.inf
 
 
 def _checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
@@ -107,15 +142,18 @@ def _checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> s
 
 
 def _plain(values: dict[str, Any], scorer: str) -> dict[str, Any]:
+    from qipf.scores.base import plain
+
+    result = {}
     for key, value in values.items():
         try:
-            json.dumps(value, allow_nan=False)
+            result[key] = json.loads(json.dumps(plain(value), allow_nan=False))
         except (TypeError, ValueError):
             raise ValueError(
                 f"{scorer}: cannot be saved with {key}={value!r}: a file holds plain values only, no functions or "
                 "objects; use a named option instead, or build the scorer anew where you need it"
             ) from None
-    return json.loads(json.dumps(values))
+    return result
 
 
 def _version(package: str) -> str:

@@ -16,10 +16,10 @@ from torch.nn import functional
 
 from qipf._progress import bar
 from qipf._training_state import fingerprint, load_state, save_state
-from qipf.datasets import Split
+from qipf.datasets import Split, SplitLike, as_split
 from qipf.recipes import Augment
 
-__all__ = ["EpochReport", "accuracy", "one_cycle", "train"]
+__all__ = ["EpochReport", "accuracy", "device_of", "negative_log_likelihood", "one_cycle", "seeded", "train"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 _PADDING = 4  # pixels on every side that a random crop may move by
@@ -40,7 +40,7 @@ class EpochReport:
 
 def train(
     net: nn.Module,
-    split: Split,
+    split: SplitLike,
     *,
     epochs: int,
     batch_size: int = 128,
@@ -64,7 +64,7 @@ def train(
 
     Args:
         net: Any module that maps a batch of inputs to logits `(N, C)`, or to `(N, 1)` for regression.
-        split: The training data; copied to the device once.
+        split: The training data, a Split or what `qipf.datasets.as_split` makes one of; copied to the device once.
         epochs: How often to go through it.
         batch_size: Inputs per step; the last step of an epoch may have fewer.
         learning_rate: The peak of the one-cycle schedule, or the constant rate.
@@ -72,7 +72,7 @@ def train(
         optimizer: Adam, or SGD with momentum 0.9.
         schedule: See `one_cycle`.
         augment: Random crops by up to 4 pixels, with or without random horizontal flips.
-        loss: `loss(outputs, targets) -> mean`; None for cross-entropy, or squared error for float targets.
+        loss: `loss(outputs, targets) -> mean`; None for `negative_log_likelihood`.
         seed: For the order of the data, augmentation and dropout.
         device: Where to train, and where the net stays; None for where it is.
         checkpoint: A file written after every epoch. If it is there already, training goes on from it, to the
@@ -83,16 +83,18 @@ def train(
         progress: Whether to show a progress bar with loss and accuracy.
 
     Raises:
+        TypeError: `split` is no training data.
         ValueError: An argument makes no sense, the checkpoint is another run's, or the loss is not finite.
     """
+    split = as_split(split, "split")
     _check(split, epochs, batch_size, learning_rate, augment)
-    target = torch.device(device) if device is not None else _device_of(net)
+    target = torch.device(device) if device is not None else device_of(net)
     images = split.inputs.ndim == 4
     net.to(target)
     if target.type == "cuda" and images:
         net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     regression = split.targets.is_floating_point()
-    measure = loss or (_squared_error if regression else functional.cross_entropy)
+    measure = loss or negative_log_likelihood
     adam = _optimizer(net, optimizer, learning_rate, weight_decay)
     generator = torch.Generator().manual_seed(seed)
     path = Path(checkpoint) if checkpoint is not None else None
@@ -104,7 +106,7 @@ def train(
     inputs, targets = split.inputs.to(target), split.targets.to(target)
     steps = math.ceil(len(inputs) / batch_size)
 
-    with _own_randomness(seed, target), bar(progress) as shown:
+    with seeded(seed, target), bar(progress) as shown:
         done = 0
         if path is not None and path.exists():
             done = load_state(path, net, adam, generator, settings=settings, device=target)
@@ -143,11 +145,12 @@ def train(
     return net.eval()
 
 
-def accuracy(net: nn.Module, split: Split, batch_size: int = 1000) -> float:
+def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
     """The share of right predictions on `split`, computed on the net's device; its mode is restored."""
+    split = as_split(split, "split")
     if split.targets.is_floating_point():
         raise ValueError("accuracy: expected integer classes as targets, got floats (regression has no accuracy)")
-    device, training = _device_of(net), net.training
+    device, training = device_of(net), net.training
     net.eval()
     right = 0
     try:
@@ -250,8 +253,8 @@ def _optimizer(net: nn.Module, name: str, rate: float, decay: float) -> torch.op
 
 
 @contextmanager
-def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
-    """Dropout can only draw from the global generators: seed them inside, and give them back as they were."""
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the global generators, all that dropout can draw from, inside the block; restore them after it."""
     cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if cuda else []):
         torch.default_generator.manual_seed(seed)
@@ -262,10 +265,8 @@ def _own_randomness(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def _check(split: Split, epochs: int, batch_size: int, learning_rate: float, augment: str) -> None:
-    if len(split.inputs) != len(split.targets) or len(split.inputs) == 0:
-        raise ValueError(
-            f"split: {len(split.inputs)} inputs and {len(split.targets)} targets; expected as many, and some"
-        )
+    if len(split.inputs) == 0:
+        raise ValueError("split: expected at least one example, got none")
     if epochs < 0 or batch_size < 1:
         raise ValueError(f"expected epochs >= 0 and batch_size >= 1, got {epochs} and {batch_size}")
     if not (learning_rate > 0 and math.isfinite(learning_rate)):
@@ -276,14 +277,21 @@ def _check(split: Split, epochs: int, batch_size: int, learning_rate: float, aug
         raise ValueError(f"augment: needs images (N, c, h, w), got inputs of shape {tuple(split.inputs.shape)}")
 
 
-def _device_of(net: nn.Module) -> torch.device:
-    parameter = next(net.parameters(), None)
-    return torch.device("cpu") if parameter is None else parameter.device
+def device_of(net: nn.Module) -> torch.device:
+    """Where the network's parameters (or buffers) are; the CPU for a network without any."""
+    for tensor in (*net.parameters(), *net.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def negative_log_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean loss of a batch: cross-entropy of two or more logits, or of one; squared error where targets are floats."""
+    if targets.is_floating_point():
+        return functional.mse_loss(outputs.reshape(targets.shape), targets)
+    if outputs.ndim == 2 and outputs.shape[1] == 1:
+        return functional.binary_cross_entropy_with_logits(outputs[:, 0], targets.to(outputs.dtype))
+    return functional.cross_entropy(outputs, targets)
 
 
 def _classes(outputs: Tensor) -> Tensor:
     return outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
-
-
-def _squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
-    return functional.mse_loss(outputs.reshape(targets.shape), targets)

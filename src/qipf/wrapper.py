@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from qipf._features import as_rows, find_module, first_tensor, is_one_dimensional
 from qipf._model_outputs import find_logits
+from qipf._model_state import named_modules, original
 from qipf.outputs import Outputs
 from qipf.scores.base import Fitted, Scorer
 
@@ -20,10 +23,14 @@ def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None) -> Wr
     """A module that returns the model's own output and the uncertainty of every prediction.
 
     It can be moved (`.to()`), saved (`state_dict`), compiled (`torch.compile`) and exported (`torch.export`). The
-    model is used as it is, in whatever mode it is in; call `.eval()` for predictions.
+    model is used as it is, in whatever mode it is in; call `.eval()` for predictions. Threads may share it.
+
+    Where the scorer reads more than the logits, the model's layers carry forward hooks for as long as the wrapped
+    module lives. They do nothing when the model is called by itself, and go when the wrapped module goes.
 
     Args:
-        model: a trained module.
+        model: a trained module. Of a compiled or a parallel one (`torch.compile`, `DataParallel`), the module inside
+            is used, as `qipf.collect` does; compile the wrapped module instead.
         scorer: a fitted scorer. A later `fit` of it does not change the wrapped module.
         features: the module whose output the scorer reads as features, for a scorer that reads them; by default the
             input of the last linear layer. Give what was given to `qipf.collect`.
@@ -40,7 +47,7 @@ class Wrapped(nn.Module):
 
     def __init__(self, model: nn.Module, scorer: Scorer, *, features: str | None = None) -> None:
         super().__init__()
-        self.model = model
+        self.model = model = original(model)
         self.scorer = ScorerModule(scorer)
         self._taps: dict[str, _Tap] = {}
         if scorer.reads_features:
@@ -146,38 +153,92 @@ class ScorerModule(nn.Module):
 class _Tap:
     """Takes what goes into, or comes out of, one module during a forward pass, and keeps nothing afterwards.
 
-    A hook that is there from the start: compiling and exporting trace it like the module's own code.
+    A hook that is there from the start: compiling and exporting trace it like the module's own code. The hook knows
+    the slot and not the tap, so that it goes when the tap goes.
     """
 
     def __init__(self, module: nn.Module, name: str, *, before: bool) -> None:
         self.name = name
-        self.channels_last = before or not is_one_dimensional(module)
-        self.before = before
-        self.wanted = False
-        self.value: Any = None
+        self.slot = _Slot(before, before or not is_one_dimensional(module))
         if before:
-            module.register_forward_pre_hook(self._on_input)
+            self._handle = module.register_forward_pre_hook(self.slot.on_input)
         else:
-            module.register_forward_hook(self._on_output)
+            self._handle = module.register_forward_hook(self.slot.on_output)
+        self._remove_hook_with_this()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:  # a copy has a hook of its own, in the copied module
+        self.__dict__.update(state)
+        self._remove_hook_with_this()
+
+    def _remove_hook_with_this(self) -> None:
+        weakref.finalize(self, self._handle.remove).atexit = False
+
+    def open(self) -> None:
+        self.slot.cells()[0].open()
+
+    def take(self) -> Tensor:
+        for cell in self.slot.cells():
+            if cell.wanted:
+                value = cell.value
+                cell.close()
+                if value is not None:
+                    return value
+        raise RuntimeError(
+            f"the layer {self.name!r}, which the scorer reads, did not run in this forward pass, or is inside a part "
+            "that was compiled before; compile the wrapped module instead"
+        )
+
+
+class _Cell:
+    """What one forward pass leaves."""
+
+    wanted: bool = False
+    value: Tensor | None = None
 
     def open(self) -> None:
         self.wanted, self.value = True, None
 
-    def take(self) -> Tensor:
-        value, self.value, self.wanted = self.value, None, False
-        if value is None:
-            raise RuntimeError(f"the layer {self.name!r}, which the scorer reads, did not run in this forward pass")
+    def close(self) -> None:
+        self.wanted, self.value = False, None
+
+
+class _ThreadCell(_Cell, threading.local):
+    """One for every thread: requests that are served at once must not see each other's features."""
+
+
+class _Slot:
+    """Where a hook leaves what it saw."""
+
+    def __init__(self, before: bool, channels_last: bool) -> None:
+        self.before = before
+        self.channels_last = channels_last
+        self._of_thread = _ThreadCell()
+        self._of_graph = _Cell()
+
+    def __reduce__(self) -> tuple[Any, ...]:  # copies and files need the settings only
+        return _Slot, (self.before, self.channels_last)
+
+    def cells(self) -> tuple[_Cell, ...]:
+        """A graph that is traced has no threads; around its breaks, plain Python goes on with what it left."""
+        return (self._of_graph,) if torch.compiler.is_dynamo_compiling() else (self._of_thread, self._of_graph)
+
+    def on_input(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._keep(args[0] if args else None)
+
+    def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self._keep(first_tensor(output))
+
+    def _keep(self, value: Tensor | None) -> None:
+        for cell in self.cells():
+            if cell.wanted:
+                cell.value = None if value is None else self._rows(value)
+                return
+
+    def _rows(self, value: Tensor) -> Tensor:
+        """A copy, made now: an in-place operation may follow, such as ReLU(inplace=True)."""
         if value.ndim == 2:
-            return value.float() if value.element_size() < 4 else value
+            return value.float() if value.element_size() < 4 else value.clone()
         return as_rows(value, channels_last=self.before or (value.ndim == 3 and self.channels_last))
-
-    def _on_input(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if self.wanted:
-            self.value = args[0]
-
-    def _on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
-        if self.wanted:
-            self.value = first_tensor(output)
 
 
 def _feature_tap(model: nn.Module, scorer: Scorer, features: str | None) -> _Tap:
@@ -185,9 +246,10 @@ def _feature_tap(model: nn.Module, scorer: Scorer, features: str | None) -> _Tap
         return _Tap(_submodule(model, features), features, before=False)
     facts = scorer._require_fitted().facts
     width, columns = facts.get("width"), facts.get("columns")
+    names = {module: name for name, module in {"": model, **named_modules(model)}.items()}  # shared layers once
     heads = {
         name: module
-        for name, module in model.named_modules()
+        for module, name in names.items()
         if isinstance(module, nn.Linear)
         and width in (None, module.in_features)
         and columns in (None, module.out_features)
@@ -204,4 +266,4 @@ def _feature_tap(model: nn.Module, scorer: Scorer, features: str | None) -> _Tap
 
 
 def _submodule(model: nn.Module, name: str) -> nn.Module:
-    return find_module({key: module for key, module in model.named_modules() if key}, name)
+    return find_module(named_modules(model), name)

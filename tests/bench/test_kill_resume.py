@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny
 
@@ -74,7 +75,11 @@ def test_two_runs_on_one_store_at_once(plan, whole, tmp_path):
     assert same_tables(whole[0], tmp_path / "shared")
 
 
-def test_the_table_is_what_the_cells_say(whole):
+def str_row(row):
+    return tuple(map(str, row))
+
+
+def test_the_table_is_what_the_cells_say(whole, tmp_path):
     """An independent way to one of its numbers: ROC-AUC from the stored predictions by scikit-learn."""
     from sklearn.metrics import roc_auc_score
 
@@ -83,22 +88,29 @@ def test_the_table_is_what_the_cells_say(whole):
     bench = open_store(whole[0])
     rows = bench.rows()
     # NaN is not equal to itself: compare the written form
-    assert [tuple(map(str, row)) for row in read_table(whole[0] / "table.csv")] == [
-        tuple(map(str, row)) for row in rows
-    ]
+    assert [str_row(row) for row in read_table(whole[0] / "table.csv")] == [str_row(row) for row in rows]
+    lines = (whole[0] / "table.csv").read_text().splitlines()
+    old = tmp_path / "old.csv"  # from before there was a subset
+    old.write_text("".join(line.rpartition(",")[0] + "\n" for line in lines))
+    assert [row[:-1] for row in map(str_row, read_table(old))] == [row[:-1] for row in map(str_row, rows)]
+    assert {row.subset for row in read_table(old)} == {"all"}
     checked = 0
     for condition in bench.conditions():
         found = bench.predictions(condition)
-        for (method, score), values in found.scores.items():
-            many = score != "score"
-            assert len(values) == (100 if many else 150)
-            wrong = ~found.correct[: len(values)]
+        scored = np.flatnonzero(np.isfinite(found.scores["ensemble", "std"]))
+        assert len(scored) == 100
+        assert scored.tolist() != list(range(100))  # not the first ones
+        every = {(*name, "all", 150): range(150) for name in found.scores if name[1] == "score"}
+        every |= {(*name, "common", 100): scored for name in found.scores}
+        for (method, score, subset, n), places in every.items():
+            values, wrong = found.scores[method, score][places], ~found.correct[places]
             (row,) = (
                 row
                 for row in rows
-                if (row.shift, row.intensity, row.method, row.score, row.errors, row.metric)
-                == (condition.shift, condition.intensity, method, score, "base", "roc_auc")
+                if (row.shift, row.intensity, row.method, row.score, row.errors, row.metric, row.subset)
+                == (condition.shift, condition.intensity, method, score, "base", "roc_auc", subset)
             )
+            assert row.n == n
             assert row.accuracy == pytest.approx(1 - wrong.mean())
             if wrong.any() and not wrong.all():
                 assert row.value == pytest.approx(roc_auc_score(wrong, values.astype(float)), abs=1e-12)
@@ -110,7 +122,6 @@ def test_the_table_is_what_the_cells_say(whole):
 
 def test_predictions_are_those_of_the_stored_network(whole):
     """The ensemble's own predictions and the base's, computed again from the stored weights and the shifted images."""
-    import numpy as np
     import torch
     from safetensors.torch import load_file
 
@@ -132,12 +143,17 @@ def test_predictions_are_those_of_the_stored_network(whole):
         chances = torch.stack([net(images).softmax(1) for net in members]).double()
     base = chances[0].argmax(1)
     assert (base.numpy() == found.predicted).mean() == 1
-    mean = chances.mean(0)[:100]
+    scored = np.isfinite(found.scores["ensemble", "std"])  # the others are not for methods of many passes
+    assert scored.sum() == 100
+    mean = chances.mean(0)
     entropy = -(mean * mean.log()).sum(1)
-    assert np.allclose(found.scores["ensemble", "entropy"], entropy.numpy(), atol=1e-5)
-    std = chances.std(0, correction=0)[:100].gather(1, base[:100, None])[:, 0]
-    assert np.allclose(found.scores["ensemble", "std"], std.numpy(), atol=1e-5)
-    assert (found.own_predicted["ensemble"] == mean.argmax(1).numpy()).all()
+    assert np.allclose(found.scores["ensemble", "entropy"][scored], entropy.numpy()[scored], atol=1e-5)
+    std = chances.std(0, correction=0).gather(1, base[:, None])[:, 0]
+    assert np.allclose(found.scores["ensemble", "std"][scored], std.numpy()[scored], atol=1e-5)
+    assert (found.own_predicted["ensemble"] == np.where(scored, mean.argmax(1).numpy(), -1)).all()
+    common = found.common()
+    assert (common.labels == found.labels[scored]).all()
+    assert (common.scores["entropy", "score"] == found.scores["entropy", "score"][scored]).all()
 
 
 @pytest.mark.slow

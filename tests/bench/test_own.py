@@ -1,6 +1,9 @@
 """The user's own model, data and scores in a benchmark."""
 
 import csv
+import importlib
+import sys
+from pathlib import Path
 
 import numpy as np
 import own_net
@@ -12,6 +15,7 @@ from qipf.bench import inputs
 from qipf.bench.plan import parse
 from qipf.bench.read import open_store
 from qipf.bench.run import run_plan
+from qipf.bench.study import entries
 
 
 @pytest.fixture(scope="module")
@@ -79,10 +83,67 @@ def test_an_exported_program(digits, trained, tmp_path):
     assert report.complete
     bench = open_store(tmp_path / "s")
     clean = bench.predictions(bench.conditions()[0])
+    held_out = bench.held_out("digits", "mine", 0)
     with torch.no_grad():
         logits = trained(digits.test.inputs)
-    assert (clean.predicted == logits.argmax(1).numpy()).all()
-    assert np.allclose(clean.scores["max-logit", "score"], -logits.max(1).values.numpy(), atol=1e-5)
+    # a model from elsewhere may have seen all training data: the held-out inputs are test inputs, and not evaluated
+    order = np.random.default_rng(0).permutation(len(logits))
+    for found, rows in ((held_out, order[:100]), (clean, np.sort(order[100:]))):
+        assert (found.labels == digits.test.targets.numpy()[rows]).all()
+        assert (found.predicted == logits[rows].argmax(1).numpy()).all()
+        assert np.allclose(found.scores["max-logit", "score"], -logits[rows].max(1).values.numpy(), atol=1e-5)
+    (note,) = bench.notes()
+    assert note.startswith("digits/mine #0: calibrated on 100 inputs of the test data, which are not evaluated")
+    pictures = bench.images(bench.conditions()[0], [0, 498])
+    assert (pictures == digits.test.inputs.numpy()[np.sort(order[100:])[[0, 498]]]).all()
+
+
+def test_held_out_inputs_of_ones_own(digits, tmp_path):
+    """They are used as they are, and everything else stays where it is."""
+    x, y = digits.test.inputs.numpy(), digits.test.targets.numpy()
+    train = {"x_train": digits.train.inputs.numpy(), "y_train": digits.train.targets.numpy()}
+    held_out = {"x_held_out": x[:150], "y_held_out": y[:150]}
+    np.savez(tmp_path / "mine.npz", x_test=x[150:], y_test=y[150:], **train, **held_out)
+    pair = {"dataset": str(tmp_path / "mine.npz"), "model": "own_net:make"}
+    report, _ = run_plan(plan_for(pair, {"entropy": {}}), tmp_path / "s", engine="serial", quiet=True)
+    assert report.complete
+    bench = open_store(tmp_path / "s")
+    assert (bench.held_out("mine", "mine", 0).labels == y[:150]).all()
+    assert (bench.predictions(bench.conditions()[0]).labels == y[150:]).all()
+    assert bench.notes() == []
+    cut = inputs.load_data(str(tmp_path / "mine.npz"), 100, None, "cpu")  # for a network that is trained here
+    assert [len(split.targets) for split in cut[:3]] == [len(train["y_train"]), 150, len(y) - 150]
+
+
+def test_another_network_or_source_is_another_cell(monkeypatch, tmp_path):
+    def key():
+        plan = plan_for({"dataset": "digits", "model": "own_net_copy:make"}, {"entropy": {}})
+        return next(entry.cell.key for entry in entries(plan) if entry.cell.kind == "model")
+
+    source = Path(own_net.__file__).read_text()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # files of one second and size would look the same
+    keys = []
+    # as it is; the same again; other weights; the same weights and another forward pass
+    for text in (source, source, source.replace("manual_seed(0)", "manual_seed(1)"), source.replace("ReLU", "Tanh")):
+        (tmp_path / "own_net_copy.py").write_text(text)
+        monkeypatch.delitem(sys.modules, "own_net_copy", raising=False)
+        importlib.invalidate_caches()
+        keys.append(key())
+    assert keys[0] == keys[1]
+    assert len(set(keys)) == 3
+
+
+def test_weights_from_elsewhere_make_another_cell(monkeypatch):
+    """The same source, whose weights come from a file that it reads by itself, for instance."""
+    plan = plan_for({"dataset": "digits", "model": "own_net:make"}, {"entropy": {}})
+    keys = [entries(plan)[0].cell.key]
+    net = own_net.make()
+    with torch.no_grad():
+        net.get_parameter("1.bias")[0] += 1e-3
+    monkeypatch.setattr(own_net, "make", lambda: net)
+    keys.append(entries(plan)[0].cell.key)
+    assert keys[0] != keys[1]
 
 
 def test_inputs_of_another_dataset_are_to_be_found(digits, tmp_path):
@@ -96,16 +157,26 @@ def test_inputs_of_another_dataset_are_to_be_found(digits, tmp_path):
         "reference_size": 200,
         "out_of_distribution": [str(tmp_path / "noise.npz")],
         "pairs": [{"dataset": "digits", "net": "small-cnn", "train": {"epochs": 2}}],
-        "methods": {"entropy": {}},
+        "multi_pass_size": 100,
+        "methods": {"entropy": {}, "mc-dropout": {"passes": 3}},
     }
     report, _ = run_plan(parse(values), tmp_path / "s", engine="serial", quiet=True)
     assert report.complete
     bench = open_store(tmp_path / "s")
-    clean, other = (bench.predictions(condition).scores["entropy", "score"] for condition in bench.conditions())
+    predictions = [bench.predictions(condition) for condition in bench.conditions()]
+    clean, other = (found.scores["entropy", "score"] for found in predictions)
     assert (len(clean), len(other)) == (len(digits.test.inputs), 60)  # half of an x, y file is for reference
-    (row,) = (row for row in bench.rows() if row.errors == "ood" and row.metric == "roc_auc")
-    truth = np.repeat([0, 1], [len(clean), len(other)])
-    assert row.value == pytest.approx(roc_auc_score(truth, np.concatenate([clean, other]).astype(float)), abs=1e-12)
+    rows = [row for row in bench.rows() if row.errors == "ood" and row.metric == "roc_auc"]
+    assert [(row.method, row.score, row.subset) for row in rows] == [
+        ("entropy", "score", "all"), ("entropy", "score", "common"),
+        *(("mc-dropout", score, "common") for score in ("std", "entropy", "mutual_information")),
+    ]  # fmt: skip
+    some = np.isfinite(predictions[0].scores["mc-dropout", "std"])
+    assert (some.sum(), np.isfinite(predictions[1].scores["mc-dropout", "std"]).sum()) == (100, 60)
+    for row, known in zip(rows, (clean, clean[some]), strict=False):
+        truth = np.repeat([0, 1], [len(known), len(other)])
+        expected = roc_auc_score(truth, np.concatenate([known, other]).astype(float))
+        assert (row.value, row.n) == (pytest.approx(expected, abs=1e-12), len(truth))
 
 
 def test_a_network_with_batch_norm(tmp_path):
@@ -162,6 +233,7 @@ def test_datasets_of_ones_own_that_do_not_fit(tmp_path):
     says("expected x and y", images=x)
     says("expected labels as one whole number", x=x, y=y + 0.5)
     says("expected inputs", x=x.astype(np.int64), y=y)
+    says("it has only x_held_out", x=x, y=y, x_held_out=x)
     says("6 inputs and 5 labels", x_train=x, y_train=y[:5], x_test=x, y_test=y)
     np.savez(tmp_path / "d.npz", x=x[:, 0], y=y)
     found = inputs.read_npz(tmp_path / "d.npz")

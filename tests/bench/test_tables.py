@@ -93,6 +93,21 @@ def test_mean_and_std_over_intensities_of_means_over_seeds():
     assert found[case, "ensemble (entropy)"].mean == pytest.approx(0.85)
 
 
+def test_methods_are_marked_on_the_same_inputs():
+    rows = [
+        row(0.9, subset="all"),
+        row(0.7, subset="common"),
+        row(0.8, method="ensemble", score="std", subset="common"),
+        row(0.6, shift="shear", subset="all"),  # nobody saw less of these
+    ]
+    table = tables.table_1(rows)
+    cells = {line.key["shift"]: line.cells for line in table.rows}
+    ours, theirs = cells["rotation"]["roc_auc", "qipf"], cells["rotation"]["roc_auc", "ensemble"]
+    assert (ours.ours, ours.ours_mark) == (Value(0.7, 0.0, 1), "second")
+    assert (theirs.ours, theirs.ours_mark) == (Value(0.8, 0.0, 1), "best")
+    assert cells["shear"]["roc_auc", "qipf"].ours == Value(0.6, 0.0, 1)
+
+
 def test_undefined_values_are_left_out():
     rows = [row(0.6, intensity=1.0), row(float("nan"), intensity=2.0), row(None, intensity=3.0)]
     assert tables.averages(tables.long_rows(rows), "roc_auc") == {

@@ -1,11 +1,14 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from qipf.bench.read import open_store
 from qipf.cli import main
 
 QUICK = """
@@ -65,6 +68,44 @@ def test_a_failed_cell_gives_exit_code_1_and_the_rest_is_there(quick, tmp_path, 
 def test_wrong_use_is_exit_code_2(arguments, words, capfd, tmp_path):
     assert main(["bench", *arguments, "-o", str(tmp_path / "s")]) == 2
     assert words in capfd.readouterr().err
+
+
+def test_a_gpu_that_is_not_there_is_said_in_one_line(quick, tmp_path, capfd):
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    for engine in ("serial", "auto"):
+        assert main(["bench", str(quick), "--device", "cuda", "--engine", engine, "-o", str(tmp_path / "s")]) == 2
+        errors = capfd.readouterr().err
+        assert "'cuda' cannot be used" in errors
+        assert errors.count("\n") == 1
+    assert not (tmp_path / "s").exists()
+
+
+@pytest.mark.parametrize("engine", ["serial", "local"])
+def test_ctrl_c_ends_in_one_line_and_the_rest_can_follow(engine, quick, tmp_path, capfd):
+    """The signal goes to all processes, as from a terminal."""
+    quick.write_text(QUICK.replace("epochs = 1", "epochs = 20"))
+    store = tmp_path / "store"
+    command = [sys.executable, "-m", "qipf", "bench", quick, "-o", store, "--engine", engine, "--workers", "2"]
+    process = subprocess.Popen(
+        [*command, "--quiet"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (store / "scratch").is_dir() or not list((store / "scratch").glob("*.safetensors")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert errors == f"interrupted; what is finished is in {store}, and the same command goes on from there\n"
+    assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 0
+    assert capfd.readouterr().out.startswith("11 cells run, 0 kept")
+    assert not list(store.rglob("*.part"))
+    assert open_store(store).failures() == []
 
 
 def test_a_folder_with_other_files_is_left_alone(quick, tmp_path, capfd):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +116,72 @@ def test_callable_with_checkpoint_on_a_folder_of_images(place, net, images, labe
     assert result["file"][0].endswith(f"{order[0]:03d}.png")
 
 
+def test_the_recommended_scorer_with_its_layers(place, net, images, labels, capsys) -> None:
+    from qipf.defaults import default
+
+    save_file(net.state_dict(), "net.safetensors")
+    np.savez("train.npz", inputs=images, labels=labels)
+    common = ("--weights", "net.safetensors", "--quiet")
+    call = "builder_for_tests:build"
+    assert run("fit", call, "train.npz", "--scorer", "default", "-o", "d.qipf", *common) == 0
+    assert run("score", "d.qipf", "train.npz", "--model", call, "-o", "d.csv", *common) == 0
+    split = (as_inputs(images), torch.asarray(labels))
+    scorer = default(net, split, progress=False)
+    assert scorer.layers  # hidden layers, which `qipf score` has to collect
+    expected = scorer(collect(net, split, layers=scorer.layers, progress=False))
+    np.testing.assert_allclose(np.array(table(place / "d.csv")["uncertainty"], float), expected, rtol=1e-4, atol=1e-6)
+    option = ("--option", "size=30", "--option", "perturb=false")
+    assert run("fit", call, "train.npz", "--scorer", "default", "-o", "d.qipf", *option) == 0
+    assert "fitted to 30 examples" in capsys.readouterr().err
+
+
+def test_data_that_does_not_fit_the_model_is_one_line(place, images, capsys) -> None:
+    from qipf.scores import Entropy
+
+    np.save("narrow.npy", images[:, :, :5])
+    Entropy().save("e.qipf")
+    for words in (
+        ("fit", "builder_for_tests:build", "narrow.npy", "-o", "a.qipf"),
+        ("score", "e.qipf", "narrow.npy", "--model", "builder_for_tests:build", "-o", "a.csv"),
+    ):
+        assert run(*words, "--quiet") == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1
+        assert lines[0].startswith("qipf: ")
+        assert "30" in lines[0]  # the width that came, of 36
+        assert not (place / words[-1]).exists()
+
+
+@pytest.mark.parametrize("command", ["fit", "score", "evaluate"])
+def test_archives_made_to_fill_the_memory_are_refused(place, command, capsys) -> None:
+    from qipf.scores import Entropy
+
+    Entropy().save("e.qipf")
+    with zipfile.ZipFile("bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        header = io.BytesIO()
+        rows = 200 * 2**20
+        np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (rows,)})
+        with archive.open("x.npy", "w") as member:
+            member.write(header.getvalue())
+            for _ in range(200):
+                member.write(bytes(2**20))
+    words = {
+        "fit": ("fit", "builder_for_tests:build", "bomb.npz", "-o", "a.qipf"),
+        "score": ("score", "e.qipf", "bomb.npz", "--model", "builder_for_tests:build", "-o", "a.csv"),
+        "evaluate": ("evaluate", "bomb.npz"),
+    }[command]
+    assert run(*words) == 2
+    assert "would unpack to" in capsys.readouterr().err
+
+
+def test_small_archives_may_compress_well(place) -> None:
+    from qipf.cli._data import open_data
+
+    np.savez_compressed("sorted.npz", x=np.zeros((50_000, 4)), y=np.repeat(np.arange(10), 5_000))
+    assert Path("sorted.npz").stat().st_size * 100 < 50_000 * 5 * 8
+    np.testing.assert_array_equal(open_data(Path("sorted.npz")).arrays["labels"][[0, -1]], [0, 9])
+
+
 def test_logits_need_no_model(place, rng) -> None:
     logits, truth = rng.standard_normal((30, 4)), rng.integers(0, 4, 30)
     np.savez("logits.npz", logits=logits, labels=truth)
@@ -207,6 +275,17 @@ def test_plot_draws_the_curve() -> None:
         (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor"), "NAME=VALUE"),
         (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "f=1"), "its settings: orders"),
         (("fit", "w.safetensors", "x.npy", "-o", "a.qipf"), "cannot be run"),
+        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--device", "tea"), "device 'tea' cannot be used"),
+        (
+            ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--device", "cuda:99"),
+            "device 'cuda:99' cannot be used",
+        ),
+        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "default"), "needs labels"),
+        (("fit", "w.safetensors", "x.npy", "-o", "a.qipf", "--scorer", "default"), "runs the model"),
+        (
+            ("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "builder_for_tests:build", "--device", "cuda:99"),
+            "device 'cuda:99' cannot be used",
+        ),
         (("score", "e.qipf", "x.npy", "-o", "a.csv"), "--model: needed"),
         (("score", "e.qipf", "x.npy", "-o", "a.txt", "--model", "builder_for_tests:build"), ".csv or .parquet"),
         (("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "w.safetensors"), "cannot be run"),

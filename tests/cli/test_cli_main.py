@@ -39,6 +39,21 @@ def test_debug_shows_the_traceback(tmp_path):
     assert "Traceback" in done.stderr
 
 
+@pytest.mark.parametrize("error", [RuntimeError, AssertionError, KeyError, IndexError])
+def test_errors_from_the_users_model_are_one_line(error, monkeypatch, capsys):
+    def fail(file: str) -> None:
+        raise error("shapes differ\n  at some length")
+
+    monkeypatch.setattr("qipf.cli.evaluate.evaluate", fail)
+    assert main(["evaluate", "x.csv"]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith(f"qipf: {error.__name__}: ")
+    assert "shapes differ" in lines[0]
+    with pytest.raises(error):
+        main(["--debug", "evaluate", "x.csv"])
+
+
 @pytest.mark.parametrize("words", [["no-such-command"], ["evaluate"], ["evaluate", "--no-such-option", "x"]])
 def test_wrong_use_exits_with_2(words, capsys):
     with pytest.raises(SystemExit) as stopped:

@@ -7,6 +7,7 @@ import pytest
 import safetensors.torch
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from qipf import datasets, nets, predictive
 from qipf.predictive import reductions
@@ -73,6 +74,20 @@ class TestContract:
         wrong = summary.predicted != digits().test.targets
         for score in (summary.std_predicted, summary.entropy, summary.mutual_information):
             assert score[wrong].mean() > 1.5 * score[~wrong].mean()
+
+    def test_it_takes_a_pair_or_a_tensor_dataset(self, name):
+        settings = {key: value for key, value in SETTINGS[name].items() if key not in QUICK}
+        few = datasets.Split(digits().train.inputs[:50], digits().train.targets[:50])
+        column = few.inputs.double().numpy(), few.targets[:, None].numpy()
+        passes = [
+            predictive.METHODS[name](**settings, **({} if name.startswith("mc-") else {"epochs": 1}))
+            .fit(source(name), data, seed=1, progress=False)
+            .sample(inputs(5), 2)
+            for data in (few, tuple(few), list(few), column, TensorDataset(*few))
+        ]
+        assert all(torch.equal(values, passes[0]) for values in passes)
+        with pytest.raises(TypeError, match=r"data: expected a Split, a pair .* got Tensor"):
+            make(name).fit(source(name), few.inputs)
 
     def test_samples_are_probabilities_that_differ_between_passes(self, name):
         passes = fitted(name).sample(inputs(), 3)

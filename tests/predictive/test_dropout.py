@@ -11,7 +11,7 @@ from qipf import nets
 from qipf.datasets import Split
 from qipf.predictive import MCDropout, MCDropoutLastLayer
 from qipf.predictive.masks import Masks
-from qipf.predictive.randomness import seeded
+from qipf.training import seeded
 
 CPU = torch.device("cpu")
 REGRESSION = Split(torch.ones(4, 6), torch.zeros(4))
@@ -130,6 +130,40 @@ def test_batch_norm_predicts_as_usual_and_keeps_its_statistics():
     torch.testing.assert_close(method.sample(x, 3, batch_size=1), passes, rtol=0, atol=1e-6)
     assert all(torch.equal(a, b) for a, b in zip(method._ready().buffers(), net.buffers(), strict=True))
     assert passes.std(0).max() > 0
+
+
+class Sequences(nn.Module):
+    """Drops tensors that hold the examples in different places; 8 steps, so that batches of 8, 4 and 2 may mislead."""
+
+    def __init__(self, form):
+        super().__init__()
+        self.form, self.embed, self.head = form, nn.Linear(6, 8 * 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        values = torch.tanh(self.embed(x)).view(-1, 8, 4)
+        if self.form == "time first":
+            values = functional.dropout(values.transpose(0, 1).contiguous(), 0.5, self.training).transpose(0, 1)
+        elif self.form == "folded":
+            values = functional.dropout(values.flatten(0, 1), 0.5, self.training).view(-1, 8, 4)
+        elif self.form == "channels":
+            values = functional.dropout1d(values.transpose(0, 1).contiguous(), 0.5, self.training).transpose(0, 1)
+        else:
+            weight = functional.dropout(self.head.weight.repeat(8, 1), 0.5, self.training)
+            return values.mean(1) @ weight[:3].T
+        return self.head(values.mean(1))
+
+
+@pytest.mark.parametrize("form", ["time first", "folded", "channels", "weight"])
+def test_masks_do_not_depend_on_the_batch_size_wherever_the_examples_are(form):
+    with seeded(3, CPU):
+        net, x = Sequences(form), torch.randn(16, 6)
+    method = MCDropout(0.5).fit(net, Split(x, torch.zeros(16, dtype=torch.int64)))
+    passes = method.sample(x, 3, batch_size=16)
+    for size in (1, 2, 3, 4, 8):
+        torch.testing.assert_close(method.sample(x, 3, batch_size=size), passes, rtol=0, atol=1e-6)
+    same = method.sample(x[:1].repeat(16, 1), 1)[0]
+    masks = len(same.unique(dim=0))  # 8 channels have few masks, so that two examples may have the same one
+    assert masks == 1 if form == "weight" else masks > 10
 
 
 def test_a_network_without_a_place_is_refused():

@@ -35,6 +35,25 @@ def test_all_at_once_equals_one_by_one(factory, settings):
     torch.testing.assert_close(fits[0].sample(x), fits[1].sample(x), rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize("vectorised", [True, False])
+def test_frozen_layers_stay_as_they_are(vectorised):
+    def frozen():
+        net = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+        net[1].requires_grad_(False)
+        return net
+
+    fits = [
+        DeepEnsemble(2, vectorised=vectorised, epochs=epochs, batch_size=50, weight_decay=0.1).fit(
+            frozen, digits(), progress=False
+        )
+        for epochs in (0, 2)
+    ]
+    before, after = (fit.state() for fit in fits)
+    for name in ("weight", "bias"):
+        assert torch.equal(before[f"members.1.{name}"], after[f"members.1.{name}"])
+        assert not torch.equal(before[f"members.3.{name}"], after[f"members.3.{name}"])
+
+
 class Tied(nn.Module):
     """The same layer under two names."""
 

@@ -7,7 +7,7 @@ from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
 from qipf.predictive.flipout import Flipout
-from qipf.predictive.randomness import seeded
+from qipf.training import seeded
 
 CPU = torch.device("cpu")
 

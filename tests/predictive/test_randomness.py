@@ -5,7 +5,8 @@ import pytest
 import torch
 from scipy import stats
 
-from qipf.predictive.randomness import derive, keep_mask, normal, seeded
+from qipf.predictive.randomness import derive, keep_mask, normal
+from qipf.training import seeded
 
 CPU = torch.device("cpu")
 

@@ -9,7 +9,7 @@ from torch import nn
 from qipf import datasets
 from qipf.datasets import Split
 from qipf.predictive import SWAG, SGDIterates
-from qipf.predictive.randomness import seeded
+from qipf.training import seeded
 
 CPU = torch.device("cpu")
 SETTINGS = {"iterates": 40, "every": 3, "sgd_rate": 0.02, "batch_size": 8, "epochs": 0}

@@ -8,7 +8,7 @@ from qipf import nets
 from qipf.datasets import Split
 from qipf.predictive import SVI, SVILastLayer
 from qipf.predictive.flipout import Flipout
-from qipf.predictive.randomness import seeded
+from qipf.training import seeded
 
 CPU = torch.device("cpu")
 

@@ -11,6 +11,7 @@ from qipf.outputs import Outputs
 from qipf.persistence import load
 from qipf.scores import ClassField, PosteriorContrast
 from qipf.scores.class_features import landmarks
+from qipf.scores.class_field import LARGEST
 from qipf.scores.class_selection import BANDWIDTHS, choose_bandwidth, choose_temperature, reservoir
 
 CLASSES, WIDTH = 3, 8
@@ -181,6 +182,31 @@ def test_a_class_without_references_is_never_trusted() -> None:
     seen = reference[reference.labels != 2]
     u = ClassField(bandwidth=0.3).fit(outputs=seen)(query)
     assert u[query.predicted == 2].min() > u[query.predicted != 2].max()
+    assert (u[query.predicted == 2] == LARGEST).all()
+
+
+@pytest.mark.parametrize("kind", ["contrast", "own-density"])
+@pytest.mark.parametrize("present", [0, 2])
+def test_scores_are_finite_also_in_half_precision(kind: str, present: int) -> None:
+    reference, query = blobs(0), blobs(1, 200)
+    scorer = ClassField(kind=kind, bandwidth=0.3).fit(outputs=reference[reference.labels == present])
+    half = Outputs(query.logits.astype(np.float16), query.features.astype(np.float16))
+    u = scorer(half)
+    assert u.dtype == np.float16
+    assert np.isfinite(u).all()
+    unknown = query.predicted != present
+    np.testing.assert_array_equal(u[unknown], np.float16(0.9 * 65504))
+    assert u[~unknown].max() < u[unknown].min()
+
+
+def test_features_are_needed_only_where_they_are_a_space() -> None:
+    reference, query = blobs(0), blobs(1, 40)
+    whole = ClassField(spaces=("low",), bandwidth=0.3).fit(outputs=reference)
+    assert not whole.reads_features
+    assert ClassField(spaces=("low", "features")).reads_features
+    bare = Outputs(reference.logits, None, reference.labels, reference.layers)
+    found = ClassField(spaces=("low",), bandwidth=0.3).fit(outputs=bare)(Outputs(query.logits, layers=query.layers))
+    np.testing.assert_array_equal(found, whole(query))
 
 
 def test_a_binary_model_with_one_logit() -> None:
@@ -224,6 +250,8 @@ def test_it_can_be_exported_with_its_network() -> None:
         ({"kind": "other"}, "kind: expected one of contrast"),
         ({"normalise": "l2"}, "normalise: expected one of unit"),
         ({"kind": "density", "logits": True}, "one space and bandwidth without logits"),
+        ({"kind": "potential", "landmarks": 50}, "every reference counts the same; leave out landmarks"),
+        ({"kind": "modes", "priors": "reference"}, 'leave out landmarks and priors="reference"'),
         ({"spaces": ()}, "spaces"),
         ({"landmarks": 0}, "landmarks"),
     ],

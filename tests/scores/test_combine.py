@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 
 from qipf.outputs import Outputs
 from qipf.persistence import load
-from qipf.scores import KNN, ClassField, Combine, Energy, Entropy, MaxLogit, SoftmaxResponse
-from qipf.scores.combine import _knots, _lerp, _weights
+from qipf.scores import KNN, ClassField, Combine, Energy, Entropy, Mahalanobis, MaxLogit, SoftmaxResponse
+from qipf.scores.combine import _halves, _knots, _lerp, _weights
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,34 @@ def test_fitted_parts_stay_as_they_were_given() -> None:
     combined = Combine((given, unfitted, Entropy())).fit(outputs=held_out)
     assert unfitted.fitted is None
     np.testing.assert_array_equal(combined.parts[0](held_out), given(held_out))
-    np.testing.assert_array_equal(combined.parts[1](held_out), KNN(k=7).fit(outputs=held_out)(held_out))
+    assert combined.parts[1].fitted.facts["references"] == 250  # the other half calibrates
+
+
+def test_parts_are_not_calibrated_on_what_they_were_fitted_to() -> None:
+    held_out, fresh = noisy(0), noisy(1)
+    for part in (KNN(k=1), Mahalanobis(), ClassField(bandwidth=0.05)):
+        combined = Combine((part,)).fit(outputs=held_out)
+        # normal scores of fresh outputs are standard normal, up to the sampling error of 2000 and 4000 rows
+        assert abs(combined(fresh).mean()) < 0.1, part
+        assert abs(combined(fresh).std() - 1) < 0.1, part
+        facts = combined.fitted.facts
+        assert (facts["rows_fitted"], facts["rows_calibrated"]) == (2000, 2000)
+        np.testing.assert_array_equal(combined(fresh), Combine((part,)).fit(outputs=held_out)(fresh))
+
+
+def test_only_parts_that_are_not_fitted_yet_take_a_half() -> None:
+    reference, held_out = noisy(0, 500), noisy(1, 500)
+    combined = Combine((KNN(k=5).fit(outputs=reference), Entropy()), rule="learned").fit(outputs=held_out)
+    facts = combined.fitted.facts
+    assert (facts["rows_fitted"], facts["rows_calibrated"]) == (0, 500)
+
+
+def test_both_halves_have_as_much_of_every_class() -> None:
+    outputs = noisy(0, 301)
+    rare = Outputs(outputs.logits, outputs.features, np.where(np.arange(301) < 2, 2, outputs.labels % 2))
+    halves = [np.bincount(half.labels, minlength=3) for half in _halves(rare)]
+    np.testing.assert_array_equal(sum(halves), np.bincount(rare.labels))
+    assert np.abs(halves[0] - halves[1]).max() <= 1
 
 
 def test_saved_with_all_its_parts(tmp_path) -> None:
@@ -124,5 +151,7 @@ def test_bad_use_is_refused() -> None:
         Combine(("entropy",))
     with pytest.raises(ValueError, match="needs labelled outputs"):
         Combine((Entropy(),), rule="learned").fit(outputs=Outputs(outputs.logits))
+    with pytest.raises(ValueError, match="1 outputs cannot both fit parts and calibrate"):
+        Combine((KNN(k=1),)).fit(outputs=outputs[:1])
     with pytest.raises(ValueError, match="no errors to learn from"):
         Combine((Entropy(),), rule="learned").fit(outputs=outputs[outputs.correct])

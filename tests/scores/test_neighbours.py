@@ -12,6 +12,7 @@ from sklearn.preprocessing import normalize
 from libraries import LIBRARIES
 from qipf._arrays import to_numpy
 from qipf.outputs import Outputs
+from qipf.persistence import load
 from qipf.scores import KNN, Mahalanobis, neighbours
 
 
@@ -75,6 +76,16 @@ def test_mahalanobis_ignores_dead_units(rng) -> None:
     assert scorer.fitted is not None
     assert scorer.fitted.facts["rank"] == 12
     np.testing.assert_allclose(scorer(with_dead(queries)), Mahalanobis().fit(outputs=reference)(queries), rtol=1e-8)
+
+
+def test_knn_takes_numpy_numbers_and_can_be_saved(rng, tmp_path) -> None:
+    outputs = planted(rng, 30)
+    scorer = KNN(k=np.int64(5)).fit(outputs=outputs)  # type: ignore[arg-type]
+    assert type(scorer.k) is int
+    scorer.save(tmp_path / "knn.qipf")
+    np.testing.assert_array_equal(load(tmp_path / "knn.qipf")(outputs), KNN(k=5).fit(outputs=outputs)(outputs))
+    with pytest.raises(ValueError, match="whole number"):
+        KNN(k=np.float64(5))  # type: ignore[arg-type]
 
 
 def test_errors_say_what_is_missing(rng) -> None:

@@ -52,7 +52,16 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     data = _data(context, params)
     net = inputs.own_network(params["model"], params["weights"])
     found = collect(net, Split(data.test.inputs[:500], data.test.targets[:500]), features=False, progress=False)
-    return Result({"accuracy": float(np.mean(to_numpy(found.correct)))})
+    return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": _held_out_note(params["data"], data)})
+
+
+def _held_out_note(params: Mapping[str, Any], data: Data) -> str:
+    if params["held_out_of"] != "test" or inputs.brings_held_out(params["dataset"]):
+        return ""
+    return (
+        f"calibrated on {len(data.held_out.inputs)} inputs of the test data, which are not evaluated: the model may "
+        "have seen all training data; an .npz with x_held_out and y_held_out says what it has not seen"
+    )
 
 
 def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, Data, str]:
@@ -194,7 +203,8 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
     for some in _together(data, group):
         x = torch.cat([inputs.inputs_of(data, group, i, context.data, device).inputs for i in some])
         rows = len(x) // len(some)
-        chosen = np.concatenate([predicted[f"predicted/{i}"][:rows] for i in some]).astype(np.int64)
+        kept = inputs.common_rows(len(predicted["labels"]), group.subset)
+        chosen = np.concatenate([predicted[f"predicted/{i}"][kept] for i in some]).astype(np.int64)
         found = method.summarise(
             x,
             seed=params["seed"],
@@ -213,7 +223,7 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
 
 def _together(data: Data, group: Group) -> list[list[int]]:
     """The intensities of a group in runs of at most 512 MB: drawing a network (SWAG's batch-norm) is dear."""
-    rows = min(group.size or len(data.test.inputs), len(data.test.inputs))
+    rows = min(n for n in (group.size, group.subset, len(data.test.inputs)) if n)
     fit = max(1, 2**29 // max(1, 4 * rows * data.test.inputs[0].numel()))
     places = list(range(len(group.intensities)))
     return [places[start : start + fit] for start in range(0, len(places), fit)]
@@ -242,12 +252,13 @@ def _collect(context: Context, network: Mapping[str, str], group: Group, layers:
 
 def _group(params: Mapping[str, Any]) -> Group:
     group = params["group"]
-    return Group(group["name"], tuple(group["intensities"]), group["size"])
+    return Group(group["name"], tuple(group["intensities"]), group["size"], group.get("subset", 0))
 
 
 def _data(context: Context, params: Mapping[str, Any]) -> Data:
     data = params["data"]
-    return inputs.load_data(data["dataset"], data["calibration_size"], context.data, params["device"])
+    part = data.get("held_out_of", "train")
+    return inputs.load_data(data["dataset"], data["calibration_size"], context.data, params["device"], held_out_of=part)
 
 
 def _small(classes: Any) -> np.ndarray:

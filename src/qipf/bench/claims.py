@@ -1,7 +1,7 @@
 """The paper's claims, one line each: what its numbers say, what ours say, and the interval that decides it.
 
-Differences are paired: QIPF and the other method on the same networks (seeds) under the same intensities. The
-interval resamples seeds and intensities, each with replacement: predictions of one network are no independent
+Differences are paired: QIPF and the other method on the same inputs and networks (seeds) under the same intensities.
+The interval resamples seeds and intensities, each with replacement: predictions of one network are no independent
 trials of the method. Fewer than six pairs decide nothing: even if all favour one side, a fair coin
 would do the same in more than 5 % of trials.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from qipf.bench import paper
 from qipf.bench.paper import Case
-from qipf.bench.tables import TIME_METRIC, column_of, is_shift, long_rows, time_rows
+from qipf.bench.tables import TIME_METRIC, column_of, comparable, is_shift, long_rows, time_rows
 from qipf.metrics import METRICS
 
 PaperSays = Literal["yes", "no", "tie", "not compared"]
@@ -124,8 +124,8 @@ class _Study:
         self.theirs = paper.values(metric)
         self.resamples, self.seed = resamples, seed
         values: dict[Case, dict[str, dict[tuple[Any, Any], float]]] = defaultdict(lambda: defaultdict(dict))
-        for row in rows:
-            if row["metric"] == metric and is_shift(row):
+        for row in comparable(row for row in rows if row["metric"] == metric):
+            if is_shift(row):
                 case = Case(row["shift"], row["dataset"], row["net"])
                 values[case][column_of(row)][row.get("seed", 0), row["intensity"]] = self.sign * float(row["value"])
         self.values = {case: values[case] for case in sorted(values, key=paper.case_order) if "qipf" in values[case]}

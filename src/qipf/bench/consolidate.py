@@ -32,6 +32,8 @@ class Row(NamedTuple):
         high: its upper end.
         n: number of predictions.
         accuracy: share of right ones among them (of clean inputs where `errors` is "ood").
+        subset: "all", or "common": the inputs that every method has scored, where methods of many passes see only some
+            (`multi_pass_size`). Compare methods on these, see `qipf.bench.tables.comparable`.
     """
 
     dataset: str
@@ -49,6 +51,7 @@ class Row(NamedTuple):
     high: float
     n: int
     accuracy: float
+    subset: str = "all"
 
 
 def rows(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
@@ -60,13 +63,13 @@ def rows(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> Iterat
             continue
         pair = by_name[entry["dataset"], entry["net"]]
         for place, *rest in store.record("measure", entry["key"])["rows"]:
-            score, errors, metric, value, low, high, n, accuracy = rest
+            score, errors, metric, value, low, high, n, accuracy, *subset = rest  # older stores have no subset
             intensity, severity = _condition(pair, entry["group"], place)
             value, low, high, accuracy = (
                 float("nan") if number is None else number for number in (value, low, high, accuracy)
             )
             where = (entry["dataset"], entry["net"], entry["seed"], entry["group"], intensity, severity)
-            yield Row(*where, entry["method"], score, errors, metric, value, low, high, n, accuracy)
+            yield Row(*where, entry["method"], score, errors, metric, value, low, high, n, accuracy, *subset)
 
 
 def times(store: Store, index: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import sys
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,12 +16,15 @@ from torch import Tensor, nn
 from qipf import datasets, nets, shifts
 from qipf.datasets import Dataset, Split
 
+if TYPE_CHECKING:
+    from qipf.bench.pairs import Pair
+
 NAMES = tuple(name for name in datasets.NAMES if name != "regression")  # a benchmark is about right and wrong
 NETS = tuple(name for name in nets.NETS if name != "mlp-regression")
 
 
 class Data(NamedTuple):
-    """A dataset cut for a benchmark: what networks learn from, what nobody learns from, what is evaluated."""
+    """A dataset cut for a benchmark: what networks learn from, what calibrates, what is evaluated; no overlaps."""
 
     train: Split
     held_out: Split
@@ -31,32 +36,66 @@ class Data(NamedTuple):
         return first(self.train, size)
 
 
+def common_rows(count: int, size: int) -> np.ndarray:
+    """Which of `count` test inputs all methods are compared on: `size` of them at random, all of them for 0.
+
+    The draw depends on the two numbers alone, so it is the same for every network, seed, shift and method of a dataset.
+    """
+    if not 0 < size < count:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(1).choice(count, size, replace=False))
+
+
 def first(split: Split, size: int) -> Split:
     """The first `size` of a split; all of them for 0."""
     return Split(split.inputs[:size], split.targets[:size]) if size else split
 
 
 @lru_cache(maxsize=2)
-def load_data(dataset: str, calibration_size: int, folder: str | None, device: str) -> Data:
-    """The dataset with a held-out part of the training data set apart, on the device.
+def load_data(
+    dataset: str, calibration_size: int, folder: str | None, device: str, *, held_out_of: str = "train"
+) -> Data:
+    """The dataset on the device, with inputs set apart that no network learns from, the same for every seed.
 
-    The held-out part is the same for every seed and network, so that no network of the pool ever sees it.
+    Where a file brings them (x_held_out and y_held_out) it is these, and `calibration_size` has no meaning. Else they
+    are drawn from the training data, which networks are then trained without; or, for a network that was trained
+    elsewhere and may have seen all training data, from the test data (`held_out_of="test"`), and not evaluated.
     """
     found = _read(dataset, folder)
-    count = len(found.train.inputs)
-    if not 0 < calibration_size < count:
-        raise ValueError(
-            f"calibration_size: expected 1 to {count - 1} of the {count} training inputs of {dataset}, "
-            f"got {calibration_size}"
-        )
-    order = torch.from_numpy(np.random.default_rng(0).permutation(count))
-    held_out, kept = order[:calibration_size], order[calibration_size:].sort().values
+    train, test = found.train, found.test
+    held_out = found.held_out if isinstance(found, OwnDataset) else None
+    if held_out is None:
+        source = test if held_out_of == "test" else train
+        count = len(source.inputs)
+        if not 0 < calibration_size < count:
+            what = "training" if held_out_of == "train" else "test"
+            raise ValueError(
+                f"calibration_size: expected 1 to {count - 1} of the {count} {what} inputs of {dataset}, "
+                f"got {calibration_size}"
+            )
+        order = torch.from_numpy(np.random.default_rng(0).permutation(count))
+        held_out, kept = _rows(source, order[:calibration_size]), _rows(source, order[calibration_size:].sort().values)
+        train, test = (train, kept) if held_out_of == "test" else (kept, test)
 
-    def take(rows: Tensor) -> Split:
-        return Split(found.train.inputs[rows].to(device), found.train.targets[rows].to(device))
+    def there(split: Split) -> Split:
+        return Split(split.inputs.to(device), split.targets.to(device))
 
-    test = Split(found.test.inputs.to(device), found.test.targets.to(device))
-    return Data(take(kept), take(held_out), test, found.classes)
+    return Data(there(train), there(held_out), there(test), found.classes)
+
+
+def brings_held_out(dataset: str) -> bool:
+    """Whether a dataset's file has x_held_out and y_held_out."""
+    found = _read(dataset, None) if dataset.endswith(".npz") else None
+    return isinstance(found, OwnDataset) and found.held_out is not None
+
+
+def held_out_of(pair: Pair) -> str:
+    """Where a pair's held-out inputs come from if its file has none: nobody knows what a user's model has seen."""
+    return "train" if pair.model is None else "test"
+
+
+def _rows(split: Split, rows: Tensor) -> Split:
+    return Split(split.inputs[rows], split.targets[rows])
 
 
 @lru_cache(maxsize=2)
@@ -66,9 +105,17 @@ def _read(dataset: str, folder: str | None) -> Dataset:
     return datasets.load(dataset, data=folder, progress=False)
 
 
-def read_npz(path: Path) -> Dataset:
+@dataclass(frozen=True)
+class OwnDataset(Dataset):
+    """A user's dataset, perhaps with inputs that no network was trained on and that are not evaluated."""
+
+    held_out: Split | None = None
+
+
+def read_npz(path: Path) -> OwnDataset:
     """A user's dataset: x_train, y_train, x_test, y_test; or x and y, of which a random half is for reference.
 
+    x_held_out and y_held_out, in either case, are for calibration: no network was trained on them.
     Images are (N, c, h, w) or (N, h, w), floating point in [0, 1] or uint8; vectors (N, d) are taken as they are.
 
     Raises:
@@ -80,12 +127,16 @@ def read_npz(path: Path) -> Dataset:
         order = np.random.default_rng(0).permutation(len(arrays["x"]))
         half = len(order) // 2
         parts = {"train": np.sort(order[:half]), "test": np.sort(order[half:])}
-        arrays = {f"{name}_{part}": arrays[name][rows] for part, rows in parts.items() for name in ("x", "y")}
+        arrays |= {f"{name}_{part}": arrays[name][rows] for part, rows in parts.items() for name in ("x", "y")}
     missing = {"x_train", "y_train", "x_test", "y_test"} - set(arrays)
     if missing:
         raise ValueError(f"{path}: expected x and y, or x_train, y_train, x_test and y_test; {sorted(missing)} missing")
+    one_of_two = {"x_held_out", "y_held_out"} & set(arrays)
+    if len(one_of_two) == 1:
+        raise ValueError(f"{path}: expected x_held_out and y_held_out, or neither; it has only {one_of_two.pop()}")
     splits = [
-        Split(_inputs(arrays[f"x_{part}"], path), _classes(arrays[f"y_{part}"], path)) for part in ("train", "test")
+        Split(_inputs(arrays[f"x_{part}"], path), _classes(arrays[f"y_{part}"], path))
+        for part in ("train", "test", *(("held_out",) if one_of_two else ()))
     ]
     for split in splits:
         if len(split.inputs) != len(split.targets) or len(split.inputs) == 0:
@@ -93,7 +144,7 @@ def read_npz(path: Path) -> Dataset:
                 f"{path}: {len(split.inputs)} inputs and {len(split.targets)} labels; expected as many, and some"
             )
     classes = int(max(split.targets.max() for split in splits)) + 1
-    return Dataset(path.stem, splits[0], splits[1], classes)
+    return OwnDataset(path.stem, splits[0], splits[1], classes, *splits[2:])
 
 
 def _inputs(array: np.ndarray, path: Path) -> Tensor:
@@ -127,6 +178,32 @@ def digest(name: str) -> str:
     return name
 
 
+def model_digest(model: str, weights: str | None) -> str:
+    """What identifies a user's model: the bytes of a file; of `module:callable` the module's source and all tensors.
+
+    One that cannot be built has only its name: its cell will fail, and say why.
+    """
+    if model.endswith(".pt2"):
+        return digest(model)
+    found = hashlib.sha256(model.encode())
+    try:
+        state = own_network(model, weights).state_dict()
+        source = sys.modules[model.partition(":")[0]].__file__
+        if source is not None:
+            found.update(Path(source).read_bytes())
+        for name, value in state.items():
+            found.update(f"{name} {getattr(value, 'dtype', type(value))} {getattr(value, 'shape', '')}".encode())
+            is_tensor = isinstance(value, Tensor)
+            found.update(
+                value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
+                if is_tensor
+                else repr(value).encode()
+            )
+    except Exception:  # whatever the user's code raises
+        return model
+    return found.hexdigest()
+
+
 class Group(NamedTuple):
     """Inputs that are evaluated together: a shift with all its intensities.
 
@@ -134,11 +211,13 @@ class Group(NamedTuple):
         name: a shift, "clean", "held-out" or "ood:" and a dataset.
         intensities: of the shift; one 0.0 for the others.
         size: the first so many inputs (0: all).
+        subset: so many of these, see `common_rows` (0: all).
     """
 
     name: str
     intensities: tuple[float, ...]
     size: int
+    subset: int = 0
 
 
 def inputs_of(data: Data, group: Group, index: int, folder: str | None, device: str) -> Split:
@@ -147,12 +226,19 @@ def inputs_of(data: Data, group: Group, index: int, folder: str | None, device: 
         return first(data.held_out, group.size)
     if group.name.startswith("ood:"):
         other = _read(group.name.removeprefix("ood:"), folder).test
-        return first(Split(other.inputs.to(device), other.targets.to(device)), group.size)
-    split = first(data.test, group.size)
+        return _some(Split(other.inputs.to(device), other.targets.to(device)), group)
+    split = _some(data.test, group)
     if group.name == "clean":
         return split
     images = shifts.apply(split.inputs, group.name, group.intensities[index])
     return Split(images.contiguous(memory_format=torch.channels_last) if device == "cuda" else images, split.targets)
+
+
+def _some(split: Split, group: Group) -> Split:
+    split = first(split, group.size)
+    if not group.subset:
+        return split
+    return _rows(split, torch.from_numpy(common_rows(len(split.inputs), group.subset)).to(split.inputs.device))
 
 
 def new_network(net: str, data: Data, seed: int) -> nn.Module:
@@ -164,10 +250,12 @@ def new_network(net: str, data: Data, seed: int) -> nn.Module:
 
 
 def own_network(model: str, weights: str | None) -> nn.Module:
-    """The user's own model. Loading it runs the user's code."""
+    """The user's own model. Loading it runs the user's code, with a fixed seed: every worker gets the same network."""
     from qipf.cli._models import load_model
 
-    net: Any = load_model(model, None if weights is None else Path(weights))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        net: Any = load_model(model, None if weights is None else Path(weights))
     if not model.endswith(".pt2"):  # an exported program has no modes
         net.eval()
     return net

@@ -16,7 +16,8 @@ KEYS = ("dataset", "net", "seed", "shift", "severity")
 def read(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The scores of one group from a CSV file, as `score/0`, `score/1`, ...
 
-    Columns: `score` (higher = less sure) and `index` (the test input's number from 0), and where the file is about
+    Columns: `score` (higher = less sure) and `index` (the evaluated input's number from 0: that in x_test, except where
+    the test data also give the held-out inputs, see `inputs.load_data`), and where the file is about
     more than one condition `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift) and `severity`; a column
     that is not there matches everything. Conditions without any row are left out of the tables; one with some rows
     needs all.

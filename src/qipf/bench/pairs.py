@@ -24,7 +24,8 @@ class Pair:
     """A dataset and a network with all settings resolved.
 
     Attributes:
-        dataset: a name that `qipf.datasets.load` knows, or an .npz file with x_train, y_train, x_test, y_test.
+        dataset: a name that `qipf.datasets.load` knows, or an .npz file with x_train, y_train, x_test, y_test, and
+            perhaps x_held_out, y_held_out.
         net: a name that `qipf.nets.build` knows, or the name that the user's own model gets in the tables.
         model: the user's own model (`file.pt2` or `module:callable`), or None.
         weights: a safetensors file for `module:callable`, or None.
@@ -34,9 +35,11 @@ class Pair:
         shifts: intensities by shift name.
         severity: position in the documented grid (1 to 10) for each of `shifts`.
         test_size: the first so many test inputs are evaluated (0: all).
-        multi_pass_size: the first so many of these for methods of many passes (0: all).
+        multi_pass_size: so many of these, drawn at random once a dataset, for methods of many passes (0: all). All
+            others are measured on them as well, and compared there.
         reference_size: training inputs that single-pass scorers are fitted on (0: all).
-        calibration_size: training inputs that no network sees, for calibration and factors.
+        calibration_size: inputs for calibration and factors that no network sees: training inputs, or test inputs
+            (not evaluated then) for a model that was trained elsewhere. Without meaning where x_held_out is there.
         bootstrap: resamples for the intervals (0: none).
         out_of_distribution: other datasets whose inputs should get high uncertainty.
         methods: what is compared.

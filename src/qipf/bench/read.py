@@ -18,8 +18,9 @@
     bench.failures()                          # list[dict]: label, kind, error, traceback
     bench.notes()                             # list[str]: what the fits have to say about their choices
 
-Methods may have fewer rows than the base network (`multi_pass_size`): their scores are for the first rows. A store
-whose run has not ended, or in which cells failed, gives what is there.
+Where methods of many passes saw only some of the inputs (`multi_pass_size`), their scores are NaN elsewhere (and their
+classes -1), and `p.common()` has the inputs that all have scored. A store whose run has not ended, or in which cells
+failed, gives what is there.
 """
 
 from __future__ import annotations
@@ -65,11 +66,21 @@ class Predictions:
     predicted: np.ndarray
     scores: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
     own_predicted: dict[str, np.ndarray] = field(default_factory=dict)
+    common_rows: np.ndarray | None = None
 
     @property
     def correct(self) -> np.ndarray:
         """Whether each prediction of the base network is right."""
         return self.predicted == self.labels
+
+    def common(self) -> Predictions:
+        """The same for the inputs that every method has scored: what methods are compared on."""
+        if self.common_rows is None:
+            return self
+        rows = self.common_rows
+        scores = {name: values[rows] for name, values in self.scores.items()}
+        own = {name: values[rows] for name, values in self.own_predicted.items()}
+        return Predictions(self.labels[rows], self.predicted[rows], scores, own)
 
 
 def open_store(path: str | os.PathLike[str]) -> Bench:
@@ -82,13 +93,14 @@ def open_store(path: str | os.PathLike[str]) -> Bench:
 
 
 def read_table(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of a table.csv."""
+    """The rows of a table.csv; one from before there was the column `subset` has "all" in it."""
     convert = list(get_type_hints(Row).values())
     with Path(path).open(newline="", encoding="utf-8") as file:
         lines = csv.reader(file)
         header = next(lines, [])
-        if tuple(header) != Row._fields:
+        if tuple(header) not in (Row._fields, Row._fields[:-1]):
             raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {', '.join(header)}")
+        convert = convert[: len(header)]
         return [Row(*(kind(value) for kind, value in zip(convert, line, strict=True))) for line in lines]
 
 
@@ -166,7 +178,8 @@ class Bench:
 
         pair = self._pair(condition.dataset, condition.net)
         folder = None if data is None else str(data)
-        loaded = inputs.load_data(pair.dataset, pair.calibration_size, folder, "cpu")
+        part = inputs.held_out_of(pair)
+        loaded = inputs.load_data(pair.dataset, pair.calibration_size, folder, "cpu", held_out_of=part)
         clean = condition.shift not in pair.shifts
         group = inputs.Group(
             "clean" if clean and condition.shift == "clean" else condition.shift, (condition.intensity,), 0
@@ -202,12 +215,13 @@ class Bench:
         return [failure for failure in found if failure is not None]
 
     def notes(self) -> list[str]:
-        """What the fits have to say about their choices."""
+        """What the fits have to say about their choices, and where a model of one's own was calibrated."""
         found = []
-        for entry in self._finished("fit"):
-            note = self.store.record("fit", entry["key"]).get("note")
+        for entry in self._finished("model", "fit"):
+            note = self.store.record(entry["kind"], entry["key"]).get("note")
             if note:
-                found.append(f"{entry['method']} on {entry['dataset']}/{entry['net']} #{entry['seed']}: {note}")
+                method = f"{entry['method']} on " if entry["method"] else ""
+                found.append(f"{method}{entry['dataset']}/{entry['net']} #{entry['seed']}: {note}")
         return found
 
     def _finished(self, *kinds: str) -> list[dict[str, Any]]:
@@ -233,17 +247,33 @@ class Bench:
         wanted = None if methods is None else set(methods)
         scores: dict[tuple[str, str], np.ndarray] = {}
         own: dict[str, np.ndarray] = {}
-        base: dict[str, np.ndarray] | None = None
-        for entry in self._places.get((*about, group), []):
-            if entry["kind"] == "base":
-                base = self.store.arrays("base", entry["key"])
-            elif wanted is None or entry["method"] in wanted:
-                for name, values in self.store.arrays("score", entry["key"]).items():
-                    score, _, number = name.partition("/")
-                    if int(number) == place and score == "predicted":
-                        own[entry["method"]] = values
-                    elif int(number) == place:
-                        scores[entry["method"], score] = values
+        entries = self._places.get((*about, group), [])
+        base = next((self.store.arrays("base", e["key"]) for e in entries if e["kind"] == "base"), None)
         if base is None:
             raise StoreError(f"{self.store.path} has no predictions for {about} under {group} (yet)")
-        return Predictions(base["labels"], base[f"predicted/{place}"], scores, own)
+        count = len(base["labels"])
+        common: np.ndarray | None = None
+        for entry in entries:
+            if entry["kind"] == "base" or (wanted is not None and entry["method"] not in wanted):
+                continue
+            for name, values in self.store.arrays("score", entry["key"]).items():
+                score, _, number = name.partition("/")
+                if int(number) != place:
+                    continue
+                if len(values) < count:
+                    common = self._scored(entry["key"], count, len(values))
+                    whole = np.full(count, -1 if score == "predicted" else np.nan, values.dtype)
+                    whole[common] = values
+                    values = whole
+                if score == "predicted":
+                    own[entry["method"]] = values
+                else:
+                    scores[entry["method"], score] = values
+        return Predictions(base["labels"], base[f"predicted/{place}"], scores, own, common)
+
+    def _scored(self, key: str, count: int, scored: int) -> np.ndarray:
+        """Which of a condition's inputs a method has scored."""
+        from qipf.bench.inputs import common_rows
+
+        subset = self.store.record("score", key)["params"]["group"].get("subset")
+        return np.arange(scored) if subset is None else common_rows(count, subset)  # older stores: the first rows

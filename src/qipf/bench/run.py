@@ -94,7 +94,7 @@ def environment(device: str, engine: str) -> dict[str, Any]:
         "processor": _processor(),
         "cores": os.cpu_count(),
         "device": device,
-        "gpu": torch.cuda.get_device_name() if device == "cuda" else None,
+        "gpu": torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else None,
         "engine": engine if "://" not in engine else "dask",
         "versions": versions,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from qipf.bench.graph import Cell
-from qipf.bench.inputs import Group, digest
+from qipf.bench.inputs import Group, digest, held_out_of, model_digest
 from qipf.bench.methods import FROM_SCRATCH, KINDS, fit_on
 from qipf.bench.plan import Method, Pair, Plan
 
-VERSIONS = {"train": "1", "model": "1", "fit": "1", "base": "1", "score": "1", "measure": "1", "time": "1"}
+VERSIONS = {"train": "1", "model": "2", "fit": "1", "base": "1", "score": "1", "measure": "2", "time": "1"}
 """Raise a kind's number when its code changes what comes out: its cells are then redone, and all that follow."""
 
 
@@ -65,6 +65,8 @@ class _Study:
     def __init__(self, pair: Pair, device: str) -> None:
         self.pair, self.device = pair, device
         self.data = {"dataset": pair.dataset, "digest": digest(pair.dataset), "calibration_size": pair.calibration_size}
+        if pair.model is not None:
+            self.data["held_out_of"] = held_out_of(pair)
         self.dataset = Path(pair.dataset).stem if pair.dataset.endswith(".npz") else pair.dataset
         self.networks: dict[int, Cell] = {}
 
@@ -113,7 +115,7 @@ class _Study:
 
     def _own_model(self) -> Cell:
         model, weights = str(self.pair.model), self.pair.weights
-        files = {"model": digest(model), "weights": None if weights is None else digest(weights)}
+        files = {"model": model_digest(model, weights), "weights": None if weights is None else digest(weights)}
         params = {"data": self.data, "model": model, "weights": weights, "digests": files}
         return self._cell("model", params, label=f"load {self.pair.name}")
 
@@ -166,8 +168,7 @@ class _Study:
         kind = KINDS[method.kind]
         many = kind.passes == "many"
         if many and self.pair.multi_pass_size and group is not HELD_OUT:
-            size = min(self.pair.multi_pass_size, group.size or self.pair.multi_pass_size)
-            group = replace_size(group, size)
+            group = group._replace(subset=self.pair.multi_pass_size)
         params: dict[str, Any] = {"group": _group_params(group), "kind": method.kind}
         parents = dict(fitted)
         if many:
@@ -189,7 +190,8 @@ class _Study:
     def _measure(
         self, method: Method, seed: int, group: Group, scores: Mapping[str, Cell], base: Mapping[str, Cell]
     ) -> Cell:
-        params = {"group": group.name, "bootstrap": self.pair.bootstrap, "intensities": list(group.intensities)}
+        params: dict[str, Any] = {"group": group.name, "bootstrap": self.pair.bootstrap}
+        params |= {"intensities": list(group.intensities), "subset": self._subset()}
         parents = {
             "base": base[group.name],
             "base_held_out": base["held-out"],
@@ -197,13 +199,18 @@ class _Study:
             "score_held_out": scores["held-out"],
         }
         if group.name.startswith("ood:"):
-            parents |= {"score_clean": scores["clean"]}
+            parents |= {"score_clean": scores["clean"], "base_clean": base["clean"]}
         label = f"measure {method.name} {self.pair.name} #{seed} {group.name}"
         # beside a GPU these run in processes of their own
         on_cpu = self.device == "cpu"
         task = self._task(seed, group, method if KINDS[method.kind].passes == "many" else None) if on_cpu else label
         cell = self._cell("measure", params, parents, label=label, cost=0.5 * len(group.intensities), task=task)
         return replace(cell, light=True)
+
+    def _subset(self) -> int:
+        """How many inputs all methods are compared on, where a method of many passes sees only some (0: all)."""
+        many = any(KINDS[method.kind].passes == "many" for method in self.pair.methods)
+        return self.pair.multi_pass_size if many else 0
 
     def _time(self, method: Method, seed: int, fitted: Mapping[str, Cell]) -> Cell:
         params = {"kind": method.kind, "settings": dict(method.params), "data": self.data, "seed": seed}
@@ -232,13 +239,10 @@ class _Study:
         return Cell(kind, where, VERSIONS[kind], known, parents or {}, task, label, cost)
 
 
-def replace_size(group: Group, size: int) -> Group:
-    """The group with fewer inputs."""
-    return group._replace(size=size)
-
-
 def _group_params(group: Group) -> dict[str, Any]:
-    params = {"name": group.name, "intensities": list(group.intensities), "size": group.size}
+    params: dict[str, Any] = {"name": group.name, "intensities": list(group.intensities), "size": group.size}
+    if group.subset:
+        params["subset"] = group.subset
     if group.name.startswith("ood:"):
         params["digest"] = digest(group.name.removeprefix("ood:"))
     return params

@@ -1,8 +1,9 @@
 """The paper's tables from a benchmark's long table: our numbers beside the paper's, the best two marked.
 
 A long table is a list of mappings or named tuples, or a pyarrow table, with the columns dataset, net, seed,
-shift, intensity, method, score, errors, metric and value (others are ignored), one row a number. Run times are
-rows with the metric "ms_per_sample"; `time_rows` makes them of what a store keeps.
+shift, intensity, method, score, errors, metric, value and perhaps subset (others are ignored), one row a number. Run
+times are rows with the metric "ms_per_sample"; `time_rows` makes them of what a store keeps. Where some methods saw
+only a subset of the inputs, all are compared on that subset.
 """
 
 from __future__ import annotations
@@ -154,6 +155,17 @@ def column_of(row: Mapping[str, Any]) -> str:
     return method if score in (None, "", "std", "score", "uncertainty", method) else f"{method} ({score})"
 
 
+def comparable(rows: Rows) -> list[Mapping[str, Any]]:
+    """The rows in which methods can be compared: those about the common inputs, for every shift that has some."""
+    rows = list(rows)
+    common = {_place(row) for row in rows if row.get("subset") == "common"}
+    return [row for row in rows if row.get("subset") == "common" or _place(row) not in common]
+
+
+def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["dataset"], row["net"], row.get("shift")
+
+
 def averages(rows: Rows, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
     """Mean and standard deviation over intensities, of the mean over seeds at each, by case and column.
 
@@ -161,8 +173,8 @@ def averages(rows: Rows, metric: str, errors: Errors = "base") -> dict[tuple[Cas
     many are in.
     """
     groups: dict[tuple[Case, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in rows:
-        if row["metric"] == metric and is_shift(row, errors):
+    for row in comparable(row for row in rows if row["metric"] == metric):
+        if is_shift(row, errors):
             case = Case(row["shift"], row["dataset"], row["net"])
             groups[case, column_of(row)][row["intensity"]].append(float(row["value"]))
     result = {}

@@ -3,36 +3,30 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
 from qipf._optional import require
 from qipf.cli._errors import UserError
 
-COMMANDS = {  # name -> where its function lives
-    "bench": "qipf.cli.bench:bench",
-    "demo": "qipf.cli.demo:demo",
-    "evaluate": "qipf.cli.evaluate:evaluate",
-    "fit": "qipf.cli.fit:fit",
-    "gallery": "qipf.cli.gallery:gallery",
-    "inspect": "qipf.cli.inspect:inspect",
-    "report": "qipf.cli.report:report",
-    "score": "qipf.cli.score:score",
-    "train": "qipf.cli.train:train",
-}
+COMMANDS = ("bench", "demo", "evaluate", "fit", "gallery", "inspect", "report", "score", "train")
+"""Each is a function of a module of the same name."""
 
 
-def build() -> Any:
-    """The cyclopts application with every command registered but none imported."""
+def build(listing: bool = False) -> Any:
+    """The cyclopts application with every command registered; imported only for a `listing` of what each is for."""
     cyclopts = require("cyclopts", extra="bench")
     app = cyclopts.App(
         name="qipf",
         version=version("qipf"),
         help="How far can each prediction of a trained neural network be trusted?",
+        suppress_keyboard_interrupt=False,
         help_epilogue="--debug shows the traceback of an error. Exit codes: 0 done, 1 failed, 2 wrong use.",
     )
-    for name, place in COMMANDS.items():
-        app.command(place, name=name)
+    for name in COMMANDS:
+        place = f"qipf.cli.{name}"
+        app.command(getattr(import_module(place), name) if listing else f"{place}:{name}", name=name)
     app.register_install_completion_command()
     return app
 
@@ -42,19 +36,32 @@ def main(arguments: list[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     try:
-        result = build()([word for word in given if word != "--debug"], result_action="return_value")
+        listing = not given or given[0] in ("--help", "-h")
+        result = build(listing)([word for word in given if word != "--debug"], result_action="return_value")
     except UserError as error:
         return _fail(error, debug, code=2)
+    except ModuleNotFoundError as error:
+        return _fail(error, debug, code=1, message=f"{error}; pip install 'qipf[report]' brings what the commands need")
     except (ValueError, TypeError, OSError, ImportError) as error:
         return _fail(error, debug, code=1)
+    except (RuntimeError, AssertionError, LookupError) as error:  # from torch or the user's model, mostly
+        return _fail(error, debug, code=1, message=_unexpected(error))
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print(
+            "interrupted; nothing half-written is left, and qipf bench and train go on where they were", file=sys.stderr
+        )
         return 130
     return result if isinstance(result, int) else 0
 
 
-def _fail(error: Exception, debug: bool, code: int) -> int:
+def _fail(error: Exception, debug: bool, code: int, message: str | None = None) -> int:
     if debug:
         raise error
-    print(f"qipf: {error}", file=sys.stderr)
+    print(f"qipf: {error if message is None else message}", file=sys.stderr)
     return code
+
+
+def _unexpected(error: Exception) -> str:
+    """One line for an error whose text says little without its kind."""
+    first = (str(error).strip().splitlines() or ["no details"])[0]
+    return f"{type(error).__name__}: {first} (--debug shows where)"

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from qipf._npz import load_npz
 from qipf._optional import require
 from qipf.cli._errors import UserError
 
@@ -32,6 +33,14 @@ class Data:
     @property
     def has_inputs(self) -> bool:
         return bool(self.files) or "inputs" in self.arrays
+
+    def sample(self, size: int, seed: int = 0) -> Data:
+        """At most `size` examples, drawn at random and in their order."""
+        if size >= len(self):
+            return self
+        rows = np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False))
+        files = tuple(self.files[row] for row in rows) if self.files else ()
+        return Data({key: value[rows] for key, value in self.arrays.items()}, files, self.classes)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Consecutive batches; only one is in memory at a time."""
@@ -115,7 +124,7 @@ def _npy(path: Path) -> np.ndarray:
 
 def _npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with load_npz(path) as file:
             found = {}
             for part, names in NAMES.items():
                 for name in names:
@@ -123,7 +132,7 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
                         found[part] = file[name]
                         break
             held = file.files
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         raise UserError(f"DATA: {path} cannot be read without running code ({error})") from None
     if not found or set(found) == {"labels"}:
         raise UserError(

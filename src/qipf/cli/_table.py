@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from qipf._npz import load_npz
 from qipf._optional import require
 from qipf.cli._errors import UserError
 
@@ -46,10 +47,11 @@ def _parquet(file: Path) -> Columns:
 
 def _npz(file: Path) -> Columns:
     try:
-        with np.load(file, allow_pickle=False) as arrays:
-            return {name: arrays[name] for name in arrays.files if arrays[name].ndim == 1}
-    except (ValueError, zipfile.BadZipFile, AttributeError) as error:
+        with load_npz(file) as arrays:
+            columns = {name: arrays[name] for name in arrays.files}
+    except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, AttributeError) as error:
         raise UserError(f"{file}: no NPZ file of plain arrays ({error})") from None
+    return {name: column for name, column in columns.items() if column.ndim == 1}
 
 
 def _arrow(table: Any) -> Columns:

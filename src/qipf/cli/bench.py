@@ -9,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from qipf._optional import require
+from qipf.cli._device import usable_device
 from qipf.cli._errors import UserError
 
 
@@ -29,13 +30,15 @@ def bench(
     Everything that is finished is kept in the store: stop it any way you like, and the same command goes on where it
     was. A plan that names a model of your own runs that model's code.
 
-    Examples::
+    For example:
 
-        qipf bench                                    # bundled digits, every method, about a minute
-        qipf bench mnist --data ~/data -o results/mnist
-        qipf bench my-plan.toml --engine tcp://scheduler:8786 -o /shared/results
+    ```
+    qipf bench                                    # bundled digits, every method, about a minute
+    qipf bench mnist --data ~/data -o results/mnist
+    qipf bench my-plan.toml --engine tcp://scheduler:8786 -o /shared/results
+    ```
 
-    Exit codes: 0 all cells have results, 1 some failed (the others are there), 2 wrong use.
+    Exit codes: 0 all cells have results, 1 some failed (the others are there), 2 wrong use, 130 interrupted (Ctrl-C).
 
     Args:
         plan: name of a shipped plan, or a TOML file.
@@ -52,12 +55,18 @@ def bench(
 
     if device not in (None, "cpu", "cuda"):
         raise UserError(f"--device: expected cpu or cuda, got {device!r}")
+    if device is not None and "://" not in engine:  # a cluster's workers may have a GPU where this machine has none
+        usable_device(device)
     try:
         chosen = plans.load(plan)
     except plans.PlanError as error:
         raise UserError(f"PLAN: {error}") from error
     store = output or Path(f"bench-{chosen.name}")
-    report, notes = run_plan(chosen, store, engine=engine, device=device, data=data, workers=workers, quiet=quiet)
+    try:
+        report, notes = run_plan(chosen, store, engine=engine, device=device, data=data, workers=workers, quiet=quiet)
+    except KeyboardInterrupt:
+        print(f"interrupted; what is finished is in {store}, and the same command goes on from there", file=sys.stderr)
+        return 130
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     print(f"{report.done} cells run, {report.reused} kept from before; results in {store}")

@@ -45,6 +45,7 @@ def demo(
 
 def summary(rows: list[Any]) -> Any:
     """Mean ROC-AUC of error detection over the severities, one line a score, one column a shift, best first."""
+    from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -58,7 +59,8 @@ def summary(rows: list[Any]) -> Any:
             values[name][row.shift].append(row.value)
     shifts = list(dict.fromkeys(row.shift for row in rows if row.severity > 0))
     means = {name: [float(np.mean(found[shift])) for shift in shifts if found[shift]] for name, found in values.items()}
-    table = Table(title="ROC-AUC of finding the network's errors under shift (mean over severities)")
+    title = "ROC-AUC of finding the network's errors under shift (mean over severities)"
+    table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("score", no_wrap=True)
     for shift in [*shifts, "mean"]:
         table.add_column(shift, justify="right")

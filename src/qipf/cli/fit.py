@@ -9,9 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from qipf._optional import require
 from qipf.cli._data import Data, open_data
+from qipf.cli._device import usable_device
 from qipf.cli._errors import UserError
 from qipf.cli._models import is_weights, load_model
+
+DEFAULT = "default"
+DEFAULT_OPTIONS = ("landmarks", "perturb", "size")
 
 if TYPE_CHECKING:
     from qipf.outputs import Outputs
@@ -42,7 +47,7 @@ def fit(
     qipf fit lenet.pt2 train.npz -o lenet.qipf
     qipf fit mynets:build train/ --weights lenet.safetensors -o lenet.qipf
     qipf fit lenet.pt2 train.npz --option factor=80 --option operator=published -o lenet.qipf
-    qipf fit mynets:build train.npy --labels classes.npy --scorer knn -o knn.qipf
+    qipf fit mynets:build train.npy --labels classes.npy --scorer default -o best.qipf
     ```
 
     Args:
@@ -52,7 +57,8 @@ def fit(
             labels (or y) and features; an .npy of inputs; or a folder of images, with class subfolders as labels.
             Bytes are scaled to [0, 1].
         output: The file to write.
-        scorer: Which one: weight-qipf, entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...
+        scorer: Which one: default (recommended for classifiers; needs labels), weight-qipf, entropy, energy, margin,
+            max-logit, softmax-response, knn, mahalanobis, ...
         option: A setting of the scorer as NAME=VALUE, for instance factor=80 or orders=[2,4]; may be repeated.
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label an example, where DATA has none.
@@ -61,27 +67,30 @@ def fit(
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
     """
-    made = make_scorer(scorer, option or [])
+    chosen = read_settings(option or [])
+    made = None if scorer == DEFAULT else make_scorer(scorer, chosen)
     opened = open_data(data, labels)
     if not output.parent.is_dir():
         raise UserError(f"--output: there is no folder {output.parent}; create it first")
     net = load_model(model, weights)
-    outputs = observe(net, opened, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
-    made.fit(net, outputs)
+    if made is None:
+        if features is not None:
+            raise UserError("--features: goes with other scorers; the default one finds its own layers")
+        made = _fit_default(net, opened, chosen, device=device, batch_size=batch_size, quiet=quiet)
+    else:
+        outputs = observe(net, opened, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
+        made.fit(net, outputs)
     made.save(output)
     if not quiet:
         note = made.fitted.facts.get("note") if made.fitted else None
-        print(f"{output}: {made.name}, fitted to {len(outputs)} examples", file=sys.stderr)
+        count = made.fitted.facts.get("references", len(opened)) if made.fitted else len(opened)
+        print(f"{output}: {made.name}, fitted to {count} examples", file=sys.stderr)
         if note:
             print(f"note: {note}", file=sys.stderr)
 
 
-def make_scorer(name: str, options: list[str]) -> Scorer:
-    """A scorer from its name and NAME=VALUE settings, whose values are JSON or else plain words."""
-    from qipf.scores import SCORERS
-
-    if name not in SCORERS:
-        raise UserError(f"--scorer: there is no {name!r}; there are {', '.join(sorted(SCORERS))}")
+def read_settings(options: list[str]) -> dict[str, Any]:
+    """Settings from NAME=VALUE, whose values are JSON or else plain words."""
     settings: dict[str, Any] = {}
     for text in options:
         key, equals, value = text.partition("=")
@@ -91,11 +100,41 @@ def make_scorer(name: str, options: list[str]) -> Scorer:
             settings[key.strip()] = json.loads(value)
         except json.JSONDecodeError:
             settings[key.strip()] = value
+    return settings
+
+
+def make_scorer(name: str, settings: dict[str, Any]) -> Scorer:
+    """A scorer from its name and settings."""
+    from qipf.scores import SCORERS
+
+    if name not in SCORERS:
+        raise UserError(f"--scorer: there is no {name!r}; there are {', '.join([DEFAULT, *sorted(SCORERS)])}")
     try:
         return SCORERS[name](**settings)
     except TypeError as error:
         known = ", ".join(SCORERS[name]().settings()) or "none"
         raise UserError(f"--option: {name} does not take that ({error}); its settings: {known}") from None
+
+
+def _fit_default(
+    net: Any, data: Data, settings: dict[str, Any], *, device: str | None, batch_size: int, quiet: bool
+) -> Scorer:
+    """What `qipf.default` recommends for the model, fitted to as many examples as it takes."""
+    from qipf.defaults import REFERENCES, default
+
+    torch = require("torch", extra="torch")
+    if is_weights(net) or not data.has_inputs:
+        raise UserError("--scorer default: runs the model; give a program as MODEL, and DATA with inputs")
+    if "labels" not in data.arrays:
+        raise UserError("--scorer default: needs labels; give them in DATA or by --labels")
+    if unknown := set(settings) - set(DEFAULT_OPTIONS):
+        taken = ", ".join(DEFAULT_OPTIONS)
+        raise UserError(f"--option: default does not take {', '.join(sorted(unknown))}; its settings: {taken}")
+    if device is not None:
+        net.to(usable_device(device))
+    few = data.sample(int(settings.get("size", REFERENCES)))
+    inputs, labels = zip(*(batch.tensors() for batch in few.batches(batch_size)), strict=True)
+    return default(net, (torch.cat(inputs), torch.cat(labels)), batch_size=batch_size, progress=not quiet, **settings)
 
 
 def observe(
@@ -110,7 +149,7 @@ def observe(
     if is_weights(net):
         raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits")
     if device is not None:
-        net.to(device)
+        net.to(usable_device(device))
     return collect(
         net,
         (batch.tensors() for batch in data.batches(batch_size)),

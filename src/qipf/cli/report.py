@@ -21,10 +21,12 @@ def report(
     gives the tables and the charts that can be made from them. What is missing, a failed cell for instance, is
     named on the page.
 
-    Examples::
+    For example:
 
-        qipf report bench-demo -o report.html
-        qipf report results/mnist --data ~/data -o mnist.html
+    ```
+    qipf report bench-demo -o report.html
+    qipf report results/mnist --data ~/data -o mnist.html
+    ```
 
     Args:
         store: what `qipf bench -o` wrote, or a folder with its tables.

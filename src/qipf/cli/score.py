@@ -10,6 +10,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from qipf.cli._data import Batch, open_data
+from qipf.cli._device import usable_device
 from qipf.cli._errors import UserError
 from qipf.cli._models import is_weights, load_model
 from qipf.cli._writer import TableWriter
@@ -76,7 +77,7 @@ def score(
         if is_weights(net):
             raise UserError("--model: a file of weights cannot be run; give a .pt2 program or module:callable")
         if device is not None:
-            net.to(device)
+            net.to(usable_device(device))
     batches = opened.batches(batch_size)
     with TableWriter(output) as table:
         for batch in track(batches, "scoring", total=-(-len(opened) // batch_size), show=not quiet):

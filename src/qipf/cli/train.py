@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from qipf.cli._device import usable_device, usual_device
 from qipf.cli._errors import UserError
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ def train(
     for path in (target, checkpoint):
         if path is not None and not path.absolute().parent.is_dir():
             raise UserError(f"cannot write {path}: there is no folder {path.absolute().parent}; create it first")
-    place = _device(device)
+    place = usual_device() if device is None else usable_device(device)
     loaded = datasets.load(dataset, data=data, download=download, progress=not quiet)
     spec = nets.spec_for(name, loaded)
     plan = recipe(name, dataset)
@@ -106,15 +107,3 @@ def _rmse(net: nn.Module, dataset: Dataset, device: str) -> float:
 def _say(report: EpochReport) -> None:
     share = "" if report.accuracy is None else f"  accuracy {100 * report.accuracy:.2f} %"
     print(f"epoch {report.epoch}  loss {report.loss:.4f}{share}", file=sys.stderr)
-
-
-def _device(name: str | None) -> str:
-    import torch
-
-    if name is None:
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
-    return name

@@ -24,11 +24,11 @@ from qipf.datasets._synthetic import (
     two_moons,
     two_moons_set,
 )
-from qipf.datasets._types import Dataset, Split
+from qipf.datasets._types import Dataset, Split, SplitLike, as_split
 
 __all__ = [
-    "NAMES", "SEEN", "TESTED", "Dataset", "Split",
-    "curve", "load", "parse_cifar", "parse_idx", "regression", "two_moons",
+    "NAMES", "SEEN", "TESTED", "Dataset", "Split", "SplitLike",
+    "as_split", "curve", "load", "parse_cifar", "parse_idx", "regression", "two_moons",
 ]  # fmt: skip
 
 NAMES = ("digits", "mnist", "kmnist", "fashion-mnist", "cifar10", "two-moons", "regression")

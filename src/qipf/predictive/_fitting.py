@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from qipf.predictive.randomness import derive, seeded
+from qipf.predictive.randomness import derive
 from qipf.predictive.structure import private_copy
+from qipf.training import negative_log_likelihood, seeded, train
 
 if TYPE_CHECKING:
     from qipf.datasets import Split
@@ -47,8 +47,6 @@ def train_new(
     loss: Callable[[nn.Module, Tensor, Tensor], Tensor] | None = None,
 ) -> nn.Module:
     """Build a network, `prepare` it, and train it inside the context `during`."""
-    from qipf.training import train
-
     net = build(model_or_factory, seed, device)
     if prepare is not None:
         net = prepare(net).to(device)
@@ -72,8 +70,6 @@ def wander(
     options: Mapping[str, Any],
 ) -> None:
     """Run SGD with momentum at a constant rate and `collect` `count` times, every so many steps or once an epoch."""
-    from qipf.training import train
-
     kept = {name: options[name] for name in ("weight_decay", "augment", "loss") if name in options}
     batch_size = options.get("batch_size", 128)
     steps = math.ceil(len(data.inputs) / batch_size)
@@ -96,12 +92,3 @@ def wander(
         progress=progress,
         **{"loss": negative_log_likelihood, **kept},
     )
-
-
-def negative_log_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean loss of a batch: cross-entropy of two or more logits, or of one; squared error where targets are floats."""
-    if targets.is_floating_point():
-        return functional.mse_loss(outputs.reshape(targets.shape), targets)
-    if outputs.shape[-1] == 1:
-        return functional.binary_cross_entropy_with_logits(outputs[..., 0], targets.to(outputs.dtype))
-    return functional.cross_entropy(outputs, targets)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from qipf import _progress
+from qipf.datasets import Split, SplitLike, as_split
 from qipf.predictive._fitting import build
-from qipf.predictive.structure import device_of
 from qipf.predictive.summary import Summary, Sums
-
-if TYPE_CHECKING:
-    from qipf.datasets import Split
+from qipf.training import device_of
 
 Network = Callable[[Tensor, int], Tensor]
 """One sampled network: (inputs, index of the first of them in the whole set) -> outputs."""
@@ -40,7 +38,7 @@ class Predictive(ABC):
     def fit(
         self,
         model_or_factory: ModelOrFactory,
-        data: Split,
+        data: SplitLike,
         *,
         seed: int = 0,
         device: str | torch.device | None = None,
@@ -50,7 +48,8 @@ class Predictive(ABC):
 
         Args:
             model_or_factory: A network, or a function without arguments that builds a fresh one.
-            data: Training inputs and targets. Integer targets mean classes, floating-point targets mean regression.
+            data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.datasets.as_split`).
+                Integer targets mean classes, floating-point targets mean regression.
             seed: Everything random in the fit follows from it.
             device: Where to train; by default where the network (or, for a factory, the data) is.
             progress: Whether to show a progress bar.
@@ -61,6 +60,7 @@ class Predictive(ABC):
                 "model_or_factory: expected a torch module or a function that builds one, "
                 f"got {type(model_or_factory).__name__}"
             )
+        data = as_split(data)
         if len(data.inputs) == 0:
             raise ValueError("data: expected at least one example, got none")
         self._classes = not data.targets.is_floating_point()
@@ -153,7 +153,7 @@ class Predictive(ABC):
         self,
         model_or_factory: ModelOrFactory,
         state: Mapping[str, Tensor],
-        data: Split | None = None,
+        data: SplitLike | None = None,
         *,
         device: str | torch.device | None = None,
     ) -> Self:
@@ -171,10 +171,11 @@ class Predictive(ABC):
             raise ValueError(f"state: {sorted(missing)} missing; expected what state() of {self.name} returned")
         own = device_of(model_or_factory) if isinstance(model_or_factory, nn.Module) else torch.device("cpu")
         net = build(model_or_factory, 0, own if device is None else torch.device(device)).eval()
+        known = None if data is None else as_split(data)
         self._classes = bool(state["classes"])
         self._example = state["example"].to(device_of(net))
         try:
-            net = self._load_state(net, state, data).to(device_of(net))
+            net = self._load_state(net, state, known).to(device_of(net))
             self._net = net.eval().requires_grad_(False)
         except (KeyError, RuntimeError) as error:
             raise ValueError(f"state: does not fit {self.name} and this network: {error}") from None

@@ -77,13 +77,15 @@ class MCDropout(Predictive):
                 "the network has no place for dropout: no dense layer after another layer, no convolutional block "
                 "before another convolution, and no dropout of its own"
             )
+        self._batched = masks.batched(net, found, self._example)
         return found
 
     def _network(self, k: int, seed: int) -> Network:
         net, where, key = self._ready(), self._places, derive(seed, self.name, k)
 
         def forward(x: Tensor, start: int) -> Tensor:
-            mode = masks.Masks(key, start, len(x), rate=None if self.own_rates else self.rate)
+            rate = None if self.own_rates else self.rate
+            mode = masks.Masks(key, start, len(x), rate=rate, where=self._batched)
             with mode, masks.inserted(net, where, lambda values: mode.drop(values, self.rate)):
                 return net(x)
 
@@ -132,6 +134,9 @@ class MCDropoutLastLayer(Predictive):
             raise ValueError("the network has no dense layer (torch.nn.Linear) to put dropout in front of")
         self._head_name = name
         self._fast_trunk = trunk_of(net, net.get_submodule(name), self._example)
+        self._batched = None  # the trunk gives one row for each example
+        if self._fast_trunk is None:
+            self._batched = masks.batched(net, [masks.Place(name, "input")], self._example, on=False)
 
     def _trunk(self) -> Callable[[Tensor], Tensor] | None:
         return self._fast_trunk
@@ -141,7 +146,7 @@ class MCDropoutLastLayer(Predictive):
         head, where = net.get_submodule(self._head_name), [masks.Place(self._head_name, "input")]
 
         def forward(x: Tensor, start: int) -> Tensor:
-            mode = masks.Masks(key, start, len(x), rate=None, on=False)
+            mode = masks.Masks(key, start, len(x), rate=None, on=False, where=self._batched)
             if self._fast_trunk is not None:
                 return head(mode.drop(x, self.rate))
             with mode, masks.inserted(net, where, lambda values: mode.drop(values, self.rate)):

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from qipf.predictive._fitting import EPOCHS, build, negative_log_likelihood
+from qipf.datasets import Split
+from qipf.predictive._fitting import EPOCHS, build
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.iterates import unstack
 from qipf.predictive.randomness import derive
 from qipf.predictive.structure import has_batch_norm, snapshot
-
-if TYPE_CHECKING:
-    from qipf.datasets import Split
+from qipf.training import negative_log_likelihood, train
 
 
 class DeepEnsemble(Predictive):
@@ -51,9 +50,6 @@ class DeepEnsemble(Predictive):
     def _fit(
         self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
     ) -> nn.Module:
-        from qipf.datasets import Split
-        from qipf.training import train
-
         if isinstance(model_or_factory, nn.Module):
             raise TypeError(
                 "model_or_factory: an ensemble needs a function that builds a new network with other initial weights "
@@ -117,7 +113,8 @@ class _Stacked(nn.Module):
         # vectors stay vectors, since the optimiser decays weights by their number of axes
         stacked = {name: torch.stack([net.get_parameter(name).detach() for net in nets]) for name in self._names}
         self.weights = nn.ParameterList(
-            [values.flatten() if values.ndim <= 2 else values for values in stacked.values()]
+            nn.Parameter(values.flatten() if values.ndim <= 2 else values, self._names[name].requires_grad)
+            for name, values in stacked.items()
         )
         self._statistics = {
             name: torch.stack([net.get_buffer(name) for net in nets]) for name, _ in nets[0].named_buffers()

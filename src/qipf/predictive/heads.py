@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from qipf.predictive.structure import device_of
+from qipf.training import device_of
 
 
 class _Found(Exception):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, NamedTuple
 
@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from qipf.predictive.randomness import derive, keep_mask
-from qipf.predictive.structure import DROPOUT_FUNCTIONS, Step
+from qipf.predictive.structure import DROPOUT_FUNCTIONS, Step, predicting
+from qipf.training import device_of
 
 _ALPHA = -1.7580993408473766  # the value SELU saturates at, which alpha dropout puts in place of a dropped one
 
@@ -70,18 +71,76 @@ def inserted(network: nn.Module, where: list[Place], drop: Callable[[Tensor], Te
             handle.remove()
 
 
+class Batched(NamedTuple):
+    """Where a dropped tensor holds the examples: along `axis`, `fold` entries each."""
+
+    axis: int
+    fold: int
+
+
+def batched(network: nn.Module, where: list[Place], example: Tensor, *, on: bool = True) -> list[Batched | None]:
+    """Where each dropout of a pass holds the examples, found by running two examples and then three.
+
+    The batch is the one axis whose length is in proportion to their number. Several entries of one example (attention
+    heads, patches) are taken to lie side by side, as they do after flattening (N, heads, ...). None where no axis
+    grows, as of a weight, or more than one.
+    """
+    shapes: list[list[torch.Size]] = []
+    for count in (2, 3):
+        mode = Masks(0, 0, count, rate=0.0, on=on)
+        inputs = example[:1].expand(count, *example.shape[1:]).clone().to(device_of(network))
+        with predicting(network), mode, inserted(network, where, lambda values, mode=mode: mode.drop(values, 0.0)):
+            network(inputs)
+        shapes.append(mode.shapes)
+    if len(shapes[0]) != len(shapes[1]):
+        return []
+    return [_batch_axis(two, three) for two, three in zip(*shapes, strict=True)]
+
+
+def _batch_axis(two: torch.Size, three: torch.Size) -> Batched | None:
+    if len(two) != len(three):
+        return None
+    grown = [axis for axis, sizes in enumerate(zip(two, three, strict=True)) if sizes[0] != sizes[1]]
+    if len(grown) != 1 or 3 * two[grown[0]] != 2 * three[grown[0]]:
+        return None
+    return Batched(grown[0], two[grown[0]] // 2)
+
+
 class Masks(torch.overrides.TorchFunctionMode):
     """Turns every dropout of a forward pass on, module or function, with masks that depend on (seed, example) alone.
 
     The i-th dropout of a pass has a key of its own, and each example a row below it. Batch-norm and all else
     stay in the mode they are in, since nothing is switched to training.
+
+    A tensor without an axis of examples (a weight) has one mask for all of them, the same in every batch. Where it does
+    hold the examples, but along no single axis (pairs of examples), that mask depends on the size of the batch.
     """
 
-    def __init__(self, seed: int, start: int, examples: int, *, rate: float | None, on: bool = True) -> None:
-        """Masks for `examples` inputs from number `start` on; `rate` replaces the network's own rates unless None."""
+    def __init__(
+        self,
+        seed: int,
+        start: int,
+        examples: int,
+        *,
+        rate: float | None,
+        on: bool = True,
+        where: Sequence[Batched | None] | None = None,
+    ) -> None:
+        """Set up one pass.
+
+        Args:
+            seed: What the masks follow from.
+            start: The number of the first input.
+            examples: The number of inputs.
+            rate: Replaces the network's own rates unless None.
+            on: Whether the network's own dropout is on.
+            where: What `batched` found; None where every tensor has the examples along its first axis.
+        """
         super().__init__()
-        self._seed, self._start, self._examples = seed, start, examples
-        self._rate, self._on, self._calls = rate, on, 0
+        self._seed, self._start, self._examples, self._where = seed, start, examples, where
+        self._rate, self._on = rate, on
+        self.shapes: list[torch.Size] = []
+        """What was dropped so far."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -99,7 +158,7 @@ class Masks(torch.overrides.TorchFunctionMode):
 
     def drop(self, values: Tensor, rate: float, kind: str = "element") -> Tensor:
         """`values` with entries (or channels) dropped at `rate` and the others scaled so that the mean stays."""
-        self._calls += 1
+        self.shapes.append(values.shape)
         if rate == 0 or values.numel() == 0:
             return values
         if rate >= 1:
@@ -113,15 +172,23 @@ class Masks(torch.overrides.TorchFunctionMode):
 
     def _keep(self, values: Tensor, rate: float, *, channels: bool) -> Tensor:
         shape = values.shape[:2] + (1,) * (values.ndim - 2) if channels else values.shape
-        per_example = self._examples > 0 and shape[0] % self._examples == 0
-        # a tensor that is not one row per example (a weight) has one mask for all examples
-        rows, start = (self._examples, self._start) if per_example else (1, 0)
+        place = self._place()
+        if place is not None and ((channels and place.axis > 1) or shape[place.axis] != place.fold * self._examples):
+            place = None
+        rows, start, axis = (1, 0, 0) if place is None else (self._examples, self._start, place.axis)
         mask = keep_mask(
             rows,
             math.prod(shape) // rows,
             rate=rate,
-            seed=derive(self._seed, self._calls),
+            seed=derive(self._seed, len(self.shapes)),
             start=start,
             device=values.device,
         )
-        return mask.reshape(shape)
+        others = shape[:axis] + shape[axis + 1 :]
+        return mask.reshape(shape[axis], *others).movedim(0, axis)
+
+    def _place(self) -> Batched | None:
+        """Where the tensor dropped now holds the examples."""
+        if self._where is None:
+            return Batched(0, 1)
+        return self._where[len(self.shapes) - 1] if len(self.shapes) <= len(self._where) else None

@@ -1,11 +1,9 @@
-"""Random numbers that are a function of a seed and a position, and training that leaves the global generators alone."""
+"""Random numbers that are a function of a seed and a position."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -56,15 +54,3 @@ def _mix(bits: Tensor) -> Tensor:
         if factor is not None:
             bits *= factor
     return bits
-
-
-@contextlib.contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators inside the block and restore them after it."""
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.default_generator.manual_seed(seed)
-        if devices:
-            with torch.cuda.device(device):
-                torch.cuda.manual_seed(seed)
-        yield

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -10,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
+
+from qipf.training import device_of
 
 Kind = Literal["convolution", "dense", "block end", "dropout"]
 
@@ -28,13 +32,6 @@ class Step:
     kind: Kind
     name: str
     reduced: bool = False
-
-
-def device_of(network: nn.Module) -> torch.device:
-    """Where the network's parameters (or buffers) are; the CPU for a network without any."""
-    for tensor in (*network.parameters(), *network.buffers()):
-        return tensor.device
-    return torch.device("cpu")
 
 
 def has_batch_norm(network: nn.Module) -> bool:
@@ -59,19 +56,28 @@ def snapshot(network: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in tensors}
 
 
-def trace(network: nn.Module, example: Tensor) -> list[Step]:
-    """Run `network` once on `example` and list its convolutions, dense layers, block ends and dropouts in order."""
-    recorder = _Recorder(network)
+@contextmanager
+def predicting(network: nn.Module) -> Iterator[None]:
+    """Evaluation mode without gradients inside the block, every module's own mode after it."""
     was_training = {module: module.training for module in network.modules()}
     network.eval()
     try:
-        with recorder, torch.no_grad():
+        with torch.no_grad():
+            yield
+    finally:
+        for module, training in was_training.items():
+            module.training = training
+
+
+def trace(network: nn.Module, example: Tensor) -> list[Step]:
+    """Run `network` once on `example` and list its convolutions, dense layers, block ends and dropouts in order."""
+    recorder = _Recorder(network)
+    try:
+        with predicting(network), recorder:
             network(example.to(device_of(network)))
     finally:
         for handle in recorder.handles:
             handle.remove()
-        for module, training in was_training.items():
-            module.training = training
     return recorder.steps
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from qipf.predictive._fitting import negative_log_likelihood, train_new
+from qipf.predictive._fitting import train_new
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.flipout import Flipout
 from qipf.predictive.heads import trunk_of
 from qipf.predictive.randomness import derive, normal
 from qipf.predictive.structure import last, replace, trace
+from qipf.training import negative_log_likelihood
 
 if TYPE_CHECKING:
     from qipf.datasets import Split

@@ -97,7 +97,7 @@ def _condition(
 def _read(source: Source, condition: Condition) -> Predictions | None:
     assert source.bench is not None  # noqa: S101 (only called where it is there)
     try:
-        return source.bench.predictions(condition)
+        return source.bench.predictions(condition).common()
     except MISSING as error:
         where = f"{condition.shift} at severity {condition.severity} on {pair_id(condition)}"
         source.note(f"The predictions under {where} could not be read: {error}")
@@ -131,6 +131,6 @@ def _axes(every: list[Predictions]) -> dict[str, curves.Axis]:
 
 
 def usable(values: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finite scores, whether each prediction is wrong, and their rows; methods may have scored fewer rows."""
+    """Finite scores, whether each prediction is wrong, and their rows; methods may have scored only some."""
     rows = np.flatnonzero(np.isfinite(values))
-    return values[rows].astype(np.float64), wrong[: len(values)][rows], rows
+    return values[rows].astype(np.float64), wrong[rows], rows

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qipf.bench.read import Row
-from qipf.bench.tables import column_of
+from qipf.bench.tables import column_of, comparable
 from qipf.metrics import METRICS
 from qipf.report.columns import intensity_label, pair_id
 
@@ -35,7 +35,7 @@ def against_severity(rows: Iterable[Row]) -> dict[str, Any]:
     """
     groups: dict[tuple[str, str], dict[tuple[str, str], dict[tuple[int, float], list[Row]]]]
     groups = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    for row in rows:
+    for row in (Row(**found) for found in comparable(row._asdict() for row in rows)):
         if row.errors == "base" and row.metric in SHOWN:
             place = (row.severity, row.intensity)
             groups[pair_id(row), row.shift][row.metric, column_of(row._asdict())][place].append(row)
@@ -47,7 +47,7 @@ def against_severity(rows: Iterable[Row]) -> dict[str, Any]:
         for (metric, column), by_place in by_column.items():
             values[metric][column] = [_band(by_place.get(place, [])) for place in places]
             for place, found in by_place.items():
-                for row in found:  # methods that saw fewer inputs know less of the accuracy
+                for row in found:  # in a table of one subset alone, who saw fewer inputs knows less of the accuracy
                     known = accuracy[place].get(row.seed)
                     if known is None or row.n > known.n:
                         accuracy[place][row.seed] = row

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qipf.bench.claims import OTHERS, Claim, claims
-from qipf.bench.tables import averages, column_of, long_rows, mark
+from qipf.bench.tables import averages, column_of, comparable, long_rows, mark
 from qipf.metrics import METRICS
 from qipf.report.columns import Column, pair_id
 from qipf.report.source import Source
@@ -152,9 +152,9 @@ def _overall(values: Mapping[tuple[str, str], float], column: str, pairs: Mappin
 def out_of_distribution(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> dict[str, Any]:
     """ROC-AUC of telling another dataset's inputs from clean ones, by method; empty where it was not measured."""
     groups: dict[tuple[str, str, str], list[float]] = defaultdict(list)
-    for row in source.rows:
-        if row.errors == "ood" and row.metric == "roc_auc" and np.isfinite(row.value):
-            groups[pair_id(row), row.shift.removeprefix("ood:"), column_of(row._asdict())].append(row.value)
+    for row in comparable(row._asdict() for row in source.rows if row.errors == "ood" and row.metric == "roc_auc"):
+        if np.isfinite(row["value"]):
+            groups[pair_id(row), row["shift"].removeprefix("ood:"), column_of(row)].append(row["value"])
     heads = list(dict.fromkeys((pair, other) for pair, other, _ in groups))
     body = []
     for column in columns:
@@ -164,18 +164,27 @@ def out_of_distribution(source: Source, columns: list[Column], pairs: Mapping[st
     return {"heads": [(pairs[pair], other) for pair, other in heads], "body": body} if heads else {}
 
 
+def _predictions(sizes: list[int], compared: list[int]) -> str:
+    if not sizes:
+        return "none"
+    common = f", methods compared on {compared[-1]:,} of them" if compared else ""
+    return f"{sizes[-1]:,} for each condition{common}"
+
+
 def facts(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> list[tuple[str, str]]:
     """What was run, in a few words each."""
     shifts = list(dict.fromkeys(r.shift for r in source.rows if r.shift != "clean" and not r.shift.startswith("ood:")))
     seeds = {(pair_id(row), row.seed) for row in source.rows}
-    clean = {(pair_id(r), r.seed): r for r in source.rows if r.shift == "clean" and r.errors == "base"}
-    sizes = sorted({row.n for row in source.rows if row.errors == "base"})
+    base = [row for row in source.rows if row.errors == "base"]
+    clean = {(pair_id(r), r.seed): r for r in sorted(base, key=lambda row: row.n) if r.shift == "clean"}
+    sizes = sorted({row.n for row in base})
+    compared = sorted({row.n for row in base if row.subset == "common"})
     result = [
         ("Models", ", ".join(pairs.values())),
         ("Networks", f"{len(seeds)}, {'different seeds' if len(seeds) > len(pairs) else 'one seed each'}"),
         ("Methods", f"{len({column.method for column in columns})} with {len(columns)} scores"),
         ("Shifts", ", ".join(shifts) or "none"),
-        ("Predictions", f"{sizes[-1]:,} for each condition" if sizes else "none"),
+        ("Predictions", _predictions(sizes, compared)),
     ]
     if clean:
         accuracies = [row.accuracy for row in clean.values()]

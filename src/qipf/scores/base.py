@@ -187,6 +187,17 @@ def check_rows(values: Array, name: str, first: int = 0) -> None:
     )
 
 
+def plain(value: Any) -> Any:
+    """A setting without NumPy: scalars as Python's numbers, arrays and tuples as lists; anything else as it is."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, Mapping):
+        return {key: plain(part) for key, part in value.items()}
+    return value
+
+
 def wide(values: Array) -> Array:
     """`values` in 32 bits or more: half precision is for storage, not for sums."""
     xp = namespace(values)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 FEATURES = "features"  # the space that `Outputs.features` spans; every other name is one of `Outputs.layers`
 Kind = Literal["contrast", "density", "own-density", "potential", "modes"]
+LARGEST = 1e6
+"""No contrast or density is further from 0 than this (or than half precision holds): that of an unknown class is."""
 KINDS: tuple[str, ...] = ("contrast", "density", "own-density", "potential", "modes")
 
 
@@ -35,11 +37,12 @@ class ClassField(Scorer):
     .. math::  u = \log \sum_{c \ne c^*} p(c \mid y) - \log p(c^* \mid y) .
 
     Several spaces, and the network's own softmax with `logits`, each give a posterior; they are pooled before.
+    A predicted class without any references is not known to the fields: they give it u = 1e6, the largest there is.
 
     Args:
         kind: "contrast", as above. For one space without logits also "density", -log psi of all references;
             "own-density", -log psi of the predicted class; "potential", V_0 of the whole field (Definition 3);
-            "modes", the mean of the modes of orders 2, 4, 6, 8 (Definition 4).
+            "modes", the mean of the modes of orders 2, 4, 6, 8 (Definition 4); both count every reference the same.
         bandwidth: of the kernel in normalised features; several give a posterior each, and a space the mean of them;
             "cv" takes, for each space, the one under which references that were left out have the likeliest labels.
         normalise: "unit" scales features to unit length, "centred-unit" takes off the references' mean before, "none"
@@ -53,7 +56,6 @@ class ClassField(Scorer):
     """
 
     name: ClassVar[str] = "class-field"
-    reads_features: ClassVar[bool] = True
     reads_labels: ClassVar[bool] = True
     kind: Kind = "contrast"
     bandwidth: float | tuple[float, ...] | Literal["cv"] = "cv"
@@ -86,8 +88,18 @@ class ClassField(Scorer):
             raise ValueError(
                 f'kind: "{self.kind}" is of one space and bandwidth without logits; use kind="contrast" to pool several'
             )
+        if self.kind in ("potential", "modes") and (self.landmarks is not None or self.priors != "uniform"):
+            raise ValueError(
+                f'kind: "{self.kind}" is of a field in which every reference counts the same; leave out landmarks and '
+                'priors="reference", or use kind="density"'
+            )
         if self.landmarks is not None and (not isinstance(self.landmarks, int) or self.landmarks < 1):
             raise ValueError(f"landmarks: expected a whole number of at least 1 or None, got {self.landmarks!r}")
+
+    @property
+    def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the features are among the spaces."""
+        return FEATURES in self.spaces
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -189,12 +201,16 @@ class ClassField(Scorer):
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         logits = class_logits(outputs.logits)
         xp = namespace(logits)
-        if self.kind == "contrast":
-            return contrast(self._pooled(outputs, tensors), xp.argmax(logits, axis=1))
         if self.kind in ("potential", "modes"):
             return self._potential(outputs, tensors)
-        (fields,) = self._log_fields(0, outputs, tensors)
-        return -(log_sum(fields) if self.kind == "density" else pick(fields, xp.argmax(logits, axis=1)))
+        predicted = xp.argmax(logits, axis=1)
+        if self.kind == "contrast":
+            found = contrast(self._pooled(outputs, tensors), predicted)
+        else:
+            (fields,) = self._log_fields(0, outputs, tensors)
+            found = -(log_sum(fields) if self.kind == "density" else pick(fields, predicted))
+        largest = min(LARGEST, 0.9 * float(xp.finfo(outputs.logits.dtype).max))
+        return xp.clip(found, -largest, largest)
 
     def _pooled(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         """The logarithm of the pooled posterior, (N, C)."""

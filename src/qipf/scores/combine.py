@@ -36,8 +36,12 @@ class Combine(Scorer):
     reference perturbations (`qipf.shifts.perturb`) beside them are better to learn weights from. Never use the shifts
     that the score is evaluated on.
 
+    A part that is fitted to outputs knows them, and would find others unlikely: where any part is not fitted yet, one
+    half of the outputs fits those parts, and the other half gives the tail probabilities and weights of all. Which
+    rows go where is always the same, with as many of each class in both; `fitted.facts` has the counts.
+
     Args:
-        parts: scorers; those that are not fitted yet are fitted to the same outputs.
+        parts: scorers; those that are not fitted yet are fitted to one half of the outputs.
         rule: "fisher", "stouffer" or "learned".
     """
 
@@ -90,20 +94,25 @@ class Combine(Scorer):
         if outputs is None:
             raise ValueError("combine: needs held-out outputs, fit(outputs=qipf.collect(model, held-out data))")
         outputs = outputs.numpy()  # one library for all: ties must not depend on how it rounds
-        fitted = [
-            part if came_fitted else copy.copy(part).fit(model, outputs)
-            for part, came_fitted in zip(self.parts, self._came_fitted, strict=True)
-        ]
+        if self.rule == "learned" and outputs.labels is None:
+            raise ValueError("combine: learning weights needs labelled outputs")
+        fitted, rows = list(self.parts), 0
+        if not all(self._came_fitted):
+            known, outputs = _halves(outputs)
+            rows = len(known)
+            fitted = [
+                part if came_fitted else copy.copy(part).fit(model, known)
+                for part, came_fitted in zip(self.parts, self._came_fitted, strict=True)
+            ]
         scores = [to_numpy(part(outputs)).astype(np.float64) for part in fitted]
         knots = [_knots(values, self.rule) for values in scores]
         weights = np.ones(len(fitted))
         if self.rule == "learned":
-            if outputs.labels is None:
-                raise ValueError("combine: learning weights needs labelled outputs")
             maps = np.stack([_lerp(values, *knot) for values, knot in zip(scores, knots, strict=True)], axis=1)
             weights = _weights(maps, ~to_numpy(outputs.correct).astype(bool))
         tensors = {"weights": weights}
         facts: dict[str, Any] = {"columns": outputs.logits.shape[1], "parts": []}
+        facts |= {"rows_fitted": rows, "rows_calibrated": len(outputs)}
         for number, (part, (at, to)) in enumerate(zip(fitted, knots, strict=True)):
             tensors |= {f"at{number}": at, f"to{number}": to}
             own = part._require_fitted()
@@ -150,6 +159,16 @@ def _scorer(given: Scorer | Mapping[str, Any]) -> Scorer:
 def _part(tensors: Mapping[str, Array], number: int) -> dict[str, Array]:
     prefix = f"part{number}_"
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def _halves(outputs: Outputs) -> tuple[Outputs, Outputs]:
+    """The same random halves every time, of every class as much."""
+    if len(outputs) < 2:
+        raise ValueError(f"combine: {len(outputs)} outputs cannot both fit parts and calibrate them; collect more")
+    order = np.random.default_rng(0).permutation(len(outputs))
+    if outputs.labels is not None:
+        order = order[np.argsort(to_numpy(outputs.labels)[order], kind="stable")]
+    return outputs[np.sort(order[::2])], outputs[np.sort(order[1::2])]
 
 
 def _knots(scores: np.ndarray, rule: str) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf._arrays import Array, is_traced, namespace, to_numpy
-from qipf.scores.base import Fitted, Scorer, wide
+from qipf.scores.base import Fitted, Scorer, plain, wide
 
 if TYPE_CHECKING:
     from qipf.outputs import Outputs
@@ -33,6 +33,7 @@ class KNN(Scorer):
     k: int = 50
 
     def __post_init__(self) -> None:
+        self.k = plain(self.k)
         if not isinstance(self.k, int) or self.k < 1:
             raise ValueError(f"k: expected a whole number of at least 1, got {self.k!r}")
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import array_api_compat as compat
@@ -12,13 +13,22 @@ import numpy as np
 
 from qipf import potential, published
 from qipf._arrays import Array, namespace, to_numpy
-from qipf.bandwidth import cross_validated_factor
+from qipf.bandwidth import FACTORS, FactorChoice, cross_validated_factor
 from qipf.compiled import CompiledField
 from qipf.field import Field
+from qipf.hermite import check_orders
 from qipf.potential import LowerBound
-from qipf.scores.base import Fitted, Scorer
+from qipf.scores.base import Fitted, Scorer, plain
 from qipf.scores.coordinates import Coordinate, Task, coordinate
-from qipf.scores.weight_samples import Pool, Weights, field_from, field_in, field_tensors, read_weights
+from qipf.scores.weight_samples import (
+    Pool,
+    UntabulatedError,
+    Weights,
+    field_from,
+    field_in,
+    field_tensors,
+    read_weights,
+)
 
 if TYPE_CHECKING:
     from qipf.outputs import Outputs
@@ -68,11 +78,15 @@ class WeightQIPF(Scorer):
     tolerance: float | None = 1e-10
 
     def __post_init__(self) -> None:
-        self.orders = tuple(self.orders)
+        self.orders = check_orders(self.orders)
+        self.factor, self.radius, self.tolerance = plain(self.factor), plain(self.radius), plain(self.tolerance)
+        self.root, self.pool = plain(self.root), plain(self.pool)
         if self.factor not in ("auto", "cv") and not (
-            isinstance(self.factor, int | float | np.number) and 0 < self.factor < math.inf
+            isinstance(self.factor, int | float) and 0 < self.factor < math.inf
         ):
             raise ValueError(f'factor: expected "auto", "cv" or a positive number, got {self.factor!r}')
+        if self.tolerance is not None and not 1e-13 <= self.tolerance <= 1e-2:
+            raise ValueError(f"tolerance: expected None or a number between 1e-13 and 1e-2, got {self.tolerance}")
         if not callable(self.coordinate) and self.coordinate not in ("max_logit", "log_odds"):
             raise ValueError(f'coordinate: expected "max_logit", "log_odds" or a function, got {self.coordinate!r}')
         if self.operator not in ("exact", "published"):
@@ -167,6 +181,9 @@ class WeightQIPF(Scorer):
         y = (values - mean) / std
         factor, note = self._choose_factor(weights, y, outputs, task)
         field = weights.field(factor)
+        if isinstance(field, Field) and self.tolerance is not None and self.operator == "exact":
+            slow = f"the field cannot be tabulated to {self.tolerance:g} at factor {factor:g}; it is evaluated exactly"
+            note = f"{note}; {slow}" if note else slow
         tensors = field_tensors(field)
         if self.lower_bound == "reference":
             # For every order only the reference point where it is least matters.
@@ -202,7 +219,7 @@ class WeightQIPF(Scorer):
 
         wrong = ~to_numpy(outputs.correct)
         try:
-            choice = cross_validated_factor(score, wrong)
+            choice, dropped = _cross_validate(score, wrong)
         except ValueError as error:
             if self.factor == "auto":
                 return UNLABELLED_FACTOR, f"factor {UNLABELLED_FACTOR:g} was taken, not cross-validated: {error}"
@@ -210,11 +227,31 @@ class WeightQIPF(Scorer):
                 f'weight-qipf: factor="cv" finds no factor: {error}; factor={UNLABELLED_FACTOR:g} is the one used '
                 "where there are no labels"
             ) from error
-        return choice.factor, ""
+        names = ", ".join(f"{factor:g}" for factor in dropped)
+        return choice.factor, f"the factors {names} were left out: no table holds their fields" if dropped else ""
 
     def _use(self, fitted: Fitted) -> None:
+        facts = fitted.facts
+        if facts["task"] not in ("classification", "binary", "regression") or not math.isfinite(facts["mean"]):
+            raise ValueError(f"weight-qipf: damaged: task {facts['task']!r}, mean {facts['mean']!r}")
+        if not (0 < facts["std"] < math.inf and 0 < facts["bandwidth"] < math.inf):
+            raise ValueError(f"weight-qipf: damaged: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
         self._field = field_from(fitted.tensors, fitted.facts)
         super()._use(fitted)
+
+
+def _cross_validate(score: Callable[[float], np.ndarray], wrong: np.ndarray) -> tuple[FactorChoice, list[float]]:
+    """The best of the factors whose field can be had, and the factors whose field cannot."""
+    score = cache(score)
+    factors, dropped = list(FACTORS), []
+    while True:
+        try:
+            return cross_validated_factor(score, wrong, factors), dropped
+        except UntabulatedError as error:
+            factors.remove(error.factor)
+            dropped.append(error.factor)
+            if not factors:
+                raise
 
 
 def _task(outputs: Outputs) -> Task:

@@ -22,6 +22,14 @@ PREFIX = "field_"  # of the tensors that hold a field's table
 Pool = Literal["auto"] | int | Sequence[Sequence[int]] | Mapping[str, Sequence[int]] | None
 
 
+class UntabulatedError(ValueError):
+    """The field at one factor cannot be tabulated, and there are no samples to evaluate it from."""
+
+    def __init__(self, factor: float, reason: Exception) -> None:
+        super().__init__(f"the field of all weights at factor {factor:g} cannot be tabulated: {reason}")
+        self.factor = factor
+
+
 @dataclass(frozen=True)
 class Weights:
     """A model's weights, standardised to mean 0 and standard deviation 1."""
@@ -30,7 +38,7 @@ class Weights:
     silverman: float
     """Silverman's bandwidth of the standardised weights"""
     field: Callable[[float], Field | CompiledField]
-    """factor on that bandwidth -> the field"""
+    """factor on that bandwidth -> the field; the exact one where it cannot be tabulated, else UntabulatedError"""
 
 
 def read_weights(model: Any, pool: Pool, tolerance: float | None) -> Weights:
@@ -63,7 +71,12 @@ def read_weights(model: Any, pool: Pool, tolerance: float | None) -> Weights:
 
     def field(factor: float) -> Field | CompiledField:
         exact = Field(samples, factor * unit)
-        return exact if tolerance is None else exact.compile(tolerance)
+        if tolerance is None:
+            return exact
+        try:
+            return exact.compile(tolerance)
+        except ValueError:  # too wide a span of bandwidths, or rounding: the samples still give the field, slower
+            return exact
 
     return Weights(len(samples), unit, field)
 
@@ -78,7 +91,10 @@ def _sketched(weights: Mapping[str, np.ndarray], tolerance: float) -> Weights:
     _check_spread(sketch.count, 0.0 if sketch.minimum == sketch.maximum else sketch.std)
 
     def field(factor: float) -> CompiledField:
-        return sketch.finish(factor=factor, standardise=True, tolerance=tolerance)
+        try:
+            return sketch.finish(factor=factor, standardise=True, tolerance=tolerance)
+        except ValueError as error:
+            raise UntabulatedError(factor, error) from error
 
     return Weights(sketch.count, sketch.silverman() / sketch.std, field)
 
