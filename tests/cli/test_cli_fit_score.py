@@ -34,8 +34,6 @@ def broken():
 
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch) -> Path:
-    for name in ("fit", "score", "inspect"):
-        monkeypatch.setitem(qipf.cli.COMMANDS, name, f"qipf.cli.{name}:{name}")
     (tmp_path / "builder_for_tests.py").write_text(BUILDER)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -114,6 +112,22 @@ def test_callable_with_checkpoint_on_a_folder_of_images(place, net, images, labe
     assert result["label"] == labels[order].tolist()
     assert result["correct"] == outputs.correct.tolist()
     assert result["file"][0].endswith(f"{order[0]:03d}.png")
+
+
+def test_scoring_with_other_weights_is_said(place, net, images, labels, capsys) -> None:
+    save_file(net.state_dict(), "net.safetensors")
+    np.savez("train.npz", inputs=images, labels=labels)
+    call = "builder_for_tests:build"
+    assert run("fit", call, "train.npz", "--weights", "net.safetensors", "--scorer", "entropy", "-o", "net.qipf") == 0
+    program = torch.export.export(net, (as_inputs(images[:5]),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.export.save(program, "net.pt2")
+    capsys.readouterr()
+    common = ("-o", "scores.csv", "--quiet")
+    assert run("score", "net.qipf", "train.npz", "--model", call, "--weights", "net.safetensors", *common) == 0
+    assert run("score", "net.qipf", "train.npz", "--model", "net.pt2", *common) == 0  # the same weights, exported
+    assert capsys.readouterr().err == ""
+    assert run("score", "net.qipf", "train.npz", "--model", call, *common) == 0  # forgot --weights
+    assert "fitted to a model with other weights" in capsys.readouterr().err
 
 
 def test_the_recommended_scorer_with_its_layers(place, net, images, labels, capsys) -> None:

@@ -14,6 +14,7 @@ def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
     assert all(command in text for command in COMMANDS)
+    assert "Fit a scorer to a trained model" in text
 
 
 @pytest.mark.parametrize("command", COMMANDS)

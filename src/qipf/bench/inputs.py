@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import zipfile
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from qipf import datasets, nets, shifts
+from qipf._npz import load_npz
 from qipf.datasets import Dataset, Split
 
 if TYPE_CHECKING:
@@ -121,8 +123,11 @@ def read_npz(path: Path) -> OwnDataset:
     Raises:
         ValueError: an array is missing, of the wrong shape or type.
     """
-    with np.load(path, allow_pickle=False) as file:
-        arrays = {name: file[name] for name in file.files}
+    try:
+        with load_npz(path) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, ValueError) as error:
+        raise ValueError(f"{path}: not readable as .npz: {error}") from error
     if {"x", "y"} <= set(arrays):
         order = np.random.default_rng(0).permutation(len(arrays["x"]))
         half = len(order) // 2

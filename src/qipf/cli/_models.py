@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import sys
 from pathlib import Path
@@ -45,6 +46,16 @@ def load_model(spec: str, weights: Path | None = None) -> Any:
     if weights is not None:
         _load_checkpoint(net, weights)
     return net
+
+
+def fingerprint(model: Any) -> str:
+    """What the parameters of a module are known by, whatever they are called; empty for a file of weights."""
+    if is_weights(model):
+        return ""
+    torch = require("torch", extra="torch")
+    parts = [values.detach().cpu().contiguous().flatten().view(torch.uint8) for values in model.parameters()]
+    digests = sorted(hashlib.sha256(part.numpy().tobytes()).hexdigest() for part in parts)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def is_weights(model: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ from qipf._optional import require
 from qipf.cli._data import Data, open_data
 from qipf.cli._device import usable_device
 from qipf.cli._errors import UserError
-from qipf.cli._models import is_weights, load_model
+from qipf.cli._models import fingerprint, is_weights, load_model
 
 DEFAULT = "default"
 DEFAULT_OPTIONS = ("landmarks", "perturb", "size")
@@ -80,6 +81,8 @@ def fit(
     else:
         outputs = observe(net, opened, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
         made.fit(net, outputs)
+    if made.fitted is not None and (mark := fingerprint(net)):
+        made._use(dataclasses.replace(made.fitted, facts={**made.fitted.facts, "model": mark}))
     made.save(output)
     if not quiet:
         note = made.fitted.facts.get("note") if made.fitted else None

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from qipf.cli._data import Batch, open_data
 from qipf.cli._device import usable_device
 from qipf.cli._errors import UserError
-from qipf.cli._models import is_weights, load_model
+from qipf.cli._models import fingerprint, is_weights, load_model
 from qipf.cli._writer import TableWriter
 
 if TYPE_CHECKING:
@@ -76,6 +76,9 @@ def score(
         net = load_model(model, weights)
         if is_weights(net):
             raise UserError("--model: a file of weights cannot be run; give a .pt2 program or module:callable")
+        fitted_to = scorer.fitted.facts.get("model") if scorer.fitted else None
+        if fitted_to and fitted_to != fingerprint(net):
+            print(f"warning: {file} was fitted to a model with other weights; is --weights the same?", file=sys.stderr)
         if device is not None:
             net.to(usable_device(device))
     batches = opened.batches(batch_size)
