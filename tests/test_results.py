@@ -41,3 +41,11 @@ def test_the_cost_is_the_measured_one():
     cost = f"{100 * share['share of forward float32']:.1f} %"
     assert f"one forward pass and {cost} of it" in (ROOT / "README.md").read_text()
     assert f"takes {cost} of a ResNet-18" in (ROOT / "docs" / "research" / "class-fields.md").read_text()
+
+
+def test_what_development_never_saw_is_quoted(headline):
+    default, ensemble, entropy = headline.unseen(headline.load()).values()
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    page = " ".join((ROOT / "docs" / "research" / "class-fields.md").read_text().split())
+    assert f"the first line has {default}, the ensemble {ensemble} and entropy {entropy} (ROC-AUC)" in readme
+    assert f"default {default}, ensemble {ensemble}, entropy {entropy}." in page
