@@ -11,8 +11,9 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from qipf import _files, persistence
+from qipf.calibration import ErrorProbability
 from qipf.outputs import Outputs
-from qipf.persistence import load, read
+from qipf.persistence import load, load_scorer, read
 from qipf.scores import KNN, ClassField, Combine, Entropy, WeightQIPF
 
 
@@ -221,6 +222,95 @@ def test_numpy_settings_are_saved_as_plain_numbers(rng, tmp_path) -> None:
     np.testing.assert_array_equal(load(tmp_path / "numpy.qipf")(outputs), usual(outputs))
     ClassField(bandwidth=np.float32(0.5)).fit(outputs=outputs).save(tmp_path / "field.qipf")
     assert read(tmp_path / "field.qipf")[0]["settings"]["bandwidth"] == 0.5
+
+
+@pytest.fixture(params=["isotonic", "logistic"])
+def calibrator(request, rng) -> ErrorProbability:
+    u = rng.standard_normal(400)
+    return ErrorProbability(request.param).fit(u, rng.random(400) > 1 / (1 + np.exp(-2 * u)))
+
+
+def test_a_calibrator_comes_back_bit_for_bit(calibrator, rng, tmp_path) -> None:
+    path = tmp_path / "p.qipf"
+    calibrator.save(path)
+    loaded = load(path)
+    assert isinstance(loaded, ErrorProbability)
+    assert loaded.method == calibrator.method
+    u = np.concatenate([3 * rng.standard_normal(1000), [np.inf, -np.inf]])
+    np.testing.assert_array_equal(loaded(u), calibrator(u))
+    assert read(path)[0]["settings"] == {"method": calibrator.method}
+    again = tmp_path / "again.qipf"
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+    with pytest.raises(ValueError, match="holds an ErrorProbability and no scorer"):
+        load_scorer(path)
+    with pytest.raises(RuntimeError, match=r"call \.fit"):
+        ErrorProbability().save(path)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_scorer_keeps_its_probability(file, scorer, calibrator, rng) -> None:
+    logits = rng.standard_normal((50, 4))
+    assert load(file).probability is None
+    scorer.probability = calibrator
+    scorer.save(file)
+    loaded = load(file)
+    np.testing.assert_array_equal(loaded(logits), scorer(logits))
+    np.testing.assert_array_equal(loaded.probability(loaded(logits)), calibrator(scorer(logits)))
+    assert loaded.fitted.tensors.keys() == scorer.fitted.tensors.keys()
+    assert loaded.fit([rng.standard_normal((10, 10))], Outputs(logits)).probability is None
+
+
+def damage(kind):
+    def change(header, tensors) -> None:
+        names = [name for name in tensors if name.split(".")[-1] in ("scores", "probabilities", "coefficients")]
+        if kind == "falls":
+            tensors[names[-1]] = -np.abs(tensors[names[-1]]) - 1
+        elif kind == "NaN":
+            tensors[names[0]] = np.full_like(tensors[names[0]], np.nan)
+        elif kind == "shape":
+            tensors[names[0]] = tensors[names[0]][None]
+        elif kind == "missing":
+            del tensors[names[0]]
+            tensors["other"] = np.zeros(2)
+        elif kind == "more":
+            tensors[names[0].replace(names[0].split(".")[-1], "knots")] = np.zeros(2)
+
+    return change
+
+
+@pytest.mark.parametrize("kind", ["falls", "NaN", "shape", "missing", "more"])
+def test_forged_calibrators_are_refused(kind, file, scorer, calibrator, tmp_path) -> None:
+    calibrator.save(tmp_path / "p.qipf")
+    forge(tmp_path / "p.qipf", damage(kind))
+    with pytest.raises(ValueError, match=r"p\.qipf: no state of an ErrorProbability.*made up or damaged"):
+        load(tmp_path / "p.qipf")
+    if kind == "missing" and calibrator.method == "logistic":
+        return  # nothing of it is left: a scorer without one
+    scorer.probability = calibrator
+    scorer.save(file)
+    forge(file, damage(kind))
+    with pytest.raises(ValueError, match="no state of an ErrorProbability"):
+        load(file)
+
+
+def test_damaged_calibrators_are_refused(calibrator, tmp_path) -> None:
+    path = tmp_path / "p.qipf"
+    calibrator.save(path)
+    raw = path.read_bytes()
+    for damaged in (raw[:-9], raw[:40], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="truncated, or not a file written by qipf"):
+            load(path)
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(ValueError, match="checksum"):
+        load(path)
+    path.write_bytes(raw)
+    other = "logistic" if calibrator.method == "isotonic" else "isotonic"
+    for settings in ({}, {"method": other}, {"method": calibrator.method, "more": 1}):
+        forge(path, lambda header, tensors, settings=settings: header.update(settings=settings))
+        with pytest.raises(ValueError, match="settings do not fit its arrays"):
+            load(path)
 
 
 def test_a_missing_file_and_a_missing_folder(tmp_path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -74,6 +75,18 @@ class ErrorProbability:
             with np.errstate(over="ignore"):  # beyond any float the probability is 0 or 1
                 result = expit(slope * np.clip(values, -largest, largest) + intercept)
         return like(np.clip(result, 0.0, 1.0), scores)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write one file that `qipf.load` reads back to the same probabilities, bit for bit.
+
+        To keep it in the file of its scorer, set `scorer.probability` before `scorer.save`.
+
+        Raises:
+            RuntimeError: it is not fitted.
+        """
+        from qipf.persistence import save_probability
+
+        save_probability(self, path)
 
     def state(self) -> dict[str, np.ndarray]:
         """What was learned, as plain arrays: the knots of the isotonic function, or the logistic (a, b)."""

@@ -1,4 +1,4 @@
-"""Scorers in one file: safetensors with a JSON header, never pickle. Loading runs no code from the file."""
+"""Scorers and calibrators in one file: safetensors with a JSON header, never pickle. Loading runs no code from it."""
 
 from __future__ import annotations
 
@@ -17,45 +17,104 @@ from qipf._files import atomic_write
 from qipf._optional import require
 
 if TYPE_CHECKING:
+    from qipf.calibration import ErrorProbability
     from qipf.scores.base import Scorer
 
 FORMAT = 1
 KEY = "qipf"  # the entry of the safetensors metadata that holds our header
+CALIBRATOR = "error-probability"  # what stands in place of a scorer's name
+PROBABILITY = "probability."  # how the names of a calibrator's arrays begin in a scorer's file
 DIVISORS = {"bandwidth", "bandwidths", "std", "temperature"}  # facts that scoring divides by
 
 
 def save(scorer: Scorer, path: str | PathLike[str]) -> None:
     """Write a fitted scorer to one file. A crash leaves the old file or the new one, never half of one.
 
+    Where the scorer has a `probability`, it goes into the same file.
+
     Raises:
         RuntimeError: the scorer is not fitted.
         ValueError: a setting cannot be written, for instance a function.
     """
     fitted = scorer._require_fitted()
+    settings, facts = _plain(scorer.settings(), scorer.name), _plain(dict(fitted.facts), scorer.name)
+    tensors = dict(fitted.tensors)
+    if scorer.probability is not None:
+        tensors |= {PROBABILITY + key: value for key, value in scorer.probability.state().items()}
+    _write(path, scorer.name, settings, facts, tensors)
+
+
+def save_probability(calibrator: ErrorProbability, path: str | PathLike[str]) -> None:
+    """Write a fitted calibrator to a file of its own, like a scorer's."""
+    _write(path, CALIBRATOR, {"method": calibrator.method}, {}, calibrator.state())
+
+
+def _write(
+    path: str | PathLike[str],
+    name: str,
+    settings: Mapping[str, Any],
+    facts: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+) -> None:
     safetensors = require("safetensors.numpy", extra="torch")
-    tensors = {key: np.asarray(value, order="C") for key, value in fitted.tensors.items()}
+    tensors = {key: np.asarray(value, order="C") for key, value in tensors.items()}
     header: dict[str, Any] = {
         "format": FORMAT,
-        "scorer": scorer.name,
-        "settings": _plain(scorer.settings(), scorer.name),
-        "facts": _plain(dict(fitted.facts), scorer.name),
+        "scorer": name,
+        "settings": settings,
+        "facts": facts,
         "versions": {package: _version(package) for package in ("qipf", "numpy", "safetensors")},
     }
     header["checksum"] = _checksum(header, tensors)
     atomic_write(path, safetensors.save(tensors, metadata={KEY: json.dumps(header)}))
 
 
-def load(path: str | PathLike[str]) -> Scorer:
-    """Read a scorer that `save` wrote; its scores are the same, bit for bit.
+def load(path: str | PathLike[str]) -> Scorer | ErrorProbability:
+    """Read what the `save` of a scorer or of an `ErrorProbability` wrote; it gives the same numbers, bit for bit.
 
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: the file is truncated, tampered with, not one of ours, or from a newer version of qipf.
     """
+    header, tensors = read(path)
+    if header["scorer"] != CALIBRATOR:
+        return _scorer(path, header, tensors)
+    calibrator = _probability(path, tensors)
+    if header["settings"] != {"method": calibrator.method}:
+        raise ValueError(f"{path}: its settings do not fit its arrays; the file was made up or damaged")
+    return calibrator
+
+
+def load_scorer(path: str | PathLike[str]) -> Scorer:
+    """`load` where only a scorer will do.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: it holds no scorer, or for the reasons of `load`.
+    """
+    header, tensors = read(path)
+    if header["scorer"] == CALIBRATOR:
+        raise ValueError(
+            f"{path}: holds an ErrorProbability and no scorer; give what a scorer's save or qipf fit wrote"
+        )
+    return _scorer(path, header, tensors)
+
+
+def _probability(path: str | PathLike[str], tensors: Mapping[str, np.ndarray]) -> ErrorProbability:
+    from qipf.calibration import ErrorProbability
+
+    try:
+        return ErrorProbability.from_state(tensors)
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path}: {error}; the file was made up or damaged") from None
+
+
+def _scorer(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Scorer:
     from qipf.scores import SCORERS
     from qipf.scores.base import Fitted
 
-    header, tensors = read(path)
+    chances = {k.removeprefix(PROBABILITY): values for k, values in tensors.items() if k.startswith(PROBABILITY)}
+    tensors = {key: values for key, values in tensors.items() if not key.startswith(PROBABILITY)}
     kind = SCORERS.get(header["scorer"])
     if kind is None:
         raise ValueError(
@@ -67,6 +126,7 @@ def load(path: str | PathLike[str]) -> Scorer:
         scorer._use(Fitted(tensors, header["facts"]))
     except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"{path}: its contents do not fit this version's {kind.__name__} ({error})") from error
+    scorer.probability = _probability(path, chances) if chances else None
     return scorer
 
 

@@ -17,10 +17,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 import qipf.cli
+from qipf.calibration import ErrorProbability
 from qipf.cli.inspect import plot
 from qipf.outputs import Outputs, collect
 from qipf.persistence import load
-from qipf.scores import KNN, WeightQIPF
+from qipf.scores import KNN, Entropy, WeightQIPF
 
 BUILDER = """
 import torch
@@ -149,9 +150,59 @@ def test_the_recommended_scorer_with_its_layers(place, net, images, labels, caps
     assert "fitted to 30 examples" in capsys.readouterr().err
 
 
-def test_data_that_does_not_fit_the_model_is_one_line(place, images, capsys) -> None:
-    from qipf.scores import Entropy
+@pytest.mark.parametrize(("count", "method"), [(60, "logistic"), (900, "isotonic")])
+def test_calibrated_on_held_out_data_there_is_a_probability(place, net, rng, count, method, capsys) -> None:
+    import pyarrow.parquet
 
+    images, labels = rng.integers(0, 256, (count, 1, 6, 6), dtype=np.uint8), rng.integers(0, 3, count)
+    save_file(net.state_dict(), "net.safetensors")
+    np.savez("train.npz", inputs=images[:50], labels=labels[:50])
+    np.savez("held-out.npz", inputs=images, labels=labels)
+    common = ("--weights", "net.safetensors")
+    call = "builder_for_tests:build"
+    words = ("fit", call, "train.npz", "--scorer", "entropy", "--calibrate", "held-out.npz", "-o", "e.qipf", *common)
+    assert run(*words) == 0
+    outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False).numpy()
+    errors = int((~outputs.correct).sum())
+    said = f"probability of error: {method}, from {count} examples, {errors} of them wrong"
+    assert said in capsys.readouterr().err
+    assert run("score", "e.qipf", "held-out.npz", "--model", call, "-o", "e.parquet", *common, "--quiet") == 0
+    result = pyarrow.parquet.read_table("e.parquet").to_pydict()
+    assert list(result) == ["row", "predicted", "uncertainty", "probability", "label", "correct"]
+    u = Entropy()(outputs)
+    np.testing.assert_allclose(result["probability"], ErrorProbability(method).fit(u, outputs.correct)(u), atol=1e-6)
+    assert run("evaluate", "e.parquet", "-o", "m.json", "--bootstrap", "0") == 0
+    assert json.loads(Path("m.json").read_text())["uncertainty"]["brier_proper"] is not None
+
+
+def test_calibration_data_is_checked_before_anything_runs(place, images, labels, capsys) -> None:
+    np.save("x.npy", images)
+    np.savez("train.npz", inputs=images, labels=labels)
+    for group in ("train", "held-out"):
+        for name in "abc"[: 3 if group == "train" else 2]:
+            (place / group / name).mkdir(parents=True)
+            Image.fromarray(images[0, 0]).save(place / group / name / "0.png")
+    for data, held_out, words in (
+        ("train.npz", "x.npy", "--calibrate: x.npy has no labels"),
+        ("train", "held-out", "has the class subfolders a, b, and DATA has a, b, c"),
+        ("train.npz", "nothing.npz", "no file or folder nothing.npz"),
+    ):
+        words_given = ("fit", "no_such_module:build", data, "--calibrate", held_out, "-o", "a.qipf")
+        assert run(*words_given) != 0
+        assert words in capsys.readouterr().err
+    assert not (place / "a.qipf").exists()
+
+
+def test_a_calibrator_is_no_scorer(place, capsys) -> None:
+    ErrorProbability().fit([0.0, 1.0], [1, 0]).save("p.qipf")
+    np.savez("logits.npz", logits=np.eye(3))
+    assert run("score", "p.qipf", "logits.npz", "-o", "a.csv") == 1
+    assert "p.qipf: holds an ErrorProbability and no scorer" in capsys.readouterr().err
+    assert run("inspect", "p.qipf") == 0
+    assert "error-probability" in capsys.readouterr().out
+
+
+def test_data_that_does_not_fit_the_model_is_one_line(place, images, capsys) -> None:
     np.save("narrow.npy", images[:, :, :5])
     Entropy().save("e.qipf")
     for words in (
@@ -168,8 +219,6 @@ def test_data_that_does_not_fit_the_model_is_one_line(place, images, capsys) -> 
 
 @pytest.mark.parametrize("command", ["fit", "score", "evaluate"])
 def test_archives_made_to_fill_the_memory_are_refused(place, command, capsys) -> None:
-    from qipf.scores import Entropy
-
     Entropy().save("e.qipf")
     with zipfile.ZipFile("bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         header = io.BytesIO()
@@ -307,8 +356,6 @@ def test_plot_draws_the_curve() -> None:
     ],
 )
 def test_wrong_use_is_explained_and_leaves_nothing(place, images, words, message, capsys) -> None:
-    from qipf.scores import Entropy
-
     np.save("x.npy", images)
     np.save("pickled.npy", np.array([{"a": 1}], dtype=object))
     np.savez("pickled.npz", inputs=np.array([{"a": 1}], dtype=object))
@@ -332,8 +379,6 @@ def test_wrong_use_is_explained_and_leaves_nothing(place, images, words, message
 
 
 def test_bad_rows_are_named_and_an_old_table_survives(place, rng, capsys) -> None:
-    from qipf.scores import Entropy
-
     Entropy().save("e.qipf")
     logits = rng.standard_normal((50, 3))
     logits[33, 1] = np.nan

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from qipf._arrays import to_numpy
 from qipf._optional import require
 from qipf.cli._data import Data, open_data
 from qipf.cli._device import usable_device
@@ -18,6 +19,8 @@ from qipf.cli._models import fingerprint, is_weights, load_model
 
 DEFAULT = "default"
 DEFAULT_OPTIONS = ("landmarks", "perturb", "size")
+ENOUGH_ERRORS = 200
+"""For an isotonic probability of error; a logistic one is better with fewer."""
 
 if TYPE_CHECKING:
     from qipf.outputs import Outputs
@@ -33,6 +36,7 @@ def fit(
     option: Annotated[list[str] | None, Parameter(negative=())] = None,
     weights: Path | None = None,
     labels: Path | None = None,
+    calibrate: Path | None = None,
     features: str | None = None,
     device: str | None = None,
     batch_size: int = 500,
@@ -49,6 +53,7 @@ def fit(
     qipf fit mynets:build train/ --weights lenet.safetensors -o lenet.qipf
     qipf fit lenet.pt2 train.npz --option factor=80 --option operator=published -o lenet.qipf
     qipf fit mynets:build train.npy --labels classes.npy --scorer default -o best.qipf
+    qipf fit lenet.pt2 train.npz --calibrate held-out.npz -o lenet.qipf
     ```
 
     Args:
@@ -63,6 +68,8 @@ def fit(
         option: A setting of the scorer as NAME=VALUE, for instance factor=80 or orders=[2,4]; may be repeated.
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label an example, where DATA has none.
+        calibrate: Data with labels that nothing was fitted to, an .npz or a folder with class subfolders: also learn
+            the probability of error from it, which `qipf score` then writes.
         features: The module whose output are the features; by default the input of the last linear layer.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
@@ -71,6 +78,7 @@ def fit(
     chosen = read_settings(option or [])
     made = None if scorer == DEFAULT else make_scorer(scorer, chosen)
     opened = open_data(data, labels)
+    held_out = None if calibrate is None else _held_out(calibrate, opened.classes)
     if not output.parent.is_dir():
         raise UserError(f"--output: there is no folder {output.parent}; create it first")
     net = load_model(model, weights)
@@ -83,13 +91,39 @@ def fit(
         made.fit(net, outputs)
     if made.fitted is not None and (mark := fingerprint(net)):
         made._use(dataclasses.replace(made.fitted, facts={**made.fitted.facts, "model": mark}))
+    calibrated = ""
+    if held_out is not None:
+        outputs = observe(net, held_out, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
+        calibrated = _calibrate(made, outputs)
     made.save(output)
     if not quiet:
         note = made.fitted.facts.get("note") if made.fitted else None
         count = made.fitted.facts.get("references", len(opened)) if made.fitted else len(opened)
         print(f"{output}: {made.name}, fitted to {count} examples", file=sys.stderr)
+        if calibrated:
+            print(calibrated, file=sys.stderr)
         if note:
             print(f"note: {note}", file=sys.stderr)
+
+
+def _held_out(path: Path, classes: tuple[str, ...]) -> Data:
+    data = open_data(path)
+    if classes and data.classes and classes != data.classes:
+        there, here = ", ".join(data.classes), ", ".join(classes)
+        raise UserError(f"--calibrate: {path} has the class subfolders {there}, and DATA has {here}; expected the same")
+    if "labels" not in data.arrays:
+        raise UserError(f"--calibrate: {path} has no labels; give an .npz with labels (or y), or class subfolders")
+    return data
+
+
+def _calibrate(scorer: Scorer, outputs: Outputs) -> str:
+    """Give the scorer its probability of error; says how, and from what."""
+    from qipf.calibration import ErrorProbability
+
+    errors = int((~to_numpy(outputs.correct)).sum())
+    calibrator = ErrorProbability("isotonic" if errors >= ENOUGH_ERRORS else "logistic")
+    scorer.probability = calibrator.fit_scorer(scorer, outputs)
+    return f"probability of error: {calibrator.method}, from {len(outputs)} examples, {errors} of them wrong"
 
 
 def read_settings(options: list[str]) -> dict[str, Any]:

@@ -98,10 +98,10 @@ def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Pla
 
     if file is None:
         return field.plate()
-    from qipf.persistence import load
+    from qipf.persistence import load_scorer
     from qipf.scores import WeightQIPF
 
-    scorer = load(file)
+    scorer = load_scorer(file)
     if not isinstance(scorer, WeightQIPF):
         raise UserError(f"--scorer: {file} holds {scorer.name}; the figure needs weight-qipf, whose field is a curve")
     return field.plate(field.compute(scorer, weights, _read_outputs(outputs)), f"`{file.name}`")

@@ -38,7 +38,8 @@ def score(
 
     Data and table may be larger than memory (.npy and folders are read, and tables written, batch by batch). The
     table appears only when it is complete. Its columns: row, file (of images), predicted (class) or prediction
-    (regression), uncertainty, and, where there are labels, label and correct.
+    (regression), uncertainty, probability (of error, if FILE was made with --calibrate), and, where there are labels,
+    label and correct.
 
     For example:
 
@@ -62,10 +63,10 @@ def score(
         quiet: No progress bar and no summary.
     """
     from qipf._progress import track
-    from qipf.persistence import load
+    from qipf.persistence import load_scorer
     from qipf.scores.base import check_rows
 
-    scorer = load(file)
+    scorer = load_scorer(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
     opened = open_data(data, labels)
@@ -112,6 +113,8 @@ def _columns(batch: Batch, outputs: Outputs, scorer: Scorer, modes: bool) -> dic
     else:
         columns["predicted"] = np.argmax(logits, axis=1) if logits.shape[1] > 1 else (logits[:, 0] > 0).astype(int)
     columns["uncertainty"] = scorer(outputs)
+    if scorer.probability is not None:
+        columns["probability"] = scorer.probability(columns["uncertainty"])
     if modes:
         every = scorer.modes(outputs)  # type: ignore[attr-defined]
         for number, order in enumerate(scorer.settings()["orders"]):

@@ -15,6 +15,7 @@ import numpy as np
 from qipf._arrays import Array, as_array, is_traced, namespace, to_numpy
 
 if TYPE_CHECKING:
+    from qipf.calibration import ErrorProbability
     from qipf.outputs import Outputs
 
 SCORERS: dict[str, type[Scorer]] = {}
@@ -37,12 +38,19 @@ class Scorer(ABC):
     saving, loading, wrapping, checking and moving between array libraries are then done here. `_score` must be a pure
     function of the outputs, the settings and the fitted tensors: that is what makes a scorer safe in threads and
     exportable.
+
+    Attributes:
+        fitted: what fitting left behind; None before.
+        probability: what turns this scorer's scores into probabilities of error, if somebody has set it
+            (`ErrorProbability().fit_scorer(scorer, held_out)`). It is saved and loaded with the scorer; fitting the
+            scorer anew drops it.
     """
 
     name: ClassVar[str]
     reads_features: ClassVar[bool] = False
     reads_labels: ClassVar[bool] = False
     fitted: Fitted | None = None
+    probability: ErrorProbability | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -66,6 +74,7 @@ class Scorer(ABC):
             if len(outputs.logits) == 0:
                 raise ValueError(f"{self.name}: cannot be fitted to empty outputs; collect some reference inputs")
         self._use(self._fit(model, outputs))
+        self.probability = None
         return self
 
     def __call__(self, outputs: Outputs | Array) -> Array:
