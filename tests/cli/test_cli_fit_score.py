@@ -188,7 +188,7 @@ def test_calibration_data_is_checked_before_anything_runs(place, images, labels,
         ("train.npz", "nothing.npz", "no file or folder nothing.npz"),
     ):
         words_given = ("fit", "no_such_module:build", data, "--calibrate", held_out, "-o", "a.qipf")
-        assert run(*words_given) != 0
+        assert run(*words_given) == 1
         assert words in capsys.readouterr().err
     assert not (place / "a.qipf").exists()
 
@@ -233,7 +233,7 @@ def test_archives_made_to_fill_the_memory_are_refused(place, command, capsys) ->
         "score": ("score", "e.qipf", "bomb.npz", "--model", "builder_for_tests:build", "-o", "a.csv"),
         "evaluate": ("evaluate", "bomb.npz"),
     }[command]
-    assert run(*words) == 2
+    assert run(*words) == 1
     assert "would unpack to" in capsys.readouterr().err
 
 
@@ -314,49 +314,69 @@ def test_plot_draws_the_curve() -> None:
     assert "4" in lines[1]
 
 
+BAD_FILES = [
+    (("fit", "nothing.pt2", "x.npy", "-o", "a.qipf"), "no file nothing.pt2"),
+    (("fit", "bad.pt2", "x.npy", "-o", "a.qipf"), "no exported program"),
+    (("fit", "no_such_module:build", "x.npy", "-o", "a.qipf"), "cannot import"),
+    (("fit", "builder_for_tests:nothing", "x.npy", "-o", "a.qipf"), "has no 'nothing'"),
+    (("fit", "builder_for_tests:number", "x.npy", "-o", "a.qipf"), "something to call"),
+    (("fit", "builder_for_tests:broken", "x.npy", "-o", "a.qipf"), "torch.nn.Module"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "bad.safetensors"), "does not fit"),
+    (("fit", "builder_for_tests:build", "nothing.npz", "-o", "a.qipf"), "no file or folder"),
+    (("fit", "builder_for_tests:build", "pickled.npy", "-o", "a.qipf"), "without running code"),
+    (("fit", "builder_for_tests:build", "pickled.npz", "-o", "a.qipf"), "without running code"),
+    (("fit", "builder_for_tests:build", "other.npz", "-o", "a.qipf"), "holds a, b; expected inputs"),
+    (("fit", "builder_for_tests:build", "ragged.npz", "-o", "a.qipf"), "differ in length"),
+    (("fit", "builder_for_tests:build", "empty", "-o", "a.qipf"), "no images"),
+    (("fit", "builder_for_tests:build", "sizes", "-o", "a.qipf"), "one size"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "no/a.qipf"), "create it first"),
+    (("score", "nothing.qipf", "x.npy", "-o", "a.csv"), "no file nothing.qipf"),
+    (("score", "x.npy", "x.npy", "-o", "a.csv"), "not a file written by qipf"),
+    (("score", "e.qipf", "x.npy", "-o", "no/a.csv", "--model", "builder_for_tests:build"), "create it first"),
+]
+WRONG_USE = [
+    (("fit", "model.onnx", "x.npy", "-o", "a.qipf"), "expected a .pt2"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "tea"), "there is no 'tea'"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor"), "NAME=VALUE"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "f=1"), "its settings: orders"),
+    (("fit", "w.safetensors", "x.npy", "-o", "a.qipf"), "cannot be run"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--device", "tea"), "device 'tea' cannot be used"),
+    (
+        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--device", "cuda:99"),
+        "device 'cuda:99' cannot be used",
+    ),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "default"), "needs labels"),
+    (("fit", "w.safetensors", "x.npy", "-o", "a.qipf", "--scorer", "default"), "runs the model"),
+    (
+        ("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "builder_for_tests:build", "--device", "cuda:99"),
+        "device 'cuda:99' cannot be used",
+    ),
+    (("score", "e.qipf", "x.npy", "-o", "a.csv"), "--model: needed"),
+    (("score", "e.qipf", "x.npy", "-o", "a.txt", "--model", "builder_for_tests:build"), ".csv or .parquet"),
+    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "w.safetensors"), "cannot be run"),
+    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--modes"), "--modes"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor=-1"), "factor"),
+    (
+        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--batch-size", "0"),
+        "--batch-size: expected at least 1",
+    ),
+    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--batch-size", "0"), "--batch-size: expected at least 1"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--labels", "x.npy"), "has labels already"),
+    (
+        ("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--scorer", "default", "--option", "size=no"),
+        "size",
+    ),
+]
+
+
 @pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("fit", "nothing.pt2", "x.npy", "-o", "a.qipf"), "no file nothing.pt2"),
-        (("fit", "bad.pt2", "x.npy", "-o", "a.qipf"), "no exported program"),
-        (("fit", "no_such_module:build", "x.npy", "-o", "a.qipf"), "cannot import"),
-        (("fit", "builder_for_tests:nothing", "x.npy", "-o", "a.qipf"), "has no 'nothing'"),
-        (("fit", "builder_for_tests:number", "x.npy", "-o", "a.qipf"), "something to call"),
-        (("fit", "builder_for_tests:broken", "x.npy", "-o", "a.qipf"), "torch.nn.Module"),
-        (("fit", "model.onnx", "x.npy", "-o", "a.qipf"), "expected a .pt2"),
-        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "bad.safetensors"), "does not fit"),
-        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),
-        (("fit", "builder_for_tests:build", "nothing.npz", "-o", "a.qipf"), "no file or folder"),
-        (("fit", "builder_for_tests:build", "pickled.npy", "-o", "a.qipf"), "without running code"),
-        (("fit", "builder_for_tests:build", "pickled.npz", "-o", "a.qipf"), "without running code"),
-        (("fit", "builder_for_tests:build", "other.npz", "-o", "a.qipf"), "holds a, b; expected inputs"),
-        (("fit", "builder_for_tests:build", "ragged.npz", "-o", "a.qipf"), "differ in length"),
-        (("fit", "builder_for_tests:build", "empty", "-o", "a.qipf"), "no images"),
-        (("fit", "builder_for_tests:build", "sizes", "-o", "a.qipf"), "one size"),
-        (("fit", "builder_for_tests:build", "x.npy", "-o", "no/a.qipf"), "create it first"),
-        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "tea"), "there is no 'tea'"),
-        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor"), "NAME=VALUE"),
-        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "f=1"), "its settings: orders"),
-        (("fit", "w.safetensors", "x.npy", "-o", "a.qipf"), "cannot be run"),
-        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--device", "tea"), "device 'tea' cannot be used"),
-        (
-            ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--device", "cuda:99"),
-            "device 'cuda:99' cannot be used",
-        ),
-        (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "default"), "needs labels"),
-        (("fit", "w.safetensors", "x.npy", "-o", "a.qipf", "--scorer", "default"), "runs the model"),
-        (
-            ("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "builder_for_tests:build", "--device", "cuda:99"),
-            "device 'cuda:99' cannot be used",
-        ),
-        (("score", "e.qipf", "x.npy", "-o", "a.csv"), "--model: needed"),
-        (("score", "e.qipf", "x.npy", "-o", "a.txt", "--model", "builder_for_tests:build"), ".csv or .parquet"),
-        (("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "w.safetensors"), "cannot be run"),
-        (("score", "e.qipf", "x.npy", "-o", "a.csv", "--modes"), "--modes"),
-    ],
+    ("code", "words", "message"),
+    [*((1, *case) for case in BAD_FILES), *((2, *case) for case in WRONG_USE)],
 )
-def test_wrong_use_is_explained_and_leaves_nothing(place, images, words, message, capsys) -> None:
+def test_errors_are_explained_and_leave_nothing(place, images, labels, code, words, message, capsys) -> None:
     np.save("x.npy", images)
+    np.savez("xy.npz", x=images, y=labels)
     np.save("pickled.npy", np.array([{"a": 1}], dtype=object))
     np.savez("pickled.npz", inputs=np.array([{"a": 1}], dtype=object))
     np.savez("other.npz", a=np.ones(3), b=np.ones(3))
@@ -370,7 +390,7 @@ def test_wrong_use_is_explained_and_leaves_nothing(place, images, words, message
         Image.fromarray(np.zeros((side, side), np.uint8)).save(f"sizes/{side}.png")
     Entropy().save("e.qipf")
     before = sorted(path.name for path in place.iterdir() if path.name != "__pycache__")
-    assert run(*words) == 2
+    assert run(*words) == code
     captured = capsys.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err

@@ -25,7 +25,7 @@ def test_every_command_has_help_with_its_arguments(command, capsys):
 
 def test_errors_are_one_line_on_standard_error(capsys, tmp_path):
     missing = str(tmp_path / "scores.csv")
-    assert main(["evaluate", missing]) == 2
+    assert main(["evaluate", missing]) == 1
     printed = capsys.readouterr()
     assert printed.out == ""
     assert printed.err.startswith("qipf: ")
@@ -36,7 +36,10 @@ def test_errors_are_one_line_on_standard_error(capsys, tmp_path):
 def test_debug_shows_the_traceback(tmp_path):
     command = [sys.executable, "-m", "qipf", "--debug", "evaluate", str(tmp_path / "scores.csv")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode != 0
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    done = subprocess.run([*command, "--bootstrap", "-1"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
     assert "Traceback" in done.stderr
 
 
@@ -51,8 +54,8 @@ def test_errors_from_the_users_model_are_one_line(error, monkeypatch, capsys):
     assert len(lines) == 1
     assert lines[0].startswith(f"qipf: {error.__name__}: ")
     assert "shapes differ" in lines[0]
-    with pytest.raises(error):
-        main(["--debug", "evaluate", "x.csv"])
+    assert main(["--debug", "evaluate", "x.csv"]) == 1
+    assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["no-such-command"], ["evaluate"], ["evaluate", "--no-such-option", "x"]])
@@ -61,3 +64,77 @@ def test_wrong_use_exits_with_2(words, capsys):
         main(words)
     assert stopped.value.code == 2
     assert capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("bench dmeo", "there is no plan 'dmeo'"),
+        ("bench demo --engine serail", "--engine: expected auto, serial, local or the address"),
+        ("bench demo --workers 0", "--workers: expected at least 1, got 0"),
+        ("evaluate scores.txt", "ends in .csv, .parquet, .npz"),
+        ("evaluate scores.csv --out m.txt", "--out: expected a file that ends in"),
+        ("evaluate scores.csv --score nothing", "--score: there is no column 'nothing'"),
+        ("gallery sinus -o figures", "there is no figure 'sinus'"),
+        ("gallery sine --seeds 0 -o figures", "--seeds: expected at least 1, got 0"),
+        ("gallery corruptions --dataset minst -o figures", "--dataset: there is no 'minst'"),
+        ("train --net lenett", "unknown network 'lenett'"),
+        ("train --epochs -1", "--epochs: expected at least 0, got -1"),
+        ("train --learning-rate 0", "--learning-rate: expected a positive number"),
+        ("train --device tea", "device 'tea' cannot be used"),
+    ],
+)
+def test_a_wrong_command_line_is_2(words, message, here, capsys):
+    assert main(words.split()) == 2
+    assert message in capsys.readouterr().err
+    assert sorted(path.name for path in here.iterdir()) == FILES
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("bench bad.toml", "bad.toml: no valid TOML"),
+        ("bench wrong.toml", "wrong.toml: pairs: missing"),
+        ("bench includes.toml", "includes.toml: include nowhere: there is no plan 'nowhere'"),
+        ("evaluate nothing.csv", "there is no file nothing.csv"),
+        ("evaluate noise.csv", "no column 'correct'"),
+        ("inspect nothing.qipf", "there is no file nothing.qipf"),
+        ("inspect noise.csv", "not a file written by qipf"),
+        ("report nothing", "is no benchmark store and has no table.csv"),
+        ("gallery field --scorer noise.csv -o figures", "not a file written by qipf"),
+        ("gallery sine -o noise.csv", "noise.csv is a file"),
+        ("train -o no/net.safetensors", "create it first"),
+        ("train --dataset mnist --data . --no-download", "mnist"),
+    ],
+)
+def test_what_fails_on_the_way_is_1(words, message, here, capsys):
+    assert main(words.split()) == 1
+    assert message in capsys.readouterr().err
+    assert sorted(path.name for path in here.iterdir()) == FILES
+
+
+FILES = ["bad.toml", "includes.toml", "noise.csv", "scores.csv", "wrong.toml"]
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.toml").write_text("name = ")
+    (tmp_path / "wrong.toml").write_text('name = "wrong"')
+    (tmp_path / "includes.toml").write_text('name = "more"\ninclude = ["nowhere"]')
+    (tmp_path / "noise.csv").write_text("a,b\n1,2\n" * 20)
+    (tmp_path / "scores.csv").write_text("u,correct\n0.5,1\n0.7,0\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("dmeo s", 2), ("demo", 2), ("demo s --engine serail", 2), ("demo s --workers 0", 2), ("bad.toml s", 1)],
+)
+def test_the_bare_benchmark_has_the_same_codes(words, code, here):
+    command = [sys.executable, "-m", "qipf.bench", *words.split()]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (here / "s").exists()

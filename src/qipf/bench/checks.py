@@ -12,6 +12,10 @@ class PlanError(ValueError):
     """The plan has a mistake; the message names the key."""
 
 
+class UnknownPlanError(PlanError):
+    """There is no plan of that name, and no such file."""
+
+
 def whole(values: Mapping[str, Any], key: str, where: str, least: int) -> tuple[int, ...]:
     """`values[key]` as different whole numbers of at least `least`."""
     numbers = expect(values, key, list, [], where)

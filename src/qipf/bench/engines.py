@@ -196,6 +196,10 @@ def _outcome(job: Job, future: Any, error: BaseException | None) -> Outcome:
     return Outcome(job["task"], {} if error is not None else future.result(), error)
 
 
+ENGINES = ("auto", "serial", "local")
+"""Those that go by a name."""
+
+
 def open_engine(name: str, *, device: str, workers: int | None = None) -> Engine:
     """An engine by name: "auto", "serial", "local", or the address of a Dask scheduler ("tcp://host:port").
 
@@ -203,8 +207,8 @@ def open_engine(name: str, *, device: str, workers: int | None = None) -> Engine
     """
     if "://" in name:
         return Cluster(name)
-    if name not in ("auto", "serial", "local"):
-        raise ValueError(f"--engine: expected auto, serial, local or the address of a Dask scheduler, got {name!r}")
+    if name not in ENGINES:
+        raise ValueError(f"--engine: expected {', '.join(ENGINES)} or the address of a Dask scheduler, got {name!r}")
     if workers is not None and workers < 1:
         raise ValueError(f"--workers: expected at least 1, got {workers}")
     if name == "serial":

@@ -29,10 +29,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from qipf.bench.checks import PlanError, check_keys, did_you_mean, expect, strings
+from qipf.bench.checks import PlanError, UnknownPlanError, check_keys, did_you_mean, expect, strings
 from qipf.bench.pairs import SETTINGS, Method, Pair, read_pair
 
-__all__ = ["Method", "Pair", "Plan", "PlanError", "load", "parse", "shipped"]
+__all__ = ["Method", "Pair", "Plan", "PlanError", "UnknownPlanError", "load", "parse", "shipped"]
 
 
 @dataclass(frozen=True)
@@ -85,13 +85,14 @@ def load(plan: str | Path) -> Plan:
     """Read a shipped plan by name, or a TOML file.
 
     Raises:
-        PlanError: there is no such plan, it is no TOML, or a key is wrong.
+        UnknownPlanError: there is no such plan.
+        PlanError: it is no TOML, or a key is wrong.
     """
     text, folder = _source(plan)
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise PlanError(f"{plan}: no valid TOML: {error}") from None
+        raise PlanError(f"no valid TOML: {error}") from None
     return parse(values, folder=folder)
 
 
@@ -101,11 +102,12 @@ def _source(plan: str | Path) -> tuple[str, Path | None]:
         return resources.files("qipf.bench.plans").joinpath(f"{name}.toml").read_text(encoding="utf-8"), None
     path = Path(plan)
     if not path.is_file():
-        raise PlanError(f"there is no plan {name!r}: {did_you_mean(name, shipped())}, or give the path of a TOML file")
+        hint = f"{did_you_mean(name, shipped())}, or give the path of a TOML file"
+        raise UnknownPlanError(f"there is no plan {name!r}: {hint}")
     try:
         return path.read_text(encoding="utf-8"), path.parent
     except UnicodeDecodeError as error:
-        raise PlanError(f"{plan}: no valid TOML: it is not UTF-8 text ({error.reason})") from None
+        raise PlanError(f"no valid TOML: it is not UTF-8 text ({error.reason})") from None
 
 
 def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
@@ -137,7 +139,10 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
 
 def _included(name: str, folder: Path | None) -> tuple[Pair, ...]:
     own = (folder or Path()) / name
-    return load(own if folder is not None and own.is_file() else name).pairs
+    try:
+        return load(own if folder is not None and own.is_file() else name).pairs
+    except PlanError as error:
+        raise PlanError(f"include {name}: {error}") from None
 
 
 def _methods(tables: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:

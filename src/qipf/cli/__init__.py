@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from importlib import import_module
 from importlib.metadata import version
 from typing import Any
@@ -22,7 +23,8 @@ def build(listing: bool = False) -> Any:
         version=version("qipf"),
         help="How far can each prediction of a trained neural network be trusted?",
         suppress_keyboard_interrupt=False,
-        help_epilogue="--debug shows the traceback of an error. Exit codes: 0 done, 1 failed, 2 wrong use.",
+        help_epilogue="--debug shows the traceback of an error. Exit codes: 0 done, 1 something failed (a missing or "
+        "damaged file, data that does not fit, a cell of a benchmark), 2 the command line is wrong, 130 interrupted.",
     )
     for name in COMMANDS:
         place = f"qipf.cli.{name}"
@@ -39,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
         listing = not given or given[0] in ("--help", "-h")
         result = build(listing)([word for word in given if word != "--debug"], result_action="return_value")
     except UserError as error:
-        return _fail(error, debug, code=2)
+        return _fail(error, debug, code=error.exit_code)
     except ModuleNotFoundError as error:
         return _fail(error, debug, code=1, message=f"{error}; pip install 'qipf[report]' brings what the commands need")
     except (ValueError, TypeError, OSError, ImportError) as error:
@@ -56,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _fail(error: Exception, debug: bool, code: int, message: str | None = None) -> int:
     if debug:
-        raise error
+        traceback.print_exception(error)
+        return code
     print(f"qipf: {error if message is None else message}", file=sys.stderr)
     return code
 

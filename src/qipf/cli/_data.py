@@ -12,7 +12,7 @@ import numpy as np
 
 from qipf._npz import load_npz
 from qipf._optional import require
-from qipf.cli._errors import UserError
+from qipf.cli._errors import InputError, UserError
 
 IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 NAMES = {"inputs": ("inputs", "x"), "labels": ("labels", "y"), "logits": ("logits",), "features": ("features",)}
@@ -83,12 +83,13 @@ def open_data(path: Path, labels: Path | None = None) -> Data:
     """Open an `.npz`, an `.npy` or a folder of images. Pickled objects are refused.
 
     Raises:
-        UserError: there is no such file, it cannot be read, or its parts do not fit together.
+        InputError: there is no such file, it cannot be read, or its parts do not fit together.
+        UserError: it is of another kind, or has labels where others were given.
     """
     if path.is_dir():
         data = _folder(path)
     elif not path.is_file():
-        raise UserError(f"DATA: there is no file or folder {path}")
+        raise InputError(f"DATA: there is no file or folder {path}")
     elif path.suffix == ".npz":
         data = Data(_npz(path))
     elif path.suffix == ".npy":
@@ -103,12 +104,12 @@ def open_data(path: Path, labels: Path | None = None) -> Data:
         {"files": len(data.files)} if data.files else {}
     )
     if len(set(lengths.values())) > 1:
-        raise UserError(f"DATA: the parts of {path} differ in length: {lengths}")
+        raise InputError(f"DATA: the parts of {path} differ in length: {lengths}")
     if len(data) == 0:
-        raise UserError(f"DATA: {path} holds no examples")
+        raise InputError(f"DATA: {path} holds no examples")
     kinds = data.arrays["labels"] if "labels" in data.arrays else np.zeros(0, np.int64)
     if kinds.ndim != 1 or kinds.dtype.kind not in "biuf":
-        raise UserError(f"DATA: labels must be one number an example, got shape {kinds.shape}, dtype {kinds.dtype}")
+        raise InputError(f"DATA: labels must be one number an example, got shape {kinds.shape}, dtype {kinds.dtype}")
     return data
 
 
@@ -116,9 +117,9 @@ def _npy(path: Path) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise UserError(f"{path} cannot be read as a NumPy array without running code ({error})") from None
+        raise InputError(f"{path} cannot be read as a NumPy array without running code ({error})") from None
     if not isinstance(array, np.ndarray) or array.ndim == 0:
-        raise UserError(f"{path}: expected an array with one row an example")
+        raise InputError(f"{path}: expected an array with one row an example")
     return array
 
 
@@ -133,15 +134,15 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
                         break
             held = file.files
     except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
-        raise UserError(f"DATA: {path} cannot be read without running code ({error})") from None
+        raise InputError(f"DATA: {path} cannot be read without running code ({error})") from None
     if not found or set(found) == {"labels"}:
-        raise UserError(
+        raise InputError(
             f"DATA: {path} holds {', '.join(held) or 'nothing'}; expected inputs (or x), or logits, and perhaps "
             "features and labels (or y)"
         )
     for part, array in found.items():
         if array.ndim == 0:
-            raise UserError(f"DATA: {part} in {path} is a single number, expected one row an example")
+            raise InputError(f"DATA: {part} in {path} is a single number, expected one row an example")
     return found
 
 
@@ -150,12 +151,12 @@ def _folder(path: Path) -> Data:
     folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
     by_class = [sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMAGES) for folder in folders]
     if here and any(by_class):
-        raise UserError(f"DATA: {path} has images beside subfolders of images; put all of them in class subfolders")
+        raise InputError(f"DATA: {path} has images beside subfolders of images; put all of them in class subfolders")
     if here:
         return Data({}, tuple(here))
     files = tuple(file for group in by_class for file in group)
     if not files:
-        raise UserError(f"DATA: {path} has no images ({', '.join(IMAGES)}), nor subfolders of them")
+        raise InputError(f"DATA: {path} has no images ({', '.join(IMAGES)}), nor subfolders of them")
     labels = np.repeat(np.arange(len(folders)), [len(group) for group in by_class])
     return Data({"labels": labels}, files, tuple(folder.name for folder in folders))
 
@@ -173,10 +174,10 @@ def _images(files: tuple[Path, ...], mode: str) -> np.ndarray:
             try:
                 pixels = np.asarray(image.convert(mode))
             except OSError as error:
-                raise UserError(f"DATA: {file} is damaged ({error})") from None
+                raise InputError(f"DATA: {file} is damaged ({error})") from None
         arrays.append(pixels[None] if mode == "L" else pixels.transpose(2, 0, 1))
         if arrays[-1].shape != arrays[0].shape:
-            raise UserError(
+            raise InputError(
                 f"DATA: {file} is {arrays[-1].shape[1:]} pixels and {files[0]} is {arrays[0].shape[1:]}; "
                 "bring all images to one size first"
             )
@@ -188,4 +189,4 @@ def _open_image(file: Path) -> Any:
     try:
         return pillow.open(file)
     except OSError as error:
-        raise UserError(f"DATA: {file} cannot be read as an image ({error})") from None
+        raise InputError(f"DATA: {file} cannot be read as an image ({error})") from None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from qipf._optional import require
-from qipf.cli._errors import UserError
+from qipf.cli._errors import InputError, UserError
 
 WEIGHT_FILES = (".safetensors", ".h5")
 
@@ -25,7 +25,8 @@ def load_model(spec: str, weights: Path | None = None) -> Any:
         weights: `.safetensors` checkpoint for the module that `module:callable` returns.
 
     Raises:
-        UserError: there is no such file, module or callable, or the checkpoint does not fit.
+        InputError: there is no such file, module or callable, or the checkpoint does not fit.
+        UserError: `spec` is nothing of that, or `weights` does not go with it.
     """
     path = Path(spec)
     if path.suffix == ".pt2":
@@ -34,7 +35,7 @@ def load_model(spec: str, weights: Path | None = None) -> Any:
     if path.suffix in WEIGHT_FILES:
         _refuse(weights, "MODEL is a file of weights already")
         if not path.is_file():
-            raise UserError(f"MODEL: there is no file {path}")
+            raise InputError(f"MODEL: there is no file {path}")
         return path
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
@@ -66,11 +67,11 @@ def is_weights(model: Any) -> bool:
 def _exported(path: Path) -> Any:
     torch = require("torch", extra="torch")
     if not path.is_file():
-        raise UserError(f"MODEL: there is no file {path}")
+        raise InputError(f"MODEL: there is no file {path}")
     try:
         program = torch.export.load(path)
     except Exception as error:  # torch raises whatever its archive reader meets
-        raise UserError(f"MODEL: {path} is no exported program that this torch can read ({error})") from error
+        raise InputError(f"MODEL: {path} is no exported program that this torch can read ({error})") from error
     return program.module()
 
 
@@ -81,18 +82,18 @@ def _called(module: str, name: str) -> Any:
     try:
         function = importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise UserError(f"MODEL: cannot import {module!r} ({error}); is it installed, or in this folder?") from error
+        raise InputError(f"MODEL: cannot import {module!r} ({error}); is it installed, or in this folder?") from error
     for part in name.split("."):
         if not hasattr(function, part):
-            raise UserError(f"MODEL: {module!r} has no {name!r}")
+            raise InputError(f"MODEL: {module!r} has no {name!r}")
         function = getattr(function, part)
     if isinstance(function, torch.nn.Module):
         return function
     if not callable(function):
-        raise UserError(f"MODEL: {module}:{name} is a {type(function).__name__}, expected something to call")
+        raise InputError(f"MODEL: {module}:{name} is a {type(function).__name__}, expected something to call")
     net = function()
     if not isinstance(net, torch.nn.Module):
-        raise UserError(f"MODEL: {module}:{name}() returned a {type(net).__name__}, expected a torch.nn.Module")
+        raise InputError(f"MODEL: {module}:{name}() returned a {type(net).__name__}, expected a torch.nn.Module")
     return net
 
 
@@ -102,11 +103,11 @@ def _load_checkpoint(net: Any, path: Path) -> None:
     if path.suffix != ".safetensors":
         raise UserError(f"--weights: expected a .safetensors file, got {path}; convert the checkpoint first")
     if not path.is_file():
-        raise UserError(f"--weights: there is no file {path}")
+        raise InputError(f"--weights: there is no file {path}")
     try:
         net.load_state_dict(safetensors.load_file(path))
     except (RuntimeError, error_type) as error:
-        raise UserError(f"--weights: {path} does not fit the model ({error})") from error
+        raise InputError(f"--weights: {path} does not fit the model ({error})") from error
 
 
 def _refuse(weights: Path | None, why: str) -> None:

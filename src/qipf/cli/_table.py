@@ -10,7 +10,7 @@ import numpy as np
 
 from qipf._npz import load_npz
 from qipf._optional import require
-from qipf.cli._errors import UserError
+from qipf.cli._errors import InputError, UserError
 
 Columns = dict[str, np.ndarray]
 
@@ -19,13 +19,14 @@ def read_columns(file: Path) -> Columns:
     """Every column of one value a row, by name.
 
     Raises:
-        UserError: there is no such file, its ending is unknown, or it cannot be read.
+        InputError: there is no such file, or it cannot be read.
+        UserError: its ending is unknown.
     """
     readers = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}
     if file.suffix not in readers:
         raise UserError(f"{file}: expected a file that ends in {', '.join(readers)}")
     if not file.is_file():
-        raise UserError(f"there is no file {file}")
+        raise InputError(f"there is no file {file}")
     return readers[file.suffix](file)
 
 
@@ -34,7 +35,7 @@ def _csv(file: Path) -> Columns:
     try:
         return _arrow(reader.read_csv(file))
     except ValueError as error:  # what Arrow raises for anything it cannot parse
-        raise UserError(f"{file}: no CSV table with a header line ({error})") from None
+        raise InputError(f"{file}: no CSV table with a header line ({error})") from None
 
 
 def _parquet(file: Path) -> Columns:
@@ -42,7 +43,7 @@ def _parquet(file: Path) -> Columns:
     try:
         return _arrow(reader.read_table(file))
     except ValueError as error:
-        raise UserError(f"{file}: no Parquet file ({error})") from None
+        raise InputError(f"{file}: no Parquet file ({error})") from None
 
 
 def _npz(file: Path) -> Columns:
@@ -50,7 +51,7 @@ def _npz(file: Path) -> Columns:
         with load_npz(file) as arrays:
             columns = {name: arrays[name] for name in arrays.files}
     except (ValueError, EOFError, MemoryError, zipfile.BadZipFile, AttributeError) as error:
-        raise UserError(f"{file}: no NPZ file of plain arrays ({error})") from None
+        raise InputError(f"{file}: no NPZ file of plain arrays ({error})") from None
     return {name: column for name, column in columns.items() if column.ndim == 1}
 
 

@@ -12,21 +12,22 @@ from typing import Any, Self
 
 from qipf._files import replacing
 from qipf._optional import require
-from qipf.cli._errors import UserError
+from qipf.cli._errors import InputError, UserError
 
 
 class TableWriter:
     """Writes columns to a `.csv` or `.parquet` file; it appears only when everything has been written.
 
     Raises:
-        UserError: the ending is another one, or there is no such folder.
+        UserError: the ending is another one.
+        InputError: there is no such folder.
     """
 
     def __init__(self, path: Path) -> None:
         if path.suffix not in (".csv", ".parquet"):
             raise UserError(f"--output: expected a file that ends in .csv or .parquet, got {path}")
         if not path.parent.is_dir():
-            raise UserError(f"--output: there is no folder {path.parent}; create it first")
+            raise InputError(f"--output: there is no folder {path.parent}; create it first")
         self._arrow: Any = require("pyarrow", extra="bench") if path.suffix == ".parquet" else None
         self._path = path
         self._parquet: Any = None

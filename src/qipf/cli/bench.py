@@ -10,7 +10,7 @@ from cyclopts import Parameter
 
 from qipf._optional import require
 from qipf.cli._device import usable_device
-from qipf.cli._errors import UserError
+from qipf.cli._errors import InputError, UserError, check_at_least
 
 
 def bench(
@@ -38,7 +38,8 @@ def bench(
     qipf bench my-plan.toml --engine tcp://scheduler:8786 -o /shared/results
     ```
 
-    Exit codes: 0 all cells have results, 1 some failed (the others are there), 2 wrong use, 130 interrupted (Ctrl-C).
+    Exit codes: 0 all cells have results, 1 some failed (the others are there) or a file is bad, 2 wrong use,
+    130 interrupted (Ctrl-C).
 
     Args:
         plan: name of a shipped plan, or a TOML file.
@@ -51,16 +52,22 @@ def bench(
     """
     require("joblib", extra="bench")
     from qipf.bench import plan as plans
+    from qipf.bench.engines import ENGINES
     from qipf.bench.run import run_plan
 
     if device not in (None, "cpu", "cuda"):
         raise UserError(f"--device: expected cpu or cuda, got {device!r}")
     if device is not None and "://" not in engine:  # a cluster's workers may have a GPU where this machine has none
         usable_device(device)
+    check_at_least("--workers", workers, 1)
+    if engine not in ENGINES and "://" not in engine:
+        raise UserError(f"--engine: expected {', '.join(ENGINES)} or the address of a Dask scheduler, got {engine!r}")
     try:
         chosen = plans.load(plan)
-    except plans.PlanError as error:
+    except plans.UnknownPlanError as error:
         raise UserError(f"PLAN: {error}") from error
+    except plans.PlanError as error:
+        raise InputError(f"{plan}: {error}") from error
     store = output or Path(f"bench-{chosen.name}")
     try:
         report, notes = run_plan(chosen, store, engine=engine, device=device, data=data, workers=workers, quiet=quiet)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -39,7 +40,7 @@ def demo(
     write_report(output, page)
     print(f"the whole story: {page}")
     for failure in outcome.failed:
-        print(f"failed: {failure['label']}: {failure['error']}")
+        print(f"failed: {failure['label']}: {failure['error']}", file=sys.stderr)
     return 0 if outcome.complete else 1
 
 

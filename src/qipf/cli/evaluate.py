@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from qipf._files import atomic_write
 from qipf._optional import require
-from qipf.cli._errors import UserError
+from qipf.cli._errors import InputError, UserError
 from qipf.cli._table import Columns, read_columns
 
 NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}
@@ -80,7 +80,7 @@ def evaluate(
         try:
             results[name] = metrics.evaluate(columns[name], flags, probability=chances, bootstrap=bootstrap, seed=seed)
         except ValueError as error:
-            raise UserError(f"{file}, column {name!r}: {error} (row 0 is the first)") from None
+            raise InputError(f"{file}, column {name!r}: {error} (row 0 is the first)") from None
     _show(results)
     if out is not None:
         atomic_write(out, WRITERS[out.suffix](results))
@@ -92,16 +92,16 @@ def _flags(columns: Columns, correct: str, label: str, predicted: str) -> tuple[
     if correct in columns:
         flags = columns[correct]
         if flags.dtype.kind not in "buif":
-            raise UserError(f"column {correct!r}: expected 0 or 1, or true or false, got {flags[:1].tolist()}")
+            raise InputError(f"column {correct!r}: expected 0 or 1, or true or false, got {flags[:1].tolist()}")
         empty = np.flatnonzero(np.isnan(flags)) if flags.dtype.kind == "f" else np.zeros(0)
         if empty.size:
-            raise UserError(f"column {correct!r}: no value in row {empty[0]} (row 0 is the first)")
+            raise InputError(f"column {correct!r}: no value in row {empty[0]} (row 0 is the first)")
         return flags, {correct, label, predicted}
     if label in columns and predicted in columns:
         if columns[label].shape != columns[predicted].shape:
-            raise UserError(f"{label!r} and {predicted!r} have different lengths")
+            raise InputError(f"{label!r} and {predicted!r} have different lengths")
         return columns[label] == columns[predicted], {correct, label, predicted}
-    raise UserError(
+    raise InputError(
         f"no column {correct!r} (0 or 1), nor both {label!r} and {predicted!r}; the columns are: {there}. "
         "Name yours with --correct, or --label and --predicted"
     )
@@ -122,7 +122,7 @@ def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[
         and not name.endswith("_probability")
     ]
     if not found:
-        raise UserError(f"no column of scores; the columns are: {', '.join(columns)}. Name one with --score")
+        raise InputError(f"no column of scores; the columns are: {', '.join(columns)}. Name one with --score")
     return found
 
 

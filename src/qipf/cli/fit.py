@@ -14,7 +14,7 @@ from qipf._arrays import to_numpy
 from qipf._optional import require
 from qipf.cli._data import Data, open_data
 from qipf.cli._device import usable_device
-from qipf.cli._errors import UserError
+from qipf.cli._errors import InputError, UserError, check_at_least
 from qipf.cli._models import fingerprint, is_weights, load_model
 
 DEFAULT = "default"
@@ -75,12 +75,13 @@ def fit(
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
     """
+    check_at_least("--batch-size", batch_size, 1)
     chosen = read_settings(option or [])
     made = None if scorer == DEFAULT else make_scorer(scorer, chosen)
     opened = open_data(data, labels)
     held_out = None if calibrate is None else _held_out(calibrate, opened.classes)
     if not output.parent.is_dir():
-        raise UserError(f"--output: there is no folder {output.parent}; create it first")
+        raise InputError(f"--output: there is no folder {output.parent}; create it first")
     net = load_model(model, weights)
     if made is None:
         if features is not None:
@@ -110,9 +111,11 @@ def _held_out(path: Path, classes: tuple[str, ...]) -> Data:
     data = open_data(path)
     if classes and data.classes and classes != data.classes:
         there, here = ", ".join(data.classes), ", ".join(classes)
-        raise UserError(f"--calibrate: {path} has the class subfolders {there}, and DATA has {here}; expected the same")
+        raise InputError(
+            f"--calibrate: {path} has the class subfolders {there}, and DATA has {here}; expected the same"
+        )
     if "labels" not in data.arrays:
-        raise UserError(f"--calibrate: {path} has no labels; give an .npz with labels (or y), or class subfolders")
+        raise InputError(f"--calibrate: {path} has no labels; give an .npz with labels (or y), or class subfolders")
     return data
 
 
@@ -151,6 +154,8 @@ def make_scorer(name: str, settings: dict[str, Any]) -> Scorer:
     except TypeError as error:
         known = ", ".join(SCORERS[name]().settings()) or "none"
         raise UserError(f"--option: {name} does not take that ({error}); its settings: {known}") from None
+    except ValueError as error:
+        raise UserError(f"--option: {error}") from None
 
 
 def _fit_default(
@@ -167,9 +172,12 @@ def _fit_default(
     if unknown := set(settings) - set(DEFAULT_OPTIONS):
         taken = ", ".join(DEFAULT_OPTIONS)
         raise UserError(f"--option: default does not take {', '.join(sorted(unknown))}; its settings: {taken}")
+    size = settings.get("size", REFERENCES)
+    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        raise UserError(f"--option: size: expected a whole number of at least 1, got {size!r}")
     if device is not None:
         net.to(usable_device(device))
-    few = data.sample(int(settings.get("size", REFERENCES)))
+    few = data.sample(size)
     inputs, labels = zip(*(batch.tensors() for batch in few.batches(batch_size)), strict=True)
     return default(net, (torch.cat(inputs), torch.cat(labels)), batch_size=batch_size, progress=not quiet, **settings)
 

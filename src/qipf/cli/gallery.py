@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from qipf._optional import require
-from qipf.cli._errors import UserError
+from qipf.cli._errors import InputError, UserError, check_at_least
 
 if TYPE_CHECKING:
     from qipf.gallery import Plate
@@ -62,12 +62,16 @@ def gallery(
         if name not in FIGURES:
             about = "; ".join(f"{known}: {what}" for known, what in FIGURES.items())
             raise UserError(f"NAMES: there is no figure {name!r}; there are {about}")
-    if seeds < 1:
-        raise UserError(f"--seeds: expected at least 1, got {seeds}")
+    check_at_least("--seeds", seeds, 1)
+    if not names or "corruptions" in names:
+        from qipf import datasets
+
+        if dataset not in datasets.NAMES:
+            raise UserError(f"--dataset: there is no {dataset!r}; there are {', '.join(datasets.NAMES)}")
     if scorer is None and (weights is not None or outputs is not None):
         raise UserError("--weights and --outputs belong to a --scorer; give that, too")
     if output.exists() and not output.is_dir():
-        raise UserError(f"--output: {output} is a file; give a folder")
+        raise InputError(f"--output: {output} is a file; give a folder")
     for name in names or tuple(FIGURES):
         if name == "field":
             plate = _field(scorer, weights, outputs)
@@ -103,7 +107,7 @@ def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Pla
 
     scorer = load_scorer(file)
     if not isinstance(scorer, WeightQIPF):
-        raise UserError(f"--scorer: {file} holds {scorer.name}; the figure needs weight-qipf, whose field is a curve")
+        raise InputError(f"--scorer: {file} holds {scorer.name}; the figure needs weight-qipf, whose field is a curve")
     return field.plate(field.compute(scorer, weights, _read_outputs(outputs)), f"`{file.name}`")
 
 
@@ -115,5 +119,5 @@ def _read_outputs(path: Path | None) -> Outputs | None:
 
     arrays = open_data(path, None).arrays
     if "logits" not in arrays:
-        raise UserError(f"--outputs: {path} has no array named logits; it has {', '.join(arrays) or 'none'}")
+        raise InputError(f"--outputs: {path} has no array named logits; it has {', '.join(arrays) or 'none'}")
     return Outputs(arrays["logits"], None, arrays.get("labels"))

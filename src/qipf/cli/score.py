@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from qipf.cli._data import Batch, open_data
 from qipf.cli._device import usable_device
-from qipf.cli._errors import UserError
+from qipf.cli._errors import UserError, check_at_least
 from qipf.cli._models import fingerprint, is_weights, load_model
 from qipf.cli._writer import TableWriter
 
@@ -66,6 +66,7 @@ def score(
     from qipf.persistence import load_scorer
     from qipf.scores.base import check_rows
 
+    check_at_least("--batch-size", batch_size, 1)
     scorer = load_scorer(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")

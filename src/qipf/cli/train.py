@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from qipf.cli._device import usable_device, usual_device
-from qipf.cli._errors import UserError
+from qipf.cli._errors import InputError, UserError, check_at_least
 
 if TYPE_CHECKING:
     from torch import nn
@@ -61,10 +62,14 @@ def train(
     name = net or USUAL_NET[dataset]
     if name not in nets.NETS:
         raise UserError(f"unknown network {name!r}; choose one of {', '.join(nets.NETS)}")
+    check_at_least("--epochs", epochs, 0)
+    check_at_least("--batch-size", batch_size, 1)
+    if learning_rate is not None and not 0 < learning_rate < math.inf:
+        raise UserError(f"--learning-rate: expected a positive number, got {learning_rate}")
     target = output or Path(f"{name}-{dataset}.safetensors")
     for path in (target, checkpoint):
         if path is not None and not path.absolute().parent.is_dir():
-            raise UserError(f"cannot write {path}: there is no folder {path.absolute().parent}; create it first")
+            raise InputError(f"cannot write {path}: there is no folder {path.absolute().parent}; create it first")
     place = usual_device() if device is None else usable_device(device)
     loaded = datasets.load(dataset, data=data, download=download, progress=not quiet)
     spec = nets.spec_for(name, loaded)
