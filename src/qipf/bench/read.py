@@ -16,7 +16,7 @@
     bench.scorer(dataset, net, seed, "qipf")  # the fitted scorer (or None), for pictures of its field
     bench.networks()                          # list[dict]: dataset, net, seed, accuracy
     bench.failures()                          # list[dict]: label, kind, error, traceback
-    bench.notes()                             # list[str]: what the fits have to say about their choices
+    bench.notes()                             # list[str]: what a reader should know about code and fits
 
 Where methods of many passes saw only some of the inputs (`multi_pass_size`), their scores are NaN elsewhere (and their
 classes -1), and `p.common()` has the inputs that all have scored. A store whose run has not ended, or in which cells
@@ -39,6 +39,7 @@ import numpy as np
 from qipf.bench import consolidate
 from qipf.bench.consolidate import Row
 from qipf.bench.plan import Pair, Plan
+from qipf.bench.sources import note_of
 from qipf.bench.store import Store, StoreError
 
 if TYPE_CHECKING:
@@ -215,8 +216,8 @@ class Bench:
         return [failure for failure in found if failure is not None]
 
     def notes(self) -> list[str]:
-        """What the fits have to say about their choices, and where a model of one's own was calibrated."""
-        found = []
+        """Whether other code made some cells, what the fits say of their choices, where an own model was calibrated."""
+        found = [note for note in (note_of(self.environment),) if note]
         for entry in self._finished("model", "fit"):
             note = self.store.record(entry["kind"], entry["key"]).get("note")
             if note:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qipf._optional import require
-from qipf.bench import consolidate, runner, study
+from qipf.bench import consolidate, runner, sources, study
 from qipf.bench.engines import open_engine
 from qipf.bench.plan import Plan
 from qipf.bench.runner import Display, Report
@@ -38,7 +38,7 @@ def run_plan(
         device: "cpu" or "cuda"; None for CUDA where there is one.
         data: folder with dataset files.
         workers: processes of the local engine; None for one a core.
-        quiet: print nothing but failures.
+        quiet: print nothing but failures, and what makes results doubtful.
 
     Returns:
         How it ended, and notes for the user.
@@ -50,7 +50,10 @@ def run_plan(
     index = [entry.as_json() for entry in entries]
     opened.write_document("plan.json", json.dumps(plan.as_json(), indent=1, sort_keys=True))
     opened.write_document("index.json", json.dumps(index, indent=0, sort_keys=True))
-    opened.write_document("environment.json", json.dumps(environment(device, engine), indent=1, sort_keys=True))
+    about = environment(device, engine) | {"other_sources": sources.other_sources(opened, index)}
+    opened.write_document("environment.json", json.dumps(about, indent=1, sort_keys=True))
+    if mixed := sources.note_of(about):
+        print(f"note: {mixed}", file=sys.stderr)  # now, and not after hours
     chosen = open_engine(engine, device=device, workers=workers)
     display = Display(quiet=quiet)
     report = runner.run(
@@ -97,6 +100,7 @@ def environment(device: str, engine: str) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else None,
         "engine": engine if "://" not in engine else "dask",
         "versions": versions,
+        "source": sources.source_digest(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "byteorder": sys.byteorder,
     }

@@ -8,6 +8,7 @@ Layout of a store::
     cells/KIND/KEY.qipf                      a fitted scorer, where the cell made one
     failed/KEY.json                          traceback of a cell that failed
     seconds/KEY.json                         how long a cell took (never part of a result)
+    sources/KEY                              digest of the code that made a cell, see qipf.bench.sources
     scratch/KEY*                             checkpoints of unfinished trainings
     locks/NAME                               held while a task runs; the system releases them when a process dies
     table.csv  table.parquet  times.csv      the consolidated results
@@ -31,6 +32,9 @@ from qipf._files import atomic_write
 from qipf._optional import require
 
 FORMAT = 1
+
+
+FOLDERS = ("cells", "failed", "seconds", "sources", "scratch", "locks")
 
 
 class StoreError(OSError):
@@ -62,7 +66,7 @@ class Store:
         if self.path.is_dir() and any(self.path.iterdir()) and not self._looks_like_a_store():
             raise StoreError(f"{self.path} has files in it and is no benchmark store; name a new or empty folder")
         with _explain(self.path):
-            for name in ("cells", "failed", "seconds", "scratch", "locks"):
+            for name in FOLDERS:
                 (self.path / name).mkdir(parents=True, exist_ok=True)
             if not (self.path / "store.json").exists():
                 atomic_write(self.path / "store.json", json.dumps({"format": FORMAT}))
@@ -73,7 +77,7 @@ class Store:
     def _looks_like_a_store(self) -> bool:
         # a run killed while it made the folder leaves only our own sub-folders, without store.json
         names = {entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")}
-        return "store.json" in names or names <= {"cells", "failed", "seconds", "scratch", "locks"}
+        return "store.json" in names or names <= set(FOLDERS)
 
     def _check_format(self) -> None:
         try:
@@ -166,6 +170,22 @@ class Store:
             return float(json.loads((self.path / "seconds" / f"{key}.json").read_text()))
         except FileNotFoundError:
             return None
+
+    def write_source(self, key: str, digest: str) -> None:
+        """Keep which code makes a cell; before its record, so that no finished cell is without.
+
+        Not atomic, as results are: a crash that leaves half a line makes the source unknown, and costs nothing else.
+        """
+        with _explain(self.path):
+            (self.path / "sources" / key).write_text(f"{digest}\n", encoding="ascii")
+
+    def source(self, key: str) -> str | None:
+        """The digest of the code that made a cell; None where nobody knows."""
+        try:
+            text = (self.path / "sources" / key).read_text(encoding="ascii")
+        except (FileNotFoundError, UnicodeDecodeError):
+            return None
+        return text[:-1] if text.endswith("\n") else None
 
     def write_document(self, name: str, data: str | bytes) -> None:
         """Write a file of the store itself, such as plan.json or table.csv."""

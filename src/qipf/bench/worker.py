@@ -14,6 +14,7 @@ from typing import Any
 
 from qipf._optional import require
 from qipf.bench.context import Context
+from qipf.bench.sources import source_digest
 from qipf.bench.store import Store, StoreError
 
 Job = Mapping[str, Any]
@@ -69,6 +70,7 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
         with _one_thread(job["device"]):
             result = function(context, spec["params"], spec["parents"])
         record = {"label": spec["label"], "params": spec["params"], "parents": spec["parents"], **result.facts}
+        store.write_source(spec["key"], source_digest())
         store.write(spec["kind"], spec["key"], record, result.arrays)
     except (StoreError, KeyboardInterrupt, SystemExit):
         raise

@@ -13,6 +13,7 @@ from typing import Any
 
 from qipf.bench.plan import Plan
 from qipf.bench.read import Bench, Row, open_store, read_table
+from qipf.bench.sources import note_of
 
 MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError)
 """What may go wrong with one piece of a store without taking the report down; the page says what is missing."""
@@ -110,6 +111,8 @@ def _from_tables(table: Path) -> Source:
             values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
             if name == "environment":
                 source.environment = values
+                if mixed := note_of(values):
+                    source.note(mixed)
             else:
                 source.plan_text = json.dumps(values, indent=2, ensure_ascii=False)
                 source.plan = Plan.from_json(values)
