@@ -410,6 +410,19 @@ def test_bad_rows_are_named_and_an_old_table_survives(place, rng, capsys) -> Non
     assert not list(place.glob(".*part"))
 
 
+def test_bad_labels_are_named_by_their_row_in_the_file(place, images, labels, rng, capsys) -> None:
+    Entropy().save("e.qipf")
+    labels[33] = 3  # of classes 0 to 2
+    np.savez("inputs.npz", inputs=images, labels=labels)
+    np.savez("logits.npz", logits=rng.standard_normal((60, 3)), labels=labels)
+    for file, model in (("logits.npz", ()), ("inputs.npz", ("--model", "builder_for_tests:build"))):
+        assert run("score", "e.qipf", file, *model, "-o", "scores.csv", "--batch-size", 20) == 1
+        assert "got 3 in row 33" in capsys.readouterr().err
+    assert run("fit", "builder_for_tests:build", "inputs.npz", "-o", "a.qipf", "--batch-size", 20) == 1
+    assert "got 3 in row 33" in capsys.readouterr().err
+    assert not list(place.glob("scores.csv")) + list(place.glob("a.qipf"))
+
+
 def test_damaged_scorer_files_are_explained(place, capsys) -> None:
     Path("bad.qipf").write_bytes(b"nothing of ours")
     assert run("inspect", "bad.qipf") == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,13 +95,19 @@ def score(
 
 
 def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Outputs:
-    from qipf.outputs import Outputs, collect
+    from qipf.outputs import Outputs, check_classes, collect
 
-    arrays = batch.arrays
+    arrays, labels = batch.arrays, batch.arrays.get("labels")
     if net is None:
-        return Outputs(arrays["logits"], arrays.get("features"), arrays.get("labels"))
-    wanted = features if scorer.reads_features else False
-    return collect(net, [batch.tensors()], features=wanted, layers=scorer.layers, progress=False).numpy()
+        found = Outputs(arrays["logits"], arrays.get("features"))
+    else:
+        wanted = features if scorer.reads_features else False
+        inputs = replace(batch, arrays={"inputs": arrays["inputs"]}).tensors()
+        found = collect(net, [inputs], features=wanted, layers=scorer.layers, progress=False).numpy()
+    if labels is None:
+        return found
+    check_classes(labels, found.logits.shape[1], batch.start)  # names the row of the file, not of the batch
+    return replace(found, labels=labels)
 
 
 def _columns(batch: Batch, outputs: Outputs, scorer: Scorer, modes: bool) -> dict[str, Any]:
