@@ -20,6 +20,8 @@ from qipf.outputs import Outputs, collect
 
 SCORES = ("std", "entropy", "mutual_information")
 """The scores of a many-pass method; the first is the paper's."""
+TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
+"""Methods of many passes whose fit takes training steps."""
 BATCH_NORM_INPUTS = 10000
 """How many training inputs SWAG's batch-norm statistics are taken from, for every draw anew."""
 
@@ -40,6 +42,7 @@ def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
         seed=params["seed"],
         device=params["device"],
         checkpoint=checkpoint if params["device"] == "cpu" else None,
+        cuda_graph=True,
         progress=False,
     )
     arrays = {name: to_numpy(tensor) for name, tensor in net.state_dict().items()}
@@ -126,6 +129,8 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
             settings["checkpoint"] = context.store.scratch(context.key).with_suffix(".safetensors")
     else:
         start = network_of(context, parents["network"])[0]
+    if params["kind"] in TRAINED and parents.get("network", {}).get("kind") != "model":
+        settings["cuda_graph"] = True  # our own networks decide nothing from step to step
     method = methods.build(params["kind"], settings)
     method.fit(start, data.train, seed=params["seed"], device=params["device"], progress=False)
     return Result({"passes": method.passes}, {name: to_numpy(tensor) for name, tensor in method.state().items()})
@@ -210,6 +215,7 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
             seed=params["seed"],
             predicted=torch.from_numpy(chosen).to(device),
             batch_size=2000 if device == "cuda" else 500,
+            memory=2**33 if device == "cuda" else 2**28,
             progress=False,
         )
         for place, i in enumerate(some):
