@@ -338,7 +338,7 @@ def test_recorded_steps_learn_what_ordinary_steps_learn(options: dict) -> None:
     weights = {}
     for recorded, found in losses.items():
         net = nets.build("small-cnn", size=8, seed=1)
-        train(
+        training.train(
             net, split, epochs=4, batch_size=100, learning_rate=1e-2, device="cuda", cuda_graph=recorded,
             on_epoch=lambda report, found=found: found.append(report.loss), progress=False, **options,
         )  # fmt: skip
