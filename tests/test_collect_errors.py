@@ -17,6 +17,7 @@ x, y = images, classes  # the fixtures of every test here
 
 def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
     model = net()
+    first_zero = int((y == 0).nonzero()[0])
     cases: list[tuple[Any, type[Exception], str]] = [
         (x[:0], ValueError, "no row to collect"),
         ([], ValueError, "no row to collect"),
@@ -35,6 +36,9 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ([x, y], ValueError, r"pass inputs and labels as a tuple \(x, y\)"),
         ([x.numpy(), y.numpy()], ValueError, r"as a tuple \(x, y\)"),
         ([x.flatten(1), F.one_hot(y)], ValueError, r"as a tuple \(x, y\)"),
+        ((x, y - 1), ValueError, f"got -1 in row {first_zero}"),
+        ([(x[:9], y[:9] % 2), (x[9:], y[9:] + 100)], ValueError, f"got {int(y[9]) + 100} in row 9"),
+        ((x, y.float()), ValueError, "convert them to integers first"),
         ([(x, ["cat"] * N)], TypeError, "labels are not numbers"),
         ([(x[:1], 3)], ValueError, "DataLoader"),
         ([object()], TypeError, "batch 0: expected a tensor"),
@@ -82,3 +86,15 @@ def test_progress_counts_batches(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> 
     collect(net(), x, batch_size=5)
     collect(net(), (batch for batch in x.split(5)), progress=False)
     assert seen == [(5, True), (None, False)]
+
+
+def test_a_bad_label_is_named_at_its_batch(x: Tensor, y: Tensor) -> None:
+    """Not after all data has been through the network."""
+
+    def batches() -> Any:
+        yield x[:5], y[:5]
+        yield x[5:10], torch.full((5,), -100)
+        raise AssertionError("nobody should ask for more")
+
+    with pytest.raises(ValueError, match="got -100 in row 5"):
+        collect(net(), batches(), progress=False)

@@ -7,8 +7,10 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from qipf import nets
+from qipf._references import References
 from qipf.defaults import default, perturbed, reference_outputs, spaces_of
 from qipf.outputs import Outputs, collect
 from qipf.scores import KNN, Entropy
@@ -146,18 +148,95 @@ def test_vectors_are_not_perturbed() -> None:
 
 def test_bad_data_is_refused(trained) -> None:
     net, images, labels = trained
-    with pytest.raises(TypeError, match="inputs, labels"):
-        default(net, images[:3], progress=False)
-    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(images[:4], labels[:4]), batch_size=2)
-    for batches in (loader, list(loader), images[:2], images[:3].tolist()):
-        with pytest.raises(TypeError, match=r"expected \(inputs, labels\).*join some batches"):
-            default(net, batches, progress=False)
+    unlabelled = DataLoader(TensorDataset(images[:4]), batch_size=2)
+    for data in (unlabelled, list(unlabelled), iter(unlabelled), images[:3], images[:3].numpy(), {"x": images[:3]}):
+        with pytest.raises(ValueError, match=r"batch 0 has no labels.*a loader whose batches are \(inputs, labels\)"):
+            default(net, data, progress=False)
+    for data in (3, "data.npz", None):
+        with pytest.raises(TypeError, match=r"data: expected a DataLoader, a dataset, a tensor, a pair"):
+            default(net, data, progress=False)
+    used_up = iter([(images[:4], labels[:4])])
+    next(used_up)
+    for data in ([], used_up, DataLoader(TensorDataset(images[:0], labels[:0]))):
+        with pytest.raises(ValueError, match="no row to collect; is the set empty, or the iterator used up"):
+            default(net, data, progress=False)
+    with pytest.raises(ValueError, match="batch 1: 3 labels for 4 inputs"):
+        default(net, [(images[:4], labels[:4]), (images[:4], labels[:3])], size=5, progress=False)
+    with pytest.raises(ValueError, match=r"scale to \[0, 1\] as floats first"):
+        default(net, [((255 * images[:4]).to(torch.uint8), labels[:4])], progress=False)
+    with pytest.raises(ValueError, match="size: expected at least 1, got 0"):
+        default(net, (images[:4], labels[:4]), size=0, progress=False)
     with pytest.raises(ValueError, match=r"labels of shape \(N,\)"):
         default(net, [images[:2], images[2:4]], progress=False)
     with pytest.raises(ValueError, match=r"scale to \[0, 1\] as floats first"):
         default(net, ((255 * images[:4]).to(torch.uint8), labels[:4]), progress=False)
     with pytest.raises(ValueError, match="3 inputs and 2 labels"):
         reference_outputs(net, (images[:3], labels[:2]), progress=False)
+
+
+class Counted:
+    """Batches that can be had once, and how many have been read."""
+
+    def __init__(self, images: torch.Tensor, labels: torch.Tensor, rows: int) -> None:
+        self.parts, self.read = zip(images.split(rows), labels.split(rows), strict=True), 0
+
+    def __iter__(self):
+        for part in self.parts:
+            self.read += 1
+            yield part
+
+
+@pytest.mark.parametrize("rows", [1, 7, 64, 400])
+def test_batches_get_what_the_whole_gets(trained, rows: int) -> None:
+    net, images, labels = trained
+    expected = reference_outputs(net, (images[:400], labels[:400]), progress=False)
+    loader = DataLoader(TensorDataset(images[:400], labels[:400]), batch_size=rows)
+    for data in (loader, list(loader), iter(loader), [{"x": x, "label": y} for x, y in loader],
+                 [((x,), y) for x, y in loader]):  # fmt: skip
+        found = reference_outputs(net, data, progress=False)
+        torch.testing.assert_close(found.logits, expected.logits, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(found.layers["6"], expected.layers["6"], rtol=1e-5, atol=1e-5)
+        assert torch.equal(found.labels, labels[:400])
+
+
+def test_a_loader_gives_the_scorer_of_its_first_inputs_and_is_read_no_further(trained) -> None:
+    net, images, labels = trained
+    direct = default(net, (images[:150], labels[:150]), progress=False)
+    batches = Counted(images, labels, 40)
+    streamed = default(net, batches, size=150, progress=False)
+    assert batches.read == 4
+    assert streamed.fitted.facts["references"] == 150
+    outputs = collect(net, images[800:], layers=direct.layers, progress=False)
+    np.testing.assert_allclose(streamed(outputs), direct(outputs), rtol=1e-3, atol=1e-4)
+    fewer = default(net, iter([(images[:150], labels[:150])]), size=10_000, progress=False)
+    assert torch.equal(fewer(outputs), direct(outputs))
+
+
+def test_data_sets_are_sampled_as_arrays_are(trained) -> None:
+    net, images, labels = trained
+    expected = reference_outputs(net, (images, labels), size=90, perturb=False, progress=False)
+    for data in (TensorDataset(images, labels), {"x": images, "y": labels}):
+        found = reference_outputs(net, data, size=90, perturb=False, progress=False)
+        assert torch.equal(found.labels, expected.labels)
+        torch.testing.assert_close(found.logits, expected.logits)
+
+
+def test_a_sorted_loader_is_warned_about(trained) -> None:
+    net, images, labels = trained
+    order = labels.argsort()
+    loader = DataLoader(TensorDataset(images[order], labels[order]), batch_size=50)
+    with pytest.warns(UserWarning, match=r"no reference is of class 1, 2, 3 \(3 of 4 classes\): the first 100 inputs"):
+        reference_outputs(net, loader, size=100, progress=False)
+    assert len(reference_outputs(net, loader, progress=False)) == 1200
+
+
+def test_batches_in_other_units_are_perturbed_in_the_range_so_far() -> None:
+    images = 6 * torch.rand(200, 1, 8, 8, generator=torch.Generator().manual_seed(0)) - 3
+    images[0, 0, 0, :2] = torch.tensor([-3.0, 3.0])  # the first batch has the whole range
+    whole = perturbed(images)
+    parts = [inputs for inputs, _ in References([(part, torch.zeros(len(part))) for part in images.split(30)],
+                                                size=200, perturbs=True, seed=0, batch_size=1)]  # fmt: skip
+    torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-5, atol=1e-5)
 
 
 def test_labels_may_be_a_list(trained) -> None:

@@ -82,10 +82,34 @@ def test_a_regression_predicts_no_class() -> None:
             out.predicted  # noqa: B018
     with pytest.raises(ValueError, match="no labels"):
         Outputs(np.ones((2, 3))).correct  # noqa: B018
-    with pytest.raises(ValueError, match="expected integer classes"):
-        Outputs(np.ones((2, 3)), labels=np.ones(2)).correct  # noqa: B018
     with pytest.raises(ValueError, match="must be 0 or 1"):
         Outputs(np.ones((2, 1)), labels=np.array([0, 2])).correct  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0, 2, -1, 7], "got -1 in row 2, the first of 2 such labels"),
+        ([0, 3, 1, 1], "got 3 in row 1, the first of 1 such labels"),
+        ([0.0, 1.0, np.nan, 9.0], "got nan in row 2, the first of 2 such labels"),
+        ([0.0, 0.5, 1.0, 2.0], "got 0.5 in row 1, the first of 1 such labels"),
+        ([0.0, 1.0, 1.0, 2.0], r"got float\d\d, 0.0 in row 0; convert them to integers first"),
+    ],
+)
+def test_labels_that_are_no_classes_are_named(make: Any, labels: list[float], words: str) -> None:
+    with pytest.raises(ValueError, match=f"labels: expected classes from 0 to 2, .* as there are 3 logits; {words}"):
+        Outputs(make(np.ones((4, 3))), labels=make(np.array(labels)))
+    one_column = Outputs(make(np.ones((4, 1))), labels=make(np.array(labels)))  # binary or regression: as it is
+    assert len(one_column) == 4
+
+
+def test_every_class_that_a_narrow_dtype_has_is_compared_as_a_number() -> None:
+    for library in (np.asarray, torch.asarray):
+        wide = library(np.zeros((2, 1000)))
+        assert len(Outputs(wide, labels=library(np.array([0, 255], np.uint8)))) == 2
+        with pytest.raises(ValueError, match="got 255 in row 1"):
+            Outputs(wide[:, :255], labels=library(np.array([0, 255], np.uint8)))
+        assert len(Outputs(wide[:, :2], labels=library(np.array([True, False])))) == 2
 
 
 def test_outputs_must_fit_together() -> None:
@@ -119,3 +143,16 @@ def test_outputs_travel() -> None:
     assert torch.equal(out.to("cpu").logits, out.logits)
     assert isinstance(out.numpy().labels, np.ndarray)
     assert repr(out) == "Outputs(logits=(4, 3), features=(4, 2), labels=(4,), layers['a']=(4, 3))"
+
+
+def test_known_labels_are_checked_while_jax_traces() -> None:
+    jax = pytest.importorskip("jax")
+    labels = jax.numpy.asarray([0, 5])
+
+    @jax.jit
+    def count(logits: Any) -> Any:
+        return logits.sum() + len(Outputs(logits, labels=labels))
+
+    assert float(count(jax.numpy.zeros((2, 6)))) == 2
+    with pytest.raises(ValueError, match="got 5 in row 1"):
+        count(jax.numpy.zeros((2, 3)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
+from qipf._arrays import to_numpy
 from qipf._optional import require
 from qipf.outputs import Outputs, collect
 from qipf.scores.class_field import FEATURES, PosteriorContrast
@@ -36,8 +38,9 @@ def default(
 
     Args:
         model: a trained torch classifier.
-        data: labelled inputs, (inputs, labels) as tensors or a `qipf.datasets.Split`, images as floating-point
-            numbers; or `Outputs` that were collected before, best by `reference_outputs`, which are taken as they are.
+        data: labelled inputs, images as floating-point numbers: (inputs, labels) as tensors, a `qipf.datasets.Split`, a
+            data set, a DataLoader or any iterable of (inputs, labels) batches; see `reference_outputs`. Or `Outputs`
+            that were collected before, best by `reference_outputs`, which are taken as they are.
         size: how many inputs to take.
         perturb: perturb every second image; see `reference_outputs`.
         landmarks: keep about so many weighted centres instead of all references; scoring costs in proportion.
@@ -74,65 +77,74 @@ def reference_outputs(
     cut-out at all intensities (`qipf.perturbations`), none of the shifts that the benchmark evaluates. Images are
     perturbed within the range of values that the data has; inputs that are no images, (N, c, h, w), stay as they are.
 
+    Loaders and iterables are read batch by batch, no further than needed, and the first `size` inputs are taken: give a
+    loader that shuffles, as for training, since the first inputs of a sorted one are of a few classes. Which ones a
+    shuffling loader gives is up to its generator (`torch.manual_seed`). The range of their images is that of the
+    batches so far. Arrays and data sets with more than `size` inputs are sampled at random, by `seed`.
+
     Args:
         model: a trained torch classifier.
-        data: labelled inputs, (inputs, labels) as tensors or a `qipf.datasets.Split`.
-        size: how many inputs to take; drawn at random where there are more.
+        data: labelled inputs: (inputs, labels) as tensors, a `qipf.datasets.Split`, a data set, a DataLoader, or any
+            iterable of (inputs, labels) batches, as in `qipf.collect`.
+        size: how many inputs to take.
         perturb: False leaves all inputs as they are.
-        seed: which inputs are taken, and what is random in the perturbations.
+        seed: which inputs are sampled, and what is random in the perturbations.
         device: where the inputs go; None is the device of the model.
         store: where the outputs go.
         batch_size: inputs per pass.
         progress: show a progress bar.
+
+    Raises:
+        ValueError: no data, or no labels.
     """
     torch = require("torch", extra="torch")
     from qipf._model_state import original
+    from qipf._references import References, check_perturbable, random_rows
 
+    if size < 1:
+        raise ValueError(f"size: expected at least 1, got {size}")
     model = original(model)
+    layers = tuple(name for name in spaces_of(model) if name != FEATURES)
+    collected = {"layers": layers, "device": device, "store": store, "batch_size": batch_size, "progress": progress}
     if not isinstance(data, tuple | list) or len(data) != 2 or not all(_is_array(part) for part in data):
-        raise TypeError(
-            f"data: expected (inputs, labels) as tensors, a Split, or Outputs; got {type(data).__name__}; "
-            "from a DataLoader, join some batches with torch.cat"
-        )
+        references = References(data, size=size, perturbs=perturb, seed=seed, batch_size=batch_size)
+        found = collect(model, references, **collected)
+        if references.full:
+            _warn_of_missing_classes(found)
+        return found
     inputs, labels = (torch.as_tensor(part) for part in data)
     if len(inputs) != len(labels) or len(inputs) == 0:
         raise ValueError(f"data: {len(inputs)} inputs and {len(labels)} labels; expected as many, and some")
     if labels.ndim != 1:
         raise ValueError(f"data: expected labels of shape (N,), one class an input, got {tuple(labels.shape)}")
-    if perturb and inputs.ndim == 4 and not inputs.is_floating_point():
-        raise ValueError(
-            f"data: images of {inputs.dtype} cannot be perturbed; scale to [0, 1] as floats first, or to what the "
-            "network was trained on; perturb=False takes them as they are"
-        )
+    if perturb and inputs.ndim == 4:
+        check_perturbable(inputs)
     if size < len(inputs):
-        order = torch.randperm(len(inputs), generator=torch.Generator().manual_seed(seed))[:size].sort().values
+        order = random_rows(len(inputs), size, seed)
         inputs, labels = inputs[order.to(inputs.device)], labels[order.to(labels.device)]
     if perturb and inputs.ndim == 4:
         inputs = perturbed(inputs, seed)
-    layers = tuple(name for name in spaces_of(model) if name != FEATURES)
-    return collect(
-        model, (inputs, labels), layers=layers, device=device, store=store, batch_size=batch_size, progress=progress
-    )
+    return collect(model, (inputs, labels), **collected)
+
+
+def _warn_of_missing_classes(references: Outputs) -> None:
+    """The first inputs of a loader that is sorted by class are of a few classes only."""
+    there = set(to_numpy(references.labels).tolist())
+    missing = [label for label in range(references.logits.shape[1]) if label not in there]
+    if missing and references.logits.shape[1] > 1:
+        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        warnings.warn(
+            f"no reference is of class {shown} ({len(missing)} of {references.logits.shape[1]} classes): the first "
+            f"{len(references)} inputs of the data were taken; shuffle it, or take more (size=...)",
+            stacklevel=3,
+        )
 
 
 def perturbed(images: torch.Tensor, seed: int = 0) -> torch.Tensor:
     """The images, every second one perturbed: kinds and intensities in turn, each as often as any other."""
-    import torch
+    from qipf import _references
 
-    from qipf.perturbations import PERTURBATIONS, perturb
-
-    low, high = (float(value) for value in torch.aminmax(images))
-    low, high = min(low, 0.0), max(high, 1.0)  # images in [0, 1] stay in their units, whatever a sample spans
-    result = images.clone()
-    kinds = [(name, level) for name, levels in PERTURBATIONS.items() for level in levels]
-    turns = torch.arange(1, len(images), 2)
-    for number, (name, level) in enumerate(kinds):
-        rows = turns[number :: len(kinds)].to(images.device)
-        if len(rows) == 0:
-            break
-        part = ((result[rows] - low) / (high - low)).clamp_(0, 1)
-        result[rows] = perturb(part, name, level, seed=seed + number) * (high - low) + low
-    return result
+    return _references.perturbed(images, seed)
 
 
 def spaces_of(model: nn.Module) -> tuple[str, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import array_api_compat as compat
 import numpy as np
 
-from qipf._arrays import Array, namespace, to_numpy
+from qipf._arrays import Array, is_traced, namespace, to_numpy
 from qipf._optional import require
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ class Outputs:
     Attributes:
         logits: (N, C) values before the softmax, or (N, 1) for a binary or a regression model.
         features: (N, D) penultimate features, or None.
-        labels: (N,) true classes (integers) or targets (floating point), or None.
+        labels: (N,) true classes (integers, from 0 to C - 1) or targets of a regression (floating point), or None.
         layers: further features by module name, each (N, D_i).
     """
 
@@ -48,6 +49,8 @@ class Outputs:
         if self.logits.shape[1] == 0:
             raise ValueError("logits has no columns: expected (N, C) with C >= 1")
         self._check_one_place()
+        if self.labels is not None:
+            check_classes(self.labels, self.logits.shape[1])
 
     def _check_one_place(self) -> None:
         library, device = _library(self.logits), _device(self.logits)
@@ -70,12 +73,13 @@ class Outputs:
             yield f"layers[{name!r}]", values, 2
 
     def _map(self, function: Any) -> Outputs:
-        return Outputs(
-            function(self.logits),
-            None if self.features is None else function(self.features),
-            None if self.labels is None else function(self.labels),
-            {name: function(values) for name, values in self.layers.items()},
-        )
+        """The same with `function` of every array; what was checked once is not checked again."""
+        result = copy(self)
+        for name in ("logits", "features", "labels"):
+            values = getattr(self, name)
+            object.__setattr__(result, name, None if values is None else function(values))
+        object.__setattr__(result, "layers", {name: function(values) for name, values in self.layers.items()})
+        return result
 
     def __len__(self) -> int:
         return self.logits.shape[0]
@@ -156,8 +160,6 @@ class Outputs:
             raise ValueError("these outputs have no labels, so right and wrong are unknown")
         xp = namespace(self.labels)
         predicted = self.predicted
-        if not xp.isdtype(self.labels.dtype, ("integral", "bool")):
-            raise ValueError(f"labels have dtype {self.labels.dtype}: expected integer classes")
         labels = xp.astype(self.labels, xp.int64) if xp.isdtype(self.labels.dtype, "bool") else self.labels
         if self.binary and len(self) and not bool(xp.all((labels == 0) | (labels == 1))):
             raise ValueError("the labels of a one-logit model must be 0 or 1")
@@ -170,6 +172,36 @@ class Outputs:
     def to(self, device: Any) -> Outputs:
         """The same outputs on another device of their library."""
         return self._map(lambda values: compat.to_device(values, device))
+
+
+def check_classes(labels: Array, columns: int, first: int = 0) -> None:
+    """Raise ValueError that names the first label which is no class of a model with several columns of logits.
+
+    One column is a binary model or a regression, whose labels say which: nothing is checked then.
+
+    Args:
+        labels: (N,) of any library.
+        columns: of the logits.
+        first: the number of row 0.
+    """
+    if columns < 2 or labels.shape[0] == 0 or is_traced(labels):
+        return
+    if compat.is_jax_array(labels):
+        labels = np.asarray(labels)  # under jax.jit even operations on known values are traced
+    xp = namespace(labels)
+    integral = xp.isdtype(labels.dtype, ("integral", "bool"))
+    if xp.isdtype(labels.dtype, "bool") or (integral and int(xp.min(labels)) >= 0 and int(xp.max(labels)) < columns):
+        return
+    values = to_numpy(labels)
+    bad = ~((values >= 0) & (values < columns) & (values == np.floor(values)))  # NaN is bad as well
+    row = int(np.argmax(bad))
+    expected = f"labels: expected classes from 0 to {columns - 1}, whole numbers, as there are {columns} logits"
+    if bad.any():
+        raise ValueError(
+            f"{expected}; got {values[row]} in row {first + row}, the first of {int(bad.sum())} such labels; remove "
+            "these rows, or leave the labels out"
+        )
+    raise ValueError(f"{expected}; got {values.dtype}, {values[0]} in row {first}; convert them to integers first")
 
 
 def _library(values: Array) -> str:
@@ -222,7 +254,8 @@ def collect(
 
     Raises:
         TypeError: `model` is no module or its output holds no logits.
-        ValueError: no data, an unknown module name, or labels that do not match the inputs.
+        ValueError: no data, an unknown module name, labels that do not match the inputs, or labels that are no
+            classes of a model with several logits.
     """
     torch = require("torch", extra="torch")
     from qipf._batches import Batches
@@ -244,6 +277,8 @@ def collect(
         for number, batch in enumerate(track(batches, "collecting", total=batches.count, show=progress)):
             result = module(*batch.arguments, **batch.keywords)
             logits = find_logits(result, batch.rows, number)
+            if batch.labels is not None:  # now, and not after hours
+                check_classes(batch.labels, logits.shape[1], first=kept["labels"].count if "labels" in kept else 0)
             results = {"logits": logits, **recorder.take(logits), "labels": batch.labels}
             for name, values in results.items():
                 if number > 0 and (values is None) == (name in kept):

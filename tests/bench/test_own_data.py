@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from qipf.bench.inputs import read_npz
+from qipf.bench.inputs import Data, Group, inputs_of, read_npz
+from qipf.datasets import Split
+from qipf.outputs import collect
 
 
 def test_files_that_are_no_archives_are_named(tmp_path):
@@ -27,3 +30,13 @@ def test_bombs_are_refused_before_they_unpack(tmp_path):
     np.savez_compressed(path, x=np.zeros((20_000_000, 1)), y=np.zeros(1, int))
     with pytest.raises(ValueError, match="would unpack to"):
         read_npz(path)
+
+
+def test_inputs_of_another_dataset_may_have_more_classes_than_the_network(tmp_path):
+    path = tmp_path / "other.npz"
+    x, y = np.zeros((6, 1, 8, 8), np.float32), np.arange(6)
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    clean = Split(torch.zeros(4, 1, 8, 8), torch.arange(4))
+    found = inputs_of(Data(clean, clean, clean, 4), Group(f"ood:{path}", (0.0,), 0), 0, None, "cpu")
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+    assert collect(net, found, progress=False).labels.tolist() == [0, 1, 2, 3, 0, 1]

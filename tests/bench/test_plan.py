@@ -95,6 +95,59 @@ def test_the_pool_serves_base_networks_and_ensembles():
     assert members == {0: [0, 1], 1: [1, 2], 2: [2, 0]}
 
 
+def with_dear_methods(**seeds):
+    values = tiny_values(pool=3, seeds=[2, 0, 1])
+    for name, chosen in seeds.items():
+        values["methods"][name.replace("_", "-")]["seeds"] = chosen
+    return values
+
+
+def test_a_dear_method_runs_on_some_seeds_only():
+    def cells(values):
+        return {entry.cell.key: entry for entry in study.entries(parse(values))}
+
+    values = with_dear_methods(svi_ll=[0, 2], mc_dropout={"small-cnn": [0], "default": [1]})
+    (pair,) = parse(values).pairs
+    assert {m.name: m.seeds for m in pair.methods if m.seeds} == {"svi-ll": (2, 0), "mc-dropout": (0,)}
+    assert all("seeds" not in method.params for method in pair.methods)
+    every, some = cells(with_dear_methods()), cells(values)
+    gone = [every[key] for key in every.keys() - some.keys()]
+    # a fit, a score for clean, held-out and two shifts, a measurement for all but held-out
+    assert sorted({(entry.method, entry.seed) for entry in gone if entry.cell.kind != "time"}) == [
+        ("mc-dropout", 1), ("mc-dropout", 2), ("svi-ll", 1),
+    ]  # fmt: skip
+    assert sum(entry.cell.kind != "time" for entry in gone) == 3 * (1 + 4 + 3)
+    # every method is still timed once, on the first of its own seeds
+    timed = {entry.method: entry.seed for entry in some.values() if entry.cell.kind == "time"}
+    assert timed == {"qipf": 2, "entropy": 2, "mc-dropout": 0, "svi-ll": 2, "ensemble": 2}
+    assert [entry.method for key, entry in some.items() if key not in every] == ["mc-dropout"]
+    assert Plan.from_json(json.loads(json.dumps(parse(values).as_json()))) == parse(values)
+
+
+def test_plans_from_before_methods_had_seeds_are_read():
+    plan = parse(tiny_values())
+    old = plan.as_json()
+    for method in old["pairs"][0]["methods"]:
+        del method["seeds"]
+    assert Plan.from_json(json.loads(json.dumps(old))) == plan
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ([3], r"methods\.svi-ll\.seeds: 3 is no seed of pairs\[0\] with the net small-cnn, which has 2, 0, 1"),
+        ([], r"methods\.svi-ll\.seeds: expected a list of different whole numbers"),
+        ([0, 0], r"methods\.svi-ll\.seeds: expected a list of different whole numbers"),
+        ([True], r"methods\.svi-ll\.seeds: expected a list of different whole numbers"),
+        (0, r"methods\.svi-ll\.seeds: expected a list, got 0"),
+        ({"lenet": [0]}, r"methods\.svi-ll\.seeds: a table by network needs an entry for 'small-cnn'"),
+    ],
+)
+def test_seeds_of_a_method_are_checked(seeds, words):
+    with pytest.raises(PlanError, match=words):
+        parse(with_dear_methods(svi_ll=seeds))
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

@@ -108,6 +108,24 @@ def test_methods_are_marked_on_the_same_inputs():
     assert cells["shear"]["roc_auc", "qipf"].ours == Value(0.6, 0.0, 1)
 
 
+def test_a_method_measured_on_fewer_networks_has_its_own_mean_and_is_named():
+    rows = [r for r in measured() if r["method"] != "ensemble" or r["seed"] == 1]
+    for r in rows:
+        if r["method"] == "ensemble":
+            r["value"] += 0.01  # not what the missing seed would have had
+    case = Case("rotation", "mnist", "lenet")
+    found = tables.averages(rows, "roc_auc")
+    assert found[case, "ensemble"] == (pytest.approx(0.81), pytest.approx(0.1), 2)
+    assert found[case, "qipf"].mean == pytest.approx(0.7)
+    sentence = "On MNIST, ensemble is measured on 1 of 2 networks (seed 1) only."
+    assert tables.fewer_networks(rows) == [sentence]
+    table = tables.table_1(rows)
+    assert [line.heads[0] for line in table.rows] == [line.heads[0] for line in tables.table_1(measured()).rows]
+    assert sentence in render.markdown(table)
+    assert sentence in render.latex(table)
+    assert tables.fewer_networks(measured()) == []
+
+
 def test_undefined_values_are_left_out():
     rows = [row(0.6, intensity=1.0), row(float("nan"), intensity=2.0), row(None, intensity=3.0)]
     assert tables.averages(tables.long_rows(rows), "roc_auc") == {

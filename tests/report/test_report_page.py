@@ -302,3 +302,32 @@ def test_command(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert target.read_bytes().startswith(b"<!doctype html>")
     assert main(["report", str(tmp_path / "nowhere"), "-o", str(target)]) == 1
     assert "is no benchmark store" in capsys.readouterr().err
+
+
+def test_a_method_on_fewer_networks_is_shown_where_it_was_measured(tmp_path: Path) -> None:
+    from report_plan import PLAN
+
+    from qipf.bench import plan
+    from qipf.bench.run import run_plan
+
+    values = {
+        **PLAN,
+        "seeds": [0, 1],
+        "shifts": ["rotation"],
+        "severities": [5],
+        "test_size": 100,
+        "multi_pass_size": 60,
+    }
+    values["pairs"] = [{"dataset": "digits", "net": "small-cnn", "train": {"epochs": 1}}]
+    values["methods"] = {"entropy": {}, "qipf": {"factor": 160}, "ensemble": {"members": 2, "seeds": [1]}}
+    report, _ = run_plan(plan.parse(values), tmp_path / "store", engine="serial", device="cpu", quiet=True)
+    assert report.complete, report.failed
+    rows = read_table(tmp_path / "store" / "table.csv")
+    assert {row.seed for row in rows if row.method == "ensemble"} == {1}
+    assert {row.seed for row in rows if row.method == "entropy" and row.subset == "common"} == {0, 1}
+    write_report(tmp_path / "store", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "On digits (small-cnn), ensemble is measured on 1 of 2 networks (seed 1) only." in text
+    (details,) = data_of(text)["details"].values()
+    assert details["seed"] == 1
+    assert "ensemble" in details["shifts"]["rotation"][0]["methods"]

@@ -265,8 +265,9 @@ def test_bad_outputs_are_refused() -> None:
     reference = blobs(0)
     with pytest.raises(ValueError, match="needs labelled reference outputs"):
         ClassField().fit(outputs=Outputs(reference.logits, reference.features))
-    with pytest.raises(ValueError, match="labels from 0 to 2"):
-        ClassField().fit(outputs=Outputs(reference.logits, reference.features, reference.labels + 1))
+    one_logit = Outputs(reference.logits[:, :1], reference.features, reference.labels)
+    with pytest.raises(ValueError, match="labels from 0 to 1, got 0 to 2"):
+        ClassField().fit(outputs=one_logit)
     with pytest.raises(ValueError, match=r"reads the layer 'block'.*layers="):
         ClassField(spaces=("block",)).fit(outputs=reference)
     fitted = ClassField(bandwidth=0.3).fit(outputs=reference)

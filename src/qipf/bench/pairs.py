@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,19 @@ from qipf.bench.checks import PlanError, check_keys, did_you_mean, existing, exp
 
 @dataclass(frozen=True)
 class Method:
-    """One method of a pair: its name in the tables, what kind it is, and its parameters for that pair's network."""
+    """One method of a pair: its name in the tables, what kind it is, and its parameters for that pair's network.
+
+    A dear method may be measured on some of the pair's base networks only: `seeds` says on which, None on all.
+    """
 
     name: str
     kind: str
     params: Mapping[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] | None = None
+
+    def measured_on(self, seed: int) -> bool:
+        """Whether the method is measured on the base network with this seed."""
+        return self.seeds is None or seed in self.seeds
 
 
 @dataclass(frozen=True)
@@ -113,15 +121,12 @@ def read_pair(
         )
     shifts, severity = _shifts(values, where)
     train = _train(expect(values, "train", dict, {}, where), f"{where}.train", dataset, net, own=model is not None)
-    chosen = tuple(
-        Method(name, kind, {key: _for_net(value, net, f"methods.{name}.{key}") for key, value in params.items()})
-        for name, kind, params in methods
-    )
+    chosen = tuple(_method(*method, net, seeds, where) for method in methods)
     for method in chosen:
         problem = KINDS[method.kind].problem(method, model, counts["pool"], folder)
         if problem:
             raise PlanError(f"methods.{method.name}{problem}")
-    chosen = tuple(Method(m.name, m.kind, KINDS[m.kind].resolve(m.params, folder)) for m in chosen)
+    chosen = tuple(replace(m, params=KINDS[m.kind].resolve(m.params, folder)) for m in chosen)
     return Pair(
         dataset=dataset,
         net=net,
@@ -220,6 +225,20 @@ def _train(train: Mapping[str, Any], where: str, dataset: str, net: str, *, own:
         return {}
     check_keys(train, [field.name for field in fields(Recipe)], where)
     return {**asdict(recipe(net, dataset)), **train}
+
+
+def _method(name: str, kind: str, table: Mapping[str, Any], net: str, seeds: tuple[int, ...], where: str) -> Method:
+    """A method with its parameters for one network, and the seeds that it is measured on in the order of the pair's."""
+    params = {key: _for_net(value, net, f"methods.{name}.{key}") for key, value in table.items()}
+    if "seeds" not in params:
+        return Method(name, kind, params)
+    wanted = whole(params, "seeds", f"methods.{name}", 0)
+    for seed in wanted:
+        if seed not in seeds:
+            there = ", ".join(map(str, seeds))
+            raise PlanError(f"methods.{name}.seeds: {seed} is no seed of {where} with the net {net}, which has {there}")
+    del params["seeds"]
+    return Method(name, kind, params, tuple(seed for seed in seeds if seed in wanted))
 
 
 def _for_net(value: Any, net: str, where: str) -> Any:

@@ -15,6 +15,9 @@ and `[methods.NAME]` tables. A parameter of a method that depends on the network
 
     [methods.mc-dropout]
     rate = { lenet = 0.1, default = 0.2 }
+
+    [methods.svi]
+    seeds = [0]                         # a dear method, on some of the base networks only
 """
 
 from __future__ import annotations
@@ -55,12 +58,17 @@ class Plan:
                     "shifts": {name: tuple(grid) for name, grid in pair["shifts"].items()},
                     "severity": {name: tuple(grid) for name, grid in pair["severity"].items()},
                     "out_of_distribution": tuple(pair["out_of_distribution"]),
-                    "methods": tuple(Method(**method) for method in pair["methods"]),
+                    "methods": tuple(_method_from_json(method) for method in pair["methods"]),
                 }
             )
             for pair in values["pairs"]
         )
         return Plan(values["name"], values["description"], pairs)
+
+
+def _method_from_json(values: Mapping[str, Any]) -> Method:
+    seeds = values.get("seeds")  # plans written before methods had seeds are without
+    return Method(**{**values, "seeds": None if seeds is None else tuple(seeds)})
 
 
 TOP = ("name", "description", "include", "pairs", "methods", *SETTINGS)
@@ -147,6 +155,6 @@ def _methods(tables: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]
             key = f"{where}.kind" if "kind" in table else where
             raise PlanError(f"{key}: {kind!r} is no method; {did_you_mean(kind, KINDS)}")
         params = {key: value for key, value in table.items() if key != "kind"}
-        check_keys(params, KINDS[kind].parameters(), where, also=("kind",))
+        check_keys(params, KINDS[kind].parameters(), where, also=("kind", "seeds"))
         methods.append((name, kind, params))
     return methods

@@ -126,7 +126,8 @@ def csv_text(table: Table) -> str:
 def legend(table: Table) -> str:
     """What the numbers of a cell are."""
     ours = f"mean ± std over {table.spread}"
-    return f"First line: here, {ours}. Second line: the paper." if table.has_paper else f"Here: {ours}."
+    numbers = f"First line: here, {ours}. Second line: the paper." if table.has_paper else f"Here: {ours}."
+    return " ".join([numbers, *table.notes])
 
 
 def column_title(column: str) -> str:

@@ -87,12 +87,15 @@ class _Study:
         for name, cell in base.items():
             yield Entry(cell, **about, group=name)
         for method in pair.methods:
+            if not method.measured_on(seed):
+                continue
             fitted = self._fitted(method, seed)
             for cell in dict.fromkeys(fitted.values()):
                 if cell is not network:
                     member = cell.params["seed"] if cell.kind == "train" else seed
                     yield Entry(cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name)
-            if seed == pair.seeds[0] and KINDS[method.kind].passes != "file":
+            first = pair.seeds[0] if method.seeds is None else method.seeds[0]
+            if seed == first and KINDS[method.kind].passes != "file":
                 yield Entry(self._time(method, seed, fitted), **about, method=method.name)
             scores = {group.name: self._score(method, seed, group, fitted, base) for group in (HELD_OUT, *groups(pair))}
             for group in (HELD_OUT, *groups(pair)):

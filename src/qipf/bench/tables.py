@@ -65,6 +65,7 @@ class Table:
     panels: tuple[Panel, ...]
     rows: tuple[Row, ...]
     spread: str = "intensities"
+    notes: tuple[str, ...] = ()
 
     @property
     def has_paper(self) -> bool:
@@ -169,8 +170,8 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def averages(rows: Rows, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
     """Mean and standard deviation over intensities, of the mean over seeds at each, by case and column.
 
-    Intensities at which the metric has no value (no errors, for instance) are left out, and `size` says how
-    many are in.
+    A method that was measured on fewer seeds has the mean over these (`fewer_networks` says so). Intensities at which
+    the metric has no value (no errors, for instance) are left out, and `size` says how many are in.
     """
     groups: dict[tuple[Case, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in comparable(row for row in rows if row["metric"] == metric):
@@ -184,6 +185,26 @@ def averages(rows: Rows, metric: str, errors: Errors = "base") -> dict[tuple[Cas
         if means:
             result[key] = Value(float(np.mean(means)), float(np.std(means)), len(means))
     return result
+
+
+def fewer_networks(rows: Rows) -> list[str]:
+    """A sentence for each pair and set of seeds about the methods that were measured on fewer networks than others."""
+    found: dict[tuple[str, str], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for row in rows:
+        if row["metric"] != TIME_METRIC:
+            found[row["dataset"], row["net"]][str(row["method"])].add(row.get("seed", 0))
+    sentences = []
+    for pair, by_method in found.items():
+        every = set().union(*by_method.values())
+        groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
+        for method, seeds in by_method.items():
+            if seeds != every:
+                groups[tuple(sorted(seeds))].append(method)
+        for seeds, methods in groups.items():
+            some = f"{len(seeds)} of {len(every)} networks (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
+            verb = "are" if len(methods) > 1 else "is"
+            sentences.append(f"On {paper.pair_title(*pair)}, {', '.join(methods)} {verb} measured on {some} only.")
+    return sentences
 
 
 def mark(values: Mapping[str, float], better: Better) -> dict[str, Mark]:
@@ -215,7 +236,8 @@ def _table(table: Any, name: str, title: str, titles: Mapping[str, str], errors:
         )
         for case in cases
     ]
-    return Table(name, title, ("CORRUPTION TYPE", "DATASET"), tuple(panels), tuple(made))
+    notes = tuple(fewer_networks(row for row in rows if row["metric"] in titles))
+    return Table(name, title, ("CORRUPTION TYPE", "DATASET"), tuple(panels), tuple(made), notes=notes)
 
 
 def _cases(ours: Iterable[Case], theirs: Iterable[Case]) -> list[Case]:

@@ -15,15 +15,22 @@ from qipf.report.columns import pair_id
 from qipf.report.source import MISSING, Source
 
 
-def first_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
-    """By pair and shift, the conditions of the first network, in the order of their severities."""
+def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
+    """By pair and shift, the conditions of one network, in the order of their severities.
+
+    It is the first of those that most methods were measured on.
+    """
+    conditions = [condition for condition in bench.conditions() if not condition.shift.startswith("ood:")]
+    seeds: dict[str, dict[int, int]] = {}
+    for condition in conditions:
+        methods = bench._pair(condition.dataset, condition.net).methods
+        count = sum(method.measured_on(condition.seed) for method in methods)
+        seeds.setdefault(pair_id(condition), {})[condition.seed] = count
     by_pair: dict[str, dict[str, list[Condition]]] = {}
-    seeds: dict[str, int] = {}
-    for condition in bench.conditions():
-        pair = pair_id(condition)
-        if condition.shift.startswith("ood:") or condition.seed != seeds.setdefault(pair, condition.seed):
-            continue
-        by_pair.setdefault(pair, {}).setdefault(condition.shift, []).append(condition)
+    for condition in conditions:
+        counts = seeds[pair_id(condition)]
+        if condition.seed == max(counts, key=counts.__getitem__):
+            by_pair.setdefault(pair_id(condition), {}).setdefault(condition.shift, []).append(condition)
     return {
         pair: {shift: sorted(found, key=lambda c: c.severity) for shift, found in by_shift.items()}
         for pair, by_shift in by_pair.items()
@@ -35,7 +42,7 @@ def details(source: Source) -> dict[str, Any]:
     if source.bench is None:
         return {}
     result = {}
-    for pair, by_shift in first_seed(source.bench).items():
+    for pair, by_shift in one_seed(source.bench).items():
         found = {
             shift: [(c, predictions) for c in conditions if (predictions := _read(source, c)) is not None]
             for shift, conditions in by_shift.items()

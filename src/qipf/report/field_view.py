@@ -11,7 +11,7 @@ from qipf.bench.plan import Method, Pair
 from qipf.bench.read import Bench, Condition
 from qipf.report.columns import pair_id
 from qipf.report.curves import Axis, histogram
-from qipf.report.details import first_seed, usable
+from qipf.report.details import one_seed, usable
 from qipf.report.source import MISSING, Source
 
 POINTS = 161
@@ -23,7 +23,7 @@ def fields(source: Source) -> dict[str, Any]:
     if source.bench is None or source.plan is None:
         return {}
     result: dict[str, Any] = {}
-    for pair, by_shift in first_seed(source.bench).items():
+    for pair, by_shift in one_seed(source.bench).items():
         for condition in [c for found in by_shift.values() for c in found][:1]:
             settings = source.bench._pair(condition.dataset, condition.net)
             for method in settings.methods:

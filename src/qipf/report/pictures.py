@@ -11,7 +11,7 @@ import numpy as np
 from qipf._optional import require
 from qipf.bench.read import Condition
 from qipf.report.columns import intensity_label, pair_id
-from qipf.report.details import columns_of, first_seed, usable
+from qipf.report.details import columns_of, one_seed, usable
 from qipf.report.limits import Limits, thin
 from qipf.report.source import MISSING, Source
 
@@ -37,7 +37,7 @@ def thumbnails(source: Source, data: str | None = None, limits: Limits = LIMITS)
         return {}
     images: dict[str, str] = {}
     groups: dict[str, Any] = {}
-    for pair, by_shift in first_seed(source.bench).items():
+    for pair, by_shift in one_seed(source.bench).items():
         try:
             _find_data(next(iter(by_shift.values()))[0].dataset, data)
             for shift, conditions in by_shift.items():

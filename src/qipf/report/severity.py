@@ -30,8 +30,8 @@ def metric_titles(rows: Iterable[Row]) -> list[dict[str, Any]]:
 def against_severity(rows: Iterable[Row]) -> dict[str, Any]:
     """By pair and shift: the positions on the axis, the accuracy there, and [mean, low, high] by metric and column.
 
-    Over several networks (seeds) the band is one standard deviation of their values; with one it is that
-    network's bootstrap 95 % interval.
+    Over several networks (seeds) the band is one standard deviation of their values; with one, also of a method that
+    was measured on one alone, it is that network's bootstrap 95 % interval.
     """
     groups: dict[tuple[str, str], dict[tuple[str, str], dict[tuple[int, float], list[Row]]]]
     groups = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))

@@ -310,11 +310,8 @@ def pick(values: Array, columns: Array) -> Array:
 
 
 def check_labels(labels: Array, classes: int, name: str) -> np.ndarray:
-    """Labels as int64, if they are classes from 0 to `classes` - 1."""
-    found = to_numpy(labels)
-    if found.dtype.kind not in "iub":
-        raise ValueError(f"{name}: expected integer classes as labels, got {found.dtype}")
-    found = found.astype(np.int64)
+    """Labels as int64, if they are classes from 0 to `classes` - 1: those of a one-logit model may be none."""
+    found = to_numpy(labels).astype(np.int64)
     if found.min() < 0 or found.max() >= classes:
         raise ValueError(f"{name}: expected labels from 0 to {classes - 1}, got {found.min()} to {found.max()}")
     return found

@@ -255,13 +255,9 @@ def _cross_validate(score: Callable[[float], np.ndarray], wrong: np.ndarray) -> 
 
 
 def _task(outputs: Outputs) -> Task:
-    labels = outputs.labels
-    continuous = labels is not None and namespace(labels).isdtype(labels.dtype, "real floating")
     if outputs.logits.shape[1] > 1:
-        if continuous:
-            raise ValueError("labels: expected class numbers for a model with several outputs, got floating-point ones")
         return "classification"
-    return "regression" if labels is None or continuous else "binary"
+    return "binary" if outputs.binary else "regression"
 
 
 def _double(values: Array) -> Array:
