@@ -282,7 +282,7 @@ def test_small_gpus_take_the_plain_path(monkeypatch, gpu, optin, whole, fits, re
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: about)
     monkeypatch.setattr(torch.cuda, "_compile_kernel", lambda source, name: kernel, raising=False)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    assert (_gpu._compiled(gpu, "score", 110 * 1024, 0) is kernel) == fits
+    assert (_gpu.compiled(gpu, "score", 110 * 1024, 0) is kernel) == fits
     assert asked == [110 * 1024] * fits
     assert _gpu.resident_blocks(about, 110 * 1024) == resident
 
@@ -296,7 +296,7 @@ def test_a_gpu_without_a_compiler_takes_the_plain_path(monkeypatch) -> None:
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace())
     monkeypatch.setattr(torch.cuda, "_compile_kernel", fail, raising=False)
     monkeypatch.setattr(torch.cuda, "device", lambda device: nullcontext())
-    assert _gpu._compiled("no compiler", "score", 1024, 0) is None
+    assert _gpu.compiled("no compiler", "score", 1024, 0) is None
     assert _gpu.most_shared(SimpleNamespace()) == 48 * 1024
 
 

@@ -63,7 +63,7 @@ count_patterns(const uint4* data, unsigned long long* counts, int vectors) {
 
 
 @cache
-def _compiled(source: str, name: str, shared: int, device: int) -> Callable[..., None] | None:
+def compiled(source: str, name: str, shared: int, device: int) -> Callable[..., None] | None:
     """The kernel, or None where this torch or this GPU cannot have it."""
     torch = require("torch", extra="torch")
     compile_kernel = getattr(torch.cuda, "_compile_kernel", None)
@@ -103,7 +103,7 @@ def count_patterns(patterns: Tensor) -> Tensor:
     first, last = (exponent * 128 for exponent in EXPONENTS)
     shared = 8 * (last - first)
     aligned = flat.data_ptr() % 16 == 0
-    kernel = _compiled(COUNT % (first, last), "count_patterns", shared, flat.device.index) if aligned else None
+    kernel = compiled(COUNT % (first, last), "count_patterns", shared, flat.device.index) if aligned else None
     done = 0
     if kernel is not None:
         largest = 2**33  # the number of vectors must fit a C int
@@ -283,7 +283,7 @@ class GpuModes:
         """The kernel on a GPU, or None where it cannot be had."""
         torch = require("torch", extra="torch")
         index = torch.device(device).index
-        return _compiled(self.source, "score", self.shared, torch.cuda.current_device() if index is None else index)
+        return compiled(self.source, "score", self.shared, torch.cuda.current_device() if index is None else index)
 
     def __call__(self, y: Tensor, *, mean: bool = False) -> Tensor:
         """(N,) float32 -> the modes (N, K), or their mean (N,)."""

@@ -25,7 +25,7 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     ("lenet", "fashion-mnist"): Recipe(epochs=10, batch_size=128, learning_rate=4e-3),
     ("small-cnn", "digits"): Recipe(epochs=30, batch_size=64, learning_rate=1e-2),
     ("vgg3", "cifar10"): Recipe(25, 250, 5e-3, weight_decay=0.02, augment="crop-flip"),
-    ("resnet18", "cifar10"): Recipe(20, 250, 3e-3, weight_decay=0.1, augment="crop-flip"),
+    ("resnet18", "cifar10"): Recipe(24, 250, 3e-3, weight_decay=0.1, augment="crop-flip"),
     ("mlp-regression", "regression"): Recipe(epochs=1000, batch_size=120, learning_rate=1e-2),
     ("mlp-moons", "two-moons"): Recipe(epochs=200, batch_size=100, learning_rate=1e-2),
 }

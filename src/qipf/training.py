@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from qipf._cuda_graph import GraphedStep
 from qipf._progress import bar
 from qipf._training_state import fingerprint, load_state, save_state
 from qipf.datasets import Split, SplitLike, as_split
@@ -55,6 +56,7 @@ def train(
     checkpoint: str | os.PathLike[str] | None = None,
     on_step: Callable[[int, nn.Module], None] | None = None,
     on_epoch: Callable[[EpochReport], None] | None = None,
+    cuda_graph: bool = False,
     progress: bool = True,
 ) -> nn.Module:
     """Train `net` in place and return it, in eval mode.
@@ -80,6 +82,8 @@ def train(
             only what still runs.
         on_step: Called as `on_step(steps done, net)` after every step.
         on_epoch: Called after every epoch. Neither callback may change the net's weights or mode.
+        cuda_graph: On CUDA, record a step and replay it: several times faster for small networks. For networks and
+            losses without decisions in Python that change from step to step; without meaning elsewhere.
         progress: Whether to show a progress bar with loss and accuracy.
 
     Raises:
@@ -95,7 +99,8 @@ def train(
         net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
     regression = split.targets.is_floating_point()
     measure = loss or negative_log_likelihood
-    adam = _optimizer(net, optimizer, learning_rate, weight_decay)
+    recorded = cuda_graph and target.type == "cuda" and (optimizer == "adam" or schedule == "constant")
+    descent = _optimizer(net, optimizer, learning_rate, weight_decay, recorded=recorded)
     generator = torch.Generator().manual_seed(seed)
     path = Path(checkpoint) if checkpoint is not None else None
     settings: dict[str, Any] = {
@@ -105,27 +110,34 @@ def train(
     }  # fmt: skip
     inputs, targets = split.inputs.to(target), split.targets.to(target)
     steps = math.ceil(len(inputs) / batch_size)
+    tally = _Tally(regression, target)
+
+    def take_step(x: Tensor, y: Tensor) -> None:
+        with torch.autocast(target.type, dtype=torch.bfloat16, enabled=target.type == "cuda"):
+            outputs = net(x)
+            value = measure(outputs.float() if target.type == "cuda" else outputs, y)
+        descent.zero_grad(set_to_none=True)
+        value.backward()
+        descent.step()
+        tally.add(value, outputs, y)
+
+    step_once = GraphedStep(take_step, target) if recorded else take_step
 
     with seeded(seed, target), bar(progress) as shown:
         done = 0
         if path is not None and path.exists():
-            done = load_state(path, net, adam, generator, settings=settings, device=target)
+            done = load_state(path, net, descent, generator, settings=settings, device=target)
         task = shown.add_task("training", total=epochs * steps, completed=done * steps)
         for epoch in range(done, epochs):
             net.train()
-            tally = _Tally(regression, target)
+            tally.clear()
             for number, (x, y) in enumerate(_batches(inputs, targets, batch_size, augment, generator)):
                 step = epoch * steps + number
                 rate = one_cycle(step, epochs * steps, learning_rate) if schedule == "one-cycle" else learning_rate
-                for group in adam.param_groups:
-                    group["lr"] = rate
-                with torch.autocast(target.type, dtype=torch.bfloat16, enabled=target.type == "cuda"):
-                    outputs = net(x)
-                    value = measure(outputs.float() if target.type == "cuda" else outputs, y)
-                adam.zero_grad(set_to_none=True)
-                value.backward()
-                adam.step()
-                tally.add(value, outputs, y)
+                for group in descent.param_groups:
+                    _set_rate(group, rate)
+                step_once(x, y)
+                tally.count += len(y)
                 if progress and number % 20 == 0:
                     shown.update(task, description=f"epoch {epoch + 1}/{epochs} {tally}")
                 shown.advance(task)
@@ -137,7 +149,7 @@ def train(
                     f"the loss is {mean_loss} in epoch {epoch + 1}; try a learning rate below {learning_rate}"
                 )
             if path is not None:
-                save_state(path, net, adam, generator, epoch=epoch + 1, settings=settings, device=target)
+                save_state(path, net, descent, generator, epoch=epoch + 1, settings=settings, device=target)
             if on_epoch is not None:
                 on_epoch(EpochReport(epoch + 1, mean_loss, share, net))
     if target.type == "cuda" and images:
@@ -185,12 +197,15 @@ class _Tally:
         self.sums = torch.zeros(2, dtype=torch.float64, device=device)
         self.regression, self.count = regression, 0
 
+    def clear(self) -> None:
+        self.sums.zero_()
+        self.count = 0
+
     def add(self, loss: Tensor, outputs: Tensor, targets: Tensor) -> None:
-        count = len(targets)
-        self.sums[0] += loss.detach().double() * count
+        """Add a batch to the sums alone: this is part of a recorded step, and a replay counts nothing in Python."""
+        self.sums[0] += loss.detach().double() * len(targets)
         if not self.regression:
             self.sums[1] += (_classes(outputs.detach()) == targets).sum()
-        self.count += count
 
     def read(self) -> tuple[float, float | None]:
         loss, right = self.sums.tolist()
@@ -236,7 +251,7 @@ def _crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
     return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
 
 
-def _optimizer(net: nn.Module, name: str, rate: float, decay: float) -> torch.optim.Optimizer:
+def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded: bool) -> torch.optim.Optimizer:
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("net: expected parameters to train, found none that requires a gradient")
@@ -246,10 +261,20 @@ def _optimizer(net: nn.Module, name: str, rate: float, decay: float) -> torch.op
     ]
     groups = [group for group in groups if group["params"]]
     if name == "adam":
-        return torch.optim.AdamW(groups, lr=rate, fused=trained[0].device.type == "cuda" or None)
+        fused = trained[0].device.type == "cuda" or None
+        # a recorded step reads its rate from the device, and knows that it is recorded
+        given = torch.tensor(rate, device=trained[0].device) if recorded else rate
+        return torch.optim.AdamW(groups, lr=given, fused=fused, capturable=recorded)
     if name == "sgd":
         return torch.optim.SGD(groups, lr=rate, momentum=0.9)
     raise ValueError(f"optimizer: expected 'adam' or 'sgd', got {name!r}")
+
+
+def _set_rate(group: dict[str, Any], rate: float) -> None:
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
 
 
 @contextmanager

@@ -174,3 +174,11 @@ def test_a_network_without_a_place_is_refused():
         MCDropoutLastLayer().fit(nn.Sequential(nn.ReLU()), data)
     with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.5"):
         MCDropout(1.5)
+
+
+def test_a_channels_last_image_loses_the_same_values():
+    values = torch.rand(4, 3, 5, 6)
+    kept = [
+        Masks(3, 10, 4, rate=0.4).drop(x, 0.4) for x in (values, values.contiguous(memory_format=torch.channels_last))
+    ]
+    assert torch.equal(*kept)

@@ -69,3 +69,19 @@ def test_normal_and_seeded_leave_the_global_generator_alone():
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(inside, again)
     assert torch.equal(first, normal((4,), 3, CPU))
+
+
+def test_channels_last_is_the_same_mask_in_another_order():
+    plain = mask(rows=7, features=3 * 4 * 5).reshape(7, 3, 4, 5)
+    other = keep_mask(7, 3 * 4 * 5, rate=0.2, seed=1, start=0, device=CPU, channels=3).reshape(7, 4, 5, 3)
+    assert torch.equal(other.permute(0, 3, 1, 2), plain)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("channels", [0, 8])
+@pytest.mark.parametrize(("rows", "features"), [(1, 8), (300, 400), (5000, 2048)])
+def test_the_gpus_masks_are_the_cpus(rows, features, channels):
+    options = {"rate": 0.3, "seed": 5, "start": 17, "channels": channels}
+    expected = keep_mask(rows, features, device=CPU, **options)
+    assert torch.equal(keep_mask(rows, features, device=torch.device("cuda"), **options).cpu(), expected)

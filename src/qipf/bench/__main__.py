@@ -22,6 +22,7 @@ def main() -> int:
     parser.add_argument("--data")
     parser.add_argument("--device", choices=["cpu", "cuda"])
     parser.add_argument("--workers", type=int)
+    parser.add_argument("--no-times", dest="times", action="store_false")
     parser.add_argument("--quiet", action="store_true")
     given = vars(parser.parse_args())
     if given["engine"] not in ENGINES and "://" not in given["engine"]:

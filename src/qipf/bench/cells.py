@@ -20,6 +20,8 @@ from qipf.outputs import Outputs, collect
 
 SCORES = ("std", "entropy", "mutual_information")
 """The scores of a many-pass method; the first is the paper's."""
+TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
+"""Methods of many passes whose fit takes training steps."""
 BATCH_NORM_INPUTS = 10000
 """How many training inputs SWAG's batch-norm statistics are taken from, for every draw anew."""
 
@@ -40,6 +42,7 @@ def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
         seed=params["seed"],
         device=params["device"],
         checkpoint=checkpoint if params["device"] == "cpu" else None,
+        cuda_graph=True,
         progress=False,
     )
     arrays = {name: to_numpy(tensor) for name, tensor in net.state_dict().items()}
@@ -126,6 +129,8 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
             settings["checkpoint"] = context.store.scratch(context.key).with_suffix(".safetensors")
     else:
         start = network_of(context, parents["network"])[0]
+    if params["kind"] in TRAINED and parents.get("network", {}).get("kind") != "model":
+        settings["cuda_graph"] = True  # our own networks decide nothing from step to step
     method = methods.build(params["kind"], settings)
     method.fit(start, data.train, seed=params["seed"], device=params["device"], progress=False)
     return Result({"passes": method.passes}, {name: to_numpy(tensor) for name, tensor in method.state().items()})
@@ -205,13 +210,7 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
         rows = len(x) // len(some)
         kept = inputs.common_rows(len(predicted["labels"]), group.subset)
         chosen = np.concatenate([predicted[f"predicted/{i}"][kept] for i in some]).astype(np.int64)
-        found = method.summarise(
-            x,
-            seed=params["seed"],
-            predicted=torch.from_numpy(chosen).to(device),
-            batch_size=2000 if device == "cuda" else 500,
-            progress=False,
-        )
+        found = _summarise(method, x, torch.from_numpy(chosen).to(device), params["seed"])
         for place, i in enumerate(some):
             part = slice(place * rows, (place + 1) * rows)
             arrays[f"std/{i}"] = _float32(found.std_predicted[part])
@@ -219,6 +218,19 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
             arrays[f"mutual_information/{i}"] = _float32(found.mutual_information[part])
             arrays[f"predicted/{i}"] = _small(found.predicted[part])
     return Result({"passes": method.passes}, arrays)
+
+
+def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
+    """What the passes say; on a GPU in half precision, and again in single where a drawn network leaves its range."""
+    on_gpu = x.device.type == "cuda"
+    settings: dict[str, Any] = {"seed": seed, "predicted": predicted, "progress": False}
+    if on_gpu:  # convolutions there have 10 bits of mantissa in either
+        settings |= {"batch_size": max(1000, 2**23 // x[0].numel()), "memory": 2**33}
+        with torch.autocast("cuda", dtype=torch.float16):
+            found = method.summarise(x, **settings)
+        if bool(torch.isfinite(found.mean).all()):
+            return found
+    return method.summarise(x, **settings)
 
 
 def _together(data: Data, group: Group) -> list[list[int]]:

@@ -112,6 +112,8 @@ def scorer_class(kind: str) -> Any:
 def build(kind: str, params: Mapping[str, Any]) -> Any:
     """A scorer or many-pass method with these parameters, not fitted yet."""
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in params.items()}
+    if values.get("pool") == "none":
+        values["pool"] = None  # TOML has no other way to say it
     if "variant" in values:
         values["kind"] = values.pop("variant")  # in a plan, `kind` says which method it is
     return (many_pass_class(kind) if kind in MANY_PASSES else scorer_class(kind))(**values)

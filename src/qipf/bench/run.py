@@ -27,6 +27,7 @@ def run_plan(
     device: str | None = None,
     data: str | os.PathLike[str] | None = None,
     workers: int | None = None,
+    times: bool = True,
     quiet: bool = False,
 ) -> tuple[Report, list[str]]:
     """Run what a store lacks of a plan and write its tables; start it again after any interruption.
@@ -38,6 +39,8 @@ def run_plan(
         device: "cpu" or "cuda"; None for CUDA where there is one.
         data: folder with dataset files.
         workers: processes of the local engine; None for one a core.
+        times: measure the time per sample (Table 3), too; for False, a later run on a machine with nothing else to do
+            can add it.
         quiet: print nothing but failures, and what makes results doubtful.
 
     Returns:
@@ -57,7 +60,7 @@ def run_plan(
     chosen = open_engine(engine, device=device, workers=workers)
     display = Display(quiet=quiet)
     report = runner.run(
-        study.targets(entries),
+        study.targets(entries, times=times),
         opened,
         chosen,
         device=device,

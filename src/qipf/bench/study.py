@@ -44,9 +44,10 @@ def entries(plan: Plan, device: str = "cpu") -> list[Entry]:
     return [entry for pair in plan.pairs for entry in _Study(pair, device).entries()]
 
 
-def targets(all_entries: list[Entry]) -> list[Cell]:
+def targets(all_entries: list[Entry], *, times: bool = True) -> list[Cell]:
     """The cells whose results are wanted; the others are there for them."""
-    return [entry.cell for entry in all_entries if entry.cell.kind in ("measure", "time", "base", "score")]
+    kinds = ("measure", "base", "score", *(("time",) if times else ()))
+    return [entry.cell for entry in all_entries if entry.cell.kind in kinds]
 
 
 def groups(pair: Pair) -> list[Group]:

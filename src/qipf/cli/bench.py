@@ -22,6 +22,7 @@ def bench(
     data: Path | None = None,
     workers: int | None = None,
     device: str | None = None,
+    times: bool = True,
     quiet: bool = False,
 ) -> int:
     """Measure how well uncertainties find a model's errors when the data shifts.
@@ -48,6 +49,7 @@ def bench(
         data: folder with dataset files; without it they are looked for in QIPF_DATA, then downloaded.
         workers: number of local processes; one a core by default.
         device: cpu or cuda; cuda where there is one by default.
+        times: measure the time per sample as well; --no-times leaves that to a later run on an idle machine.
         quiet: print nothing but failures and the summary.
     """
     require("joblib", extra="bench")
@@ -70,7 +72,9 @@ def bench(
         raise InputError(f"{plan}: {error}") from error
     store = output or Path(f"bench-{chosen.name}")
     try:
-        report, notes = run_plan(chosen, store, engine=engine, device=device, data=data, workers=workers, quiet=quiet)
+        report, notes = run_plan(
+            chosen, store, engine=engine, device=device, data=data, workers=workers, times=times, quiet=quiet
+        )
     except KeyboardInterrupt:
         print(f"interrupted; what is finished is in {store}, and the same command goes on from there", file=sys.stderr)
         return 130

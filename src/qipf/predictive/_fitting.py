@@ -70,7 +70,7 @@ def wander(
     options: Mapping[str, Any],
 ) -> None:
     """Run SGD with momentum at a constant rate and `collect` `count` times, every so many steps or once an epoch."""
-    kept = {name: options[name] for name in ("weight_decay", "augment", "loss") if name in options}
+    kept = {name: options[name] for name in ("weight_decay", "augment", "loss", "cuda_graph") if name in options}
     batch_size = options.get("batch_size", 128)
     steps = math.ceil(len(data.inputs) / batch_size)
     interval = steps if every is None else every

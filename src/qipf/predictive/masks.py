@@ -176,6 +176,7 @@ class Masks(torch.overrides.TorchFunctionMode):
         if place is not None and ((channels and place.axis > 1) or shape[place.axis] != place.fold * self._examples):
             place = None
         rows, start, axis = (1, 0, 0) if place is None else (self._examples, self._start, place.axis)
+        pixels_first = values.ndim == 4 and shape == values.shape and place == Batched(0, 1) and _channels_last(values)
         mask = keep_mask(
             rows,
             math.prod(shape) // rows,
@@ -183,7 +184,10 @@ class Masks(torch.overrides.TorchFunctionMode):
             seed=derive(self._seed, len(self.shapes)),
             start=start,
             device=values.device,
+            channels=shape[1] if pixels_first else 0,
         )
+        if pixels_first:  # in the order of the values' memory: the product reads both straight through
+            return mask.reshape(rows, *shape[2:], shape[1]).movedim(3, 1)
         others = shape[:axis] + shape[axis + 1 :]
         return mask.reshape(shape[axis], *others).movedim(0, axis)
 
@@ -192,3 +196,7 @@ class Masks(torch.overrides.TorchFunctionMode):
         if self._where is None:
             return Batched(0, 1)
         return self._where[len(self.shapes) - 1] if len(self.shapes) <= len(self._where) else None
+
+
+def _channels_last(values: Tensor) -> bool:
+    return values.is_contiguous(memory_format=torch.channels_last) and not values.is_contiguous()

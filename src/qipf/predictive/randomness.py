@@ -23,17 +23,31 @@ def normal(shape: torch.Size | tuple[int, ...], seed: int, device: torch.device)
     return torch.randn(shape, generator=generator).to(device)
 
 
-def keep_mask(rows: int, features: int, *, rate: float, seed: int, start: int, device: torch.device) -> Tensor:
+def keep_mask(
+    rows: int, features: int, *, rate: float, seed: int, start: int, device: torch.device, channels: int = 0
+) -> Tensor:
     """Boolean mask (rows, features), False with probability `rate`, a pure function of (seed, row, feature).
 
     Row r of the mask belongs to example `start + r`, so the mask of an example does not depend on the batch it
     came in, nor on the device. The 32 bits of (row, feature) are two hashes, xor-ed and mixed again (the
     multiply-xorshift finaliser of integer hash functions).
+
+    With `channels` the features are an image's, and the columns in the order in which a channels-last image has them.
     """
     key = derive(seed, "mask")
-    row = _mix(torch.arange(start, start + rows, device=device, dtype=torch.int32) ^ _signed(key))
-    column = _mix(torch.arange(features, device=device, dtype=torch.int32) ^ _signed(key >> 31))
+    keys = _signed(key), _signed(key >> 31)
     threshold = min(math.ceil(rate * 2**32) - 2**31, 2**31 - 1)
+    if device.type == "cuda":
+        from qipf.predictive._mask_kernel import keep_mask_on_gpu
+
+        mask = keep_mask_on_gpu(rows, features, channels, start, keys, threshold, device)
+        if mask is not None:
+            return mask
+    row = _mix(torch.arange(start, start + rows, device=device, dtype=torch.int32) ^ keys[0])
+    order = torch.arange(features, device=device, dtype=torch.int32)
+    if channels:
+        order = order.reshape(channels, -1).T.reshape(-1)
+    column = _mix(order ^ keys[1])
     mask = torch.empty((rows, features), dtype=torch.bool, device=device)
     step = max(1, _FEATURE_BLOCK // max(features, 1)) if device.type == "cpu" else max(rows, 1)
     for first in range(0, rows, step):

@@ -12,6 +12,7 @@ from qipf.predictive._fitting import train_new
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.flipout import Flipout
 from qipf.predictive.heads import trunk_of
+from qipf.predictive.prefix import prefix_of
 from qipf.predictive.randomness import derive, normal
 from qipf.predictive.structure import last, replace, trace
 from qipf.training import negative_log_likelihood
@@ -29,7 +30,7 @@ class SVI(Predictive):
 
     by the optimiser of `qipf.training.train`. Classes have the categorical likelihood; regression has
     N(f(x), noise^2). One pass draws one set of weights from q for all inputs: for each input that is the same
-    distribution as Flipout's, at half the cost.
+    distribution as Flipout's, at half the cost. What comes before the first random layer is computed once.
     """
 
     name: ClassVar[str] = "svi"
@@ -108,7 +109,12 @@ class SVI(Predictive):
         return mean if self._classes else mean * targets[0].numel() / (2 * self.noise**2)
 
     def _ready_to_sample(self, net: nn.Module) -> nn.Module:
+        layers = [module for module in net.modules() if isinstance(module, Flipout)]
+        self._prefix = prefix_of(net.eval(), layers, self._example)
         return net
+
+    def _trunk(self) -> Callable[[Tensor], Tensor] | None:
+        return None if self._prefix is None else self._prefix.compute
 
     def _network(self, k: int, seed: int) -> Network:
         net, key = self._ready(), derive(seed, self.name, k)
@@ -128,14 +134,14 @@ class SVI(Predictive):
         return forward
 
     def _run(self, net: nn.Module, x: Tensor) -> Tensor:
-        return net(x)
+        return net(x) if self._prefix is None else self._prefix.finish(x)
 
     def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
         return self._ready_to_sample(super()._load_state(self._randomise(net), state, data).eval())
 
 
 class SVILastLayer(SVI):
-    """SVI with random weights in the last dense layer only (appendix F.1): 50 epochs; the rest is computed once."""
+    """SVI with random weights in the last dense layer only (appendix F.1): 50 epochs."""
 
     name: ClassVar[str] = "svi-ll"
 
@@ -150,10 +156,10 @@ class SVILastLayer(SVI):
     def _ready_to_sample(self, net: nn.Module) -> nn.Module:
         self._head = next(module for module in net.modules() if isinstance(module, Flipout))
         self._fast_trunk = trunk_of(net.eval(), self._head, self._example)
-        return net
+        return net if self._fast_trunk is not None else super()._ready_to_sample(net)
 
     def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        return self._fast_trunk
+        return self._fast_trunk or super()._trunk()
 
     def _run(self, net: nn.Module, x: Tensor) -> Tensor:
-        return self._head(x) if self._fast_trunk is not None else net(x)
+        return self._head(x) if self._fast_trunk is not None else super()._run(net, x)

@@ -1,0 +1,53 @@
+"""A training step recorded once as a CUDA graph: small networks wait for their kernels to be launched, not to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Step = Callable[[Tensor, Tensor], None]
+_WARM_UP = 3  # steps before the recording, so that libraries and the optimizer have set themselves up
+
+
+class GraphedStep:
+    """Does what `step(inputs, targets)` does; after some ordinary steps it replays a recording of it.
+
+    A step is recorded for the shape of the first batch; batches of other shapes, the last of an epoch for instance, run
+    as they are. What a step decides in Python is decided while it is recorded and never again.
+    """
+
+    def __init__(self, step: Step, device: torch.device) -> None:
+        self._step, self._stream = step, torch.cuda.Stream(device)
+        self._done = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: Tensor | None = None
+        self._targets: Tensor | None = None
+
+    def __call__(self, inputs: Tensor, targets: Tensor) -> None:
+        """Take one step."""
+        if self._inputs is None or self._targets is None:
+            self._inputs, self._targets = torch.empty_like(inputs), torch.empty_like(targets)
+        if inputs.shape != self._inputs.shape:
+            self._aside(inputs, targets)
+            return
+        if self._graph is None and self._done < _WARM_UP:
+            self._done += 1
+            self._aside(inputs, targets)
+            return
+        self._inputs.copy_(inputs)
+        self._targets.copy_(targets)
+        if self._graph is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, stream=self._stream):
+                self._step(self._inputs, self._targets)
+            self._graph = graph
+        self._graph.replay()
+
+    def _aside(self, inputs: Tensor, targets: Tensor) -> None:
+        """An ordinary step on the stream of the recording: gradients then belong to that stream in both."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            self._step(inputs, targets)
+        torch.cuda.current_stream().wait_stream(self._stream)
