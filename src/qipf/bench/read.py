@@ -108,7 +108,11 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
     if tuple(header) not in (Row._fields, Row._fields[:-1]):
         raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {', '.join(header)}")
     kinds = kinds[: len(header)]
-    return [Row(*(kind(value) for kind, value in zip(kinds, line, strict=True))) for line in lines]
+    return [Row(*(_cell(kind, value) for kind, value in zip(kinds, line, strict=True))) for line in lines]
+
+
+def _cell(kind: Any, value: Any) -> Any:
+    return float("nan") if value in ("", None) else kind(value)  # pandas leaves empty what is missing
 
 
 def _csv(path: Path) -> tuple[list[str], Sequence[Sequence[Any]]]:
@@ -129,9 +133,7 @@ def _parquet(path: Path) -> tuple[list[str], Sequence[Sequence[Any]]]:
         table = require("pyarrow.parquet", extra="bench").read_table(path)
     except arrow.ArrowInvalid as error:
         raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}") from error
-    missing = float("nan")  # pandas writes NaN as null
-    columns = [[missing if value is None else value for value in column.to_pylist()] for column in table.columns]
-    return table.column_names, [*zip(*columns, strict=True)]
+    return table.column_names, [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
 
 
 class Bench:
