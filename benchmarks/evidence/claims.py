@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from evidence.detection import pair_heads
 from evidence.results import NOTHING, PAIRS, Results, markdown, number, signed, title
 from qipf.bench import paper
 from qipf.bench.claims import OTHERS, TOPICS, Claim, claims
@@ -78,7 +79,7 @@ def means(results: Results, metric: str) -> str:
             cells.append(f"{text} ({number(float(np.mean(own)), 2)})" if own else text)
         rows.append([title(column), *cells])
     better = METRICS[metric].better or "higher"
-    return markdown([f"here (the paper), {better} is better", *PAIRS.values()], rows)
+    return markdown([f"here (the paper), {better} is better", *pair_heads(results)], rows)
 
 
 def _paper_claims(results: Results, metric: str, ours: str) -> list[Claim]:
