@@ -4,11 +4,13 @@ python benchmarks/rerun_cell.py results/paper/mnist --shift rotation --severity 
 
 Trains one base network as the plan says, with a new seed, and scores it under one shift at one intensity by the methods
 that need no fit. It is none of the published networks, so its number should lie in the interval for one more of them.
+Every run is added to rerun.csv in the folder, whatever it found, and docs/reproduction.md quotes them all.
 """
 
 from __future__ import annotations
 
 import argparse
+import csv
 import dataclasses
 import sys
 import tempfile
@@ -22,6 +24,7 @@ from qipf.bench.read import open_store
 from qipf.bench.run import run_plan
 from qipf.report.source import open_source
 
+COLUMNS = ["shift", "severity", "metric", "seed", "device", "method", "new", "low", "high", "inside"]
 METHODS = ("softmax-response", "entropy", "max-logit", "energy")
 
 
@@ -41,8 +44,10 @@ def main() -> int:
     plan = _smaller(source.plan, given.shift, given.severity, given.seed)
     with tempfile.TemporaryDirectory() as store:
         run_plan(plan, Path(store), data=given.data)
-        new = {row.method: row.value for row in open_store(store).rows() if _is(row, given, "all")}
-    outside = False
+        bench = open_store(store)
+        new = {row.method: row.value for row in bench.rows() if _is(row, given, "all")}
+        device = bench.environment["device"]
+    outside, lines = False, []
     for method in [method for method in METHODS if method in new]:
         published = [row.value for row in source.rows if row.method == method and _is(row, given, "all")]
         low, high = _interval(published)
@@ -50,7 +55,12 @@ def main() -> int:
         outside |= not inside
         numbers = ", ".join(f"{value:.3f}" for value in published)
         word = "inside" if inside else "OUTSIDE"
+        about = (given.shift, given.severity, given.metric, given.seed, device, method)
+        lines.append([*about, *(round(value, 4) for value in (new[method], low, high)), int(inside)])
         print(f"{method}: published {numbers}; new {new[method]:.3f}, {word} [{low:.3f}, {high:.3f}]")
+    kept = given.folder / "rerun.csv"
+    with kept.open("a", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(([] if file.tell() else [COLUMNS]) + lines)
     return int(outside)
 
 

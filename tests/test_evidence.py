@@ -10,7 +10,7 @@ import pytest
 
 pandas = pytest.importorskip("pandas")
 
-from evidence import claims, detection, figures, illustrations, pages, settings, speed  # noqa: E402
+from evidence import claims, detection, figures, illustrations, pages, settings, setup, speed  # noqa: E402
 from evidence.results import PAIRS, SHIFTS, Results  # noqa: E402
 from qipf.bench.read import Row, read_table  # noqa: E402
 
@@ -149,3 +149,21 @@ def test_packing_rounds_and_keeps_everything(planted, tmp_path: Path):
     assert [row.value for row in after] == [row.value for row in text] == [round(row.value, 4) for row in before]
     assert (tmp_path / "times.csv").is_file()
     assert (tmp_path / "networks.csv").is_file()
+
+
+def test_the_interval_for_one_more_network():
+    """Against intervals from many draws: 95 % of fourth values lie in the interval of the first three."""
+    import rerun_cell
+
+    draws = np.random.default_rng(0).normal(0.7, 0.02, size=(4000, 4))
+    ends = [rerun_cell._interval(list(values)) for values in draws[:, :3]]
+    inside = np.mean([low <= value <= high for (low, high), value in zip(ends, draws[:, 3], strict=True)])
+    assert inside == pytest.approx(0.95, abs=0.01)
+
+
+def test_every_run_of_a_cell_is_quoted(planted):
+    (planted.folder / "paper" / "mnist-lenet" / "rerun.csv").write_text(
+        "shift,severity,metric,seed,device,method,new,low,high,inside\n"
+        "zoom,3,roc_auc,100,cpu,entropy,0.72,0.7,0.8,1\nzoom,3,roc_auc,101,cpu,entropy,0.69,0.7,0.8,0\n"
+    )
+    assert row(setup.rerun(planted), "mnist-lenet") == ["zoom, 3", "entropy", ".700 to .800", ".720, .690", "1 of 2"]

@@ -24,6 +24,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "out-of-distribution": detection.out_of_distribution,
     "own-errors": detection.own_errors,
     "runs": setup.runs,
+    "rerun": setup.rerun,
     "summary": claims.summary,
     **{f"against-{metric}": partial(claims.against, metric=metric) for metric in TOPICS},
     **{f"means-{metric}": partial(claims.means, metric=metric) for metric in TOPICS},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import pandas as pd
 
 from evidence.detection import accuracy
-from evidence.results import NOTHING, PAIRS, Results, markdown
+from evidence.results import NOTHING, PAIRS, Results, markdown, number
 
 PAPER_ACCURACY = {
     ("mnist", "lenet"): 98.6, ("kmnist", "lenet"): 91.9, ("cifar10", "vgg3"): 87.5, ("cifar10", "resnet18"): 91.5,
@@ -34,6 +37,26 @@ def runs(results: Results) -> str:
         )
     heads = ["", "accuracy", "the paper", "networks", "images", "images of many-pass methods"]
     return markdown([*heads, *(f"{method}, {key}" for method, key in MANY.items())], rows)
+
+
+def rerun(results: Results) -> str:
+    """What benchmarks/rerun_cell.py found, all its runs."""
+    found = {folder.name: pd.read_csv(folder / "rerun.csv") for folder in results.folders if _has_rerun(folder)}
+    rows = []
+    for name, table in found.items():
+        for (shift, severity, method), own in table.groupby(["shift", "severity", "method"], sort=False):
+            low, high = own["low"].iloc[0], own["high"].iloc[0]
+            new = ", ".join(number(value) for value in own["new"])
+            inside = f"{own['inside'].sum()} of {len(own)}"
+            rows.append([name, f"{shift}, {severity}", method, f"{number(low)} to {number(high)}", new, inside])
+    if not rows:
+        return "*Not measured yet: run benchmarks/rerun_cell.py.*"
+    heads = ["plan", "shift, intensity", "method", "expected of one more network", "new networks", "inside"]
+    return markdown(heads, rows)
+
+
+def _has_rerun(folder: Path) -> bool:
+    return (folder / "rerun.csv").is_file()
 
 
 def _number(value: int | None) -> str:
