@@ -163,7 +163,9 @@ def test_the_interval_for_one_more_network():
 
 def test_every_run_of_a_cell_is_quoted(planted):
     (planted.folder / "paper" / "mnist-lenet" / "rerun.csv").write_text(
-        "shift,severity,metric,seed,device,method,new,low,high,inside\n"
-        "zoom,3,roc_auc,100,cpu,entropy,0.72,0.7,0.8,1\nzoom,3,roc_auc,101,cpu,entropy,0.69,0.7,0.8,0\n"
+        "shift,severity,metric,seed,device,method,published,new,low,high\nzoom,3,roc_auc,0,cpu,entropy,0.74,0.75,0.7,0.8\n"
+        "zoom,3,roc_auc,100,cpu,entropy,nan,0.72,0.7,0.8\nzoom,3,roc_auc,101,cpu,entropy,nan,0.69,0.7,0.8\n"
     )
-    assert row(setup.rerun(planted), "mnist-lenet") == ["zoom, 3", "entropy", ".700 to .800", ".720, .690", "1 of 2"]
+    assert row(setup.rerun(planted), "mnist-lenet") == [
+        "zoom, 3", "entropy", ".740 → .750", ".700 to .800", ".720, .690", "1 of 2",
+    ]  # fmt: skip

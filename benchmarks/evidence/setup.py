@@ -45,14 +45,17 @@ def rerun(results: Results) -> str:
     rows = []
     for name, table in found.items():
         for (shift, severity, method), own in table.groupby(["shift", "severity", "method"], sort=False):
-            low, high = own["low"].iloc[0], own["high"].iloc[0]
-            new = ", ".join(number(value) for value in own["new"])
-            inside = f"{own['inside'].sum()} of {len(own)}"
-            rows.append([name, f"{shift}, {severity}", method, f"{number(low)} to {number(high)}", new, inside])
+            again, more = own[own["published"].notna()], own[own["published"].isna()]
+            pairs = [f"{number(a)} → {number(b)}" for a, b in zip(again["published"], again["new"], strict=True)]
+            inside = more["new"].between(more["low"], more["high"]).sum()
+            expected = f"{number(own['low'].iloc[0])} to {number(own['high'].iloc[0])}"
+            new = ", ".join(number(value) for value in more["new"])
+            kept = [", ".join(pairs), expected, new, f"{inside} of {len(more)}"]
+            rows.append([name, f"{shift}, {severity}", method, *(text or NOTHING for text in kept)])
     if not rows:
         return "*Not measured yet: run benchmarks/rerun_cell.py.*"
-    heads = ["plan", "shift, intensity", "method", "expected of one more network", "new networks", "inside"]
-    return markdown(heads, rows)
+    heads = ["plan", "shift, intensity", "method", "trained again (published → new)"]
+    return markdown([*heads, "expected of one more network", "further networks", "inside"], rows)
 
 
 def _has_rerun(folder: Path) -> bool:
