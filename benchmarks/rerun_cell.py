@@ -3,9 +3,9 @@
 python benchmarks/rerun_cell.py results/paper/mnist --shift rotation --severity 3 [--data FOLDER]     # minutes on a CPU
 
 Trains one base network as the plan says and scores it under one shift at one intensity by the methods that need no fit.
-With one of the plan's seeds it is a published network trained again, here perhaps on another device; with another seed it
-is one more network, whose number should lie in the interval that Student's t gives for it from the published ones. Every
-run is added to rerun.csv in the folder, whatever it found, and docs/reproduction.md quotes them all.
+With one of the plan's seeds it is a published network trained again, perhaps on another device; with another seed it is
+one more network, whose number should lie in the interval that Student's t gives for it from the published ones. Every run
+is added to rerun.csv in the folder, whatever it found, and docs/reproduction.md quotes them all.
 """
 
 from __future__ import annotations
