@@ -4,8 +4,8 @@ python benchmarks/rerun_cell.py results/paper/mnist --shift rotation --severity 
 
 Trains one base network as the plan says and scores it under one shift at one intensity by the methods that need no fit.
 With one of the plan's seeds it is a published network trained again, perhaps on another device; with another seed it is
-one more network, whose number should lie in the interval that Student's t gives for it from the published ones. Every run
-is added to rerun.csv in the folder, whatever it found, and docs/reproduction.md quotes them all.
+one more network, whose number should lie in the interval that Student's t gives for it from the published ones. Every
+run is added to rerun.csv in the folder, whatever it found, and docs/reproduction.md quotes them all.
 """
 
 from __future__ import annotations
