@@ -184,6 +184,43 @@ def test_a_single_table_is_enough(results: Path, tmp_path: Path) -> None:
     assert "no plan.json" in text
 
 
+def as_parquet(results: Path, target: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    pandas.read_csv(results / "table.csv").to_parquet(target / "table.parquet", compression="zstd", index=False)
+
+
+def as_gzip(results: Path, target: Path) -> None:
+    with gzip.open(target / "table.csv.gz", "wb") as file:
+        file.write((results / "table.csv").read_bytes())
+
+
+@pytest.mark.parametrize("pack", [as_parquet, as_gzip])
+def test_packed_tables_give_the_same_page(results: Path, tmp_path: Path, pack: Callable[[Path, Path], None]) -> None:
+    from qipf.cli import main
+
+    folder = tmp_path / "published"
+    folder.mkdir()
+    for name in ("times.csv", "plan.json", "environment.json"):
+        shutil.copy(results / name, folder / name)
+    pack(results, folder)
+    (folder / "networks.csv").write_text("dataset,net,seed,accuracy\ndigits,small-cnn,0,0.9125\n")
+    assert main(["report", str(folder), "-o", str(tmp_path / "packed.html")]) == 0
+    packed = (tmp_path / "packed.html").read_text(encoding="utf-8")
+    assert '<td class="number">0</td><td class="number">91.25 %</td>' in packed
+    write_report(results, tmp_path / "plain.html")
+    assert data_of(packed) == data_of((tmp_path / "plain.html").read_text(encoding="utf-8"))
+
+
+def test_damaged_tables_are_named(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "table.parquet").write_bytes(b"PAR1 and no more")
+    with pytest.raises(ValueError, match=r"table\.parquet is no Parquet file"):
+        write_report(tmp_path, tmp_path / "report.html")
+    as_gzip(results, tmp_path)
+    (tmp_path / "table.csv.gz").write_bytes((tmp_path / "table.csv.gz").read_bytes()[:200])
+    with pytest.raises(ValueError, match=r"table\.csv\.gz is damaged"):
+        write_report(tmp_path / "table.csv.gz", tmp_path / "report.html")
+
+
 def test_a_store_without_its_cells_falls_back_on_its_table(store: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(store, tmp_path / "store")
     shutil.rmtree(copy / "cells")

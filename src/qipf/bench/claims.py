@@ -1,14 +1,10 @@
 """The paper's claims, one line each: what its numbers say, what ours say, and the interval that decides it.
 
-Differences are paired: QIPF and the other method on the same inputs and networks (seeds) under the same intensities.
-The interval resamples seeds and intensities, each with replacement: predictions of one network are no independent
-trials of the method. Fewer than six pairs decide nothing: even if all favour one side, a fair coin
-would do the same in more than 5 % of trials.
+Differences and their intervals are those of `qipf.bench.paired`.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,14 +13,11 @@ from typing import Any, Literal
 import numpy as np
 
 from qipf.bench import paper
+from qipf.bench.paired import LEAST_PAIRS, Paired, Verdict, verdict
 from qipf.bench.paper import Case
-from qipf.bench.tables import TIME_METRIC, column_of, comparable, is_shift, long_rows, time_rows
-from qipf.metrics import METRICS
+from qipf.bench.tables import TIME_METRIC, column_of, long_rows, time_rows
 
 PaperSays = Literal["yes", "no", "tie", "not compared"]
-Verdict = Literal["yes", "no", "undecided", "not measured"]
-
-LEAST_PAIRS = 6
 
 TOPICS = {
     "roc_auc": "error detection (ROC-AUC)",
@@ -90,6 +83,7 @@ def claims(
     times: Iterable[Mapping[str, Any]] = (),
     *,
     metrics: Iterable[str] = tuple(TOPICS),
+    ours: str = "qipf",
     resamples: int = 2000,
     seed: int = 0,
 ) -> list[Claim]:
@@ -102,6 +96,7 @@ def claims(
         table: the long table, see `qipf.bench.tables`.
         times: a store's times, where the table has none.
         metrics: which to compare in.
+        ours: the method that stands for the paper's QIPF, such as "qipf-published".
         resamples: for the intervals.
         seed: of the resamples.
     """
@@ -109,29 +104,22 @@ def claims(
     headlines: list[Claim] = []
     cases: list[Claim] = []
     for metric in metrics:
-        study = _Study(rows, metric, resamples, seed)
+        study = _Study(rows, metric, ours, resamples, seed)
         headlines += study.headlines()
         cases += study.cases()
-    return headlines + _speed(rows, resamples, seed) + cases
+    return headlines + _speed(rows, ours, resamples, seed) + cases
 
 
 class _Study:
     """The differences between QIPF and every other method in one metric."""
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]], metric: str, resamples: int, seed: int) -> None:
-        self.metric = metric
-        self.sign = -1.0 if METRICS[metric].better == "lower" else 1.0
+    def __init__(self, rows: Iterable[Mapping[str, Any]], metric: str, ours: str, resamples: int, seed: int) -> None:
+        self.metric, self.ours = metric, ours
         self.theirs = paper.values(metric)
-        self.resamples, self.seed = resamples, seed
-        values: dict[Case, dict[str, dict[tuple[Any, Any], float]]] = defaultdict(lambda: defaultdict(dict))
-        for row in comparable(row for row in rows if row["metric"] == metric):
-            if is_shift(row):
-                case = Case(row["shift"], row["dataset"], row["net"])
-                values[case][column_of(row)][row.get("seed", 0), row["intensity"]] = self.sign * float(row["value"])
-        self.values = {case: values[case] for case in sorted(values, key=paper.case_order) if "qipf" in values[case]}
-        found = {column for columns in self.values.values() for column in columns} - {"qipf"}
+        self.paired = Paired(rows, metric, resamples, seed)
+        self.values = {case: columns for case, columns in self.paired.values.items() if ours in columns}
+        found = {column for columns in self.values.values() for column in columns} - {ours}
         self.others = [*OTHERS, *sorted(found - set(OTHERS))]
-        self.measured = found
 
     def cases(self) -> list[Claim]:
         """QIPF beats that method under this shift on that dataset."""
@@ -158,20 +146,13 @@ class _Study:
     def _claim(
         self, text: str, scope: Literal["headline", "case"], cases: list[Case], other: str, says: PaperSays
     ) -> Claim:
-        grids = [self._grid(case, other) for case in cases]
-        known = [(case, grid) for case, grid in zip(cases, grids, strict=True) if np.isfinite(grid).any()]
-        if not known:
+        found = self.paired.difference(self.ours, other, cases)
+        if found is None:
             return Claim(text, scope, self.metric, says, "not measured")
-        value = float(np.mean([np.nanmean(grid) for _, grid in known]))
-        drawn = np.mean([self._resampled(case, grid) for case, grid in known], axis=0)
-        low, high = (float(v) for v in np.nanquantile(drawn, [0.025, 0.975]))
-        pairs = sum(int(np.isfinite(grid).sum()) for _, grid in known)
-        seeds = max(len(grid) for _, grid in known)
-        detail = f"{pairs} pairs, {_count(seeds, 'seed')}" + (
-            f", {_count(len(known), 'case')}" if len(cases) > 1 else ""
+        detail = f"{found.pairs} pairs, {_count(found.seeds, 'seed')}" + (
+            f", {_count(found.cases, 'case')}" if len(cases) > 1 else ""
         )
-        here = _verdict(low, high) if pairs >= LEAST_PAIRS else "undecided"
-        return Claim(text, scope, self.metric, says, here, value, low, high, detail)
+        return Claim(text, scope, self.metric, says, found.verdict, found.value, found.low, found.high, detail)
 
     def _most_cases(self) -> Claim:
         """The share of cases in which QIPF is the best of the paper's methods, less one half."""
@@ -182,56 +163,34 @@ class _Study:
         shares, draws, pairs = [], [], 0
         for case in self.values:
             rivals = [other for other in OTHERS if other in self.values[case]]
-            grids = [self._grid(case, other) for other in rivals]
+            grids = [self.paired.grid(case, self.ours, other) for other in rivals]
             if rivals and all(np.isfinite(grid).any() for grid in grids):
                 pairs += max(int(np.isfinite(grid).sum()) for grid in grids)
                 shares.append(all(np.nanmean(grid) > 0 for grid in grids))
-                draws.append(np.all([self._resampled(case, grid) > 0 for grid in grids], axis=0))
+                draws.append(np.all([self.paired.resampled(case, grid) > 0 for grid in grids], axis=0))
         if not shares:
             return Claim(text, "most", self.metric, says, "not measured")
         low, high = (float(v) for v in np.quantile(np.mean(draws, axis=0) - 0.5, [0.025, 0.975]))
         detail = f"in {sum(shares)} of {len(shares)} cases; paper {sum(best)} of {len(best)}"
         value = float(np.mean(shares)) - 0.5
-        here = _verdict(low, high) if pairs >= LEAST_PAIRS else "undecided"
+        here = verdict(low, high) if pairs >= LEAST_PAIRS else "undecided"
         return Claim(text, "most", self.metric, says, here, value, low, high, detail)
 
     def _paper_best(self, case: Case) -> bool:
-        means = {method: self.sign * self.theirs[case, method].mean for method in paper.METHODS}
+        means = {method: self.paired.sign * self.theirs[case, method].mean for method in paper.METHODS}
         return means["qipf"] >= max(means.values())
 
     def _paper(self, cases: list[Case], other: str) -> PaperSays:
         known = [case for case in cases if (case, other) in self.theirs]
-        if not known:
+        if not known or other == "qipf":
             return "not compared"
-        gap = sum(self.sign * (self.theirs[case, "qipf"].mean - self.theirs[case, other].mean) for case in known)
+        gap = sum(self.paired.sign * (self.theirs[case, "qipf"].mean - self.theirs[case, other].mean) for case in known)
         if abs(gap) < 1e-9:
             return "tie"
         return "yes" if gap > 0 else "no"
 
-    def _grid(self, case: Case, other: str) -> np.ndarray:
-        """QIPF minus the other, seeds by intensities, NaN where one of them is missing."""
-        ours, theirs = self.values[case]["qipf"], self.values[case][other]
-        seeds = sorted({s for s, _ in ours} & {s for s, _ in theirs})
-        intensities = sorted({i for _, i in ours} & {i for _, i in theirs})
-        missing = float("nan")
-        rows = [[ours.get((s, i), missing) - theirs.get((s, i), missing) for i in intensities] for s in seeds]
-        return np.array(rows).reshape(len(seeds), len(intensities))
 
-    def _resampled(self, case: Case, grid: np.ndarray) -> np.ndarray:
-        """Means of the grid with seeds and intensities drawn anew; networks of one pair share their draws."""
-        seeds, intensities = grid.shape
-        rows = self._generator(case.dataset, case.net).integers(seeds, size=(self.resamples, seeds))
-        columns = self._generator(*case).integers(intensities, size=(self.resamples, intensities))
-        drawn = grid[rows[:, :, None], columns[:, None, :]].reshape(self.resamples, -1)
-        known = np.isfinite(drawn)
-        total = np.where(known, drawn, 0.0).sum(axis=1)
-        return np.where(known.any(axis=1), total / np.maximum(known.sum(axis=1), 1), np.nanmean(grid))
-
-    def _generator(self, *names: str) -> np.random.Generator:
-        return np.random.default_rng([self.seed, zlib.crc32("/".join(names).encode())])
-
-
-def _speed(rows: Iterable[Mapping[str, Any]], resamples: int, seed: int) -> list[Claim]:
+def _speed(rows: Iterable[Mapping[str, Any]], ours: str, resamples: int, seed: int) -> list[Claim]:
     """QIPF is faster than that method on this network (Table 3), from logarithms of milliseconds."""
     times: dict[tuple[str, str], list[float]] = defaultdict(list)
     for row in rows:
@@ -240,8 +199,8 @@ def _speed(rows: Iterable[Mapping[str, Any]], resamples: int, seed: int) -> list
     rng = np.random.default_rng(seed)
     result = []
     for net in [*paper.NETS, *sorted({net for net, _ in times} - set(paper.NETS))]:
-        for other in [*OTHERS, *sorted({column for n, column in times if n == net} - {"qipf", *OTHERS})]:
-            own, rival = times.get((net, "qipf")), times.get((net, other))
+        for other in [*OTHERS, *sorted({column for n, column in times if n == net} - {ours, *OTHERS})]:
+            own, rival = times.get((net, ours)), times.get((net, other))
             in_paper = (net, other) in paper.TIMES
             if not in_paper and not (own and rival):
                 continue
@@ -256,18 +215,12 @@ def _speed(rows: Iterable[Mapping[str, Any]], resamples: int, seed: int) -> list
             low, high = (float(v) for v in np.quantile(drawn, [0.025, 0.975]))
             detail = f"{len(own)} and {len(rival)} measurements"
             value = float(np.mean(rival) - np.mean(own))
-            result.append(Claim(text, "speed", TIME_METRIC, says, _verdict(low, high), value, low, high, detail))
+            result.append(Claim(text, "speed", TIME_METRIC, says, verdict(low, high), value, low, high, detail))
     return result
 
 
 def _means(rng: np.random.Generator, values: list[float], resamples: int) -> np.ndarray:
     return np.array(values)[rng.integers(len(values), size=(resamples, len(values)))].mean(axis=1)
-
-
-def _verdict(low: float, high: float) -> Verdict:
-    if low > 0:
-        return "yes"
-    return "no" if high < 0 else "undecided"
 
 
 def _count(number: int, what: str) -> str:

@@ -26,6 +26,7 @@ failed, gives what is there.
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import os
 from collections.abc import Iterable, Sequence
@@ -93,16 +94,47 @@ def open_store(path: str | os.PathLike[str]) -> Bench:
     return Bench(Store(path))
 
 
+TABLES = ("table.csv", "table.parquet", "table.csv.gz")
+"""Files that may hold a long table."""
+
+
 def read_table(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of a table.csv; one from before there was the column `subset` has "all" in it."""
-    convert = list(get_type_hints(Row).values())
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        lines = csv.reader(file)
-        header = next(lines, [])
-        if tuple(header) not in (Row._fields, Row._fields[:-1]):
-            raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {', '.join(header)}")
-        convert = convert[: len(header)]
-        return [Row(*(kind(value) for kind, value in zip(convert, line, strict=True))) for line in lines]
+    """The rows of a table.csv, table.csv.gz or table.parquet; "all" where there is no column `subset` yet.
+
+    Raises:
+        ValueError: the file holds no long table.
+    """
+    place, kinds = Path(path), list(get_type_hints(Row).values())
+    header, lines = _parquet(place) if place.suffix == ".parquet" else _csv(place)
+    if tuple(header) not in (Row._fields, Row._fields[:-1]):
+        raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {', '.join(header)}")
+    kinds = kinds[: len(header)]
+    return [Row(*(_cell(kind, value) for kind, value in zip(kinds, line, strict=True))) for line in lines]
+
+
+def _cell(kind: Any, value: Any) -> Any:
+    return float("nan") if value in ("", None) else kind(value)  # pandas leaves empty what is missing
+
+
+def _csv(path: Path) -> tuple[list[str], Sequence[Sequence[Any]]]:
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rt", newline="", encoding="utf-8") as file:
+            header, *lines = [*csv.reader(file)] or [[]]
+    except (EOFError, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is damaged: {error}; copy it anew") from error
+    return header, lines
+
+
+def _parquet(path: Path) -> tuple[list[str], Sequence[Sequence[Any]]]:
+    from qipf._optional import require
+
+    arrow = require("pyarrow", extra="bench")
+    try:
+        table = require("pyarrow.parquet", extra="bench").read_table(path)
+    except arrow.ArrowInvalid as error:
+        raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}") from error
+    return table.column_names, [*zip(*(column.to_pylist() for column in table.columns), strict=True)]
 
 
 class Bench:

@@ -17,9 +17,9 @@ def report(
 ) -> None:
     """Write the report of a benchmark: one HTML file that opens offline, under 5 MB.
 
-    A store gives everything. A folder with only its table.csv (and times.csv, plan.json, environment.json beside it)
-    gives the tables and the charts that can be made from them. What is missing, a failed cell for instance, is
-    named on the page.
+    A store gives everything. A folder with only its table.csv, table.parquet or table.csv.gz (and times.csv,
+    networks.csv, plan.json, environment.json beside it) gives the tables and the charts that can be made from them.
+    What is missing, a failed cell for instance, is named on the page.
 
     For example:
 

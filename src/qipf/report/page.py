@@ -37,8 +37,8 @@ def write_report(
     """Write the report of a benchmark; returns its size in bytes.
 
     Args:
-        store: a benchmark's store; or a folder with its table.csv (and times.csv, plan.json, environment.json), whose
-            page has no charts that need predictions.
+        store: a benchmark's store; or a folder with its tables (see `qipf.report.source.open_source`), whose page
+            has no charts that need predictions.
         output: the HTML file. It is written whole or not at all.
         data: the folder with the dataset's files, for the thumbnails.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from qipf.bench.plan import Plan
-from qipf.bench.read import Bench, Row, open_store, read_table
+from qipf.bench.read import TABLES, Bench, Row, open_store, read_table
 from qipf.bench.sources import note_of
 
 MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError)
@@ -54,7 +54,10 @@ class Source:
 
 
 def open_source(path: str | os.PathLike[str]) -> Source:
-    """Read a store, a folder with table.csv (and times.csv, plan.json, environment.json), or a table.csv.
+    """Read a store, a table, or a folder with one.
+
+    A table is a table.csv, table.parquet or table.csv.gz, perhaps with times.csv, networks.csv, plan.json and
+    environment.json beside it.
 
     Raises:
         FileNotFoundError: there is neither a store nor a table.
@@ -64,14 +67,15 @@ def open_source(path: str | os.PathLike[str]) -> Source:
     folder = place.parent if place.is_file() else place
     found = None if place.is_file() else _from_store(folder)
     if found is None or not found.rows:
-        table = place if place.is_file() else folder / "table.csv"
-        if not table.is_file():
+        tables = [place] if place.is_file() else [folder / name for name in TABLES if (folder / name).is_file()]
+        if not tables:
             if found is not None:
                 raise ValueError(f"{folder} has no finished measurement yet; run the benchmark until it has some")
             raise FileNotFoundError(
-                f"{folder} is no benchmark store and has no table.csv; `qipf bench PLAN -o DIR` makes a store"
+                f"{folder} is no benchmark store and has none of {', '.join(TABLES)}; "
+                "`qipf bench PLAN -o DIR` makes a store"
             )
-        found = _from_tables(table)
+        found = _from_tables(tables[0])
     if not found.rows:
         raise ValueError(f"{place} has no numbers to report; run the benchmark until it has some")
     return found
@@ -98,10 +102,8 @@ def _from_tables(table: Path) -> Source:
     folder = table.parent
     source = Source(folder.resolve().name or "results", read_table(table))
     source.note("Made from the tables alone: charts that need the predictions themselves are left out.")
-    if (folder / "times.csv").is_file():
-        with (folder / "times.csv").open(newline="", encoding="utf-8") as file:
-            source.times = [{key: _number(value) for key, value in line.items()} for line in csv.DictReader(file)]
-    else:
+    source.times, source.networks = _lines(folder / "times.csv"), _lines(folder / "networks.csv")
+    if not source.times:
         source.note("There is no times.csv beside the table, so nothing is known about run times.")
     for name in ("plan", "environment"):
         if not (folder / f"{name}.json").is_file():
@@ -122,9 +124,18 @@ def _from_tables(table: Path) -> Source:
     return source
 
 
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{key: _number(value) for key, value in line.items()} for line in csv.DictReader(file)]
+
+
 def _number(text: Any) -> Any:
-    try:
-        value = float(text)
-    except (TypeError, ValueError):
-        return text
-    return value if math.isfinite(value) else text
+    for kind in (int, float):
+        try:
+            value = kind(text)
+        except (TypeError, ValueError):
+            continue
+        return value if math.isfinite(value) else text
+    return text

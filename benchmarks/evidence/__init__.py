@@ -1,0 +1,1 @@
+"""What README and docs quote, computed from results/ alone. `benchmarks/reproduction.py` is the command."""

@@ -1,0 +1,116 @@
+"""The paper's claims about error detection, calibration and correlation, and what our numbers say."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from evidence.detection import pair_heads
+from evidence.results import NOTHING, PAIRS, Results, markdown, number, signed, title
+from qipf.bench import paper
+from qipf.bench.claims import OTHERS, TOPICS, Claim, claims
+from qipf.bench.paired import Verdict
+from qipf.metrics import METRICS
+
+OURS = {"qipf": "exact, cross-validated", "qipf-published": "authors' program, factor 80"}
+"""The two methods that may stand for the paper's QIPF."""
+
+ALSO = (
+    "ensemble (entropy)", "mc-dropout (entropy)", "softmax-response", "entropy", "max-logit", "energy", "knn",
+    "default",
+)  # fmt: skip
+"""Rivals that the paper leaves out."""
+
+WORDS: dict[Verdict, str] = {
+    "yes": "**holds**", "no": "**does not hold**", "undecided": "undecided", "not measured": "not measured",
+}  # fmt: skip
+AHEAD: dict[Verdict, str] = {"yes": "ahead", "no": "behind", "undecided": "undecided", "not measured": NOTHING}
+
+
+def summary(results: Results) -> str:
+    """Is QIPF the best of the paper's six methods in most of its twenty cases?"""
+    if not set(OTHERS) <= set(results.shifted["column"]):
+        return "*Not measured yet: some of the paper's methods are missing.*"
+    rows = []
+    for metric, topic in TOPICS.items():
+        cells = []
+        for ours in OURS:
+            claim = next(c for c in _paper_claims(results, metric, ours) if c.scope == "most")
+            share = [0.5 + value for value in (claim.advantage, claim.low, claim.high)]
+            cells += (
+                [f"{share[0]:.0%} [{share[1]:.0%}, {share[2]:.0%}]", WORDS[claim.here]]
+                if np.isfinite(claim.advantage)
+                else [NOTHING, WORDS[claim.here]]
+            )
+        rows.append([topic, paper_share(metric), *cells])
+    heads = [text for words in OURS.values() for text in (words, "verdict")]
+    return markdown(["best of the paper's methods in most cases: share of cases", "the paper", *heads], rows)
+
+
+def against(results: Results, metric: str) -> str:
+    """QIPF less every other method, in the direction of "better", over all cases that have both."""
+    found = {ours: {c.text: c for c in _paper_claims(results, metric, ours)} for ours in OURS}
+    rows = []
+    for other, words in OTHERS.items():
+        text = f"QIPF beats {words} in {TOPICS[metric]} on average"
+        cells = [cell for ours in OURS for cell in _cells(found[ours].get(text))]
+        rows.append([words, _paper_gap(metric, other), *cells])
+    for other in ALSO:
+        cells = []
+        for ours in OURS:
+            gap = results.difference(metric, ours, other)
+            cells += [signed(gap), AHEAD["not measured" if gap is None else gap.verdict]]
+        if any(cell != NOTHING for cell in cells):
+            rows.append([title(other), "not compared", *cells])
+    heads = [text for words in OURS.values() for text in (words, "verdict")]
+    return markdown(["QIPF better than ... by", "the paper", *heads], rows)
+
+
+def means(results: Results, metric: str) -> str:
+    """Mean over shifts and intensities by pair, with the paper's in brackets."""
+    theirs = paper.values(metric)
+    names = {**{m: m for m in paper.METHODS if m != "qipf"}, **dict.fromkeys(OURS, "qipf")}
+    extra = [c for c in ALSO if np.isfinite(results.mean(metric, c))]
+    rows = []
+    for column in [*names, *extra]:
+        cells = []
+        for pair in PAIRS:
+            own = [v.mean for (case, method), v in theirs.items() if method == names.get(column) and case[1:] == pair]
+            text = number(results.mean(metric, column, pair))
+            cells.append(f"{text} ({number(float(np.mean(own)), 2)})" if own else text)
+        rows.append([title(column), *cells])
+    better = METRICS[metric].better or "higher"
+    return markdown([f"here (the paper), {better} is better", *pair_heads(results)], rows)
+
+
+def _paper_claims(results: Results, metric: str, ours: str) -> list[Claim]:
+    rows = results.shifted
+    wanted = (rows["metric"] == metric) & rows["column"].isin([*OTHERS, ours])
+    return claims(rows[wanted].to_dict("records"), metrics=[metric], ours=ours)
+
+
+def _cells(claim: Claim | None) -> list[str]:
+    if claim is None or claim.here == "not measured":
+        return [NOTHING, WORDS["not measured"]]
+    words = WORDS[claim.here] if claim.paper != "no" else AHEAD[claim.here]
+    return [f"{claim.advantage:+.3f} [{claim.low:+.3f}, {claim.high:+.3f}]", words]
+
+
+def _sign(metric: str) -> float:
+    return -1.0 if METRICS[metric].better == "lower" else 1.0
+
+
+def _paper_gap(metric: str, other: str) -> str:
+    values = paper.values(metric)
+    gaps = [values[case, "qipf"].mean - values[case, other].mean for case, method in values if method == other]
+    return f"{_sign(metric) * np.mean(gaps):+.3f}" if gaps else "not compared"
+
+
+def paper_share(metric: str) -> str:
+    """In how many of the paper's cases its own numbers have QIPF first."""
+    values = paper.values(metric)
+    cases = {case for case, _ in values}
+    best = [
+        all(_sign(metric) * (values[case, "qipf"].mean - values[case, other].mean) >= 0 for other in OTHERS)
+        for case in cases
+    ]
+    return f"{np.mean(best):.0%} ({sum(best)} of {len(best)})"

@@ -1,0 +1,169 @@
+"""Tables of error detection: every method, by pair, by shift, on clean inputs, and differences with intervals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from evidence.results import PAIRS, SHIFTS, TITLES, Results, markdown, number, signed, title
+
+METRICS = ("roc_auc", "pr_auc")
+MAIN = ("default", "ensemble (entropy)", "entropy", "qipf-published")
+RIVALS = ("ensemble (entropy)", "entropy", "max-logit", "knn")
+FEWER = "† measured on fewer networks than the other rows."
+PART = "‡ every row on the same random part of the test images: {}."
+DEVELOPED_ON = {("mnist", "lenet"), ("cifar10", "vgg3")}
+DEVELOPED_UNDER = {"rotation", "shear", "brightness"}
+
+
+def readme(results: Results) -> str:
+    """The README's: what we recommend, the strongest rivals, the paper's score; how well, and what it costs."""
+    return main_table(results, MAIN, cost=True)
+
+
+def everything(results: Results) -> str:
+    """Every score that was measured on all pairs."""
+    shown = [column for column in TITLES if np.isfinite(results.mean("roc_auc", column))]
+    return main_table(results, [column for column in shown if not _is_setting(column)])
+
+
+def main_table(results: Results, columns: tuple[str, ...] | list[str], cost: bool = False) -> str:
+    """ROC-AUC / average precision by pair and on average, the best of the table in bold."""
+    places = [*PAIRS, None]
+    values = np.array([[[results.mean(m, c, pair) for m in METRICS] for pair in places] for c in columns])
+    best = np.nanmax(np.round(values, 3), axis=0, initial=-np.inf)
+    rows, fewer = [], False
+    for column, line in zip(columns, np.round(values, 3), strict=True):
+        marks = [pair is not None and results.fewer_networks(column, pair) for pair in places]
+        fewer |= any(marks)
+        cells = [
+            " / ".join(number(v, bold=bool(v == b)) for v, b in zip(cell, top, strict=True)) + "†" * mark
+            for cell, top, mark in zip(line, best, marks, strict=True)
+        ]
+        rows.append([title(column), *cells, *([cost_of(results, column)] if cost else [])])
+    heads = ["score (ROC-AUC / average precision)", *pair_heads(results), "mean"]
+    return markdown([*heads, *(["passes, time"] if cost else [])], rows, _below(results, fewer))
+
+
+def by_shift(results: Results) -> str:
+    """ROC-AUC by shift, mean over the four pairs."""
+    rows = [[title(c), *(number(results.mean("roc_auc", c, shift=s)) for s in SHIFTS)] for c in MAIN]
+    return markdown(["score (ROC-AUC, mean of the four pairs)", *SHIFTS], rows)
+
+
+def differences(results: Results, metric: str) -> str:
+    """What we recommend less a rival, by pair and over all."""
+    rows = [
+        [title(rival), *(signed(results.difference(metric, "default", rival, pair)) for pair in (*PAIRS, None))]
+        for rival in RIVALS
+    ]
+    return markdown(["default minus", *pair_heads(results), "mean"], rows)
+
+
+def clean(results: Results) -> str:
+    """Accuracy and ROC-AUC on the unshifted test set."""
+    rows = results.rows[(results.rows["errors"] == "base") & (results.rows["shift"] == "clean")]
+    values = rows.groupby(["column", "metric", "dataset", "net"])["value"].mean()
+    lines = [["accuracy, mean of the networks", *(f"{100 * accuracy(results, pair):.1f} %" for pair in PAIRS)]]
+    for column in MAIN:
+        cells = [number(values.get((column, "roc_auc", *pair), np.nan)) for pair in PAIRS]
+        lines.append([f"ROC-AUC, {title(column)}", *cells])
+    return markdown(["clean test set", *pair_heads(results)], lines)
+
+
+def accuracy(results: Results, pair: tuple[str, str]) -> float:
+    """Of the base networks on all clean test images."""
+    networks, rows = results.networks, results.rows
+    own = networks[(networks["dataset"] == pair[0]) & (networks["net"] == pair[1])]["accuracy"]
+    if own.empty:  # results/headline has no networks.csv
+        own = rows[
+            (rows["shift"] == "clean") & (rows["metric"] == "accuracy") & (rows["errors"] == "base")
+            & (rows["dataset"] == pair[0]) & (rows["net"] == pair[1]) & (rows["column"] == "entropy")
+        ]["value"]  # fmt: skip
+    return float(own.mean())
+
+
+def out_of_distribution(results: Results) -> str:
+    """ROC-AUC of telling another dataset's images from the network's own, mean over networks."""
+    rows = results.rows[(results.rows["errors"] == "ood") & (results.rows["metric"] == "roc_auc")]
+    if rows.empty:
+        return "*Not measured yet.*"
+    values = rows.groupby(["column", "shift"])["value"].mean()
+    places = sorted(rows["shift"].unique())
+    lines = [
+        [title(column), *(number(values.get((column, place), np.nan)) for place in places)]
+        for column in TITLES
+        if column in set(rows["column"]) and not _is_setting(column)
+    ]
+    return markdown(["MNIST LeNet (ROC-AUC)", *(place.removeprefix("ood:") for place in places)], lines)
+
+
+def own_errors(results: Results) -> str:
+    """Methods of many passes: finding the base network's errors, and those of their own mean prediction."""
+    rows = results.rows[(results.rows["severity"] > 0) & (results.rows["metric"] == "roc_auc")]
+    own = rows[rows["errors"] == "own"]
+    if own.empty:
+        return "*Not measured yet.*"
+    both = rows[rows["column"].isin(own["column"].unique())]
+    values = both.groupby(["column", "errors", "dataset", "net"])["value"].mean()
+    lines = []
+    for column in [c for c in TITLES if c in set(own["column"])]:
+        pairs = [[values.get((column, e, *pair), np.nan) for e in ("base", "own")] for pair in PAIRS]
+        lines.append([title(column), *(f"{number(base)} / {number(mine)}" for base, mine in pairs)])
+    return markdown(["ROC-AUC, base network's errors / own errors", *pair_heads(results)], lines)
+
+
+def unseen(results: Results, column: str) -> float:
+    """ROC-AUC over the cells that the development of the default never saw."""
+    values = results.means("roc_auc")
+    cells = [
+        values.get((column, *pair, shift), np.nan)
+        for pair in PAIRS
+        for shift in SHIFTS
+        if not (pair in DEVELOPED_ON and shift in DEVELOPED_UNDER)
+    ]
+    return float(np.mean(cells))
+
+
+def cost_of(results: Results, column: str) -> str:
+    """Passes, and the time beside one forward pass on the GPU, from the least to the most over the pairs."""
+    method = column.partition(" (")[0]
+    times = results.times
+    own = times[(times["method"] == method) & (times["device"] == "cuda")]
+    if own.empty:
+        return "–"
+    low, high = own["ratio"].min(), own["ratio"].max()
+    passes = sorted({int(p) for p in own["passes"]})
+    shown = f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
+    return f"{' or '.join(map(str, passes))}, {shown} ×"
+
+
+def pair_heads(results: Results) -> list[str]:
+    """The pairs, those measured on a part of the images marked."""
+    part = _parts(results)
+    return [name + "‡" * (pair in part) for pair, name in PAIRS.items()]
+
+
+def _parts(results: Results) -> dict[tuple[str, str], int]:
+    common = results.shifted[results.shifted["subset"] == "common"]
+    return {(str(d), str(n)): int(size) for (d, n), size in common.groupby(["dataset", "net"])["n"].max().items()}
+
+
+def _below(results: Results, fewer: bool) -> str:
+    part = sorted(set(_parts(results).values()))
+    notes = [PART.format(" or ".join(f"{size:,}" for size in part))] if part else []
+    return " ".join([*notes, *([FEWER] if fewer else [])])
+
+
+def _is_setting(column: str) -> bool:
+    return column.startswith("qipf-") and column != "qipf-published"
+
+
+def severity_means(results: Results, column: str, pair: tuple[str, str], shift: str) -> pd.Series:
+    """ROC-AUC by intensity, mean over networks."""
+    rows = results.shifted
+    own = rows[
+        (rows["metric"] == "roc_auc") & (rows["column"] == column) & (rows["shift"] == shift)
+        & (rows["dataset"] == pair[0]) & (rows["net"] == pair[1])
+    ]  # fmt: skip
+    return own.groupby("severity")["value"].mean()

@@ -1,0 +1,132 @@
+"""The figures of docs/reproduction.md, for light and dark pages."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evidence.detection import severity_means
+from evidence.results import PAIRS, SHIFTS, Results
+from qipf.gallery import DARK, LIGHT, Palette
+
+FOLDER = Path("paper") / "figures"
+RESOLUTION = 90  # dots per inch
+SHOWN = {
+    "default": "qipf.default",
+    "ensemble (entropy)": "ensemble, entropy",
+    "ensemble": "ensemble, std",
+    "entropy": "entropy",
+    "qipf-published": "QIPF, authors' program",
+    "qipf": "QIPF, exact",
+}
+LABELLED = {
+    **SHOWN,
+    "mc-dropout (entropy)": "MC dropout, entropy",
+    "mc-dropout": "MC dropout, std",
+    "svi (entropy)": "SVI, entropy",
+    "swag (entropy)": "SWAG, entropy",
+    "max-logit": "max logit",
+    "knn": "neighbours",
+    "class-field": "class field",
+}
+ALT = {
+    "severity": "ROC-AUC of error detection against the intensity of five shifts, for four networks",
+    "cost": "ROC-AUC of error detection against time, beside one forward pass",
+}
+
+
+def write(results: Results) -> list[Path]:
+    """Draw every figure; returns the files."""
+    folder = results.folder / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, draw in (("severity", severity), ("cost", cost)):
+        for palette, end in ((LIGHT, ""), (DARK, "-dark")):
+            figure = draw(results, palette)
+            if figure is not None:
+                figure.savefig(folder / f"{name}{end}.png", dpi=RESOLUTION, metadata={"Software": None})
+                files.append(folder / f"{name}{end}.png")
+    return files
+
+
+def shown(results: Results, name: str) -> str:
+    """The lines that show a figure in the documentation; nothing where it has not been drawn."""
+    if not (results.folder / FOLDER / f"{name}.png").is_file():
+        return "*Not drawn yet.*"
+    place = Path("..") / "results" / FOLDER
+    return "\n".join(
+        f"```{{image}} {place / f'{name}{end}.png'}\n:class: only-{kind}\n:alt: {ALT[name]}\n```"
+        for kind, end in (("light", ""), ("dark", "-dark"))
+    )
+
+
+def severity(results: Results, palette: Palette) -> Any:
+    """ROC-AUC by intensity: pairs by shifts, one line a method."""
+    pyplot = _pyplot()
+    with pyplot.rc_context(palette.rc()):
+        figure, axes = pyplot.subplots(
+            len(PAIRS), len(SHIFTS), figsize=(11, 8), sharex=True, sharey="row", layout="constrained"
+        )
+        for line, (pair, name) in zip(axes, PAIRS.items(), strict=True):
+            for axis, shift in zip(line, SHIFTS, strict=True):
+                for colour, (column, label) in zip(palette.series, SHOWN.items(), strict=True):
+                    values = severity_means(results, column, pair, shift)
+                    axis.plot(values.index, values, color=colour, label=label, ls="--" if "QIPF" in label else "-")
+                if pair == next(iter(PAIRS)):
+                    axis.set_title(shift)
+            line[0].set_ylabel(f"{name}\nROC-AUC")
+        for axis in axes[-1]:
+            axis.set_xlabel("intensity, 1 to 10")
+            axis.set_xticks([1, 5, 10])
+        figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(SHOWN))
+        pyplot.close(figure)
+    return figure
+
+
+def cost(results: Results, palette: Palette) -> Any:
+    """Mean ROC-AUC of the four pairs against the time of a method, in forward passes (GPU, geometric mean)."""
+    times = results.times[results.times["device"] == "cuda"]
+    points = []
+    for column, label in LABELLED.items():
+        ratios = times[times["method"] == column.partition(" (")[0]]["ratio"]
+        area = results.mean("roc_auc", column)
+        if len(ratios) and np.isfinite(area):
+            points.append((float(np.exp(np.log(ratios.astype(float)).mean())), area, label))
+    if not points:
+        return None
+    pyplot = _pyplot()
+    with pyplot.rc_context(palette.rc()):
+        figure, axis = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+        axis.set_xscale("log")
+        heights = _apart([(time, area) for time, area, _ in points])
+        for (time, area, label), height in zip(points, heights, strict=True):
+            axis.plot(time, area, "o", color=palette.series[1] if "QIPF" in label else palette.series[0])
+            axis.annotate(f"  {label}", (time, height), va="center", fontsize=8, color=palette.ink)
+        axis.set_xlabel("time of a prediction with its uncertainty, in forward passes (GPU)")
+        axis.set_ylabel("ROC-AUC, mean of the four pairs")
+        axis.margins(x=0.15)
+        pyplot.close(figure)
+    return figure
+
+
+def _apart(points: list[tuple[float, float]]) -> list[float]:
+    """Heights for the points' labels, at which those of points near each other do not overlap."""
+    areas = [area for _, area in points]
+    step = 0.035 * (max(areas) - min(areas))
+    heights = list(areas)
+    for i in np.argsort(areas):
+        below = [j for j in range(len(points)) if areas[j] < areas[i]]
+        near = [heights[j] for j in below if abs(np.log(points[j][0] / points[i][0])) < 1]
+        heights[i] = max([areas[i], *(height + step for height in near)])
+    return heights
+
+
+def _pyplot() -> Any:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot

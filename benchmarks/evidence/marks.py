@@ -1,0 +1,78 @@
+"""Marks in Markdown files: between two comments stands what the tool computed, and nothing else.
+
+    <!-- table: NAME -->            a table (or another block), on lines of its own
+    <!-- end -->
+
+    ... has <!-- value: NAME; ARGUMENT; ARGUMENT -->.772<!-- end --> on average
+
+A comment that begins a line would make the whole line raw HTML, so values stand inside their lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+MARK = re.compile(r"<!-- (?P<kind>table|value): (?P<name>.+?) -->(?P<content>.*?)<!-- end -->", re.DOTALL)
+CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
+Render = Callable[[str, str], str]
+
+
+class Mark(NamedTuple):
+    """A marked place: its kind ("table" or "value"), its name and what stands there."""
+
+    kind: str
+    name: str
+    content: str
+
+
+def marks(text: str) -> list[Mark]:
+    """The marks of a page, in order.
+
+    Raises:
+        ValueError: a mark is not closed, or a value begins a line.
+    """
+    found = [Mark(match["kind"], match["name"], match["content"]) for match in MARK.finditer(text)]
+    rest = MARK.sub("", text)
+    for lost in re.findall(r"<!-- (?:table|value|end)\b.*?-->", rest):
+        raise ValueError(f"{lost} has no counterpart")
+    for mark in found:
+        if "<!-- table:" in mark.content or "<!-- value:" in mark.content:
+            raise ValueError(f"{mark.name} is not closed before the next mark")
+    for line in text.splitlines():
+        if line.lstrip(" >*-").startswith("<!-- value:"):
+            raise ValueError(f"a value begins a line, which makes the line raw HTML: {line}")
+    return found
+
+
+def written(text: str, render: Render) -> str:
+    """The page with every mark's content computed anew.
+
+    Args:
+        text: the page.
+        render: gives the content of a mark from its kind and name.
+    """
+    marks(text)
+
+    def replace(match: re.Match[str]) -> str:
+        content = render(match["kind"], match["name"])
+        content = f"\n\n{content}\n\n" if match["kind"] == "table" else content
+        return f"<!-- {match['kind']}: {match['name']} -->{content}<!-- end -->"
+
+    return MARK.sub(replace, text)
+
+
+def stale(text: str, render: Render) -> list[str]:
+    """The names of marks whose content is not what the results say."""
+    return [
+        f"{mark.kind}: {mark.name}"
+        for mark in marks(text)
+        if mark.content.strip() != render(mark.kind, mark.name).strip()
+    ]
+
+
+def loose_tables(text: str) -> list[str]:
+    """Lines of tables with numbers in them that stand outside all marks."""
+    outside = CODE.sub("", MARK.sub("", text))
+    return [line for line in outside.splitlines() if line.startswith("|") and re.search(r"\d", line.split("|", 2)[-1])]

@@ -1,0 +1,143 @@
+"""Which pages quote results, and what every mark in them stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import numpy as np
+
+from evidence import claims, detection, figures, illustrations, research, settings, setup, speed, why
+from evidence.results import PAIRS, ROOT, SHIFTS, Results, number, signed
+from qipf.bench.claims import TOPICS
+
+PAGES = (ROOT / "README.md", ROOT / "docs" / "reproduction.md", ROOT / "docs" / "research" / "class-fields.md")
+
+TABLES: dict[str, Callable[[Results], str]] = {
+    "readme": detection.readme,
+    "everything": detection.everything,
+    "by-shift": detection.by_shift,
+    "differences-roc_auc": partial(detection.differences, metric="roc_auc"),
+    "differences-pr_auc": partial(detection.differences, metric="pr_auc"),
+    "clean": detection.clean,
+    "out-of-distribution": detection.out_of_distribution,
+    "own-errors": detection.own_errors,
+    "runs": setup.runs,
+    "rerun": setup.rerun,
+    "summary": claims.summary,
+    **{f"against-{metric}": partial(claims.against, metric=metric) for metric in TOPICS},
+    **{f"means-{metric}": partial(claims.means, metric=metric) for metric in TOPICS},
+    "choices": settings.choices,
+    "choices-pr_auc": partial(settings.choices, metric="pr_auc"),
+    "levels": settings.levels,
+    "factors": why.factors,
+    "table-3": speed.table_3,
+    "faster": speed.faster,
+    "illustrations": illustrations.judged,
+    "illustrations-differences": illustrations.differences,
+    "why-one-number": why.one_number,
+    "why-calibration": why.calibration,
+    "why-spread": why.spread,
+    "figure-severity": partial(figures.shown, name="severity"),
+    "figure-cost": partial(figures.shown, name="cost"),
+    "research-grid": research.grid,
+    "research-views": research.views,
+    "research-chosen": research.chosen,
+}
+"""By name, what stands between `<!-- table: NAME -->` and its end."""
+
+
+def mean(results: Results, metric: str, column: str, pair: str = "", shift: str = "") -> str:
+    """A method's mean, over all pairs and shifts or those named: `mean; roc_auc; default; mnist lenet; zoom`."""
+    return number(results.mean(metric, column, _pair(pair), shift or None))
+
+
+def geometric(results: Results, column: str) -> str:
+    """ROC-AUC over all shifts but brightness."""
+    return number(float(np.mean([results.mean("roc_auc", column, shift=s) for s in SHIFTS if s != "brightness"])))
+
+
+def gap(results: Results, metric: str, ours: str, theirs: str, pair: str = "") -> str:
+    """A difference with its interval."""
+    return signed(results.difference(metric, ours, theirs, _pair(pair)))
+
+
+def unseen(results: Results, column: str) -> str:
+    """ROC-AUC on what the default's development never saw."""
+    return number(detection.unseen(results, column))
+
+
+def networks(results: Results, column: str, pair: str) -> str:
+    """ROC-AUC of every network of a pair."""
+    dataset, net = pair.split()
+    rows = results.shifted[(results.shifted["metric"] == "roc_auc") & (results.shifted["column"] == column)]
+    rows = rows[(rows["dataset"] == dataset) & (rows["net"] == net)]
+    return ", ".join(number(value) for value in rows.groupby("seed")["value"].mean())
+
+
+def percent(results: Results, file: str, *keys: str) -> str:
+    """A share in a JSON file, as per cent with two digits."""
+    return f"{100 * _look_up(results, file, keys):.2g} %"
+
+
+def ratio(results: Results, file: str, *keys: str) -> str:
+    """A number in a JSON file."""
+    return f"{_look_up(results, file, keys):.2f}"
+
+
+def small(results: Results, file: str, *keys: str) -> str:
+    """A small number in a JSON file."""
+    return f"{_look_up(results, file, keys):.1e}".replace("e-0", "e-")
+
+
+def development(results: Results, file: str, score: str, pair: str, study: str = "") -> str:
+    """ROC-AUC / average precision of a row of results/class-fields."""
+    return " / ".join(number(value) for value in research.cell(results, file, score, pair, study))
+
+
+def development_under(results: Results, score: str, pair: str, shift: str) -> str:
+    """ROC-AUC of the grid under one shift."""
+    return number(research.under(results, score, pair, shift))
+
+
+def paper_share(results: Results, metric: str) -> str:
+    """In how many of the paper's cases its own numbers have QIPF first."""
+    return claims.paper_share(metric)
+
+
+VALUES: dict[str, Callable[..., str]] = {
+    "mean": mean, "geometric": geometric, "gap": gap, "unseen": unseen, "networks": networks, "percent": percent,
+    "ratio": ratio, "small": small, "development": development, "development-under": development_under,
+    "paper-share": paper_share,
+}  # fmt: skip
+"""By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
+
+
+def renderer(results: Results) -> Callable[[str, str], str]:
+    """What gives the content of a mark from its kind and name, each computed once."""
+
+    @cache
+    def render(kind: str, name: str) -> str:
+        known, (first, *arguments) = (TABLES if kind == "table" else VALUES), name.split("; ")
+        if first not in known:
+            raise ValueError(f"unknown {kind} {first!r}; there are {', '.join(known)}")
+        return known[first](results, *arguments)
+
+    return render
+
+
+def _pair(name: str) -> tuple[str, str] | None:
+    if not name:
+        return None
+    dataset, net = name.split()
+    if (dataset, net) not in PAIRS:
+        raise ValueError(f"unknown pair {name!r}; there are {', '.join(' '.join(pair) for pair in PAIRS)}")
+    return dataset, net
+
+
+def _look_up(results: Results, file: str, keys: tuple[str, ...]) -> float:
+    value: Any = results.json(file)
+    for key in keys:
+        value = value[key]
+    return float(value)

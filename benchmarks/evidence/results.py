@@ -1,0 +1,199 @@
+"""The published numbers: long tables, times and accuracies of every folder below results/paper."""
+
+from __future__ import annotations
+
+import json
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from qipf.bench.paired import Difference, Paired
+from qipf.bench.paper import Case
+from qipf.bench.tables import column_of
+
+ROOT = Path(__file__).parents[2]
+PAIRS = {
+    ("mnist", "lenet"): "MNIST LeNet",
+    ("kmnist", "lenet"): "K-MNIST LeNet",
+    ("cifar10", "vgg3"): "CIFAR-10 VGG-3",
+    ("cifar10", "resnet18"): "CIFAR-10 ResNet-18",
+}
+SHIFTS = ("rotation", "brightness", "shear", "zoom", "shift")
+TITLES = {
+    "default": "**`qipf.default`**",
+    "ensemble (entropy)": "ensemble of 10, entropy of the mean",
+    "ensemble": "ensemble of 10, std of the predicted class (the paper's score)",
+    "mc-dropout (entropy)": "MC dropout, entropy of the mean",
+    "mc-dropout": "MC dropout, std (the paper's score)",
+    "mc-dropout-ll (entropy)": "MC dropout of the last layer, entropy of the mean",
+    "mc-dropout-ll": "MC dropout of the last layer, std (the paper's score)",
+    "svi (entropy)": "variational inference, entropy of the mean",
+    "svi": "variational inference, std (the paper's score)",
+    "svi-ll (entropy)": "variational inference of the last layer, entropy of the mean",
+    "svi-ll": "variational inference of the last layer, std (the paper's score)",
+    "swag (entropy)": "SWAG, entropy of the mean",
+    "swag": "SWAG, std",
+    "sgd-iterates (entropy)": "SGD iterates, entropy of the mean",
+    "sgd-iterates": "SGD iterates, std",
+    "entropy": "entropy of the softmax",
+    "softmax-response": "softmax response",
+    "margin": "margin of the softmax",
+    "max-logit": "max logit",
+    "energy": "energy",
+    "class-field": "class-field contrast, clean references",
+    "knn": "nearest neighbours",
+    "mahalanobis": "Mahalanobis",
+    "qipf-published": "the paper's QIPF, authors' program, factor 80",
+    "qipf": "the paper's QIPF, exact, cross-validated factor",
+    "qipf-80": "the paper's QIPF, exact, factor 80",
+    "qipf-160": "the paper's QIPF, exact, factor 160",
+    "qipf-all-weights": "the paper's QIPF, exact, every weight",
+    "qipf-batch": "the paper's QIPF, exact, factor 80, minimum over the batch",
+    "qipf-v0": "the undecomposed potential V_0, factor 80",
+}
+NOTHING = "–"
+
+
+class Results:
+    """Everything below one results folder.
+
+    Args:
+        folder: the repository's `results`, or another that looks like it.
+    """
+
+    def __init__(self, folder: Path = ROOT / "results") -> None:
+        self.folder = folder
+
+    @cached_property
+    def folders(self) -> list[Path]:
+        """Where the long tables are."""
+        found = sorted(path.parent for path in (self.folder / "paper").glob("*/table.parquet"))
+        return found or [self.folder / "headline"]  # until results/paper has come
+
+    @cached_property
+    def rows(self) -> pd.DataFrame:
+        """The long table, with the column `column` (see `qipf.bench.tables.column_of`), comparable rows only.
+
+        Where methods of many passes saw a part of the inputs, every method's rows are about that part.
+        """
+        rows = pd.concat([_table(folder / "table.parquet") for folder in self.folders], ignore_index=True)
+        names = rows[["method", "score"]].drop_duplicates()
+        names["column"] = [column_of(row) for row in names.to_dict("records")]
+        rows = rows.merge(names, on=["method", "score"])
+        place = pd.MultiIndex.from_frame(rows[["dataset", "net", "shift"]])
+        common = rows["subset"] == "common"
+        return rows[common | ~place.isin(place[common])]
+
+    @cached_property
+    def shifted(self) -> pd.DataFrame:
+        """The rows under shift that judge the base network's errors."""
+        return self.rows[(self.rows["errors"] == "base") & (self.rows["severity"] > 0)]
+
+    @cache  # noqa: B019 (one object a run)
+    def paired(self, metric: str) -> Paired:
+        """Differences between columns in a metric."""
+        rows = self.shifted[self.shifted["metric"] == metric]
+        return Paired(rows.to_dict("records"), metric)
+
+    def difference(
+        self, metric: str, ours: str, theirs: str, pair: tuple[str, str] | None = None, shift: str | None = None
+    ) -> Difference | None:
+        """Ours less theirs with its interval; None where there is nothing to compare."""
+        paired = self.paired(metric)
+        return paired.difference(ours, theirs, [c for c in paired.values if _in(c, pair, shift)])
+
+    @cache  # noqa: B019
+    def means(self, metric: str) -> pd.Series:
+        """By column, dataset, net and shift: the mean over intensities, then over networks."""
+        rows = self.shifted[self.shifted["metric"] == metric]
+        by_seed = rows.groupby(["column", "dataset", "net", "shift", "seed"])["value"].mean()
+        return by_seed.groupby(["column", "dataset", "net", "shift"]).mean()
+
+    def mean(self, metric: str, column: str, pair: tuple[str, str] | None = None, shift: str | None = None) -> float:
+        """Mean over shifts, then over pairs, of those asked for; NaN where one of them is missing."""
+        values = self.means(metric)
+        pairs, shifts = [pair] if pair else list(PAIRS), [shift] if shift else SHIFTS
+        return float(np.mean([np.mean([values.get((column, *p, s), np.nan) for s in shifts]) for p in pairs]))
+
+    def fewer_networks(self, column: str, pair: tuple[str, str]) -> bool:
+        """Whether a method was measured on fewer networks than others of the pair."""
+        seeds = self._seeds
+        return bool(seeds.get((column, *pair), 0) < seeds.get(("entropy", *pair), 0))
+
+    @cached_property
+    def _seeds(self) -> pd.Series:
+        return self.shifted.groupby(["column", "dataset", "net"])["seed"].nunique()
+
+    @cached_property
+    def times(self) -> pd.DataFrame:
+        """Table 3 here, one row a pair, method and device ("cuda" or "cpu")."""
+        found = [folder / "times.csv" for folder in self.folders] + [self.folder / "paper" / "times-cpu.csv"]
+        tables = [pd.read_csv(path) for path in found if path.is_file()]
+        columns = ["dataset", "net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
+        return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
+
+    @cached_property
+    def networks(self) -> pd.DataFrame:
+        """Dataset, net, seed and accuracy of the base networks."""
+        found = [pd.read_csv(f / "networks.csv") for f in self.folders if (f / "networks.csv").is_file()]
+        return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["dataset", "net", "accuracy"])
+
+    @cached_property
+    def factors(self) -> pd.DataFrame:
+        """Dataset, net, seed, method and factor of the cross-validated scorers."""
+        found = [pd.read_csv(f / "factors.csv") for f in self.folders if (f / "factors.csv").is_file()]
+        return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["dataset"])
+
+    def plan(self, pair: tuple[str, str]) -> dict[str, Any]:
+        """The pair's settings as they were run; empty where they are not published."""
+        for folder in self.folders:
+            if (folder / "plan.json").is_file():
+                for settings in json.loads((folder / "plan.json").read_text())["pairs"]:
+                    if (settings["dataset"], settings["net"]) == pair:
+                        return settings
+        return {}
+
+    def json(self, name: str) -> Any:
+        """A JSON file below the folder; None where it is missing."""
+        path = self.folder / name
+        return json.loads(path.read_text()) if path.is_file() else None
+
+
+def title(column: str) -> str:
+    """A column in words."""
+    return TITLES.get(column, column)
+
+
+def number(value: float, digits: int = 3, bold: bool = False) -> str:
+    """As .772 or 1.204; a dash where nothing was measured."""
+    if not np.isfinite(value):
+        return NOTHING
+    text = f"{value:.{digits}f}"
+    text = text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+    return f"**{text}**" if bold else text
+
+
+def signed(found: Difference | None) -> str:
+    """A difference and its interval."""
+    if found is None:
+        return NOTHING
+    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def markdown(heads: list[str], rows: list[list[str]], below: str = "") -> str:
+    """A table, and a line below it."""
+    lines = [heads, ["---"] * len(heads), *rows]
+    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return f"{text}\n\n{below}" if below else text
+
+
+def _in(case: Case, pair: tuple[str, str] | None, shift: str | None) -> bool:
+    return (pair is None or (case.dataset, case.net) == pair) and shift in (None, case.shift)
+
+
+def _table(path: Path) -> pd.DataFrame:
+    table = pd.read_parquet(path)
+    return table if "subset" in table else table.assign(subset="all")

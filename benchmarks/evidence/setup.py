@@ -1,0 +1,66 @@
+"""What was run, beside what the paper says of its own runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from evidence.detection import accuracy
+from evidence.results import NOTHING, PAIRS, Results, markdown, number
+
+PAPER_ACCURACY = {
+    ("mnist", "lenet"): 98.6, ("kmnist", "lenet"): 91.9, ("cifar10", "vgg3"): 87.5, ("cifar10", "resnet18"): 91.5,
+}  # fmt: skip
+MANY = {"mc-dropout": "passes", "svi": "epochs", "svi-ll": "epochs", "ensemble": "members", "swag": "passes"}
+
+
+def runs(results: Results) -> str:
+    """By pair: accuracy here and in the paper, networks, images, and the sizes of the methods of many passes."""
+    rows = []
+    for pair, name in PAIRS.items():
+        plan = results.plan(pair)
+        own = results.shifted[(results.shifted["dataset"] == pair[0]) & (results.shifted["net"] == pair[1])]
+        settings = {m["name"]: m["params"] for m in plan.get("methods", ())}
+        right = 100 * accuracy(results, pair)
+        rows.append(
+            [
+                name,
+                f"{right:.1f} %" if np.isfinite(right) else NOTHING,
+                f"{PAPER_ACCURACY[pair]} %",
+                str(own["seed"].nunique()),
+                _number(plan.get("test_size")),
+                _number(plan.get("multi_pass_size") or plan.get("test_size")),
+                *(_number(settings.get(method, {}).get(key)) for method, key in MANY.items()),
+            ]
+        )
+    heads = ["", "accuracy", "the paper", "networks", "images", "images of many-pass methods"]
+    return markdown([*heads, *(f"{method}, {key}" for method, key in MANY.items())], rows)
+
+
+def rerun(results: Results) -> str:
+    """What benchmarks/rerun_cell.py found, all its runs."""
+    found = {folder.name: pd.read_csv(folder / "rerun.csv") for folder in results.folders if _has_rerun(folder)}
+    rows = []
+    for name, table in found.items():
+        for (shift, severity, method), own in table.groupby(["shift", "severity", "method"], sort=False):
+            again, more = own[own["published"].notna()], own[own["published"].isna()]
+            pairs = [f"{number(a)} → {number(b)}" for a, b in zip(again["published"], again["new"], strict=True)]
+            inside = more["new"].between(more["low"], more["high"]).sum()
+            expected = f"{number(own['low'].iloc[0])} to {number(own['high'].iloc[0])}"
+            new = ", ".join(number(value) for value in more["new"])
+            kept = [", ".join(pairs), expected, new, f"{inside} of {len(more)}"]
+            rows.append([name, f"{shift}, {severity}", method, *(text or NOTHING for text in kept)])
+    if not rows:
+        return "*Not measured yet: run benchmarks/rerun_cell.py.*"
+    heads = ["plan", "shift, intensity", "method", "trained again (published → new)"]
+    return markdown([*heads, "expected of one more network", "further networks", "inside"], rows)
+
+
+def _has_rerun(folder: Path) -> bool:
+    return (folder / "rerun.csv").is_file()
+
+
+def _number(value: int | None) -> str:
+    return f"{value:,}" if value else NOTHING

@@ -1,0 +1,73 @@
+"""Table 3: milliseconds a sample and the ratio to a forward pass, here on a GPU and a CPU, and the paper's."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from evidence.claims import WORDS
+from evidence.results import NOTHING, Results, markdown
+from qipf.bench import paper
+
+METHODS = {
+    "mc-dropout": "MC dropout", "mc-dropout-ll": "MC dropout LL", "svi": "SVI", "ensemble": "ensemble",
+    "qipf": "QIPF, exact", "qipf-published": "QIPF, authors' program", "entropy": "entropy",
+    "default": "`qipf.default`",
+}  # fmt: skip
+DEVICES = {"cuda": "GPU", "cpu": "CPU"}
+
+
+def table_3(results: Results) -> str:
+    """By network and method; networks that two datasets share are averaged."""
+    rows = []
+    for net, words in paper.NETS.items():
+        for method, name in METHODS.items():
+            found = [_time(results.times, net, method, device) for device in DEVICES]
+            if all(time is None for time in found):
+                continue
+            theirs = paper.TIMES.get((net, "qipf" if method == "qipf-published" else method))
+            passes = next(str(int(time["passes"])) for time in found if time is not None)
+            cells = [cell for time in found for cell in _cells(time)]
+            rows.append([words, name, passes, f"{theirs:.2f}" if theirs else NOTHING, *cells])
+    if not rows:
+        return "*Not measured yet.*"
+    heads = [text for name in DEVICES.values() for text in (f"{name}, ms", "× forward pass")]
+    return markdown(["network", "method", "passes", "the paper, ms", *heads], rows)
+
+
+def faster(results: Results) -> str:
+    """How many times as fast as MC dropout QIPF is."""
+    rows = []
+    for net, words in paper.NETS.items():
+        for other in ("mc-dropout", "mc-dropout-ll"):
+            row = [f"{words}, {METHODS[other]}", _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"])]
+            for device in DEVICES:
+                for ours in ("qipf", "qipf-published"):
+                    own, rival = (_time(results.times, net, method, device) for method in (ours, other))
+                    if own is None or rival is None:
+                        row += [NOTHING]
+                        continue
+                    ratio = float(rival["method_ms"] / own["method_ms"])
+                    row += [f"{_times(ratio)}, {WORDS['yes' if ratio > 1 else 'no']}"]
+            rows.append(row)
+    heads = [f"{name}, {ours}" for name in DEVICES.values() for ours in ("exact", "authors' program")]
+    return markdown(["QIPF is faster than", "the paper", *heads], rows)
+
+
+def _time(times: pd.DataFrame, net: str, method: str, device: str) -> pd.Series | None:
+    own = times[(times["net"] == net) & (times["method"] == method) & (times["device"] == device)]
+    return None if own.empty else own[["passes", "method_ms", "ratio"]].mean()
+
+
+def _cells(time: pd.Series | None) -> list[str]:
+    if time is None:
+        return [NOTHING, NOTHING]
+    return [f"{time['method_ms']:.3g}", _short(float(time["ratio"]))]
+
+
+def _times(ratio: float) -> str:
+    return f"{_short(ratio)} times"
+
+
+def _short(value: float) -> str:
+    return f"{value:.2f}" if value < 9.95 else f"{np.round(value):.0f}"

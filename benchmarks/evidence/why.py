@@ -1,0 +1,73 @@
+"""The experiments of benchmarks/why.py as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from evidence.results import NOTHING, Results, markdown, number
+
+MISSING = "*Not measured yet: run benchmarks/why.py.*"
+
+
+def one_number(results: Results) -> str:
+    """QIPF beside the max logit."""
+
+    def row(values: dict[str, Any]) -> list[str]:
+        alone = "won" not in values
+        shares = [NOTHING if alone else f"{100 * values[key]:.1f} %" for key in ("won", "lost", "rising side")]
+        return [number(values["roc_auc"]), *shares, NOTHING if alone else number(values["stopped"])]
+
+    heads = [
+        "MNIST LeNet",
+        "ROC-AUC",
+        "pairs won",
+        "pairs lost",
+        "on the rising side",
+        "ROC-AUC, stopped",
+    ]
+    return _table(results, "one-number", heads, row)
+
+
+def calibration(results: Results) -> str:
+    """One ranking, several scales."""
+    metrics = ("roc_auc", "ece_paper", "brier_paper", "ece_proper", "brier_proper")
+    heads = ["softmax response", "ROC-AUC", "ECE, paper", "Brier, paper", "ECE, proper", "Brier, proper"]
+    return _table(results, "calibration", heads, lambda values: [number(values[metric]) for metric in metrics])
+
+
+def spread(results: Results) -> str:
+    """What an ensemble's standard deviation sees."""
+
+    def row(values: dict[str, Any]) -> list[str]:
+        if "share" not in values:
+            return [NOTHING, NOTHING, *(f"ROC-AUC {number(values[key])}" for key in ("std", "entropy"))]
+        return [f"{100 * values[key]:.0f} %" for key in ("share", "error rate", "std", "entropy")]
+
+    heads = ["ensemble of 5, MNIST LeNet", "predictions", "base network wrong", "mean rank by std", "by entropy"]
+    return _table(results, "spread", heads, row, {"roc_auc": "all"})
+
+
+def factors(results: Results) -> str:
+    """What cross-validation chose, by network; the paper has 80 throughout."""
+    found = results.factors
+    if found.empty:
+        return "*Not published with these runs.*"
+    rows = [
+        [method, dataset, net, ", ".join(f"{value:g}" for value in own.sort_values("seed")["factor"])]
+        for (method, dataset, net), own in found.groupby(["method", "dataset", "net"], sort=False)
+    ]
+    return markdown(["method", "dataset", "network", "factor, by network"], rows)
+
+
+def _table(
+    results: Results,
+    name: str,
+    heads: list[str],
+    row: Callable[[dict[str, Any]], list[str]],
+    names: dict[str, str] | None = None,
+) -> str:
+    found = results.json(f"paper/why-{name}.json")
+    if found is None:
+        return MISSING
+    return markdown(heads, [[(names or {}).get(key, key), *row(values)] for key, values in found.items()])

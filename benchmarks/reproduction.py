@@ -1,0 +1,44 @@
+"""Every table and number that README.md, docs/reproduction.md and docs/research/class-fields.md quote, from results/.
+
+python benchmarks/reproduction.py              # which marks are stale
+python benchmarks/reproduction.py --print      # every table
+python benchmarks/reproduction.py --write      # draws the figures and brings the pages up to date
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from evidence import figures, marks, pages
+from evidence.results import ROOT, Results
+
+
+def main() -> int:
+    """Print, check or write; returns 1 where a page is stale."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="another results folder")
+    parser.add_argument("--print", action="store_true", help="print every table")
+    parser.add_argument("--write", action="store_true", help="bring figures and pages up to date")
+    given = parser.parse_args()
+    results = Results(given.results)
+    render = pages.renderer(results)
+    if given.print:
+        for name in pages.TABLES:
+            print(f"<!-- table: {name} -->\n\n{render('table', name)}\n\n<!-- end -->\n")
+        return 0
+    if given.write:
+        if any((results.folder / "paper").glob("*/table.parquet")):
+            for file in figures.write(results):
+                print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")
+        for page in pages.PAGES:
+            page.write_text(marks.written(page.read_text(), render))
+        return 0
+    stale = [f"{page.name}: {mark}" for page in pages.PAGES for mark in marks.stale(page.read_text(), render)]
+    print("\n".join(stale) if stale else "every mark says what results/ says")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+"""The tool behind README and docs computes what was planted."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pandas = pytest.importorskip("pandas")
+
+from evidence import claims, detection, figures, illustrations, pages, settings, setup, speed  # noqa: E402
+from evidence.results import PAIRS, SHIFTS, Results  # noqa: E402
+from qipf.bench.read import Row, read_table  # noqa: E402
+
+LARGEST_IMAGE = 300_000  # bytes
+
+LEVELS = {
+    ("default", "score"): 0.80,
+    ("entropy", "score"): 0.75,
+    ("max-logit", "score"): 0.74,
+    ("qipf", "score"): 0.72,
+    ("qipf-published", "score"): 0.73,
+    ("qipf-80", "score"): 0.70,
+    ("ensemble", "std"): 0.70,
+    ("ensemble", "entropy"): 0.78,
+    **{(method, "std"): 0.71 for method in ("mc-dropout", "mc-dropout-ll", "svi", "svi-ll")},
+}
+TIMES = {"default": (1, 2.5), "ensemble": (10, 20.0), "qipf": (1, 4.0), "mc-dropout": (100, 100.0)}  # forward: 2 ms
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Two networks a pair, three intensities, levels that differ by pair and seed; ResNet-18 with a common part."""
+    root = tmp_path_factory.mktemp("planted") / "results"
+    for number, (dataset, net) in enumerate(PAIRS):
+        folder = root / "paper" / f"{dataset}-{net}"
+        folder.mkdir(parents=True)
+        table = pandas.DataFrame(rows_of(number, dataset, net))
+        both = [table, table.assign(metric="pr_auc", value=table["value"] - 0.1)]
+        pandas.concat(both).to_parquet(folder / "table.parquet", index=False)
+        times = pandas.DataFrame([(m, p, ms, ms / 2) for m, (p, ms) in TIMES.items()])
+        times.columns = ["method", "passes", "method_ms", "ratio"]
+        times.assign(dataset=dataset, net=net, forward_ms=2.0, device="cuda").to_csv(folder / "times.csv", index=False)
+        (folder / "networks.csv").write_text(f"dataset,net,seed,accuracy\n{dataset},{net},0,0.875\n")
+    return Results(root)
+
+
+def rows_of(number, dataset, net):
+    part, nan = net == "resnet18", float("nan")
+    for ((method, score), level), seed, shift, severity in itertools.product(LEVELS.items(), (0, 1), SHIFTS, (1, 2, 3)):
+        if method == "svi" and part and seed:
+            continue
+        value = level + 0.01 * number + 0.02 * seed + 0.03 * severity - 0.06
+        about = (dataset, net, seed, shift, float(severity), severity, method, score, "base", "roc_auc")
+        yield Row(*about, value, nan, nan, 2000, 0.5, "common" if part else "all")
+        if part and score == "score":
+            yield Row(*about, value - 0.2, nan, nan, 10_000, 0.5, "all")  # must not be compared with the others
+
+
+def row(table: str, start: str) -> list[str]:
+    line = next(line for line in table.splitlines() if line.startswith(f"| {start}"))
+    return [cell.strip() for cell in line.strip("|").split("|")][1:]
+
+
+def test_planted_levels(planted):
+    table = detection.readme(planted)
+    assert row(table, "**`qipf.default`**") == [
+        "**.810** / **.710**", "**.820** / **.720**", "**.830** / **.730**", "**.840** / **.740**",
+        "**.825** / **.725**", "1, 1.2 ×",
+    ]  # fmt: skip
+    assert row(table, "ensemble of 10, entropy")[-2:] == [".805 / .705", "10, 10 ×"]
+    assert "‡ every row on the same random part of the test images: 2,000." in table
+    assert "CIFAR-10 ResNet-18‡" in table
+    assert detection.unseen(planted, "default") == pytest.approx((2 * 0.81 + 5 * 0.82 + 2 * 0.83 + 5 * 0.84) / 14)
+    render = pages.renderer(planted)
+    assert render("value", "mean; roc_auc; default; kmnist lenet; zoom") == ".820"
+    assert render("value", "networks; default; cifar10 vgg3") == ".820, .840"
+    assert render("value", "gap; roc_auc; default; ensemble (entropy)") == "+0.020 [+0.020, +0.020]"
+
+
+def test_planted_claims(planted):
+    table = claims.against(planted, "roc_auc")
+    assert row(table, "the ensemble")[1:] == [
+        "+0.020 [+0.020, +0.020]", "**holds**", "+0.030 [+0.030, +0.030]", "**holds**",
+    ]  # fmt: skip
+    assert row(table, "entropy of the softmax") == [
+        "not compared", "-0.030 [-0.030, -0.030]", "behind", "-0.020 [-0.020, -0.020]", "behind",
+    ]  # fmt: skip
+    summary = row(claims.summary(planted), "error detection (ROC-AUC)")
+    assert summary == ["80% (16 of 20)", "100% [100%, 100%]", "**holds**", "100% [100%, 100%]", "**holds**"]
+    levels = row(claims.means(planted, "roc_auc"), "variational inference, std")
+    assert levels[3].startswith(".740 (")  # one network of two: 0.71 + 0.03, and not 0.75
+    everything = detection.main_table(planted, ["entropy", "svi"])
+    assert row(everything, "variational inference, std")[3] == ".740 / .640†"
+    assert everything.endswith("† measured on fewer networks than the other rows.")
+
+
+def test_planted_settings_and_times(planted):
+    table = settings.choices(planted)
+    assert row(table, "exact Laplacian less")[0] == "-0.030 [-0.030, -0.030]"
+    assert row(table, "exact Laplacian less")[-1] == "**worse**"
+    assert row(table, "cross-validated factor less")[-1] == "**better**"
+    assert set(row(table, "pooled weights less")) == {"–"}
+    assert row(speed.faster(planted), "LeNet, MC dropout")[:3] == ["6.00 times", "25 times, **holds**", "–"]
+    lenet = row(speed.table_3(planted), "LeNet | QIPF, exact")
+    assert lenet == ["QIPF, exact", "1", "0.64", "4", "2.00", "–", "–"]
+    assert row(detection.clean(planted), "accuracy")[0] == "87.5 %"
+
+
+def test_figures_are_drawn_and_shown(planted):
+    assert figures.shown(planted, "cost") == "*Not drawn yet.*"
+    files = figures.write(planted)
+    assert {file.name for file in files} == {"severity.png", "severity-dark.png", "cost.png", "cost-dark.png"}
+    assert all(file.stat().st_size < LARGEST_IMAGE for file in files)
+    assert "../results/paper/figures/cost-dark.png" in figures.shown(planted, "cost")
+
+
+def test_captions_are_read():
+    assert illustrations._spread("69.2 [2.1, 6.3e+02]") == (69.2, 2.1, 630.0)
+    assert illustrations._spread("0.92") == (0.92, 0.92, 0.92)
+    rows = illustrations._table("moons")
+    assert set(rows["MC dropout (std)"]) == {"seen", "unseen", "boundary", "unseen / seen", "boundary / seen", "AUC"}
+
+
+def test_pairs_won_less_pairs_lost_is_the_difference_of_areas():
+    from sklearn.metrics import roc_auc_score
+
+    import why
+
+    rng = np.random.default_rng(0)
+    one, other = np.round(rng.normal(size=(2, 300)), 1)  # with ties
+    correct = rng.random(300) < 0.6
+    won, lost = (why._ordered_by_first_alone(pair, correct) for pair in ((one, other), (other, one)))
+    assert won - lost == pytest.approx(roc_auc_score(~correct, one) - roc_auc_score(~correct, other))
+    assert won > 0.1
+
+
+def test_packing_rounds_and_keeps_everything(planted, tmp_path: Path):
+    import pack_results
+
+    source = planted.folder / "paper" / "mnist-lenet"
+    pack_results.main(str(source), str(tmp_path))
+    before, after, text = (
+        read_table(path) for path in (source / "table.parquet", tmp_path / "table.parquet", tmp_path / "table.csv.gz")
+    )
+    assert [row[:10] for row in before] == [row[:10] for row in after] == [row[:10] for row in text]
+    assert [row.value for row in after] == [row.value for row in text] == [round(row.value, 4) for row in before]
+    assert (tmp_path / "times.csv").is_file()
+    assert (tmp_path / "networks.csv").is_file()
+
+
+def test_the_interval_for_one_more_network():
+    """Against intervals from many draws: 95 % of fourth values lie in the interval of the first three."""
+    import rerun_cell
+
+    draws = np.random.default_rng(0).normal(0.7, 0.02, size=(4000, 4))
+    ends = [rerun_cell._interval(list(values)) for values in draws[:, :3]]
+    inside = np.mean([low <= value <= high for (low, high), value in zip(ends, draws[:, 3], strict=True)])
+    assert inside == pytest.approx(0.95, abs=0.01)
+
+
+def test_every_run_of_a_cell_is_quoted(planted):
+    (planted.folder / "paper" / "mnist-lenet" / "rerun.csv").write_text(
+        "shift,severity,metric,seed,device,method,published,new,low,high\nzoom,3,roc_auc,0,cpu,entropy,0.74,0.75,0.7,0.8\n"
+        "zoom,3,roc_auc,100,cpu,entropy,nan,0.72,0.7,0.8\nzoom,3,roc_auc,101,cpu,entropy,nan,0.69,0.7,0.8\n"
+    )
+    assert row(setup.rerun(planted), "mnist-lenet") == [
+        "zoom, 3", "entropy", ".740 → .750", ".700 to .800", ".720, .690", "1 of 2",
+    ]  # fmt: skip
