@@ -8,19 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 
-from qipf.bench.read import Bench
 from qipf.report.source import open_source
 
 DECIMALS = 4
 
 
 def main(store: str, target: str) -> None:
-    """Write table.parquet, table.csv.gz, times.csv, networks.csv, plan.json, environment.json and factors.csv."""
+    """Write table.parquet, table.csv.gz, times.csv, networks.csv, plan.json and environment.json."""
     source, folder = open_source(store), Path(target)
     folder.mkdir(parents=True, exist_ok=True)
     table = pd.DataFrame(source.rows)
@@ -35,20 +33,6 @@ def main(store: str, target: str) -> None:
     if source.plan is not None:
         (folder / "plan.json").write_text(json.dumps(source.plan.as_json(), indent=1) + "\n")
     (folder / "environment.json").write_text(json.dumps(source.environment, indent=1) + "\n")
-    if source.bench is not None:
-        chosen = pd.DataFrame(_factors(source.bench), columns=["dataset", "net", "seed", "method", "factor"])
-        chosen.to_csv(folder / "factors.csv", index=False)
-
-
-def _factors(bench: Bench) -> Iterator[tuple[str, str, int, str, float]]:
-    """What cross-validation chose for each network."""
-    for pair in bench.plan.pairs:
-        dataset = Path(pair.dataset).stem if pair.dataset.endswith(".npz") else pair.dataset
-        for method in [method for method in pair.methods if method.params.get("factor") == "cv"]:
-            for seed in pair.seeds:
-                scorer = bench.scorer(dataset, pair.net, seed, method.name)
-                if scorer is not None:
-                    yield dataset, pair.net, seed, method.name, scorer.fitted.facts["factor"]
 
 
 if __name__ == "__main__":

@@ -73,14 +73,13 @@ def clean(results: Results) -> str:
 
 def accuracy(results: Results, pair: tuple[str, str]) -> float:
     """Of the base networks on all clean test images."""
-    networks, rows = results.networks, results.rows
-    own = networks[(networks["dataset"] == pair[0]) & (networks["net"] == pair[1])]["accuracy"]
-    if own.empty:  # results/headline has no networks.csv
-        own = rows[
-            (rows["shift"] == "clean") & (rows["metric"] == "accuracy") & (rows["errors"] == "base")
-            & (rows["dataset"] == pair[0]) & (rows["net"] == pair[1]) & (rows["column"] == "entropy")
-        ]["value"]  # fmt: skip
-    return float(own.mean())
+    rows = results.all_rows
+    asked = {
+        "dataset": pair[0], "net": pair[1], "shift": "clean", "metric": "accuracy", "method": "entropy",
+        "errors": "base", "subset": "all",
+    }  # fmt: skip
+    own = rows[(rows[list(asked)] == pd.Series(asked)).all(axis=1)]
+    return float(own["value"].mean())
 
 
 def out_of_distribution(results: Results) -> str:
@@ -126,10 +125,10 @@ def unseen(results: Results, column: str) -> float:
 
 
 def cost_of(results: Results, column: str) -> str:
-    """Passes, and the time beside one forward pass on the GPU, from the least to the most over the pairs."""
+    """Passes, and the time beside one forward pass on a CPU, from the least to the most over the networks."""
     method = column.partition(" (")[0]
     times = results.times
-    own = times[(times["method"] == method) & (times["device"] == "cuda")]
+    own = times[(times["method"] == method) & (times["device"] == "cpu")]
     if own.empty:
         return "–"
     low, high = own["ratio"].min(), own["ratio"].max()

@@ -86,8 +86,8 @@ def severity(results: Results, palette: Palette) -> Any:
 
 
 def cost(results: Results, palette: Palette) -> Any:
-    """Mean ROC-AUC of the four pairs against the time of a method, in forward passes (GPU, geometric mean)."""
-    times = results.times[results.times["device"] == "cuda"]
+    """Mean ROC-AUC of the four pairs against the time of a method, in forward passes (CPU, geometric mean)."""
+    times = results.times[results.times["device"] == "cpu"]
     points = []
     for column, label in LABELLED.items():
         ratios = times[times["method"] == column.partition(" (")[0]]["ratio"]
@@ -104,7 +104,7 @@ def cost(results: Results, palette: Palette) -> Any:
         for (time, area, label), height in zip(points, heights, strict=True):
             axis.plot(time, area, "o", color=palette.series[1] if "QIPF" in label else palette.series[0])
             axis.annotate(f"  {label}", (time, height), va="center", fontsize=8, color=palette.ink)
-        axis.set_xlabel("time of a prediction with its uncertainty, in forward passes (GPU)")
+        axis.set_xlabel("time of a prediction with its uncertainty, in forward passes (one CPU core)")
         axis.set_ylabel("ROC-AUC, mean of the four pairs")
         axis.margins(x=0.15)
         pyplot.close(figure)

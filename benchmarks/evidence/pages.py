@@ -31,7 +31,6 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "choices": settings.choices,
     "choices-pr_auc": partial(settings.choices, metric="pr_auc"),
     "levels": settings.levels,
-    "factors": why.factors,
     "table-3": speed.table_3,
     "faster": speed.faster,
     "illustrations": illustrations.judged,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,9 @@ TITLES = {
     "qipf-v0": "the undecomposed potential V_0, factor 80",
 }
 NOTHING = "–"
+PASSES = {"mc-dropout": 100, "svi": 100, "svi-ll": 100}
+"""Of the methods whose passes were timed on a GPU, in the plans."""
+MEMBERS = 10
 
 
 class Results:
@@ -70,8 +74,12 @@ class Results:
     @cached_property
     def folders(self) -> list[Path]:
         """Where the long tables are."""
-        found = sorted(path.parent for path in (self.folder / "paper").glob("*/table.parquet"))
-        return found or [self.folder / "headline"]  # until results/paper has come
+        return sorted(path.parent for path in (self.folder / "paper").glob("*/table.parquet"))
+
+    @cached_property
+    def all_rows(self) -> pd.DataFrame:
+        """The long tables."""
+        return pd.concat([pd.read_parquet(folder / "table.parquet") for folder in self.folders], ignore_index=True)
 
     @cached_property
     def rows(self) -> pd.DataFrame:
@@ -79,7 +87,7 @@ class Results:
 
         Where methods of many passes saw a part of the inputs, every method's rows are about that part.
         """
-        rows = pd.concat([_table(folder / "table.parquet") for folder in self.folders], ignore_index=True)
+        rows = self.all_rows
         names = rows[["method", "score"]].drop_duplicates()
         names["column"] = [column_of(row) for row in names.to_dict("records")]
         rows = rows.merge(names, on=["method", "score"])
@@ -129,23 +137,28 @@ class Results:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """Table 3 here, one row a pair, method and device ("cuda" or "cpu")."""
-        found = [folder / "times.csv" for folder in self.folders] + [self.folder / "paper" / "times-cpu.csv"]
-        tables = [pd.read_csv(path) for path in found if path.is_file()]
-        columns = ["dataset", "net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
-        return pd.concat(tables, ignore_index=True)[columns] if tables else pd.DataFrame(columns=columns)
+        """Table 3 here, one row a network, method and device ("cuda" or "cpu")."""
+        columns = ["net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
+        files = [folder / "times.csv" for folder in self.folders] + [self.folder / "paper" / "times-cpu.csv"]
+        tables = [pd.read_csv(path)[columns] for path in files if path.is_file()]
+        tables.append(pd.DataFrame(self._times_on_gpu(), columns=columns))
+        return pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
 
-    @cached_property
-    def networks(self) -> pd.DataFrame:
-        """Dataset, net, seed and accuracy of the base networks."""
-        found = [pd.read_csv(f / "networks.csv") for f in self.folders if (f / "networks.csv").is_file()]
-        return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["dataset", "net", "accuracy"])
-
-    @cached_property
-    def factors(self) -> pd.DataFrame:
-        """Dataset, net, seed, method and factor of the cross-validated scorers."""
-        found = [pd.read_csv(f / "factors.csv") for f in self.folders if (f / "factors.csv").is_file()]
-        return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=["dataset"])
+    def _times_on_gpu(self) -> Iterator[list[Any]]:
+        """Times of the passes that were measured, brought to the number of passes of the plans."""
+        found, field = self.json("paper/gpu-passes.json"), self.json("speed-gpu.json")
+        for net, measured in (found or {"nets": {}})["nets"].items():
+            unit = 1000 / found["images"]  # milliseconds a sample
+            forward = measured["forward"] * unit
+            times = {
+                method: (passes, measured["passes"][method]["seconds"] * passes / measured["passes"][method]["passes"])
+                for method, passes in PASSES.items()
+            }
+            times = {method: (passes, seconds * unit) for method, (passes, seconds) in times.items()}
+            times["ensemble"] = (MEMBERS, MEMBERS * forward)
+            times["qipf"] = (1, forward + field["modes_eager_double_ps_a_prediction"] * 1e-9)
+            for method, (passes, time) in times.items():
+                yield [net, method, passes, forward, time, time / forward, "cuda"]
 
     def plan(self, pair: tuple[str, str]) -> dict[str, Any]:
         """The pair's settings as they were run; empty where they are not published."""
@@ -192,8 +205,3 @@ def markdown(heads: list[str], rows: list[list[str]], below: str = "") -> str:
 
 def _in(case: Case, pair: tuple[str, str] | None, shift: str | None) -> bool:
     return (pair is None or (case.dataset, case.net) == pair) and shift in (None, case.shift)
-
-
-def _table(path: Path) -> pd.DataFrame:
-    table = pd.read_parquet(path)
-    return table if "subset" in table else table.assign(subset="all")

@@ -48,18 +48,6 @@ def spread(results: Results) -> str:
     return _table(results, "spread", heads, row, {"roc_auc": "all"})
 
 
-def factors(results: Results) -> str:
-    """What cross-validation chose, by network; the paper has 80 throughout."""
-    found = results.factors
-    if found.empty:
-        return "*Not published with these runs.*"
-    rows = [
-        [method, dataset, net, ", ".join(f"{value:g}" for value in own.sort_values("seed")["factor"])]
-        for (method, dataset, net), own in found.groupby(["method", "dataset", "net"], sort=False)
-    ]
-    return markdown(["method", "dataset", "network", "factor, by network"], rows)
-
-
 def _table(
     results: Results,
     name: str,
