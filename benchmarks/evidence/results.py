@@ -139,7 +139,7 @@ class Results:
     def times(self) -> pd.DataFrame:
         """Table 3 here, one row a network, method and device ("cuda" or "cpu")."""
         columns = ["net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
-        files = [folder / "times.csv" for folder in self.folders] + [self.folder / "paper" / "times-cpu.csv"]
+        files = [folder / "times.csv" for folder in self.folders]
         tables = [pd.read_csv(path)[columns] for path in files if path.is_file()]
         tables.append(pd.DataFrame(self._times_on_gpu(), columns=columns))
         return pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)

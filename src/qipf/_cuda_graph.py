@@ -19,7 +19,7 @@ class GraphedStep:
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
-        self._step, self._stream = step, torch.cuda.Stream(device)
+        self._step, self._device, self._stream = step, device, torch.cuda.Stream(device)
         self._done = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: Tensor | None = None
@@ -47,7 +47,7 @@ class GraphedStep:
 
     def _aside(self, inputs: Tensor, targets: Tensor) -> None:
         """An ordinary step on the stream of the recording: gradients then belong to that stream in both."""
-        self._stream.wait_stream(torch.cuda.current_stream())
+        self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             self._step(inputs, targets)
-        torch.cuda.current_stream().wait_stream(self._stream)
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
