@@ -85,6 +85,11 @@ def ratio(results: Results, file: str, *keys: str) -> str:
     return f"{_look_up(results, file, keys):.2f}"
 
 
+def count(results: Results, file: str, *keys: str) -> str:
+    """A whole number in a JSON file."""
+    return f"{_look_up(results, file, keys):,.0f}"
+
+
 def small(results: Results, file: str, *keys: str) -> str:
     """A small number in a JSON file."""
     return f"{_look_up(results, file, keys):.1e}".replace("e-0", "e-")
@@ -107,7 +112,7 @@ def paper_share(results: Results, metric: str) -> str:
 
 VALUES: dict[str, Callable[..., str]] = {
     "mean": mean, "geometric": geometric, "gap": gap, "unseen": unseen, "networks": networks, "percent": percent,
-    "ratio": ratio, "small": small, "development": development, "development-under": development_under,
+    "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "paper-share": paper_share,
 }  # fmt: skip
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
