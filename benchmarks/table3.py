@@ -22,11 +22,10 @@ from qipf.bench.store import Store
 
 PAIRS = {
     "mnist": ("mnist", "lenet", 1, 28),
-    "kmnist": ("kmnist", "lenet", 1, 28),
     "cifar10-vgg3": ("cifar10", "vgg3", 3, 32),
     "cifar10-resnet18": ("cifar10", "resnet18", 3, 32),
 }
-"""By plan: dataset and network, channels and size of an image."""
+"""By plan, one a network: dataset and network, channels and size of an image."""
 METHODS = (
     "qipf", "qipf-published", "entropy", "max-logit", "knn", "mahalanobis", "class-field", "default",
     "mc-dropout", "mc-dropout-ll", "svi", "svi-ll", "ensemble",

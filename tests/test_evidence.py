@@ -176,7 +176,11 @@ def test_every_run_of_a_cell_is_quoted(planted):
 
 def test_passes_on_a_gpu_are_brought_to_the_plans_number(tmp_path: Path):
     """20 passes of SVI in 0.2 s for 1,000 images: 100 take a millisecond a sample; a forward pass takes 0.01."""
-    (tmp_path / "paper").mkdir()
+    methods = [{"name": name, "params": {"passes": 100}} for name in ("svi", "svi-ll", "mc-dropout", "mc-dropout-ll")]
+    pair = {"dataset": "mnist", "net": "lenet", "methods": [*methods, {"name": "ensemble", "params": {"members": 10}}]}
+    (tmp_path / "paper" / "mnist").mkdir(parents=True)
+    (tmp_path / "paper" / "mnist" / "table.parquet").touch()
+    (tmp_path / "paper" / "mnist" / "plan.json").write_text(json.dumps({"pairs": [pair]}))
     measured = {"passes": 20, "seconds": 0.2}
     passes = {"svi": measured, "svi-ll": measured, "mc-dropout": {"passes": 4, "seconds": 0.2}}
     gpu = {"images": 1000, "nets": {"lenet": {"forward": 0.01, "passes": passes}}}

@@ -110,8 +110,14 @@ def paper_share(results: Results, metric: str) -> str:
     return claims.paper_share(metric)
 
 
+def forward_noise(results: Results) -> str:
+    """By how much a forward pass differed between measurements."""
+    return f"{100 * speed.forward_noise(results):.0f} %"
+
+
 VALUES: dict[str, Callable[..., str]] = {
     "mean": mean, "geometric": geometric, "gap": gap, "unseen": unseen, "networks": networks, "percent": percent,
+    "forward-noise": forward_noise,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "paper-share": paper_share,
 }  # fmt: skip

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from qipf.bench.paired import Difference, Paired
-from qipf.bench.paper import Case
 from qipf.bench.tables import column_of
 
 ROOT = Path(__file__).parents[2]
@@ -56,9 +55,6 @@ TITLES = {
     "qipf-v0": "the undecomposed potential V_0, factor 80",
 }
 NOTHING = "–"
-PASSES = {"mc-dropout": 100, "svi": 100, "svi-ll": 100}
-"""Of the methods whose passes were timed on a GPU, in the plans."""
-MEMBERS = 10
 
 
 class Results:
@@ -106,12 +102,10 @@ class Results:
         rows = self.shifted[self.shifted["metric"] == metric]
         return Paired(rows.to_dict("records"), metric)
 
-    def difference(
-        self, metric: str, ours: str, theirs: str, pair: tuple[str, str] | None = None, shift: str | None = None
-    ) -> Difference | None:
+    def difference(self, metric: str, ours: str, theirs: str, pair: tuple[str, str] | None = None) -> Difference | None:
         """Ours less theirs with its interval; None where there is nothing to compare."""
         paired = self.paired(metric)
-        return paired.difference(ours, theirs, [c for c in paired.values if _in(c, pair, shift)])
+        return paired.difference(ours, theirs, [c for c in paired.values if pair in (None, (c.dataset, c.net))])
 
     @cache  # noqa: B019
     def means(self, metric: str) -> pd.Series:
@@ -150,13 +144,15 @@ class Results:
         for net, measured in (found or {"nets": {}})["nets"].items():
             unit = 1000 / found["images"]  # milliseconds a sample
             forward = measured["forward"] * unit
-            times = {
-                method: (passes, measured["passes"][method]["seconds"] * passes / measured["passes"][method]["passes"])
-                for method, passes in PASSES.items()
-            }
-            times = {method: (passes, seconds * unit) for method, (passes, seconds) in times.items()}
-            times["ensemble"] = (MEMBERS, MEMBERS * forward)
-            times["qipf"] = (1, forward + field["modes_eager_double_ps_a_prediction"] * 1e-9)
+            times = {"qipf": (1, forward + field["modes_eager_double_ps_a_prediction"] * 1e-9)}
+            pair = next(pair for pair in PAIRS if pair[1] == net)
+            for method in self.plan(pair).get("methods", []):
+                one = measured["passes"].get(method["name"])
+                passes, members = (method["params"].get(key) for key in ("passes", "members"))
+                if one is not None and passes:
+                    times[method["name"]] = (passes, one["seconds"] / one["passes"] * passes * unit)
+                elif members:
+                    times[method["name"]] = (members, members * forward)
             for method, (passes, time) in times.items():
                 yield [net, method, passes, forward, time, time / forward, "cuda"]
 
@@ -201,7 +197,3 @@ def markdown(heads: list[str], rows: list[list[str]], below: str = "") -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return f"{text}\n\n{below}" if below else text
-
-
-def _in(case: Case, pair: tuple[str, str] | None, shift: str | None) -> bool:
-    return (pair is None or (case.dataset, case.net) == pair) and shift in (None, case.shift)

@@ -224,7 +224,7 @@ def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
     """What the passes say; on a GPU in half precision, and again in single where a drawn network leaves its range."""
     on_gpu = x.device.type == "cuda"
     settings: dict[str, Any] = {"seed": seed, "predicted": predicted, "progress": False}
-    if on_gpu:  # convolutions there have 10 bits of mantissa in either
+    if on_gpu:  # moves ROC-AUC by less than a thousandth: docs/reproduction.md, "What was run"
         settings |= {"batch_size": max(1000, 2**23 // x[0].numel()), "memory": 2**33}
         with torch.autocast("cuda", dtype=torch.float16):
             found = method.summarise(x, **settings)
