@@ -352,6 +352,15 @@ def break_times(store: Path) -> None:
         file.unlink()
 
 
+def break_environment(store: Path) -> None:
+    (store / "environment.json").write_text("[1, 2]")
+
+
+def stop_the_clock(store: Path) -> None:
+    for file in (store / "cells" / "time").glob("*.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "forward_ms": 0.0}))
+
+
 def fail_a_cell(store: Path) -> None:
     key = json.loads((store / "index.json").read_text())[-1]["key"]
     record = {"label": "time <b>it</b>", "kind": "time", "error": "no luck", "traceback": "Traceback ..."}
@@ -365,6 +374,8 @@ def fail_a_cell(store: Path) -> None:
         (break_scorers, "The field of qipf on digits/small-cnn cannot be shown", "field"),
         (break_arrays, "could not be read", "condition"),
         (break_times, "were not timed", "time"),
+        (break_environment, "The environment could not be read: expected names with their values, got list", "nothing"),
+        (stop_the_clock, "The times could not be read: row 1: forward_ms: expected a number above 0", "time"),
         (fail_a_cell, "time &lt;b&gt;it&lt;/b&gt;", "nothing"),
     ],
 )
@@ -377,6 +388,7 @@ def test_missing_pieces_leave_notes(
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     ids = {attributes.get("id") for _, attributes in Tags(text).found}
     assert said in text
+    assert ("were not timed" in text) == (damage is break_times)
     assert missing not in ids
     assert {"table-1", "severity"} <= ids
 

@@ -100,7 +100,8 @@ TABLES = ("table.csv", "table.parquet", "table.csv.gz")
 
 
 LARGEST = 256 * 2**20
-"""Characters that a compressed table may unpack to: some million rows, and no file that fills the memory."""
+SHORTEST = 64
+"""Characters that a compressed table may unpack to, and what a line counts at least: nothing that fills the memory."""
 
 MEND = "mend the row, or copy the file anew"
 
@@ -154,11 +155,11 @@ def _bounded(file: Any, path: Path) -> Iterator[str]:
     """The lines of a file, until they are too many; one that is far too long comes in pieces, which are no rows."""
     size = 0
     while line := file.readline(2**20):
-        size += max(len(line), 64)  # a short line costs memory or time as well
+        size += max(len(line), SHORTEST)  # a short line costs memory or time as well
         if size > LARGEST:
             raise ValueError(
-                f"{path} unpacks to more than {LARGEST / 2**20:.0f} million characters, which no benchmark writes; if "
-                "it is a table all the same, unpack it first (table.csv)"
+                f"{path} unpacks to more than {LARGEST / 2**20:.0f} MB, or {LARGEST // SHORTEST:,} lines, which no "
+                "benchmark writes; if it is a table all the same, unpack it first (table.csv)"
             )
         yield line
 

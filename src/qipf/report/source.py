@@ -94,13 +94,15 @@ def _from_store(folder: Path) -> Source | None:
     bench = open_store(folder)
     source = Source(bench.plan.name, bench.rows(), plan=bench.plan, bench=bench)
     source.plan_text = json.dumps(bench.plan.as_json(), indent=2, ensure_ascii=False)
-    for name in ("times", "environment", "networks", "failures", "notes"):
+    unreadable = set()
+    for name in ("notes", "times", "environment", "networks", "failures"):  # notes first: what is missing joins them
         try:
             value = getattr(bench, name)
             setattr(source, name, _checked(name, value() if callable(value) else value))
         except MISSING as error:
             source.note(f"The {name} could not be read: {error}")
-    if not source.times:
+            unreadable.add(name)
+    if not source.times and "times" not in unreadable:
         source.note("The methods were not timed (yet).")
     return source
 
