@@ -157,3 +157,12 @@ def test_errors_say_what_to_do():
 def test_a_damaged_state_is_refused(state):
     with pytest.raises(ValueError, match="no state of an ErrorProbability"):
         ErrorProbability.from_state(state)
+
+
+def test_only_a_calibrator_gives_a_scorer_its_probability() -> None:
+    from qipf.scores import Entropy
+
+    scorer = Entropy()
+    with pytest.raises(TypeError, match="probability: expected an ErrorProbability or None, got str"):
+        scorer.probability = "yes"  # pyright: ignore[reportAttributeAccessIssue]
+    assert scorer.probability is None

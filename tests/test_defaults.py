@@ -166,6 +166,9 @@ def test_bad_data_is_refused(trained) -> None:
         default(net, [((255 * images[:4]).to(torch.uint8), labels[:4])], progress=False)
     with pytest.raises(ValueError, match="size: expected at least 1, got 0"):
         default(net, (images[:4], labels[:4]), size=0, progress=False)
+    for size in (2.5, "3", True):
+        with pytest.raises(TypeError, match=f"size: expected a whole number of inputs, got {size!r}"):
+            default(net, (images[:4], labels[:4]), size=size, progress=False)
     with pytest.raises(ValueError, match=r"labels of shape \(N,\)"):
         default(net, [images[:2], images[2:4]], progress=False)
     with pytest.raises(ValueError, match=r"scale to \[0, 1\] as floats first"):
@@ -228,6 +231,20 @@ def test_a_sorted_loader_is_warned_about(trained) -> None:
     with pytest.warns(UserWarning, match=r"no reference is of class 1, 2, 3 \(3 of 4 classes\): the first 100 inputs"):
         reference_outputs(net, loader, size=100, progress=False)
     assert len(reference_outputs(net, loader, progress=False)) == 1200
+
+
+def test_only_where_the_first_inputs_were_taken_it_says_so(trained) -> None:
+    net, images, labels = trained
+    three = labels < 3
+    several = TensorDataset(images[three], labels[three])
+    for data, size in (
+        (several, 100),
+        (several, int(three.sum())),
+        (DataLoader(several, batch_size=50), int(three.sum())),
+    ):  # sampled, and all there is: a warning would be an error here
+        assert len(reference_outputs(net, data, size=size, progress=False)) == size
+    with pytest.warns(UserWarning, match="no reference is of class 3 .* the first 100 inputs"):
+        reference_outputs(net, iter(DataLoader(several, batch_size=50)), size=100, progress=False)
 
 
 def test_batches_in_other_units_are_perturbed_in_the_range_so_far() -> None:

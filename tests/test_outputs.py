@@ -82,7 +82,7 @@ def test_a_regression_predicts_no_class() -> None:
             out.predicted  # noqa: B018
     with pytest.raises(ValueError, match="no labels"):
         Outputs(np.ones((2, 3))).correct  # noqa: B018
-    with pytest.raises(ValueError, match="must be 0 or 1"):
+    with pytest.raises(ValueError, match="must be 0 or 1; got 2 in row 1"):
         Outputs(np.ones((2, 1)), labels=np.array([0, 2])).correct  # noqa: B018
 
 
@@ -101,6 +101,28 @@ def test_labels_that_are_no_classes_are_named(make: Any, labels: list[float], wo
         Outputs(make(np.ones((4, 3))), labels=make(np.array(labels)))
     one_column = Outputs(make(np.ones((4, 1))), labels=make(np.array(labels)))  # binary or regression: as it is
     assert len(one_column) == 4
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        (np.array(["cat", "dog"]), "text"),
+        (np.array([b"cat", b"dog"]), "bytes"),
+        (np.array([0, 1], dtype=object), "objects"),
+        (np.array([0j, 1j]), "complex128"),
+    ],
+)
+@pytest.mark.parametrize("columns", [1, 3])
+def test_labels_that_are_no_numbers_are_named(labels: np.ndarray, kind: str, columns: int) -> None:
+    with pytest.raises(TypeError, match=f"labels: expected classes as whole numbers .* got {kind}; convert"):
+        Outputs(np.ones((2, columns)), labels=labels)
+
+
+def test_complex_labels_are_named() -> None:
+    with pytest.raises(TypeError, match=r"got torch\.complex64"):
+        Outputs(torch.ones(2, 3), labels=torch.tensor([0j, 1j]))
+    with pytest.raises(TypeError, match=r"batch 0: labels are torch\.complex64"):
+        qipf.collect(torch.nn.Linear(2, 3), (torch.ones(2, 2), torch.tensor([0j, 1j])), progress=False)
 
 
 def test_every_class_that_a_narrow_dtype_has_is_compared_as_a_number() -> None:

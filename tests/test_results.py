@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections import defaultdict
 
@@ -48,6 +49,38 @@ def test_tables_of_numbers_are_marked(page):
     assert marks.loose_tables(TEXTS[page]) == []
     planted = TEXTS[page] + "\n| score | MNIST |\n| --- | --- |\n| ours | .999 |\n"
     assert marks.loose_tables(planted) == ["| ours | .999 |"]
+
+
+def unmarked_scores(text: str) -> list[str]:
+    return re.findall(r"(?<![\w.])[+-]?\.\d{2,3}\b", marks.CODE.sub("", marks.MARK.sub("", text)))
+
+
+@pytest.mark.parametrize("page", TEXTS)
+def test_scores_in_the_text_are_marked(page):
+    assert unmarked_scores(TEXTS[page]) == []
+    assert unmarked_scores(TEXTS[page] + "\nwithin .003 / .008 of it, see table.csv\n") == [".003", ".008"]
+
+
+def test_standard_errors_are_those_of_the_files(render):
+    """From the lines of the files, with nothing of the tool's code."""
+    folder = ROOT / "results" / "class-fields"
+    rows = list(csv.DictReader((folder / "views-repeated.csv").read_text().splitlines()))
+    names = ("head + after 0.2", "head + before 0.2", "head + before 0.2 + lower 0.2")
+    for pair in ("lenet-mnist", "vgg3-cifar10"):
+        own = [row for row in rows if row["pair"] == pair and row["score"] in names]
+        assert len(own) == 3
+        kinds = ("roc_auc_standard_error", "average_precision_standard_error")
+        expected = [max(float(row[kind]) for row in own) for kind in kinds]
+        shown = render("value", f"largest-errors; views-repeated; {pair}; {'; '.join(names)}").split(" / ")
+        np.testing.assert_allclose([float(text) for text in shown], expected, atol=0.00051)
+    grid = {
+        row["score"]: float(row["roc_auc_standard_error"])
+        for row in csv.DictReader((folder / "grid.csv").read_text().splitlines())
+        if row["pair"] == "lenet-mnist"
+    }
+    least, most = (float(text) for text in render("value", "grid-errors; lenet-mnist").split(" to "))
+    assert least == pytest.approx(grid["features/perturbed/centred-unit/contrast/0.2"], abs=0.00051)
+    assert most == pytest.approx(grid["features/clean/unit/contrast-500/0.4"], abs=0.00051)
 
 
 def test_readme_by_hand():

@@ -7,7 +7,7 @@ import numpy as np
 from evidence.detection import pair_heads
 from evidence.results import NOTHING, PAIRS, Results, markdown, number, signed, title
 from qipf.bench import paper
-from qipf.bench.claims import OTHERS, TOPICS, Claim, claims
+from qipf.bench.claims import OTHERS, TOPICS, Claim, claims, paper_best, paper_gap
 from qipf.bench.paired import Verdict
 from qipf.metrics import METRICS
 
@@ -95,22 +95,12 @@ def _cells(claim: Claim | None) -> list[str]:
     return [f"{claim.advantage:+.3f} [{claim.low:+.3f}, {claim.high:+.3f}]", words]
 
 
-def _sign(metric: str) -> float:
-    return -1.0 if METRICS[metric].better == "lower" else 1.0
-
-
 def _paper_gap(metric: str, other: str) -> str:
-    values = paper.values(metric)
-    gaps = [values[case, "qipf"].mean - values[case, other].mean for case, method in values if method == other]
-    return f"{_sign(metric) * np.mean(gaps):+.3f}" if gaps else "not compared"
+    gap = paper_gap(metric, other)
+    return "not compared" if gap is None else f"{gap:+.3f}"
 
 
 def paper_share(metric: str) -> str:
     """In how many of the paper's cases its own numbers have QIPF first."""
-    values = paper.values(metric)
-    cases = {case for case, _ in values}
-    best = [
-        all(_sign(metric) * (values[case, "qipf"].mean - values[case, other].mean) >= 0 for other in OTHERS)
-        for case in cases
-    ]
+    best = paper_best(metric)
     return f"{np.mean(best):.0%} ({sum(best)} of {len(best)})"

@@ -105,6 +105,18 @@ def development_under(results: Results, score: str, pair: str, shift: str) -> st
     return number(research.under(results, score, pair, shift))
 
 
+def grid_errors(results: Results, pair: str) -> str:
+    """The least and the largest standard error of ROC-AUC in a pair's column of the grid's table."""
+    found = [error for error, _ in research.standard_errors(results, "grid", research.GRID.values(), pair)]
+    return f"{number(min(found))} to {number(max(found))}"
+
+
+def largest_errors(results: Results, file: str, pair: str, *scores: str) -> str:
+    """The largest standard error of ROC-AUC, and of average precision, among some scores."""
+    found = research.standard_errors(results, file, scores, pair)
+    return " / ".join(number(max(errors)) for errors in zip(*found, strict=True))
+
+
 def paper_share(results: Results, metric: str) -> str:
     """In how many of the paper's cases its own numbers have QIPF first."""
     return claims.paper_share(metric)
@@ -119,7 +131,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "mean": mean, "geometric": geometric, "gap": gap, "unseen": unseen, "networks": networks, "percent": percent,
     "forward-noise": forward_noise,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
-    "paper-share": paper_share,
+    "grid-errors": grid_errors, "largest-errors": largest_errors, "paper-share": paper_share,
 }  # fmt: skip
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -82,13 +82,23 @@ def chosen(results: Results) -> str:
 
 def cell(results: Results, file: str, score: str, pair: str, study: str = "") -> tuple[float, float]:
     """ROC-AUC and average precision of a row of results/class-fields."""
+    row = _row(results, file, score, pair, study)
+    return float(row["roc_auc"]), float(row["average_precision"])
+
+
+def standard_errors(results: Results, file: str, scores: Iterable[str], pair: str) -> list[tuple[float, float]]:
+    """Standard errors over networks of ROC-AUC and average precision, for some rows of results/class-fields."""
+    rows = [_row(results, file, score, pair) for score in scores]
+    return [(float(row["roc_auc_standard_error"]), float(row["average_precision_standard_error"])) for row in rows]
+
+
+def _row(results: Results, file: str, score: str, pair: str, study: str = "") -> pd.Series:
     rows = _file(results.folder / "class-fields" / f"{file}.csv")
     own = rows[(rows["score"] == score) & (rows["pair"] == pair)]
     own = own[own["study"] == study] if study else own
     if len(own) != 1:
         raise ValueError(f"{file}.csv has {len(own)} rows for {study} {score} on {pair}, expected one")
-    row = own.iloc[0]
-    return float(row["roc_auc"]), float(row["average_precision"])
+    return own.iloc[0]
 
 
 def under(results: Results, score: str, pair: str, shift: str) -> float:

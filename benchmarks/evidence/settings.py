@@ -12,25 +12,24 @@ from qipf.bench.paired import Difference
 class Choice(NamedTuple):
     """Two settings, and by which columns a pair may have measured them, in the order they are looked for."""
 
-    name: str
     text: str
     compared: tuple[tuple[str, str], ...]
 
 
 CHOICES = (
-    Choice("operator", "exact Laplacian less the authors' difference along the order, factor 80",
+    Choice("exact Laplacian less the authors' difference along the order, factor 80",
            (("qipf-80", "qipf-published"),)),
-    Choice("factor-160", "factor 160 less factor 80, exact", (("qipf-160", "qipf-80"),)),
-    Choice("factor-cv", "cross-validated factor less factor 80, exact", (("qipf", "qipf-80"),)),
-    Choice("modes", "10 modes less 4 modes, authors' program",
+    Choice("factor 160 less factor 80, exact", (("qipf-160", "qipf-80"),)),
+    Choice("cross-validated factor less factor 80, exact", (("qipf", "qipf-80"),)),
+    Choice("10 modes less 4 modes, authors' program",
            (("qipf-published-10-modes", "qipf-published"), ("qipf-published", "qipf-published-4-modes"))),
-    Choice("pooling", "pooled weights less every weight, exact", (("qipf", "qipf-all-weights"),)),
-    Choice("bound", "minimum over the neighbourhood less over the batch, exact, factor 80",
+    Choice("pooled weights less every weight, exact", (("qipf", "qipf-all-weights"),)),
+    Choice("minimum over the neighbourhood less over the batch, exact, factor 80",
            (("qipf-80", "qipf-batch"),)),
-    Choice("decomposition", "modes less the undecomposed potential V_0, exact, factor 80", (("qipf-80", "qipf-v0"),)),
-    Choice("cv-decomposition", "modes, cross-validated, less V_0, factor 80", (("qipf", "qipf-v0"),)),
-    Choice("max-logit", "authors' program less the max logit alone", (("qipf-published", "max-logit"),)),
-    Choice("cv-max-logit", "exact, cross-validated, less the max logit alone", (("qipf", "max-logit"),)),
+    Choice("modes less the undecomposed potential V_0, exact, factor 80", (("qipf-80", "qipf-v0"),)),
+    Choice("modes, cross-validated, less V_0, factor 80", (("qipf", "qipf-v0"),)),
+    Choice("authors' program less the max logit alone", (("qipf-published", "max-logit"),)),
+    Choice("exact, cross-validated, less the max logit alone", (("qipf", "max-logit"),)),
 )  # fmt: skip
 VERDICTS = {"yes": "**better**", "no": "**worse**", "undecided": "undecided"}
 

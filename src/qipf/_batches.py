@@ -196,6 +196,8 @@ def _as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
         tensor = (to_tensor(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"batch {number}: labels are not numbers ({error})") from None
+    if tensor.is_complex():
+        raise TypeError(f"batch {number}: labels are {tensor.dtype}; expected whole or floating-point numbers")
     shape = tuple(tensor.shape)
     if tensor.ndim == 2 and shape[1] == 1:
         tensor = tensor[:, 0]

@@ -21,13 +21,13 @@ class References:
     """At most `size` labelled inputs in batches (inputs, labels), read once and never held together.
 
     Arrays and data sets that have more are sampled at random; of loaders and other iterables the first are taken, and
-    nothing is read beyond them. `full` says afterwards whether `size` was reached.
+    nothing is read beyond them. `cut` says afterwards whether there were, or may have been, more.
     """
 
     def __init__(self, data: Any, *, size: int, perturbs: bool, seed: int, batch_size: int) -> None:
         self._batches, self._count, self._rows = _source(_sampled(data, size, seed), batch_size)
         self._size, self._perturbs, self._seed = size, perturbs, seed
-        self.full = False
+        self.cut = False
 
     def __len__(self) -> int:
         if self._count is None:
@@ -55,7 +55,7 @@ class References:
             yield inputs, labels
             taken += len(labels)
             if taken >= self._size:
-                self.full = True
+                self.cut = not self._rows or self._rows > self._size  # what was sampled has no more
                 return
 
 

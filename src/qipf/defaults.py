@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 from qipf._arrays import to_numpy
@@ -96,11 +97,14 @@ def reference_outputs(
 
     Raises:
         ValueError: no data, or no labels.
+        TypeError: `size` is no whole number.
     """
     torch = require("torch", extra="torch")
     from qipf._model_state import original
     from qipf._references import References, check_perturbable, random_rows
 
+    if isinstance(size, bool) or not isinstance(size, Integral):
+        raise TypeError(f"size: expected a whole number of inputs, got {size!r}")
     if size < 1:
         raise ValueError(f"size: expected at least 1, got {size}")
     model = original(model)
@@ -109,7 +113,7 @@ def reference_outputs(
     if not isinstance(data, tuple | list) or len(data) != 2 or not all(_is_array(part) for part in data):
         references = References(data, size=size, perturbs=perturb, seed=seed, batch_size=batch_size)
         found = collect(model, references, **collected)
-        if references.full:
+        if references.cut:
             _warn_of_missing_classes(found)
         return found
     inputs, labels = (torch.as_tensor(part) for part in data)

@@ -161,8 +161,8 @@ class Outputs:
         xp = namespace(self.labels)
         predicted = self.predicted
         labels = xp.astype(self.labels, xp.int64) if xp.isdtype(self.labels.dtype, "bool") else self.labels
-        if self.binary and len(self) and not bool(xp.all((labels == 0) | (labels == 1))):
-            raise ValueError("the labels of a one-logit model must be 0 or 1")
+        if self.binary:
+            check_binary(labels)
         return predicted == labels
 
     def numpy(self) -> Outputs:
@@ -174,16 +174,35 @@ class Outputs:
         return self._map(lambda values: compat.to_device(values, device))
 
 
+def check_binary(labels: Array, first: int = 0) -> None:
+    """Raise ValueError that names the first label which is neither 0 nor 1, where `first` is the number of row 0."""
+    xp = namespace(labels)
+    if labels.shape[0] == 0 or is_traced(labels) or bool(xp.all((labels == 0) | (labels == 1))):
+        return
+    values = to_numpy(labels)
+    row = int(np.argmax((values != 0) & (values != 1)))
+    raise ValueError(f"labels: the labels of a one-logit model must be 0 or 1; got {values[row]} in row {first + row}")
+
+
 def check_classes(labels: Array, columns: int, first: int = 0) -> None:
     """Raise ValueError that names the first label which is no class of a model with several columns of logits.
 
-    One column is a binary model or a regression, whose labels say which: nothing is checked then.
+    One column is a binary model or a regression, whose labels say which: nothing is checked then but their kind.
 
     Args:
         labels: (N,) of any library.
         columns: of the logits.
         first: the number of row 0.
+
+    Raises:
+        TypeError: the labels are no real numbers at all.
     """
+    if not namespace(labels).isdtype(labels.dtype, ("bool", "integral", "real floating")):
+        kind = {"U": "text", "S": "bytes", "O": "objects"}.get(getattr(labels.dtype, "kind", ""), str(labels.dtype))
+        raise TypeError(
+            f"labels: expected classes as whole numbers from 0, or targets as floating-point numbers, got {kind}; "
+            "convert them first, for instance by numpy.unique(labels, return_inverse=True)[1]"
+        )
     if columns < 2 or labels.shape[0] == 0 or is_traced(labels):
         return
     if compat.is_jax_array(labels):

@@ -118,12 +118,12 @@ def test_a_method_measured_on_fewer_networks_has_its_own_mean_and_is_named():
     assert found[case, "ensemble"] == (pytest.approx(0.81), pytest.approx(0.1), 2)
     assert found[case, "qipf"].mean == pytest.approx(0.7)
     sentence = "On MNIST, ensemble is measured on 1 of 2 networks (seed 1) only."
-    assert tables.fewer_networks(rows) == [sentence]
+    assert tables.notes_on_fewer_networks(rows) == [sentence]
     table = tables.table_1(rows)
     assert [line.heads[0] for line in table.rows] == [line.heads[0] for line in tables.table_1(measured()).rows]
     assert sentence in render.markdown(table)
     assert sentence in render.latex(table)
-    assert tables.fewer_networks(measured()) == []
+    assert tables.notes_on_fewer_networks(measured()) == []
 
 
 def test_undefined_values_are_left_out():

@@ -178,6 +178,7 @@ def test_calibrated_on_held_out_data_there_is_a_probability(place, net, rng, cou
 def test_calibration_data_is_checked_before_anything_runs(place, images, labels, capsys) -> None:
     np.save("x.npy", images)
     np.savez("train.npz", inputs=images, labels=labels)
+    (place / "link.npz").symlink_to(place / "train.npz")
     for group in ("train", "held-out"):
         for name in "abc"[: 3 if group == "train" else 2]:
             (place / group / name).mkdir(parents=True)
@@ -185,12 +186,45 @@ def test_calibration_data_is_checked_before_anything_runs(place, images, labels,
     for data, held_out, words in (
         ("train.npz", "x.npy", "--calibrate: x.npy has no labels"),
         ("train", "held-out", "has the class subfolders a, b, and DATA has a, b, c"),
-        ("train.npz", "nothing.npz", "no file or folder nothing.npz"),
+        ("train.npz", "nothing.npz", "--calibrate: there is no file or folder nothing.npz"),
+        ("train.npz", "train.npz", "--calibrate: train.npz is DATA itself"),
+        ("train.npz", "link.npz", "--calibrate: link.npz is DATA itself"),
+        ("train", "train/../train", "is DATA itself"),
     ):
         words_given = ("fit", "no_such_module:build", data, "--calibrate", held_out, "-o", "a.qipf")
         assert run(*words_given) == 1
         assert words in capsys.readouterr().err
     assert not (place / "a.qipf").exists()
+
+
+@pytest.mark.parametrize("scorer", ["entropy", "default"])
+def test_calibration_data_of_another_model_is_refused(place, images, labels, rng, capsys, scorer) -> None:
+    np.savez("train.npz", inputs=images, labels=labels)
+    np.savez("seven.npz", logits=rng.standard_normal((20, 7)), labels=rng.integers(0, 3, 20))
+    np.savez("classes.npz", inputs=images, labels=labels + 5)
+    for held_out, words in (
+        (
+            "seven.npz",
+            "--calibrate: seven.npz does not fit: logits: expected 3 columns, as the model gives for DATA, got 7",
+        ),
+        ("classes.npz", "--calibrate: classes.npz does not fit: labels: expected classes from 0 to 2"),
+    ):
+        given = ("train.npz", "--scorer", scorer, "--calibrate", held_out, "-o", "a.qipf", "--quiet")
+        assert run("fit", "builder_for_tests:build", *given) == 1
+        assert words in capsys.readouterr().err
+    assert not (place / "a.qipf").exists()
+
+
+def test_labels_of_a_one_logit_model_are_checked_in_scoring(place, rng, capsys) -> None:
+    Entropy().save("e.qipf")
+    truth = np.array([0, 1, 1, 0, 2, 1])
+    np.savez("two.npz", logits=rng.standard_normal((6, 1)), labels=truth)
+    assert run("score", "e.qipf", "two.npz", "-o", "a.csv", "--batch-size", 2) == 1
+    assert "the labels of a one-logit model must be 0 or 1; got 2 in row 4" in capsys.readouterr().err
+    assert not (place / "a.csv").exists()
+    np.savez("two.npz", logits=(logits := rng.standard_normal((6, 1))), labels=truth % 2)
+    assert run("score", "e.qipf", "two.npz", "-o", "a.csv") == 0
+    assert table(place / "a.csv")["correct"] == [str(v) for v in (logits[:, 0] > 0) == (truth % 2)]
 
 
 def test_a_calibrator_is_no_scorer(place, capsys) -> None:

@@ -58,6 +58,17 @@ def test_errors_from_the_users_model_are_one_line(error, monkeypatch, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_too_little_memory_is_one_line(monkeypatch, capsys, tmp_path):
+    def full(*given, **named):
+        raise MemoryError("Unable to allocate 9.00 TiB")
+
+    monkeypatch.setattr("qipf.report.write_report", full)
+    assert main(["report", str(tmp_path)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("qipf: not enough memory (Unable to allocate 9.00 TiB): ")
+
+
 @pytest.mark.parametrize("words", [["no-such-command"], ["evaluate"], ["evaluate", "--no-such-option", "x"]])
 def test_wrong_use_exits_with_2(words, capsys):
     with pytest.raises(SystemExit) as stopped:

@@ -9,6 +9,7 @@ import io
 import json
 import re
 import shutil
+import tracemalloc
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 import pytest
 from report_plan import HOSTILE
 
-from qipf.bench.read import Condition, open_store, read_table
+from qipf.bench.read import Condition, Row, open_store, read_table
 from qipf.metrics import roc_auc
 from qipf.report import page as pages
 from qipf.report import write_report
@@ -221,6 +222,108 @@ def test_damaged_tables_are_named(results: Path, tmp_path: Path) -> None:
         write_report(tmp_path / "table.csv.gz", tmp_path / "report.html")
 
 
+def test_flipped_bytes_are_an_error_that_names_the_file(results: Path, tmp_path: Path) -> None:
+    as_gzip(results, tmp_path)
+    whole = (tmp_path / "table.csv.gz").read_bytes()
+    for start in range(20, len(whole), len(whole) // 25):
+        broken = bytes(byte ^ 255 for byte in whole[start : start + 40])
+        (tmp_path / "table.csv.gz").write_bytes(whole[:start] + broken + whole[start + 40 :])
+        with pytest.raises(ValueError, match=r"table\.csv\.gz.*anew"):
+            read_table(tmp_path / "table.csv.gz")
+
+
+def with_cell(text: str, column: int, value: str) -> str:
+    """The table with another value in its second row."""
+    lines = text.splitlines()
+    cells = lines[2].split(",")
+    cells[column] = value
+    return "\n".join([*lines[:2], ",".join(cells), *lines[3:]])
+
+
+@pytest.mark.parametrize(
+    ("name", "damage", "said"),
+    [
+        ("table.csv", lambda text: with_cell(text, 0, "x" * 200_000).encode(), "is damaged: field larger"),
+        ("table.csv", lambda text: text.splitlines()[0].encode() + b"\na,b,c\n", "row 1 below the header: expected"),
+        (
+            "table.csv",
+            lambda text: with_cell(text, 2, "word").encode(),
+            "row 2 below the header: seed: expected a whole",
+        ),
+        ("table.csv", lambda text: text.encode() + bytes(range(128, 256)), "expected text in UTF-8"),
+        ("table.csv", lambda text: b"", "expected the columns .* got none"),
+    ],
+    ids=["long-field", "short-row", "word", "binary", "empty"],
+)
+def test_what_is_wrong_with_a_table_is_said_with_its_name(
+    results: Path, tmp_path: Path, name: str, damage: Callable[[str], bytes], said: str
+) -> None:
+    (tmp_path / name).write_bytes(damage((results / "table.csv").read_text(encoding="utf-8")))
+    with pytest.raises(ValueError, match=rf"{re.escape(str(tmp_path / name))}.*{said}"):
+        write_report(tmp_path, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_damaged_page_of_parquet_is_named(results: Path, tmp_path: Path) -> None:
+    as_parquet(results, tmp_path)
+    data = (tmp_path / "table.parquet").read_bytes()
+    (tmp_path / "table.parquet").write_bytes(data[:4] + bytes(200) + data[204:])
+    with pytest.raises(ValueError, match=r"table\.parquet is no Parquet file, or a damaged one"):
+        write_report(tmp_path, tmp_path / "report.html")
+
+
+@pytest.mark.parametrize("line", [b"x" * 2**20, b"," * 2**20, b"\n" * 2**20], ids=["text", "commas", "blank"])
+def test_a_small_file_that_unpacks_to_gigabytes_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    monkeypatch.setattr("qipf.bench.read.LARGEST", 8 * 2**20)
+    with gzip.open(tmp_path / "table.csv.gz", "wb", compresslevel=1) as file:
+        file.write(",".join(Row._fields).encode() + b"\n")
+        for _ in range(40):
+            file.write(line)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=r"table\.csv\.gz"):
+        write_report(tmp_path, tmp_path / "report.html")
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 30 * 2**20
+
+
+@pytest.mark.parametrize("content", ["[1, 2]", "null", "3", '"text"', "{"])
+def test_an_environment_that_is_none_is_named(results: Path, tmp_path: Path, content: str) -> None:
+    shutil.copy(results / "table.csv", tmp_path)
+    (tmp_path / "environment.json").write_text(content)
+    write_report(tmp_path, tmp_path / "report.html")
+    assert "environment.json could not be read" in (tmp_path / "report.html").read_text(encoding="utf-8")
+
+
+TIMES = "dataset,net,method,forward_ms,method_ms\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("times.csv", TIMES + "digits,small-cnn,qipf,0,1.5\n", "row 1: forward_ms: expected a number above 0"),
+        ("times.csv", TIMES + "digits,small-cnn,qipf,1,0\n", "row 1: method_ms: expected a number above 0"),
+        ("times.csv", TIMES + "digits,small-cnn,qipf,1,slow\n", "row 1: method_ms: expected a number above 0"),
+        ("times.csv", TIMES + f"digits,small-cnn,qipf,1,{'9' * 400}\n", "row 1: method_ms: expected a number above 0"),
+        ("times.csv", "dataset,net,method\ndigits,small-cnn,qipf\n", "row 1 has no method_ms"),
+        ("times.csv", TIMES + "x" * 200_000, "field larger"),
+        ("networks.csv", "dataset,net,seed,accuracy\ndigits,small-cnn,0,good\n", "row 1: accuracy: expected a number"),
+        ("networks.csv", "dataset,net\ndigits,small-cnn\n", "row 1 has no seed"),
+    ],
+)
+def test_bad_files_beside_the_table_are_left_out_and_named(
+    results: Path, tmp_path: Path, name: str, content: str, said: str
+) -> None:
+    shutil.copy(results / "table.csv", tmp_path)
+    (tmp_path / name).write_text(content)
+    write_report(tmp_path, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert f"{name} could not be read, and is left out: {said}" in text
+    assert 'id="time"' not in text
+
+
 def test_a_store_without_its_cells_falls_back_on_its_table(store: Path, tmp_path: Path) -> None:
     copy = shutil.copytree(store, tmp_path / "store")
     shutil.rmtree(copy / "cells")
@@ -249,6 +352,15 @@ def break_times(store: Path) -> None:
         file.unlink()
 
 
+def break_environment(store: Path) -> None:
+    (store / "environment.json").write_text("[1, 2]")
+
+
+def stop_the_clock(store: Path) -> None:
+    for file in (store / "cells" / "time").glob("*.json"):
+        file.write_text(json.dumps({**json.loads(file.read_text()), "forward_ms": 0.0}))
+
+
 def fail_a_cell(store: Path) -> None:
     key = json.loads((store / "index.json").read_text())[-1]["key"]
     record = {"label": "time <b>it</b>", "kind": "time", "error": "no luck", "traceback": "Traceback ..."}
@@ -262,6 +374,8 @@ def fail_a_cell(store: Path) -> None:
         (break_scorers, "The field of qipf on digits/small-cnn cannot be shown", "field"),
         (break_arrays, "could not be read", "condition"),
         (break_times, "were not timed", "time"),
+        (break_environment, "The environment could not be read: expected names with their values, got list", "nothing"),
+        (stop_the_clock, "The times could not be read: row 1: forward_ms: expected a number above 0", "time"),
         (fail_a_cell, "time &lt;b&gt;it&lt;/b&gt;", "nothing"),
     ],
 )
@@ -274,6 +388,7 @@ def test_missing_pieces_leave_notes(
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     ids = {attributes.get("id") for _, attributes in Tags(text).found}
     assert said in text
+    assert ("were not timed" in text) == (damage is break_times)
     assert missing not in ids
     assert {"table-1", "severity"} <= ids
 

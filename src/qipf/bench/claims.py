@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from qipf.bench import paper
-from qipf.bench.paired import LEAST_PAIRS, Paired, Verdict, verdict
+from qipf.bench.paired import LEAST_PAIRS, Paired, Verdict, sign, verdict
 from qipf.bench.paper import Case
 from qipf.bench.tables import TIME_METRIC, column_of, long_rows, time_rows
 
@@ -157,8 +157,7 @@ class _Study:
     def _most_cases(self) -> Claim:
         """The share of cases in which QIPF is the best of the paper's methods, less one half."""
         text = f"QIPF is the best of the paper's methods in {TOPICS[self.metric]} in most cases"
-        paper_cases = {case for case, _ in self.theirs}
-        best = [self._paper_best(case) for case in paper_cases]
+        best = paper_best(self.metric)
         says: PaperSays = "yes" if np.mean(best) > 0.5 else "no"
         shares, draws, pairs = [], [], 0
         for case in self.values:
@@ -176,18 +175,38 @@ class _Study:
         here = verdict(low, high) if pairs >= LEAST_PAIRS else "undecided"
         return Claim(text, "most", self.metric, says, here, value, low, high, detail)
 
-    def _paper_best(self, case: Case) -> bool:
-        means = {method: self.paired.sign * self.theirs[case, method].mean for method in paper.METHODS}
-        return means["qipf"] >= max(means.values())
-
     def _paper(self, cases: list[Case], other: str) -> PaperSays:
-        known = [case for case in cases if (case, other) in self.theirs]
-        if not known or other == "qipf":
+        gap = paper_gap(self.metric, other, cases)
+        if gap is None:
             return "not compared"
-        gap = sum(self.paired.sign * (self.theirs[case, "qipf"].mean - self.theirs[case, other].mean) for case in known)
         if abs(gap) < 1e-9:
             return "tie"
         return "yes" if gap > 0 else "no"
+
+
+def paper_best(metric: str) -> list[bool]:
+    """For each of the paper's cases, whether its own numbers have QIPF first, or level with the first."""
+    theirs = paper.values(metric)
+    return [
+        all(sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) >= 0 for other in OTHERS)
+        for case in sorted({case for case, _ in theirs}, key=paper.case_order)
+    ]
+
+
+def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> float | None:
+    """By how much QIPF is better than another method in the paper's own numbers; None where it did not compare them.
+
+    Args:
+        metric: in which.
+        other: the other method.
+        cases: the mean is over those of them that the paper has; over all that it has if left out.
+    """
+    theirs = paper.values(metric)
+    asked = dict.fromkeys(case for case, _ in theirs) if cases is None else cases  # in one order: sums round
+    known = [case for case in asked if (case, other) in theirs]
+    if not known or other == "qipf":
+        return None
+    return float(np.mean([sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) for case in known]))
 
 
 def _speed(rows: Iterable[Mapping[str, Any]], ours: str, resamples: int, seed: int) -> list[Claim]:

@@ -62,7 +62,7 @@ class Paired:
     """
 
     def __init__(self, rows: Iterable[Mapping[str, Any]], metric: str, resamples: int = 2000, seed: int = 0) -> None:
-        self.sign = -1.0 if METRICS[metric].better == "lower" else 1.0
+        self.sign = sign(metric)
         self.resamples, self.seed = resamples, seed
         values: dict[Case, dict[str, dict[tuple[Any, Any], float]]] = defaultdict(lambda: defaultdict(dict))
         for row in comparable(row for row in rows if row["metric"] == metric):
@@ -119,6 +119,11 @@ class Paired:
 
     def _generator(self, *names: str) -> np.random.Generator:
         return np.random.default_rng([self.seed, zlib.crc32("/".join(names).encode())])
+
+
+def sign(metric: str) -> float:
+    """What a difference is multiplied by so that above zero is better."""
+    return -1.0 if METRICS[metric].better == "lower" else 1.0
 
 
 def verdict(low: float, high: float) -> Verdict:

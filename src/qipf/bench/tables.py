@@ -170,8 +170,8 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
 def averages(rows: Rows, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
     """Mean and standard deviation over intensities, of the mean over seeds at each, by case and column.
 
-    A method that was measured on fewer seeds has the mean over these (`fewer_networks` says so). Intensities at which
-    the metric has no value (no errors, for instance) are left out, and `size` says how many are in.
+    A method that was measured on fewer seeds has the mean over these (`notes_on_fewer_networks` says so). Intensities
+    at which the metric has no value (no errors, for instance) are left out, and `size` says how many are in.
     """
     groups: dict[tuple[Case, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in comparable(row for row in rows if row["metric"] == metric):
@@ -187,7 +187,7 @@ def averages(rows: Rows, metric: str, errors: Errors = "base") -> dict[tuple[Cas
     return result
 
 
-def fewer_networks(rows: Rows) -> list[str]:
+def notes_on_fewer_networks(rows: Rows) -> list[str]:
     """A sentence for each pair and set of seeds about the methods that were measured on fewer networks than others."""
     found: dict[tuple[str, str], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     for row in rows:
@@ -236,7 +236,7 @@ def _table(table: Any, name: str, title: str, titles: Mapping[str, str], errors:
         )
         for case in cases
     ]
-    notes = tuple(fewer_networks(row for row in rows if row["metric"] in titles))
+    notes = tuple(notes_on_fewer_networks(row for row in rows if row["metric"] in titles))
     return Table(name, title, ("CORRUPTION TYPE", "DATASET"), tuple(panels), tuple(made), notes=notes)
 
 

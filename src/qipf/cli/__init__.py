@@ -48,6 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(error, debug, code=1)
     except (RuntimeError, AssertionError, LookupError) as error:  # from torch or the user's model, mostly
         return _fail(error, debug, code=1, message=_unexpected(error))
+    except MemoryError as error:
+        hint = "the data or a file is too large for this machine; a damaged file may only seem so"
+        return _fail(error, debug, code=1, message=f"not enough memory{f' ({error})' if str(error) else ''}: {hint}")
     except KeyboardInterrupt:
         print(
             "interrupted; nothing half-written is left, and qipf bench and train go on where they were", file=sys.stderr

@@ -79,7 +79,7 @@ def fit(
     chosen = read_settings(option or [])
     made = None if scorer == DEFAULT else make_scorer(scorer, chosen)
     opened = open_data(data, labels)
-    held_out = None if calibrate is None else _held_out(calibrate, opened.classes)
+    held_out = None if calibrate is None else _held_out(calibrate, data, opened.classes)
     if not output.parent.is_dir():
         raise InputError(f"--output: there is no folder {output.parent}; create it first")
     net = load_model(model, weights)
@@ -87,15 +87,21 @@ def fit(
         if features is not None:
             raise UserError("--features: goes with other scorers; the default one finds its own layers")
         made = _fit_default(net, opened, chosen, device=device, batch_size=batch_size, quiet=quiet)
+        columns = made.fitted.facts["columns"] if made.fitted else 0
     else:
         outputs = observe(net, opened, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
         made.fit(net, outputs)
+        columns = outputs.logits.shape[1]
     if made.fitted is not None and (mark := fingerprint(net)):
         made._use(dataclasses.replace(made.fitted, facts={**made.fitted.facts, "model": mark}))
     calibrated = ""
     if held_out is not None:
-        outputs = observe(net, held_out, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
-        calibrated = _calibrate(made, outputs)
+        try:
+            outputs = observe(net, held_out, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
+            calibrated = _calibrate(made, outputs, columns)
+        except (ValueError, RuntimeError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise InputError(f"--calibrate: {calibrate} does not fit: {reason}") from error
     made.save(output)
     if not quiet:
         note = made.fitted.facts.get("note") if made.fitted else None
@@ -107,8 +113,16 @@ def fit(
             print(f"note: {note}", file=sys.stderr)
 
 
-def _held_out(path: Path, classes: tuple[str, ...]) -> Data:
-    data = open_data(path)
+def _held_out(path: Path, reference: Path, classes: tuple[str, ...]) -> Data:
+    try:
+        data = open_data(path)
+    except UserError as error:
+        raise type(error)(f"--calibrate: {str(error).removeprefix('DATA: ')}") from None
+    if path.samefile(reference):
+        raise InputError(
+            f"--calibrate: {path} is DATA itself, on which the scorer looks better than it is; give data that nothing "
+            "was fitted to"
+        )
     if classes and data.classes and classes != data.classes:
         there, here = ", ".join(data.classes), ", ".join(classes)
         raise InputError(
@@ -119,10 +133,14 @@ def _held_out(path: Path, classes: tuple[str, ...]) -> Data:
     return data
 
 
-def _calibrate(scorer: Scorer, outputs: Outputs) -> str:
+def _calibrate(scorer: Scorer, outputs: Outputs, columns: int) -> str:
     """Give the scorer its probability of error; says how, and from what."""
     from qipf.calibration import ErrorProbability
 
+    if outputs.logits.shape[1] != columns:
+        raise ValueError(
+            f"logits: expected {columns} columns, as the model gives for DATA, got {outputs.logits.shape[1]}"
+        )
     errors = int((~to_numpy(outputs.correct)).sum())
     calibrator = ErrorProbability("isotonic" if errors >= ENOUGH_ERRORS else "logistic")
     scorer.probability = calibrator.fit_scorer(scorer, outputs)

@@ -95,7 +95,7 @@ def score(
 
 
 def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Outputs:
-    from qipf.outputs import Outputs, check_classes, collect
+    from qipf.outputs import Outputs, check_binary, check_classes, collect
 
     arrays, labels = batch.arrays, batch.arrays.get("labels")
     if net is None:
@@ -107,7 +107,13 @@ def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Ou
     if labels is None:
         return found
     check_classes(labels, found.logits.shape[1], batch.start)  # names the row of the file, not of the batch
+    if found.logits.shape[1] == 1 and _task(scorer) != "regression":
+        check_binary(labels, batch.start)
     return replace(found, labels=labels)
+
+
+def _task(scorer: Scorer) -> str:
+    return scorer.fitted.facts.get("task", "classification") if scorer.fitted else "classification"
 
 
 def _columns(batch: Batch, outputs: Outputs, scorer: Scorer, modes: bool) -> dict[str, Any]:
@@ -115,7 +121,7 @@ def _columns(batch: Batch, outputs: Outputs, scorer: Scorer, modes: bool) -> dic
     if batch.files:
         columns["file"] = [str(file) for file in batch.files]
     logits = np.asarray(outputs.logits)
-    task = scorer.fitted.facts.get("task", "classification") if scorer.fitted else "classification"
+    task = _task(scorer)
     if task == "regression":
         columns["prediction"] = logits[:, 0]
     else:

@@ -16,7 +16,7 @@ from typing import Any
 
 from qipf._files import atomic_write
 from qipf._optional import require
-from qipf.bench.tables import fewer_networks
+from qipf.bench.tables import notes_on_fewer_networks
 from qipf.report import curves, severity, summary, tables_view
 from qipf.report.columns import columns, label, pair_id, pairs
 from qipf.report.details import details
@@ -91,7 +91,7 @@ def _parts(source: Source, data: str | None) -> dict[str, Any]:
         "tables": tables_view.views(source, shown),
         "times": _times(source.times, titles),
         "seeds": max(len({r.seed for r in source.rows if pair_id(r) == pair}) for pair in titles),
-        "fewer": fewer_networks(row._asdict() for row in source.rows),
+        "fewer": notes_on_fewer_networks(row._asdict() for row in source.rows),
         "environment": _flat(source.environment),
     }
 

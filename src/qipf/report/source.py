@@ -15,8 +15,15 @@ from qipf.bench.plan import Plan
 from qipf.bench.read import TABLES, Bench, Row, open_store, read_table
 from qipf.bench.sources import note_of
 
-MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError)
+MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, csv.Error)
 """What may go wrong with one piece of a store without taking the report down; the page says what is missing."""
+
+TINY = 1e-12
+"""Milliseconds; no time is less, and of 0 there is no logarithm."""
+
+NEEDED = {"times": ("dataset", "net", "method", "method_ms"), "networks": ("dataset", "net", "seed", "accuracy")}
+LEAST = {"times": {"method_ms": TINY, "forward_ms": TINY}, "networks": {"accuracy": 0.0}}
+"""Columns that must be there; and those, wherever they are, that must be numbers, and of at least what."""
 
 
 @dataclass
@@ -87,13 +94,15 @@ def _from_store(folder: Path) -> Source | None:
     bench = open_store(folder)
     source = Source(bench.plan.name, bench.rows(), plan=bench.plan, bench=bench)
     source.plan_text = json.dumps(bench.plan.as_json(), indent=2, ensure_ascii=False)
-    for name in ("times", "environment", "networks", "failures", "notes"):
+    unreadable = set()
+    for name in ("notes", "times", "environment", "networks", "failures"):  # notes first: what is missing joins them
         try:
             value = getattr(bench, name)
-            setattr(source, name, value() if callable(value) else value)
+            setattr(source, name, _checked(name, value() if callable(value) else value))
         except MISSING as error:
             source.note(f"The {name} could not be read: {error}")
-    if not source.times:
+            unreadable.add(name)
+    if not source.times and "times" not in unreadable:
         source.note("The methods were not timed (yet).")
     return source
 
@@ -102,8 +111,12 @@ def _from_tables(table: Path) -> Source:
     folder = table.parent
     source = Source(folder.resolve().name or "results", read_table(table))
     source.note("Made from the tables alone: charts that need the predictions themselves are left out.")
-    source.times, source.networks = _lines(folder / "times.csv"), _lines(folder / "networks.csv")
-    if not source.times:
+    for name in ("times", "networks"):
+        try:
+            setattr(source, name, _checked(name, _lines(folder / f"{name}.csv")))
+        except MISSING as error:
+            source.note(f"{name}.csv could not be read, and is left out: {error}")
+    if not (folder / "times.csv").is_file():
         source.note("There is no times.csv beside the table, so nothing is known about run times.")
     for name in ("plan", "environment"):
         if not (folder / f"{name}.json").is_file():
@@ -112,7 +125,7 @@ def _from_tables(table: Path) -> Source:
         try:
             values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
             if name == "environment":
-                source.environment = values
+                source.environment = _checked(name, values)
                 if mixed := note_of(values):
                     source.note(mixed)
             else:
@@ -122,6 +135,26 @@ def _from_tables(table: Path) -> Source:
         except MISSING as error:
             source.note(f"{name}.json could not be read: {error}")
     return source
+
+
+def _checked(name: str, values: Any) -> Any:
+    """One piece of a source, if the page can be made with it.
+
+    Raises:
+        ValueError: it cannot, and why.
+    """
+    if name == "environment" and not isinstance(values, Mapping):
+        raise ValueError(f"expected names with their values, got {type(values).__name__}")
+    for number, line in enumerate(values if name in NEEDED else (), 1):
+        for key in NEEDED[name]:
+            if line.get(key) in (None, ""):
+                raise ValueError(f"row {number} has no {key}")
+        for key, least in LEAST[name].items():
+            value = line.get(key)
+            if value not in (None, "") and not (isinstance(value, int | float) and value >= least):
+                kind = "a number above 0" if least else "a number"
+                raise ValueError(f"row {number}: {key}: expected {kind}, got {str(value)[:50]!r}")
+    return values
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -135,7 +168,7 @@ def _number(text: Any) -> Any:
     for kind in (int, float):
         try:
             value = kind(text)
-        except (TypeError, ValueError):
+            return value if math.isfinite(value) else text
+        except (TypeError, ValueError, OverflowError):
             continue
-        return value if math.isfinite(value) else text
     return text

@@ -50,12 +50,27 @@ class Scorer(ABC):
     reads_features: ClassVar[bool] = False
     reads_labels: ClassVar[bool] = False
     fitted: Fitted | None = None
-    probability: ErrorProbability | None = None
+    _probability: ErrorProbability | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:
             SCORERS[cls.name] = cls
+
+    @property
+    def probability(self) -> ErrorProbability | None:
+        return self._probability
+
+    @probability.setter
+    def probability(self, value: ErrorProbability | None) -> None:
+        from qipf.calibration import ErrorProbability
+
+        if value is not None and not isinstance(value, ErrorProbability):
+            raise TypeError(
+                f"probability: expected an ErrorProbability or None, got {type(value).__name__}; "
+                "ErrorProbability().fit_scorer(scorer, held_out) makes one"
+            )
+        self._probability = value
 
     # --- for users -----------------------------------------------------------------------------------------------
 
