@@ -112,6 +112,18 @@ def own_errors(results: Results) -> str:
     return markdown(["ROC-AUC, base network's errors / own errors", *pair_heads(results)], lines)
 
 
+def own_accuracy(results: Results) -> str:
+    """How often methods of many passes are right on clean inputs with their mean prediction: were they trained well?"""
+    rows = results.rows[(results.rows["shift"] == "clean") & (results.rows["metric"] == "accuracy")]
+    lines = [["one network", *(f"{100 * accuracy(results, pair):.1f} %" for pair in PAIRS)]]
+    own = rows[rows["errors"] == "own"].groupby(["column", "dataset", "net"])["value"].mean()
+    for column in [c for c in TITLES if c in own.index.get_level_values(0)]:
+        cells = [own.get((column, *pair), np.nan) for pair in PAIRS]
+        name = title(column).removesuffix(", entropy of the mean")
+        lines.append([name, *(f"{100 * value:.1f} %" if np.isfinite(value) else "–" for value in cells)])
+    return markdown(["accuracy, clean test set", *pair_heads(results)], lines)
+
+
 def unseen(results: Results, column: str) -> float:
     """ROC-AUC over the cells that the development of the default never saw."""
     values = results.means("roc_auc")

@@ -23,6 +23,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "clean": detection.clean,
     "out-of-distribution": detection.out_of_distribution,
     "own-errors": detection.own_errors,
+    "own-accuracy": detection.own_accuracy,
     "runs": setup.runs,
     "rerun": setup.rerun,
     "summary": claims.summary,
