@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def measure(name: str) -> dict[str, Any]:
     for method, count in {**RANDOM_LAYERS, **OTHER_WEIGHTS}.items():
         if method in RANDOM_LAYERS:
             fitted = METHODS[method](epochs=2, **settings)
-            start: Any = lambda: nets.build(name, channels=channels, size=size)  # noqa: E731
+            start: Any = partial(nets.build, name, channels=channels, size=size)
         elif method == "mc-dropout":
             fitted, start = METHODS[method](rate=0.2), net
         else:

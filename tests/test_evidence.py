@@ -13,7 +13,8 @@ pandas = pytest.importorskip("pandas")
 
 from evidence import claims, detection, figures, illustrations, pages, settings, setup, speed  # noqa: E402
 from evidence.results import PAIRS, SHIFTS, Results  # noqa: E402
-from qipf.bench.read import Row, read_table  # noqa: E402
+from qipf.bench.consolidate import Row  # noqa: E402
+from qipf.bench.long_table import read_table  # noqa: E402
 
 LARGEST_IMAGE = 300_000  # bytes
 

@@ -12,6 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from qipf import datasets, nets, training
+from qipf._minibatches import minibatches
 from qipf._training_state import load_state, save_state
 from qipf.datasets import Split
 from qipf.recipes import RECIPES, USUAL_NET, recipe
@@ -233,7 +234,7 @@ def test_restored_moments_have_the_layout_of_their_parameters(tmp_path: Path) ->
 def test_batches_hold_every_image_once(augment) -> None:
     images, targets = small_images(25)
     generator = torch.Generator().manual_seed(0)
-    batches = list(training._batches(images, targets, 10, augment, generator))
+    batches = list(minibatches(images, targets, 10, augment, generator))
     assert [len(x) for x, _ in batches] == [10, 10, 5]
     x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
     assert sorted(y.tolist()) == sorted(targets.tolist())

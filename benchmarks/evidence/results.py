@@ -66,6 +66,7 @@ class Results:
 
     def __init__(self, folder: Path = ROOT / "results") -> None:
         self.folder = folder
+        self.paired, self.means = cache(self._paired), cache(self._means)
 
     @cached_property
     def folders(self) -> list[Path]:
@@ -96,8 +97,7 @@ class Results:
         """The rows under shift that judge the base network's errors."""
         return self.rows[(self.rows["errors"] == "base") & (self.rows["severity"] > 0)]
 
-    @cache  # noqa: B019 (one object a run)
-    def paired(self, metric: str) -> Paired:
+    def _paired(self, metric: str) -> Paired:
         """Differences between columns in a metric."""
         rows = self.shifted[self.shifted["metric"] == metric]
         return Paired(rows.to_dict("records"), metric)
@@ -107,8 +107,7 @@ class Results:
         paired = self.paired(metric)
         return paired.difference(ours, theirs, [c for c in paired.values if pair in (None, (c.dataset, c.net))])
 
-    @cache  # noqa: B019
-    def means(self, metric: str) -> pd.Series:
+    def _means(self, metric: str) -> pd.Series:
         """By column, dataset, net and shift: the mean over intensities, then over networks."""
         rows = self.shifted[self.shifted["metric"] == metric]
         by_seed = rows.groupby(["column", "dataset", "net", "shift", "seed"])["value"].mean()

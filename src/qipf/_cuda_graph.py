@@ -39,11 +39,19 @@ class GraphedStep:
         self._inputs.copy_(inputs)
         self._targets.copy_(targets)
         if self._graph is None:
-            graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, stream=self._stream):
-                self._step(self._inputs, self._targets)
-            self._graph = graph
+            self._graph = self._recorded(self._inputs, self._targets)
         self._graph.replay()
+
+    def _recorded(self, inputs: Tensor, targets: Tensor) -> torch.cuda.CUDAGraph:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self._stream):
+                self._step(inputs, targets)
+        except RuntimeError as error:
+            raise RuntimeError(
+                f"cuda_graph: this network or loss cannot be recorded ({error}); train with cuda_graph=False"
+            ) from error
+        return graph
 
     def _aside(self, inputs: Tensor, targets: Tensor) -> None:
         """An ordinary step on the stream of the recording: gradients then belong to that stream in both."""

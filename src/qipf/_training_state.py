@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from qipf._files import atomic_write
 from qipf._optional import require
+from qipf._safetensors import read_safetensors
 from qipf.datasets import Split
 
 _FORMAT = "qipf-training-1"
@@ -95,9 +96,7 @@ def load_state(
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     safetensors = require("safetensors", extra="torch")
     try:
-        with safetensors.safe_open(str(path), framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        header, tensors = read_safetensors(path, "pt")
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is no checkpoint, or it is broken ({error}); remove it to start again") from None
     if header.get("format") != _FORMAT:

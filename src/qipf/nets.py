@@ -24,6 +24,7 @@ from torch.nn import functional
 
 from qipf._files import atomic_write
 from qipf._optional import require
+from qipf._safetensors import read_safetensors
 
 if TYPE_CHECKING:
     from qipf.datasets import Dataset
@@ -230,14 +231,11 @@ def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any)
 
 def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]:
     """The network that `save` wrote (in eval mode, on the CPU), its `Spec` and the facts about it."""
-    safe_open = require("safetensors", extra="torch").safe_open
     error_type = require("safetensors", extra="torch").SafetensorError
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no network file {os.fspath(path)}; make one with `qipf train`")
     try:
-        with safe_open(os.fspath(path), framework="pt") as file:
-            header = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
+        header, tensors = read_safetensors(path, "pt")
     except error_type as error:
         raise ValueError(f"{os.fspath(path)} is no safetensors file, or it is cut short: {error}") from None
     if header.get("format") != _FORMAT:

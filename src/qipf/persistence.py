@@ -15,6 +15,7 @@ import numpy as np
 
 from qipf._files import atomic_write
 from qipf._optional import require
+from qipf._safetensors import read_safetensors
 
 if TYPE_CHECKING:
     from qipf.calibration import ErrorProbability
@@ -136,9 +137,7 @@ def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarra
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}")
     try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            metadata = file.metadata() or {}
-            tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118  (not a mapping)
+        metadata, tensors = read_safetensors(path, "numpy")
     except (safetensors.SafetensorError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: truncated, or not a file written by qipf ({error})") from None
     try:

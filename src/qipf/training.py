@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from qipf._cuda_graph import GraphedStep
+from qipf._minibatches import minibatches
 from qipf._progress import bar
 from qipf._training_state import fingerprint, load_state, save_state
 from qipf.datasets import Split, SplitLike, as_split
@@ -23,7 +24,6 @@ from qipf.recipes import Augment
 __all__ = ["EpochReport", "accuracy", "device_of", "negative_log_likelihood", "one_cycle", "seeded", "train"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-_PADDING = 4  # pixels on every side that a random crop may move by
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def train(
         for epoch in range(done, epochs):
             net.train()
             tally.clear()
-            for number, (x, y) in enumerate(_batches(inputs, targets, batch_size, augment, generator)):
+            for number, (x, y) in enumerate(minibatches(inputs, targets, batch_size, augment, generator)):
                 step = epoch * steps + number
                 rate = one_cycle(step, epochs * steps, learning_rate) if schedule == "one-cycle" else learning_rate
                 for group in descent.param_groups:
@@ -214,41 +214,6 @@ class _Tally:
     def __str__(self) -> str:
         loss, share = self.read()
         return f"loss {loss:.4f}" + ("" if share is None else f" accuracy {100 * share:.2f} %")
-
-
-def _batches(
-    inputs: Tensor, targets: Tensor, size: int, augment: Augment, generator: torch.Generator
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """The data once, in random order. The generator lives on the CPU: the same order on every device."""
-    order = torch.randperm(len(inputs), generator=generator)
-    places = torch.randint(0, 2 * _PADDING + 1, (len(inputs), 2), generator=generator)
-    flips = torch.rand(len(inputs), generator=generator) < 0.5
-    device = inputs.device
-    padded = functional.pad(inputs, (_PADDING,) * 4) if augment != "none" else inputs
-    order, places, flips = order.to(device), places.to(device), flips.to(device)
-    for start in range(0, len(inputs), size):
-        chosen = slice(start, start + size)
-        index = order[chosen]
-        x = padded[index]
-        if augment != "none":
-            x = _crop(x, places[chosen], flips[chosen] if augment == "crop-flip" else None)
-        if x.ndim == 4 and device.type == "cuda":
-            x = x.contiguous(memory_format=torch.channels_last)
-        yield x, targets[index]
-
-
-def _crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
-    """A window of the original size out of each padded image, its columns reversed where `flips` says so."""
-    count, channels, height, width = padded.shape
-    height, width = height - 2 * _PADDING, width - 2 * _PADDING
-    columns = torch.arange(width, device=padded.device).expand(count, -1)
-    if flips is not None:
-        columns = torch.where(flips[:, None], columns.flip(1), columns)
-    rows = torch.arange(height, device=padded.device) + places[:, :1]
-    columns = columns + places[:, 1:]
-    image = torch.arange(count, device=padded.device)[:, None, None, None]
-    channel = torch.arange(channels, device=padded.device)[:, None, None]
-    return padded[image, channel, rows[:, None, :, None], columns[:, None, None, :]]
 
 
 def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded: bool) -> torch.optim.Optimizer:

@@ -83,7 +83,8 @@ def test_the_table_is_what_the_cells_say(whole, tmp_path):
     """An independent way to one of its numbers: ROC-AUC from the stored predictions by scikit-learn."""
     from sklearn.metrics import roc_auc_score
 
-    from qipf.bench.read import open_store, read_table
+    from qipf.bench.long_table import read_table
+    from qipf.bench.read import open_store
 
     bench = open_store(whole[0])
     rows = bench.rows()

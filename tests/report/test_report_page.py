@@ -19,7 +19,8 @@ import numpy as np
 import pytest
 from report_plan import HOSTILE
 
-from qipf.bench.read import Condition, Row, open_store, read_table
+from qipf.bench.long_table import read_table
+from qipf.bench.read import Condition, Row, open_store
 from qipf.metrics import roc_auc
 from qipf.report import page as pages
 from qipf.report import write_report
@@ -276,7 +277,7 @@ def test_a_damaged_page_of_parquet_is_named(results: Path, tmp_path: Path) -> No
 def test_a_small_file_that_unpacks_to_gigabytes_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
 ) -> None:
-    monkeypatch.setattr("qipf.bench.read.LARGEST", 8 * 2**20)
+    monkeypatch.setattr("qipf.bench.long_table.LARGEST", 8 * 2**20)
     with gzip.open(tmp_path / "table.csv.gz", "wb", compresslevel=1) as file:
         file.write(",".join(Row._fields).encode() + b"\n")
         for _ in range(40):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,7 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
     data = _data(context, params)
     settings = dict(params["settings"])
     if params["kind"] in methods.FROM_SCRATCH:
-        start: Any = _factory(params, data)
+        start: Any = partial(inputs.new_network, params["net"], data)
         if params["device"] == "cpu":
             settings["checkpoint"] = context.store.scratch(context.key).with_suffix(".safetensors")
     else:
@@ -134,14 +135,6 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
     method = methods.build(params["kind"], settings)
     method.fit(start, data.train, seed=params["seed"], device=params["device"], progress=False)
     return Result({"passes": method.passes}, {name: to_numpy(tensor) for name, tensor in method.state().items()})
-
-
-def _factory(params: Mapping[str, Any], data: Data) -> Callable[[], nn.Module]:
-    from qipf import nets
-
-    shape = tuple(data.train.inputs.shape[1:])
-    size = shape[1] if len(shape) == 3 else 1
-    return lambda: nets.build(params["net"], classes=data.classes, channels=shape[0], size=size)
 
 
 def scorer_of(context: Context, parent: Mapping[str, str]) -> Any:

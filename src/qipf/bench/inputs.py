@@ -248,8 +248,8 @@ def _some(split: Split, group: Group) -> Split:
     return _rows(split, torch.from_numpy(common_rows(len(split.inputs), group.subset)).to(split.inputs.device))
 
 
-def new_network(net: str, data: Data, seed: int) -> nn.Module:
-    """A fresh network of a shipped kind for this data."""
+def new_network(net: str, data: Data, seed: int | None = None) -> nn.Module:
+    """A fresh network of a shipped kind for this data; without a seed its weights are torch's to draw."""
     shape = tuple(data.train.inputs.shape[1:])
     if net.startswith("mlp") != (len(shape) == 1):
         raise ValueError(f"network {net} does not take inputs of shape {shape}")

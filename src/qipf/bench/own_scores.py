@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def read(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str,
 
 
 def _rows(path: str) -> list[tuple[int, dict[str, str]]]:
-    with open(path, newline="", encoding="utf-8") as file:  # noqa: PTH123 (csv wants newline="")
+    with Path(path).open(newline="", encoding="utf-8") as file:
         reader = csv.DictReader(file)
         header = reader.fieldnames or []
         check_keys(dict.fromkeys(header), (*KEYS, "index", "score"), path)

@@ -95,7 +95,8 @@ def score(
 
 
 def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Outputs:
-    from qipf.outputs import Outputs, check_binary, check_classes, collect
+    from qipf._labels import check_binary, check_classes
+    from qipf.outputs import Outputs, collect
 
     arrays, labels = batch.arrays, batch.arrays.get("labels")
     if net is None:

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from qipf.bench.long_table import TABLES, read_table
 from qipf.bench.plan import Plan
-from qipf.bench.read import TABLES, Bench, Row, open_store, read_table
+from qipf.bench.read import Bench, Row, open_store
 from qipf.bench.sources import note_of
 
 MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, csv.Error)
