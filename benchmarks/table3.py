@@ -1,6 +1,7 @@
 """Table 3: milliseconds a sample of every method beside a bare forward pass, on a machine with nothing else to do.
 
 python benchmarks/table3.py results/paper --device cpu     # about 20 minutes on one core; writes */times.csv there
+python benchmarks/table3.py results/paper --device cuda    # two minutes; writes */times-cuda.csv
 
 The networks are untrained and the images random: neither changes what is computed. Scorers that keep references have
 20,000 of them, methods of many passes the passes of the plans.
@@ -15,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qipf.bench import consolidate, plan, runner, study
+from qipf.bench import consolidate, plan, runner, study, timing
 from qipf.bench.engines import open_engine
 from qipf.bench.run import usual_device
 from qipf.bench.store import Store
@@ -31,6 +32,8 @@ METHODS = (
     "mc-dropout", "mc-dropout-ll", "svi", "svi-ll", "ensemble",
 )  # fmt: skip
 REFERENCES = 20_000
+FILES = {"cpu": "times.csv", "cuda": "times-cuda.csv"}
+"""Where the lines go; pages about a folder read the first alone, as they compare times with one another."""
 
 
 def main() -> None:
@@ -43,7 +46,7 @@ def main() -> None:
     for name in given.plans:
         with tempfile.TemporaryDirectory() as folder:
             lines = times_of(name, given.device, Path(folder))
-        with (given.results / name / "times.csv").open("w", newline="") as file:
+        with (given.results / name / FILES[given.device]).open("w", newline="") as file:
             writer = csv.DictWriter(file, fieldnames=list(lines[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(lines)
@@ -54,7 +57,7 @@ def times_of(name: str, device: str, folder: Path) -> list[dict[str, object]]:
     dataset, net, channels, size = PAIRS[name]
     rng = np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {}
-    for part, count in (("train", REFERENCES), ("test", 500), ("held_out", 500)):
+    for part, count in (("train", REFERENCES), ("test", max(timing.SAMPLES.values())), ("held_out", 500)):
         arrays[f"x_{part}"] = rng.integers(0, 256, (count, channels, size, size), dtype=np.uint8)
         arrays[f"y_{part}"] = rng.integers(0, 10, count)
     np.savez(folder / f"{net}.npz", **arrays)
@@ -64,7 +67,8 @@ def times_of(name: str, device: str, folder: Path) -> list[dict[str, object]]:
         params = {key: 0 if key == "epochs" else value for key, value in method.params.items()}
         tables[method.name] = {"kind": method.kind, **params}
     values = {
-        "name": f"table3-{name}", "seeds": [0], "pool": 10, "test_size": 500, "reference_size": REFERENCES,
+        "name": f"table3-{name}", "seeds": [0], "pool": 10,
+        "test_size": max(timing.SAMPLES.values()), "reference_size": REFERENCES,
         "pairs": [{"dataset": f"{net}.npz", "net": net, "train": {"epochs": 0}}], "methods": tables,
     }  # fmt: skip
     entries = study.entries(plan.parse(values, folder=folder), device)

@@ -14,7 +14,7 @@ from qipf.bench.context import Context, Parents, Result
 from qipf.bench.inputs import Group
 from qipf.outputs import collect
 
-SAMPLES = {"cpu": 100, "cuda": 500}
+SAMPLES = {"cpu": 100, "cuda": 2000}
 REPEATS = 5
 
 
@@ -34,7 +34,8 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
     if params["kind"] in methods.MANY_PASSES or params["kind"] == "ensemble":
         many = cells.many_of(context, params, parents)
         passes = many.passes
-        pair = (_seconds(forward, device), _seconds(lambda: many.summarise(x, progress=False), device, repeats=1))
+        alike = {"batch_size": len(x), "progress": False}
+        pair = (_seconds(forward, device), _seconds(lambda: many.summarise(x, **alike), device, repeats=1))
         whole = pair[1]
     else:
         scorer = cells.scorer_of(context, parents["fit"])
