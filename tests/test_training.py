@@ -332,17 +332,16 @@ def test_a_gpu_learns_the_digits_too_and_goes_on_after_a_stop(tmp_path: Path) ->
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("options", [{}, {"optimizer": "sgd", "schedule": "constant"}])
+@pytest.mark.parametrize("options", [{}, {"optimizer": "sgd", "schedule": "constant", "learning_rate": 0.1}])
 def test_recorded_steps_learn_what_ordinary_steps_learn(options: dict) -> None:
     split = datasets.load("digits").train
     losses: dict[bool, list[float]] = {True: [], False: []}
     weights = {}
     for recorded, found in losses.items():
         net = nets.build("small-cnn", size=8, seed=1)
-        training.train(
-            net, split, epochs=4, batch_size=100, learning_rate=1e-2, device="cuda", cuda_graph=recorded,
-            on_epoch=lambda report, found=found: found.append(report.loss), progress=False, **options,
-        )  # fmt: skip
+        settings = {"epochs": 4, "batch_size": 100, "learning_rate": 1e-2, "cuda_graph": recorded, **options}
+        note = lambda report, found=found: found.append(report.loss)  # noqa: E731
+        training.train(net, split, device="cuda", on_epoch=note, progress=False, **settings)
         weights[recorded] = torch.cat([parameter.flatten() for parameter in net.parameters()])
     assert losses[True] == pytest.approx(losses[False], rel=0.02)
     assert losses[True][-1] < 0.8 * losses[True][0]
