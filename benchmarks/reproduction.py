@@ -32,10 +32,10 @@ def main() -> int:
         if any((results.folder / "paper").glob("*/table.parquet")):
             for file in figures.write(results):
                 print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")
-        for page in pages.PAGES:
+        for page in pages.PAGES.values():
             page.write_text(marks.written(page.read_text(), render))
         return 0
-    stale = [f"{page.name}: {mark}" for page in pages.PAGES for mark in marks.stale(page.read_text(), render)]
+    stale = [f"{name}: {mark}" for name, page in pages.PAGES.items() for mark in marks.stale(page.read_text(), render)]
     print("\n".join(stale) if stale else "every mark says what results/ says")
     return 1 if stale else 0
 

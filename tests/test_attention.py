@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
+from qipf import attention
 from qipf.attention import ABSENT, Packed, halves, log_fields, moments, pack
 
 
@@ -153,3 +154,21 @@ def test_on_a_gpu_float32_is_as_good(cloud) -> None:
     there = packed._replace(keys=keys, squares=squares, weights=weights)
     found = log_fields(torch.from_numpy(y.astype(np.float32)).cuda(), there).cpu().numpy()
     np.testing.assert_allclose(found, plain_fields(y, samples, labels, 5), atol=2e-4)
+    here = moments(*(torch.from_numpy(part) for part in (y, samples)))
+    there = moments(*(torch.from_numpy(part.astype(np.float32)).cuda() for part in (y, samples)))
+    for exact, float32 in zip(here, there, strict=True):
+        np.testing.assert_allclose(float32.cpu(), exact, atol=2e-4, rtol=2e-4)
+
+
+def test_both_sums_multiply_halves_where_they_can(cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU does is only seen here in what is asked for: the product of halves has no CPU kernel."""
+    y, samples, labels = cloud
+    asked = []
+    plain = attention._products
+    monkeypatch.setattr(attention, "_can_halve", lambda *factors: True)
+    monkeypatch.setattr(attention, "_products", lambda *parts: (asked.append(parts[-1]), plain(*parts[:-1], False))[1])
+    log_fields(y, pack(samples, labels, 5))
+    assert set(asked) == {True}
+    asked.clear()
+    moments(y, samples)
+    assert set(asked) == {True}

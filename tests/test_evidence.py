@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from pathlib import Path
 
 import numpy as np
@@ -155,8 +154,10 @@ def test_packing_rounds_and_keeps_everything(planted, tmp_path: Path):
     before, after, text = (
         read_table(path) for path in (source / "table.parquet", tmp_path / "table.parquet", tmp_path / "table.csv.gz")
     )
-    assert [row[:10] for row in before] == [row[:10] for row in after] == [row[:10] for row in text]
-    assert [row.value for row in after] == [row.value for row in text] == [round(row.value, 4) for row in before]
+    assert [row[:11] for row in after] == [row[:11] for row in text]
+    assert sorted(row[:11] for row in after) == sorted((*row[:10], round(row.value, 4)) for row in before)
+    inputs = [(row.seed, row.shift, row.severity) for row in after]
+    assert sum(one != other for one, other in itertools.pairwise(inputs)) == len(set(inputs)) - 1  # stand together
     assert (tmp_path / "times.csv").is_file()
     assert (tmp_path / "networks.csv").is_file()
 
@@ -181,20 +182,18 @@ def test_every_run_of_a_cell_is_quoted(planted):
     ]  # fmt: skip
 
 
-def test_passes_on_a_gpu_are_brought_to_the_plans_number(tmp_path: Path):
-    """20 passes of SVI in 0.2 s for 1,000 images: 100 take a millisecond a sample; a forward pass takes 0.01."""
-    methods = [{"name": name, "params": {"passes": 100}} for name in ("svi", "svi-ll", "mc-dropout", "mc-dropout-ll")]
-    pair = {"dataset": "mnist", "net": "lenet", "methods": [*methods, {"name": "ensemble", "params": {"members": 10}}]}
-    (tmp_path / "paper" / "mnist").mkdir(parents=True)
-    (tmp_path / "paper" / "mnist" / "table.parquet").touch()
-    (tmp_path / "paper" / "mnist" / "plan.json").write_text(json.dumps({"pairs": [pair]}))
-    measured = {"passes": 20, "seconds": 0.2}
-    passes = {"svi": measured, "svi-ll": measured, "mc-dropout": {"passes": 4, "seconds": 0.2}}
-    gpu = {"images": 1000, "nets": {"lenet": {"forward": 0.01, "passes": passes}}}
-    (tmp_path / "paper" / "gpu-passes.json").write_text(json.dumps(gpu))
-    (tmp_path / "speed-gpu.json").write_text(json.dumps({"modes_eager_double_ps_a_prediction": 1e6}))
-    found = Results(tmp_path).times.set_index("method")
-    assert found["method_ms"].to_dict() == pytest.approx(
-        {"svi": 1.0, "svi-ll": 1.0, "mc-dropout": 5.0, "ensemble": 0.1, "qipf": 0.011}
-    )
-    assert found.loc["mc-dropout", "ratio"] == pytest.approx(500)
+def test_times_of_both_devices_stand_side_by_side(tmp_path: Path):
+    """MC dropout at 120 and QIPF at 1.5 forward passes: 80 times; the CPU's forward passes differ by a quarter."""
+    heads = "dataset,net,method,passes,forward_ms,method_ms,extra_ms,ratio,samples,device\n"
+    folder = tmp_path / "paper" / "mnist"
+    folder.mkdir(parents=True)
+    (folder / "table.parquet").touch()
+    cpu = "mnist,lenet,mc-dropout,100,1.0,200,199,200,100,cpu\nmnist,lenet,qipf,1,1.25,1.25,0,1,100,cpu\n"
+    (folder / "times.csv").write_text(heads + cpu)
+    gpu = "mnist,lenet,mc-dropout,100,0.1,12,11.9,120,2000,cuda\nmnist,lenet,qipf,1,0.1,0.15,0.05,1.5,2000,cuda\n"
+    (folder / "times-cuda.csv").write_text(heads + gpu)
+    results = Results(tmp_path)
+    assert row(speed.table_3(results), "LeNet") == ["MC dropout", "100", "3.84", "12", "120", "200", "200"]
+    assert row(speed.faster(results), "LeNet, MC dropout")[1:4:2] == ["80 times, **holds**", "200 times, **holds**"]
+    assert speed.forward_noise(results, "cpu") == pytest.approx(0.25)
+    assert speed.forward_noise(results, "cuda") == 0

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from evidence import claims, detection, figures, illustrations, research, settings, setup, speed, why
+from evidence import claims, detection, field_speed, figures, illustrations, research, settings, setup, speed, why
 from evidence.results import PAIRS, ROOT, SHIFTS, Results, number, signed
 from qipf.bench.claims import TOPICS
 
-PAGES = (ROOT / "README.md", ROOT / "docs" / "reproduction.md", ROOT / "docs" / "research" / "class-fields.md")
+PAGES = {
+    name: ROOT / name
+    for name in ("README.md", "docs/reproduction.md", "docs/research/class-fields.md", "benchmarks/README.md")
+}
 
 TABLES: dict[str, Callable[[Results], str]] = {
     "readme": detection.readme,
@@ -34,6 +37,10 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "levels": settings.levels,
     "table-3": speed.table_3,
     "faster": speed.faster,
+    "speed-cpu": field_speed.on_cpu,
+    "speed-cpu-bars": field_speed.bars_on_cpu,
+    "speed-gpu": field_speed.on_gpu,
+    "speed-passes": field_speed.passes,
     "illustrations": illustrations.judged,
     "illustrations-differences": illustrations.differences,
     "why-one-number": why.one_number,
@@ -123,14 +130,24 @@ def paper_share(results: Results, metric: str) -> str:
     return claims.paper_share(metric)
 
 
-def forward_noise(results: Results) -> str:
-    """By how much a forward pass differed between measurements."""
-    return f"{100 * speed.forward_noise(results):.0f} %"
+def forward_noise(results: Results, device: str) -> str:
+    """By how much a forward pass differed between measurements on the CPU (`cpu`) or the GPU (`cuda`)."""
+    return f"{100 * speed.forward_noise(results, device):.0f} %"
+
+
+def extra_time(results: Results, method: str, net: str, device: str) -> str:
+    """What a method adds to a forward pass, as a share of it."""
+    return f"{100 * (speed.ratio(results, net, method, device) - 1):.2g} %"
+
+
+def times_forward(results: Results, method: str, net: str, device: str) -> str:
+    """The time of a method in forward passes."""
+    return f"{speed.ratio(results, net, method, device):.2g}"
 
 
 VALUES: dict[str, Callable[..., str]] = {
     "mean": mean, "geometric": geometric, "gap": gap, "unseen": unseen, "networks": networks, "percent": percent,
-    "forward-noise": forward_noise,
+    "forward-noise": forward_noise, "extra-time": extra_time, "times-forward": times_forward,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "grid-errors": grid_errors, "largest-errors": largest_errors, "paper-share": paper_share,
 }  # fmt: skip

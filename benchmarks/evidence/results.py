@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -132,28 +131,9 @@ class Results:
     def times(self) -> pd.DataFrame:
         """Table 3 here, one row a network, method and device ("cuda" or "cpu")."""
         columns = ["net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
-        files = [folder / "times.csv" for folder in self.folders]
-        tables = [pd.read_csv(path)[columns] for path in files if path.is_file()]
-        tables.append(pd.DataFrame(self._times_on_gpu(), columns=columns))
-        return pd.concat([table for table in tables if len(table)] or tables, ignore_index=True)
-
-    def _times_on_gpu(self) -> Iterator[list[Any]]:
-        """Times of the passes that were measured, brought to the number of passes of the plans."""
-        found, field = self.json("paper/gpu-passes.json"), self.json("speed-gpu.json")
-        for net, measured in (found or {"nets": {}})["nets"].items():
-            unit = 1000 / found["images"]  # milliseconds a sample
-            forward = measured["forward"] * unit
-            times = {"qipf": (1, forward + field["modes_eager_double_ps_a_prediction"] * 1e-9)}
-            pair = next(pair for pair in PAIRS if pair[1] == net)
-            for method in self.plan(pair).get("methods", []):
-                one = measured["passes"].get(method["name"])
-                passes, members = (method["params"].get(key) for key in ("passes", "members"))
-                if one is not None and passes:
-                    times[method["name"]] = (passes, one["seconds"] / one["passes"] * passes * unit)
-                elif members:
-                    times[method["name"]] = (members, members * forward)
-            for method, (passes, time) in times.items():
-                yield [net, method, passes, forward, time, time / forward, "cuda"]
+        files = [path for folder in self.folders for path in sorted(folder.glob("times*.csv"))]
+        tables = [pd.read_csv(path)[columns] for path in files]
+        return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
 
     def plan(self, pair: tuple[str, str]) -> dict[str, Any]:
         """The pair's settings as they were run; empty where they are not published."""

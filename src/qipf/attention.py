@@ -85,7 +85,7 @@ def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
     y = sharpness * y
     bias = sharpness * packed.squares + packed.weights
     if is_traced(y):  # a traced batch has no size to cut by
-        return _by_class(xp, _block_sums(xp, y, packed.keys, bias, packed.length), packed) - half
+        return _by_class(xp, _block_sums(xp, y, packed.keys, bias, packed.length, False), packed) - half
     if y.shape[0] == 0:
         return xp.zeros((0, len(packed.blocks)), dtype=y.dtype, device=compat.device(y))
     rows, columns = _tile(y, packed.length)
@@ -114,7 +114,9 @@ def moments(y: Array, samples: Array) -> tuple[Array, Array, Array]:
     squares = xp.sum(samples * samples, axis=1)
     values = xp.concat([samples, squares[:, None], xp.ones_like(squares)[:, None]], axis=1)
     rows, columns = _tile(y, 1)
-    parts = [_attend(xp, y[block, :], samples, -0.5 * squares, values, columns) for block in _slices(y.shape[0], rows)]
+    halved = _can_halve(y, samples)
+    blocks = _slices(y.shape[0], rows)
+    parts = [_attend(xp, y[block, :], samples, -0.5 * squares, values, columns, halved) for block in blocks]
     top = xp.concat([part[0] for part in parts])
     total = xp.concat([part[1] for part in parts])
     weight = total[:, -1]
@@ -122,11 +124,13 @@ def moments(y: Array, samples: Array) -> tuple[Array, Array, Array]:
     return log, total[:, :-2] / weight[:, None], total[:, -2] / weight
 
 
-def _attend(xp: Any, y: Array, keys: Array, bias: Array, values: Array, columns: int) -> tuple[Array, Array]:
+def _attend(
+    xp: Any, y: Array, keys: Array, bias: Array, values: Array, columns: int, halved: bool
+) -> tuple[Array, Array]:
     """The largest exponent of each query, and the values' sum with weights relative to it."""
     top = total = None
     for tile in _slices(keys.shape[0], columns):
-        scores = _products(xp, y, keys[tile, :], bias[tile])
+        scores = _products(xp, y, keys[tile, :], bias[tile], halved)
         high = xp.max(scores, axis=1) if top is None else xp.maximum(top, xp.max(scores, axis=1))
         found = _relative_exp(xp, scores, high[:, None]) @ values[tile, :]
         total = found if total is None else total * xp.exp(top - high)[:, None] + found
@@ -134,7 +138,7 @@ def _attend(xp: Any, y: Array, keys: Array, bias: Array, values: Array, columns:
     return top, total
 
 
-def _block_sums(xp: Any, y: Array, keys: Array, bias: Array, length: int, halved: bool = False) -> Array:
+def _block_sums(xp: Any, y: Array, keys: Array, bias: Array, length: int, halved: bool) -> Array:
     """The log of the sums over every block of keys, (N, m / length)."""
     return _log_sum(xp, xp.reshape(_products(xp, y, keys, bias, halved), (y.shape[0], -1, length)))
 
@@ -159,7 +163,7 @@ def _log_sum(xp: Any, values: Array) -> Array:
     return high + xp.log(xp.sum(_relative_exp(xp, values, high[:, :, None]), axis=2))
 
 
-def _products(xp: Any, y: Array, keys: Array, bias: Array, halved: bool = False) -> Array:
+def _products(xp: Any, y: Array, keys: Array, bias: Array, halved: bool) -> Array:
     if compat.is_torch_array(y):
         import torch
 
@@ -188,7 +192,7 @@ def halves(y: Any, keys: Any) -> tuple[Any, Any]:
 
 def _can_halve(y: Array, keys: Array) -> bool:
     """Whether `halves` can stand in for these factors: float32 on a GPU, within the range of halves, no gradients."""
-    if not compat.is_torch_array(y) or not y.is_cuda or str(y.dtype) != "torch.float32":
+    if not compat.is_torch_array(y) or is_traced(y) or not y.is_cuda or str(y.dtype) != "torch.float32":
         return False
     if y.requires_grad or keys.requires_grad or not _tensor_cores(y.device):
         return False
