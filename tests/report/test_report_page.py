@@ -265,6 +265,30 @@ def test_what_is_wrong_with_a_table_is_said_with_its_name(
     assert not (tmp_path / "report.html").exists()
 
 
+def small_file_of_many_rows(path: Path, count: int, row: Row) -> None:
+    """Columns of one value: less than a megabyte, however many rows there are and however long the texts."""
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    places = arrow.array(np.zeros(count, np.int8))
+    columns = [arrow.DictionaryArray.from_arrays(places, arrow.array([value])) for value in row]
+    parquet.write_table(arrow.table(columns, names=Row._fields), path, compression="zstd")
+    assert path.stat().st_size < 1_000_000
+
+
+A_ROW = Row("mnist", "lenet", 0, "zoom", 0.5, 3, "entropy", "score", "base", "roc_auc", 0.7, 0.6, 0.8, 100, 0.9, "all")
+
+
+def test_a_parquet_file_cannot_fill_the_memory(tmp_path: Path) -> None:
+    small_file_of_many_rows(tmp_path / "table.parquet", 5_000_000, A_ROW)
+    with pytest.raises(ValueError, match=r"table\.parquet unpacks to more than 256 MB, or 4,194,304 lines"):
+        read_table(tmp_path / "table.parquet")
+    long = A_ROW._replace(shift="x" * 2**20)
+    small_file_of_many_rows(tmp_path / "table.parquet", 40_000, long)  # 40 GB, were each text read on its own
+    rows = read_table(tmp_path / "table.parquet")
+    assert len(rows) == 40_000
+    assert rows[0] == long
+    assert len({id(row.shift) for row in rows}) == 1
+
+
 def test_a_damaged_page_of_parquet_is_named(results: Path, tmp_path: Path) -> None:
     as_parquet(results, tmp_path)
     data = (tmp_path / "table.parquet").read_bytes()

@@ -20,6 +20,10 @@ LARGEST = 256 * 2**20
 SHORTEST = 64
 """Characters that a compressed table may unpack to, and what a line counts at least: nothing that fills the memory."""
 
+TOO_LARGE = (
+    f"unpacks to more than {LARGEST / 2**20:.0f} MB, or {LARGEST // SHORTEST:,} lines, which no benchmark writes; "
+    "if it is a table all the same, unpack it first (table.csv)"
+)
 MEND = "mend the row, or copy the file anew"
 
 
@@ -74,10 +78,7 @@ def _bounded(file: Any, path: Path) -> Iterator[str]:
     while line := file.readline(2**20):
         size += max(len(line), SHORTEST)  # a short line costs memory or time as well
         if size > LARGEST:
-            raise ValueError(
-                f"{path} unpacks to more than {LARGEST / 2**20:.0f} MB, or {LARGEST // SHORTEST:,} lines, which no "
-                "benchmark writes; if it is a table all the same, unpack it first (table.csv)"
-            )
+            raise ValueError(f"{path} {TOO_LARGE}")
         yield line
 
 
@@ -85,11 +86,31 @@ def _parquet(path: Path) -> Iterator[Sequence[Any]]:
     arrow, parquet = (require(name, extra="bench") for name in ("pyarrow", "pyarrow.parquet"))
     try:
         with path.open("rb") as file:
-            table = parquet.read_table(file)
-            columns = [column.to_pylist() for column in table.columns]
+            about = parquet.read_metadata(file)
+            size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
+            if max(size, SHORTEST * about.num_rows) > LARGEST:
+                raise ValueError(f"{path} {TOO_LARGE}")
+            schema = parquet.read_schema(file)
+            yield schema.names
+            texts = [part.name for part in schema if not arrow.types.is_primitive(part.type)]
+            columns = _columns(parquet.read_table(file, read_dictionary=texts))  # a text that is repeated is read once
     except (FileNotFoundError, PermissionError, IsADirectoryError):
         raise
     except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}; copy it anew") from error
-    yield table.column_names
     yield from zip(*columns, strict=True)
+
+
+def _columns(table: Any) -> list[list[Any]]:
+    """The values of every column; equal texts are one object."""
+    found = []
+    for column in table.columns:
+        values: list[Any] = []
+        for chunk in column.chunks:
+            if hasattr(chunk, "dictionary"):
+                texts = [*chunk.dictionary.to_pylist(), None]
+                values += [texts[-1 if place is None else place] for place in chunk.indices.to_pylist()]
+            else:
+                values += chunk.to_pylist()
+        found.append(values)
+    return found

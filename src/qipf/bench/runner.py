@@ -12,7 +12,7 @@ from typing import Any
 
 from qipf._optional import require
 from qipf.bench.engines import Engine, Outcome
-from qipf.bench.graph import Cell, Task, as_tasks, needed
+from qipf.bench.graph import Cell, Task, as_tasks, in_order, needed
 from qipf.bench.store import Store, StoreError
 
 
@@ -52,7 +52,7 @@ def run(
     finished = store.finished()
     tasks = as_tasks(needed(targets, finished))
     cells = {cell.key: cell for task in tasks for cell in task.cells}
-    report = Report(reused=len({cell.key for cell in targets} & finished))
+    report = Report(reused=sum(cell.key in finished for cell in in_order(targets)))
     states: dict[str, str] = {}
     # dear tasks first: a long one begun last would keep everybody waiting
     waiting = sorted(tasks, key=lambda task: (task.exclusive, -task.cost))
