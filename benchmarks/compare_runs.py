@@ -1,12 +1,12 @@
 """Two runs of the same plans, number by number, to the decimals that are published.
 
 git show 66c6115:results/headline/table.parquet > old.parquet
-python benchmarks/compare_runs.py old.parquet results/paper again.csv.gz
+python benchmarks/compare_runs.py old.parquet results/paper
 
 What one forward pass gives should be the same in both. Methods of many passes ran in single precision in the
 old run and in half precision in the new one: by how much that moves ROC-AUC under shift, for the networks whose
-ensembles have the same members in both. The last file is the table of a run that trained published networks again, with
-the published settings.
+ensembles have the same members in both. Of runs that trained published networks again, with the published settings,
+again.csv.gz beside the tables has numbers about some scores of one pass, networks-again.csv the accuracies.
 """
 
 from __future__ import annotations
@@ -22,23 +22,39 @@ from pack_results import DECIMALS
 KEYS = ["dataset", "net", "seed", "shift", "severity", "method", "score", "errors", "metric"]
 PLANS = ("mnist", "kmnist", "cifar10-vgg3")  # ResNet-18 has other settings in the old run
 MANY_PASSES = ("ensemble", "mc-dropout-ll")
-ONE_PASS = ("entropy", "max-logit", "default")  # what was measured again
 SAME_MEMBERS = 0  # the seed whose ensemble is the first ten networks in both runs
 
 
-def main(old: str, results: str, again: str) -> None:
+def main(old: str, results: str) -> None:
     """Write how many numbers differ, and how far."""
     published = {path.parent.name: pd.read_parquet(path) for path in Path(results).glob("*/table.parquet")}
     both = _beside(pd.read_parquet(old), pd.concat([published[plan] for plan in PLANS]), KEYS)
-    everything = pd.concat(published.values())
-    repeated = _beside(pd.read_csv(again), everything[everything["method"].isin(ONE_PASS)], [*KEYS, "subset"])
-    found = {"one pass": _differing(both[~both["method"].isin(MANY_PASSES)]), "trained again": _differing(repeated)}
+    again = [
+        _beside(pd.read_csv(Path(results) / plan / "again.csv.gz"), table, [*KEYS, "subset"])
+        for plan, table in published.items()
+        if (Path(results) / plan / "again.csv.gz").is_file()
+    ]
+    found = {
+        "one pass": _differing(both[~both["method"].isin(MANY_PASSES)]),
+        "trained again": _differing(pd.concat(again)),
+        "accuracies": _accuracies(Path(results)),
+    }
     areas = both[(both["metric"] == "roc_auc") & (both["severity"] > 0) & (both["errors"] == "base")]
     areas = areas[(areas["method"] != "ensemble") | (areas["seed"] == SAME_MEMBERS)]
     for method in MANY_PASSES:
         gaps = areas[areas["method"] == method]["gap"]
         found[method] = {"numbers": len(gaps), "mean": float(gaps.mean()), "largest": float(gaps.max())}
     (Path(results) / "repeated.json").write_text(json.dumps(found, indent=1) + "\n")
+
+
+def _accuracies(results: Path) -> dict[str, int]:
+    """Networks that were trained again, and how many have another accuracy."""
+    numbers = different = 0
+    for path in sorted(results.glob("*/networks-again.csv")):
+        both = pd.read_csv(path).merge(pd.read_csv(path.parent / "networks.csv"), on=["dataset", "net", "seed"])
+        numbers += len(both)
+        different += int((both["accuracy_x"] - both["accuracy_y"]).abs().gt(1e-9).sum())
+    return {"numbers": numbers, "different": different}
 
 
 def _beside(old: pd.DataFrame, new: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

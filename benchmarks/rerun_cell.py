@@ -51,7 +51,7 @@ def main() -> int:
     outside, lines = False, []
     for method in [method for method in METHODS if method in new]:
         published = {row.seed: row.value for row in source.rows if row.method == method and _is(row, given, "all")}
-        low, high = _interval(list(published.values()))
+        low, high = interval(list(published.values()))
         inside = low <= new[method] <= high
         outside |= not inside
         numbers = ", ".join(f"{value:.3f}" for value in published.values())
@@ -87,7 +87,7 @@ def _is(row: object, given: argparse.Namespace, subset: str) -> bool:
     return tuple(getattr(row, name) for name in ("shift", "severity", "metric", "errors", "subset")) == wanted
 
 
-def _interval(values: list[float]) -> tuple[float, float]:
+def interval(values: list[float]) -> tuple[float, float]:
     """The 95 % interval for one further network (Student's t)."""
     count, spread = len(values), float(np.std(values, ddof=1))
     half = float(stats.t.ppf(0.975, count - 1)) * spread * (1 + 1 / count) ** 0.5

@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import tempfile
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from qipf.bench import consolidate, plan, runner, study, timing
 from qipf.bench.engines import open_engine
-from qipf.bench.run import usual_device
+from qipf.bench.run import environment, usual_device
 from qipf.bench.store import Store
 
 PAIRS = {
@@ -50,6 +52,10 @@ def main() -> None:
             writer = csv.DictWriter(file, fieldnames=list(lines[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(lines)
+    kept = given.results / "times-environment.json"
+    machines = json.loads(kept.read_text()) if kept.is_file() else {}
+    machines[given.device] = {**environment(given.device, "serial"), "threads": torch.get_num_threads()}
+    kept.write_text(json.dumps(machines, indent=1, sort_keys=True) + "\n")
 
 
 def times_of(name: str, device: str, folder: Path) -> list[dict[str, object]]:

@@ -20,7 +20,7 @@ from scipy.special import softmax
 from qipf import Outputs, collect, shifts
 from qipf.bench.inputs import Data, load_data
 from qipf.calibration import ErrorProbability
-from qipf.metrics import evaluate, roc_auc
+from qipf.metrics import evaluate, point_biserial, roc_auc, spearman
 from qipf.nets import build
 from qipf.scores import WeightQIPF
 from qipf.training import train
@@ -70,13 +70,14 @@ def one_number(net: Any, data: Data, conditions: list[Outputs]) -> dict[str, Any
     """
     reference = collect(net, data.train.inputs[:REFERENCES], features=False, progress=False).numpy()
     held_out = collect(net, data.held_out, features=False, progress=False).numpy()
-    result: dict[str, Any] = {"max logit": {"roc_auc": _average(conditions, lambda o: _top(o), roc_auc)}}
+    metrics = {"roc_auc": roc_auc, "point_biserial": point_biserial, "spearman": spearman}
+    result: dict[str, Any] = {"max logit": {key: _average(conditions, _top, metric) for key, metric in metrics.items()}}
     for name, settings in SCORERS.items():
         scorer = WeightQIPF(**settings).fit(net, held_out if settings["factor"] == "cv" else reference)
         lowest = _lowest(scorer, conditions)
         result[name] = {
             "factor": scorer.fitted.facts["factor"],
-            "roc_auc": _average(conditions, scorer, roc_auc),
+            **{key: _average(conditions, scorer, metric) for key, metric in metrics.items()},
             "won": _average(conditions, lambda o, s=scorer: (s(o), _top(o)), _ordered_by_first_alone),
             "lost": _average(conditions, lambda o, s=scorer: (_top(o), s(o)), _ordered_by_first_alone),
             "rising side": float(np.mean([(-_top(o) > lowest).mean() for o in conditions])),
@@ -103,7 +104,7 @@ def calibration(net: Any, data: Data, conditions: list[Outputs]) -> dict[str, An
         for outputs in conditions:
             u = change(_response(outputs))
             found.append(evaluate(u, outputs.correct, probability=calibrator(u), bootstrap=0))
-        wanted = ("roc_auc", "ece_paper", "brier_paper", "ece_proper", "brier_proper")
+        wanted = ("roc_auc", "ece_paper", "brier_paper", "ece_proper", "brier_proper", "point_biserial", "spearman")
         result[name] = {metric: float(np.nanmean([values[metric] for values in found])) for metric in wanted}
     return result
 

@@ -167,7 +167,7 @@ def test_the_interval_for_one_more_network():
     import rerun_cell
 
     draws = np.random.default_rng(0).normal(0.7, 0.02, size=(4000, 4))
-    ends = [rerun_cell._interval(list(values)) for values in draws[:, :3]]
+    ends = [rerun_cell.interval(list(values)) for values in draws[:, :3]]
     inside = np.mean([low <= value <= high for (low, high), value in zip(ends, draws[:, 3], strict=True)])
     assert inside == pytest.approx(0.95, abs=0.01)
 

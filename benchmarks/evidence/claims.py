@@ -8,7 +8,7 @@ from evidence.detection import pair_heads
 from evidence.results import NOTHING, PAIRS, Results, markdown, number, signed, title
 from qipf.bench import paper
 from qipf.bench.claims import OTHERS, TOPICS, Claim, claims, paper_best, paper_gap
-from qipf.bench.paired import Verdict
+from qipf.bench.paired import Verdict, sign
 from qipf.metrics import METRICS
 
 OURS = {"qipf": "exact, cross-validated", "qipf-published": "authors' program, factor 80"}
@@ -19,6 +19,9 @@ ALSO = (
     "default",
 )  # fmt: skip
 """Rivals that the paper leaves out."""
+
+PARTS = ("reliability", "resolution", "uncertainty")
+"""Of a Brier score: the first and the last add to it, the second is taken off."""
 
 WORDS: dict[Verdict, str] = {
     "yes": "**holds**", "no": "**does not hold**", "undecided": "undecided", "not measured": "not measured",
@@ -63,6 +66,31 @@ def against(results: Results, metric: str) -> str:
             rows.append([title(other), "not compared", *cells])
     heads = [text for words in OURS.values() for text in (words, "verdict")]
     return markdown(["QIPF better than ... by", "the paper", *heads], rows)
+
+
+def follows(results: Results, metric: str, second: str) -> str:
+    """The method that the paper places next to QIPF, less its other rivals."""
+    theirs = paper.values(metric)
+    rows = []
+    for other in OTHERS:
+        if other == second:
+            continue
+        cases = [case for case, method in theirs if method == second]
+        gap = np.mean([sign(metric) * (theirs[case, second].mean - theirs[case, other].mean) for case in cases])
+        found = results.difference(metric, second, other)
+        rows.append([OTHERS[other], f"{gap:+.3f}", signed(found), WORDS[found.verdict if found else "not measured"]])
+    return markdown([f"{OTHERS[second]} better than ... by", "the paper", "here", "verdict"], rows)
+
+
+def brier_parts(results: Results) -> str:
+    """The proper Brier score and what it is the sum of; mean over pairs and shifts."""
+    parts = {"brier_proper": "Brier, proper", **{f"brier_proper_{name}": name for name in PARTS}}
+    rows = [
+        [title(column), *(number(results.mean(metric, column)) for metric in parts)]
+        for column in (*OURS, *OTHERS, *ALSO)
+        if np.isfinite(results.mean("brier_proper", column))
+    ]
+    return markdown(["mean over shifts and intensities", *parts.values()], rows)
 
 
 def means(results: Results, metric: str) -> str:

@@ -51,6 +51,12 @@ def by_shift(results: Results) -> str:
     return markdown(["score (ROC-AUC, mean of the four pairs)", *SHIFTS], rows)
 
 
+def authors_lenet(results: Results) -> str:
+    """The authors' own network under shift."""
+    rows = pd.read_csv(results.folder / "paper" / "authors-lenet.csv")
+    return markdown(["score", *rows.columns[1:]], [[row[0], *map(number, row[1:])] for row in rows.to_numpy().tolist()])
+
+
 def differences(results: Results, metric: str) -> str:
     """What we recommend less a rival, by pair and over all."""
     rows = [

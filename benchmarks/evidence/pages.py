@@ -14,7 +14,13 @@ from qipf.bench.claims import TOPICS
 
 PAGES = {
     name: ROOT / name
-    for name in ("README.md", "docs/reproduction.md", "docs/research/class-fields.md", "benchmarks/README.md")
+    for name in (
+        "README.md",
+        "docs/reproduction.md",
+        "docs/limits.md",
+        "docs/research/class-fields.md",
+        "benchmarks/README.md",
+    )
 }
 
 TABLES: dict[str, Callable[[Results], str]] = {
@@ -32,6 +38,9 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "summary": claims.summary,
     **{f"against-{metric}": partial(claims.against, metric=metric) for metric in TOPICS},
     **{f"means-{metric}": partial(claims.means, metric=metric) for metric in TOPICS},
+    "second-roc_auc": partial(claims.follows, metric="roc_auc", second="ensemble"),
+    "second-ece_paper": partial(claims.follows, metric="ece_paper", second="svi"),
+    "brier-parts": claims.brier_parts,
     "choices": settings.choices,
     "choices-pr_auc": partial(settings.choices, metric="pr_auc"),
     "levels": settings.levels,
@@ -41,6 +50,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "speed-cpu-bars": field_speed.bars_on_cpu,
     "speed-gpu": field_speed.on_gpu,
     "speed-passes": field_speed.passes,
+    "authors-lenet": detection.authors_lenet,
     "illustrations": illustrations.judged,
     "illustrations-differences": illustrations.differences,
     "why-one-number": why.one_number,
@@ -68,6 +78,12 @@ def geometric(results: Results, column: str) -> str:
 def gap(results: Results, metric: str, ours: str, theirs: str, pair: str = "") -> str:
     """A difference with its interval."""
     return signed(results.difference(metric, ours, theirs, _pair(pair)))
+
+
+def clear_of_zero(results: Results, metric: str, ours: str, theirs: str, pair: str = "") -> str:
+    """Whether a difference's interval leaves zero out."""
+    found = results.difference(metric, ours, theirs, _pair(pair))
+    return "does" if found is not None and found.verdict in ("yes", "no") else "does not"
 
 
 def unseen(results: Results, column: str) -> str:
@@ -147,6 +163,7 @@ def times_forward(results: Results, method: str, net: str, device: str) -> str:
 
 VALUES: dict[str, Callable[..., str]] = {
     "mean": mean, "geometric": geometric, "gap": gap, "unseen": unseen, "networks": networks, "percent": percent,
+    "clear-of-zero": clear_of_zero,
     "forward-noise": forward_noise, "extra-time": extra_time, "times-forward": times_forward,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "grid-errors": grid_errors, "largest-errors": largest_errors, "paper-share": paper_share,

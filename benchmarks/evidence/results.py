@@ -130,7 +130,7 @@ class Results:
     @cached_property
     def times(self) -> pd.DataFrame:
         """Table 3 here, one row a network, method and device ("cuda" or "cpu")."""
-        columns = ["net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
+        columns = ["dataset", "net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
         files = [path for folder in self.folders for path in sorted(folder.glob("times*.csv"))]
         tables = [pd.read_csv(path)[columns] for path in files]
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 
 from evidence.claims import WORDS
 from evidence.results import NOTHING, Results, markdown
 from qipf.bench import paper
+from qipf.bench.claims import claims, speed_text
 
 METHODS = {
     "mc-dropout": "MC dropout", "mc-dropout-ll": "MC dropout LL", "svi": "SVI", "ensemble": "ensemble",
@@ -36,23 +38,22 @@ def table_3(results: Results) -> str:
 
 def faster(results: Results) -> str:
     """How many times as fast as MC dropout QIPF is; what the measurements' own noise may make decides nothing."""
-    rows = []
-    for net, words in paper.NETS.items():
-        for other in ("mc-dropout", "mc-dropout-ll"):
-            row = [f"{words}, {METHODS[other]}", _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"])]
-            for device in DEVICES:
-                for ours in ("qipf", "qipf-published"):
-                    own, rival = (_time(results.times, net, method, device) for method in (ours, other))
-                    if own is None or rival is None:
-                        row += [NOTHING]
-                        continue
-                    ratio = float(rival["ratio"] / own["ratio"])  # each beside its own forward pass: machines are noisy
-                    noise = forward_noise(results, device)
-                    here = "yes" if ratio > 1 + noise else "no" if ratio < 1 - noise else "undecided"
-                    row += [f"{_times(ratio)}, {WORDS[here]}"]
-            rows.append(row)
-    heads = [f"{name}, {ours}" for name in DEVICES.values() for ours in ("exact", "authors' program")]
-    return markdown(["QIPF is faster than", "the paper", *heads], rows)
+    heads = ["QIPF is faster than", "the paper"]
+    rows = {
+        (net, other): [f"{words}, {METHODS[other]}", _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"])]
+        for net, words in paper.NETS.items()
+        for other in ("mc-dropout", "mc-dropout-ll")
+    }
+    for device, name in DEVICES.items():
+        times = results.times[results.times["device"] == device].to_dict("records")
+        for ours, words in (("qipf", "exact"), ("qipf-published", "authors' program")):
+            heads.append(f"{name}, {words}")
+            found = {claim.text: claim for claim in claims([], times, metrics=(), ours=ours)}
+            for (net, other), row in rows.items():
+                claim = found[speed_text(other, net)]
+                measured = claim.here != "not measured"
+                row.append(f"{_times(np.exp(claim.advantage))}, {WORDS[claim.here]}" if measured else NOTHING)
+    return markdown(heads, list(rows.values()))
 
 
 def forward_noise(results: Results, device: str) -> float:

@@ -16,7 +16,8 @@ def one_number(results: Results) -> str:
     def row(values: dict[str, Any]) -> list[str]:
         alone = "won" not in values
         shares = [NOTHING if alone else f"{100 * values[key]:.1f} %" for key in ("won", "lost", "rising side")]
-        return [number(values["roc_auc"]), *shares, NOTHING if alone else number(values["stopped"])]
+        correlations = [number(values[key]) for key in ("spearman", "point_biserial")]
+        return [number(values["roc_auc"]), *shares, NOTHING if alone else number(values["stopped"]), *correlations]
 
     heads = [
         "MNIST LeNet",
@@ -25,14 +26,19 @@ def one_number(results: Results) -> str:
         "pairs lost",
         "on the rising side",
         "ROC-AUC, stopped",
+        "Spearman",
+        "point-biserial",
     ]
     return _table(results, "one-number", heads, row)
 
 
 def calibration(results: Results) -> str:
     """One ranking, several scales."""
-    metrics = ("roc_auc", "ece_paper", "brier_paper", "ece_proper", "brier_proper")
-    heads = ["softmax response", "ROC-AUC", "ECE, paper", "Brier, paper", "ECE, proper", "Brier, proper"]
+    metrics = {
+        "roc_auc": "ROC-AUC", "ece_paper": "ECE, paper", "brier_paper": "Brier, paper", "ece_proper": "ECE, proper",
+        "brier_proper": "Brier, proper", "spearman": "Spearman", "point_biserial": "point-biserial",
+    }  # fmt: skip
+    heads = ["softmax response", *metrics.values()]
     return _table(results, "calibration", heads, lambda values: [number(values[metric]) for metric in metrics])
 
 

@@ -164,6 +164,29 @@ def test_speed():
     assert find(claims([], times), fast.text) == fast
 
 
+def test_speed_is_told_in_forward_passes_and_beyond_their_noise():
+    """The machine slowed down by a tenth after QIPF was timed."""
+    about = {"dataset": "mnist", "net": "lenet"}
+    times = [
+        {**about, "method": "qipf", "method_ms": 1.0, "forward_ms": 1.0},
+        {**about, "method": "mc-dropout", "method_ms": 110.0, "forward_ms": 1.1},
+        {**about, "method": "mc-dropout-ll", "method_ms": 1.155, "forward_ms": 1.1},
+    ]
+    found = claims([], times)
+    fast, level = (find(found, f"QIPF is faster than MC dropout{end} on LeNet") for end in ("", " LL"))
+    assert (fast.here, level.here) == ("yes", "undecided")
+    assert np.exp([fast.advantage, level.advantage]) == pytest.approx([100, 1.05])
+    assert np.exp([level.low, level.high]) == pytest.approx([1.05 / 1.1, 1.05 * 1.1])
+    assert level.detail == "1 and 1 measurements; forward passes differed by 10%"
+    bare = [{**row, "forward_ms": None} for row in times]
+    assert find(claims([], bare), fast.text).here == "undecided"  # one measurement, and nothing about its noise
+
+
+def test_no_difference_is_read_into_decimals_that_are_not_shown():
+    assert find(claims(benchmark(0.0004)), CASE).here == "undecided"
+    assert find(claims(benchmark(0.0006)), CASE).here == "yes"
+
+
 def test_undefined_values_are_left_out():
     rows = benchmark(0.03)
     rows[0]["value"] = None

@@ -265,6 +265,20 @@ def test_what_is_wrong_with_a_table_is_said_with_its_name(
     assert not (tmp_path / "report.html").exists()
 
 
+def test_a_page_says_what_was_timed_and_by_which_version(results: Path, tmp_path: Path) -> None:
+    for name in ("table.csv", "plan.json", "times.csv"):
+        shutil.copy(results / name, tmp_path / name)
+    environment = json.loads((results / "environment.json").read_text())
+    for version, shown in (("0.1.0", "qipf 0.1.0. One file"), ("the source tree of a commit", "qipf. One file")):
+        environment |= {"versions": {"qipf": version}, "note": ["first", "second"]}
+        (tmp_path / "environment.json").write_text(json.dumps(environment))
+        write_report(tmp_path, tmp_path / "report.html")
+        text = (tmp_path / "report.html").read_text(encoding="utf-8")
+        assert shown in text
+        assert "<dd>first; second</dd>" in text
+        assert "milliseconds per sample on a CPU, forward pass included" in text
+
+
 def small_file_of_many_rows(path: Path, count: int, row: Row) -> None:
     """Columns of one value: less than a megabyte, however many rows there are and however long the texts."""
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

@@ -11,6 +11,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
@@ -23,6 +24,8 @@ from qipf.metrics import METRICS
 Verdict = Literal["yes", "no", "undecided", "not measured"]
 
 LEAST_PAIRS = 6
+SHOWN = 0.0005
+"""Half of the last decimal that differences are shown with: what ends nearer to zero than that is no difference."""
 
 
 @dataclass(frozen=True)
@@ -61,9 +64,10 @@ class Paired:
         seed: of the resamples.
     """
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]], metric: str, resamples: int = 2000, seed: int = 0) -> None:
+    def __init__(self, rows: Iterable[Mapping[str, Any]], metric: str, resamples: int = 10_000, seed: int = 0) -> None:
         self.sign = sign(metric)
         self.resamples, self.seed = resamples, seed
+        self._times_drawn = cache(self._count_draws)
         values: dict[Case, dict[str, dict[tuple[Any, Any], float]]] = defaultdict(lambda: defaultdict(dict))
         for row in comparable(row for row in rows if row["metric"] == metric):
             if is_shift(row):
@@ -109,16 +113,18 @@ class Paired:
 
     def resampled(self, case: Case, grid: np.ndarray) -> np.ndarray:
         """Means of the grid with seeds and intensities drawn anew; networks of one pair share their draws."""
-        seeds, intensities = grid.shape
-        rows = self._generator(case.dataset, case.net).integers(seeds, size=(self.resamples, seeds))
-        columns = self._generator(*case).integers(intensities, size=(self.resamples, intensities))
-        drawn = grid[rows[:, :, None], columns[:, None, :]].reshape(self.resamples, -1)
-        known = np.isfinite(drawn)
-        total = np.where(known, drawn, 0.0).sum(axis=1)
-        return np.where(known.any(axis=1), total / np.maximum(known.sum(axis=1), 1), np.nanmean(grid))
+        rows = self._times_drawn(grid.shape[0], case.dataset, case.net)
+        columns = self._times_drawn(grid.shape[1], *case)
+        known = np.isfinite(grid)
+        total = ((rows @ np.where(known, grid, 0.0)) * columns).sum(axis=1)
+        count = ((rows @ known) * columns).sum(axis=1)
+        return np.where(count > 0, total / np.maximum(count, 1), np.nanmean(grid))
 
-    def _generator(self, *names: str) -> np.random.Generator:
-        return np.random.default_rng([self.seed, zlib.crc32("/".join(names).encode())])
+    def _count_draws(self, number: int, *names: str) -> np.ndarray:
+        """How often each of `number` things is drawn in every resample."""
+        generator = np.random.default_rng([self.seed, zlib.crc32("/".join(names).encode())])
+        drawn = generator.integers(number, size=(self.resamples, number))
+        return (drawn[:, :, None] == np.arange(number)).sum(axis=1).astype(float)
 
 
 def sign(metric: str) -> float:
@@ -127,7 +133,7 @@ def sign(metric: str) -> float:
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """On which side of zero an interval lies."""
-    if low > 0:
+    """On which side of zero an interval lies, to the decimals that are shown."""
+    if low > SHOWN:
         return "yes"
-    return "no" if high < 0 else "undecided"
+    return "no" if high < -SHOWN else "undecided"

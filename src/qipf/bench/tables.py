@@ -127,9 +127,17 @@ def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[Tabl
 
 
 def time_rows(times: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows of a long table from a store's times: dataset, net, method and method_ms (milliseconds a sample)."""
+    """Rows of a long table from a store's times: dataset, net, method and method_ms (milliseconds a sample).
+
+    They have one more column, `forward`: the forward pass that was measured beside the method, where one was.
+    """
     return [
-        {**{name: row[name] for name in ("dataset", "net", "method")}, "metric": TIME_METRIC, "value": row["method_ms"]}
+        {
+            **{name: row[name] for name in ("dataset", "net", "method")},
+            "metric": TIME_METRIC,
+            "value": row["method_ms"],
+            "forward": row.get("forward_ms"),
+        }
         for row in times
     ]
 

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from importlib import resources
@@ -28,6 +29,7 @@ from qipf.report.source import Source, open_source
 LARGEST = 5_000_000
 """Bytes that a page may have."""
 
+DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 SCRIPTS = ("charts.js", "views.js", "script.js")
 
 
@@ -93,6 +95,7 @@ def _parts(source: Source, data: str | None) -> dict[str, Any]:
         "seeds": max(len({r.seed for r in source.rows if pair_id(r) == pair}) for pair in titles),
         "fewer": notes_on_fewer_networks(row._asdict() for row in source.rows),
         "environment": _flat(source.environment),
+        "version": _version(source.environment),
     }
 
 
@@ -152,7 +155,9 @@ def _times(times: list[dict[str, Any]], titles: Mapping[str, str]) -> list[dict[
             for time in own
         ]
         middle = sorted(forward)[len(forward) // 2] if forward else None
-        result.append({"title": title, "lines": lines, "forward": middle})
+        devices = {DEVICES.get(str(time.get("device"))) for time in own}
+        device = devices.pop() if len(devices) == 1 else None
+        result.append({"title": title, "lines": lines, "forward": middle, "device": device})
     return result
 
 
@@ -161,13 +166,20 @@ def _ms(time: Mapping[str, Any]) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
+def _version(environment: Mapping[str, Any]) -> str:
+    """The version of qipf that measured, where it is one: a source tree has a sentence there."""
+    versions = environment.get("versions")
+    found = str(versions.get("qipf", "")) if isinstance(versions, Mapping) else ""
+    return found if re.fullmatch(r"\d[\w.+-]*", found) else ""
+
+
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     result: list[tuple[str, str]] = []
     for key, value in values.items():
         if isinstance(value, Mapping):
             result += _flat(value, f"{key} ")
         elif value is not None:
-            result.append((f"{prefix}{key}", str(value)))
+            result.append((f"{prefix}{key}", "; ".join(map(str, value)) if isinstance(value, list) else str(value)))
     return result
 
 
