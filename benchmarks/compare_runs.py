@@ -36,7 +36,7 @@ def main(old: str, results: str) -> None:
     ]
     found = {
         "one pass": _differing(both[~both["method"].isin(MANY_PASSES)]),
-        "trained again": _differing(pd.concat(again)),
+        "trained again": _differing(pd.concat(again) if again else both[:0]),
         "accuracies": _accuracies(Path(results)),
     }
     areas = both[(both["metric"] == "roc_auc") & (both["severity"] > 0) & (both["errors"] == "base")]
@@ -66,6 +66,8 @@ def _beside(old: pd.DataFrame, new: pd.DataFrame, keys: list[str]) -> pd.DataFra
 
 
 def _differing(both: pd.DataFrame) -> dict[str, int]:
+    if both.empty:
+        raise SystemExit("nothing to compare: the tables have no number in common")
     different = ~(both["gap"] < 0.1 * 10**-DECIMALS)  # also where only one of two is a number
     return {"numbers": len(both), "different": int(different.sum())}
 

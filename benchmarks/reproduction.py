@@ -1,4 +1,4 @@
-"""Every table and number that README.md, docs/reproduction.md and docs/research/class-fields.md quote, from results/.
+"""Every table and number that README.md, docs and benchmarks/README.md quote, from results/.
 
 python benchmarks/reproduction.py              # which marks are stale
 python benchmarks/reproduction.py --print      # every table

@@ -145,9 +145,11 @@ def test_pairs_of_halves_multiply_as_floats_do(rng: np.random.Generator) -> None
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_float32_is_as_good(cloud) -> None:
+def test_on_a_gpu_float32_is_as_good(cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    monkeypatch.setattr(attention, "_GPU_TILE", 2**11)  # several tiles: sums are carried from one to the next
     y, samples, labels = cloud
     packed = pack(samples.astype(np.float32), labels, 5)
     keys, squares, weights = (torch.from_numpy(part).cuda() for part in packed[:3])
@@ -172,3 +174,20 @@ def test_both_sums_multiply_halves_where_they_can(cloud, monkeypatch: pytest.Mon
     asked.clear()
     moments(y, samples)
     assert set(asked) == {True}
+
+
+def test_no_queries_have_no_moments(cloud) -> None:
+    y, samples, _ = cloud
+    log, mean, square = moments(y[:0], samples)
+    assert (log.shape, mean.shape, square.shape) == ((0,), (0, samples.shape[1]), (0,))
+
+
+def test_what_is_traced_is_not_multiplied_in_halves(cloud, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether halves can stand in is decided by looking at the numbers, and a traced array has none."""
+    y, samples, _ = (torch.from_numpy(part[:20].astype(np.float32)) for part in (*cloud[:2], cloud[2]))
+    found = torch.func.vmap(lambda one: moments(one[None], samples)[1][0])(y)
+    torch.testing.assert_close(found, moments(y, samples)[1])
+    looked = []
+    monkeypatch.setattr(attention, "is_traced", lambda values: looked.append(values) or values is samples)
+    assert not attention._can_halve(y, samples)
+    assert any(values is samples for values in looked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 pandas = pytest.importorskip("pandas")
 
-from evidence import claims, detection, figures, illustrations, pages, settings, setup, speed  # noqa: E402
+from evidence import claims, detection, field_speed, figures, illustrations, pages, settings, setup, speed  # noqa: E402
 from evidence.results import PAIRS, SHIFTS, Results  # noqa: E402
 from qipf.bench.consolidate import Row  # noqa: E402
 from qipf.bench.long_table import read_table  # noqa: E402
@@ -81,7 +82,8 @@ def test_planted_levels(planted):
     assert "CIFAR-10 ResNet-18‡" in table
     assert detection.unseen(planted, "default") == pytest.approx((2 * 0.81 + 5 * 0.82 + 2 * 0.83 + 5 * 0.84) / 14)
     render = pages.renderer(planted)
-    assert render("value", "mean; roc_auc; default; kmnist lenet; zoom") == ".820"
+    assert planted.mean("roc_auc", "default", ("kmnist", "lenet"), "zoom") == pytest.approx(0.82)
+    assert render("value", "clear-of-zero; roc_auc; default; ensemble (entropy)") == "does"
     assert render("value", "networks; default; cifar10 vgg3") == ".820, .840"
     assert render("value", "gap; roc_auc; default; ensemble (entropy)") == "+0.020 [+0.020, +0.020]"
 
@@ -94,6 +96,9 @@ def test_planted_claims(planted):
     assert row(table, "entropy of the softmax") == [
         "not compared", "-0.030 [-0.030, -0.030]", "behind", "-0.020 [-0.020, -0.020]", "behind",
     ]  # fmt: skip
+    second = claims.follows(planted, "roc_auc", "ensemble")
+    assert row(second, "MC dropout LL")[1:] == ["-0.010 [-0.010, -0.010]", "**does not hold**"]
+    assert "the ensemble" not in second.replace("the ensemble better than", "")
     summary = row(claims.summary(planted), "error detection (ROC-AUC)")
     assert summary == ["80% (16 of 20)", "100% [100%, 100%]", "**holds**", "100% [100%, 100%]", "**holds**"]
     levels = row(claims.means(planted, "roc_auc"), "variational inference, std")
@@ -178,8 +183,14 @@ def test_every_run_of_a_cell_is_quoted(planted):
         "zoom,3,roc_auc,100,cpu,entropy,nan,0.72,0.7,0.8\nzoom,3,roc_auc,101,cpu,entropy,nan,0.69,0.7,0.8\n"
     )
     assert row(setup.rerun(planted), "mnist-lenet") == [
-        "zoom, 3", "entropy", ".740 → .750", ".700 to .800", ".720, .690", "1 of 2",
-    ]  # fmt: skip
+        "zoom, 3",
+        "entropy",
+        ".740 → .750",
+        ".700 to .800",
+        ".720, .690",
+        "1 of 2",
+        "2 of 2",
+    ]  # fmt: skip  (the last column: two networks of planted values, and so a wide interval)
 
 
 def test_times_of_both_devices_stand_side_by_side(tmp_path: Path):
@@ -197,3 +208,67 @@ def test_times_of_both_devices_stand_side_by_side(tmp_path: Path):
     assert row(speed.faster(results), "LeNet, MC dropout")[1:4:2] == ["80 times, **holds**", "200 times, **holds**"]
     assert speed.forward_noise(results, "cpu") == pytest.approx(0.25)
     assert speed.forward_noise(results, "cuda") == 0
+
+
+def test_speed_of_the_field_from_its_files(tmp_path: Path):
+    """A loop of 2 ms, a table of 40 ns; a copy of 4,000 GB/s; 20 passes of SVI in 0.2 s."""
+    ways = dict.fromkeys(field_speed.WAYS, 40.0) | {"authors' loop": 2e6}
+    beside = {"batch": 100, "forward_ms": 10.0, "scoring_ms": 0.05, "percent": 0.5}
+    cpu = {
+        "ns a prediction": ways,
+        "flat in n (ns)": {"1": 30.0, "2": 33.0},
+        "linear in N (ns)": {"1": 30.0, "2": 45.0},
+        "build (s)": {"whole": 0.5},
+        "beside a forward pass": {"lenet": beside, "resnet18": beside},
+    }
+    gpu = {"copy_bandwidth_GB_s": 4000.0}
+    for kernel in field_speed.KERNELS:
+        gpu |= {f"{kernel}_ms": 10.0, f"{kernel}_share_of_copy": 0.5}
+    measured = {"passes": 20, "seconds": 0.2}
+    net = {
+        "forward": 0.01,
+        "epoch": {"ordinary": 1.0, "recorded": 0.5},
+        "passes": dict.fromkeys(field_speed.PASSES, measured),
+    }
+    files = {"speed-cpu.json": cpu, "speed-gpu.json": gpu, "paper/gpu-passes.json": {"nets": {"lenet": net}}}
+    (tmp_path / "paper").mkdir()
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    results = Results(tmp_path)
+    assert row(field_speed.on_cpu(results), "exact NumPy") == ["40", "50,000"]
+    bars = field_speed.bars_on_cpu(results)
+    assert row(bars, "n = 10^3")[0] == "30.0 to 33.0 ns, within 1.10"
+    assert row(bars, "`WeightQIPF` beside LeNet")[0] == "0.05 ms of 10.0 ms, 0.5 %"
+    assert row(bars, "`WeightQIPF` beside ResNet-18")[0].endswith("0.5 %: **missed**")
+    assert row(field_speed.on_gpu(results), "four modes of 10^9") == ["20 GB", "5 ms", "10 ms", "50 %", "30 %"]
+    assert row(field_speed.passes(results), "a pass of SVI, ") == ["0.01"]
+
+
+def test_runs_are_compared_number_by_number(planted, tmp_path: Path):
+    """One of the old run's numbers moved; a network was trained again with another accuracy."""
+    import compare_runs
+
+    tables = {
+        name: pandas.read_parquet(planted.folder / "paper" / "mnist-lenet" / "table.parquet") for name in ("mnist",)
+    }
+    rows = tables["mnist"][tables["mnist"]["method"].isin(["entropy", "max-logit", "ensemble", "mc-dropout-ll"])]
+    rows = rows.assign(value=rows["value"].round(4))
+    for plan in compare_runs.PLANS:
+        (tmp_path / plan).mkdir()
+        rows.assign(net=plan).to_parquet(tmp_path / plan / "table.parquet", index=False)
+    old = pandas.concat([rows.assign(net=plan) for plan in compare_runs.PLANS], ignore_index=True)
+    first = old[(old["method"] == "entropy") & (old["metric"] == "roc_auc")].index[0]
+    old.loc[first, "value"] += 0.0003
+    old.to_parquet(tmp_path / "old.parquet", index=False)
+    with pytest.raises(SystemExit, match="nothing to compare"):
+        compare_runs.main(str(tmp_path / "old.parquet"), str(tmp_path))
+    rows.assign(net="mnist").to_csv(tmp_path / "mnist" / "again.csv.gz", index=False)
+    about = "dataset,net,seed,accuracy\nmnist,lenet,0,0.9\nmnist,lenet,1,0."
+    (tmp_path / "mnist" / "networks.csv").write_text(f"{about}8\n")
+    (tmp_path / "mnist" / "networks-again.csv").write_text(f"{about}7\n")
+    compare_runs.main(str(tmp_path / "old.parquet"), str(tmp_path))
+    found = json.loads((tmp_path / "repeated.json").read_text())
+    assert found["one pass"]["different"] == 1
+    assert found["trained again"] == {"numbers": len(rows), "different": 0}
+    assert found["accuracies"] == {"numbers": 2, "different": 1}
+    assert found["ensemble"]["largest"] == 0

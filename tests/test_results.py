@@ -18,7 +18,8 @@ from evidence.results import PAIRS, ROOT, SHIFTS, Results  # noqa: E402
 LARGEST_IMAGE, ALL_RESULTS, LARGEST_REPORT = 300_000, 10_000_000, 2_000_000  # bytes
 PUBLISHED = sorted(path.parent for path in (ROOT / "results" / "paper").glob("*/table.parquet"))
 TEXTS = {name: page.read_text() for name, page in pages.PAGES.items()}
-WITH_HISTORY = "benchmarks/README.md"  # has a table of what was tried once, which no file holds
+FEWEST_MARKS = {"docs/limits.md": 1}
+HISTORY = "What was tried, single thread"  # in benchmarks/README.md, before a table that no file holds
 
 
 @pytest.fixture(scope="module")
@@ -42,13 +43,14 @@ def test_a_changed_number_is_noticed(render, page):
             other = text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
             assert marks.stale(other, render) == [f"{match['kind']}: {match['name']}"]
             changed += 1
-    assert changed >= 4
+    assert changed >= FEWEST_MARKS.get(page, 5)
 
 
-@pytest.mark.parametrize("page", [page for page in TEXTS if page != WITH_HISTORY])
+@pytest.mark.parametrize("page", TEXTS)
 def test_tables_of_numbers_are_marked(page):
-    assert marks.loose_tables(TEXTS[page]) == []
-    planted = TEXTS[page] + "\n| score | MNIST |\n| --- | --- |\n| ours | .999 |\n"
+    text = re.sub(rf"{HISTORY}.*?\n\n.*?\n\n", "", TEXTS[page], flags=re.DOTALL)
+    assert marks.loose_tables(text) == []
+    planted = text + "\n| score | MNIST |\n| --- | --- |\n| ours | .999 |\n"
     assert marks.loose_tables(planted) == ["| ours | .999 |"]
 
 

@@ -24,7 +24,7 @@ def readme(results: Results) -> str:
 def everything(results: Results) -> str:
     """Every score that was measured on all pairs."""
     shown = [column for column in TITLES if np.isfinite(results.mean("roc_auc", column))]
-    return main_table(results, [column for column in shown if not _is_setting(column)])
+    return main_table(results, shown)
 
 
 def main_table(results: Results, columns: tuple[str, ...] | list[str], cost: bool = False) -> str:
@@ -98,7 +98,7 @@ def out_of_distribution(results: Results) -> str:
     lines = [
         [title(column), *(number(values.get((column, place), np.nan)) for place in places)]
         for column in TITLES
-        if column in set(rows["column"]) and not _is_setting(column)
+        if column in set(rows["column"])
     ]
     return markdown(["MNIST LeNet (ROC-AUC)", *(place.removeprefix("ood:") for place in places)], lines)
 
@@ -170,10 +170,6 @@ def _below(results: Results, fewer: bool) -> str:
     part = sorted(set(_parts(results).values()))
     notes = [PART.format(" or ".join(f"{size:,}" for size in part))] if part else []
     return " ".join([*notes, *([FEWER] if fewer else [])])
-
-
-def _is_setting(column: str) -> bool:
-    return column.startswith("qipf-") and column != "qipf-published"
 
 
 def severity_means(results: Results, column: str, pair: tuple[str, str], shift: str) -> pd.Series:

@@ -35,7 +35,7 @@ def on_cpu(results: Results) -> str:
     """Nanoseconds a prediction of every way on the CPU."""
     found = results.json("speed-cpu.json")["ns a prediction"]
     loop = found["authors' loop"]
-    rows = [[words, f"{_three(found[way])}", f"{_three(loop / found[way])}"] for way, words in WAYS.items()]
+    rows = [[words, _three(found[way]), _three(loop / found[way])] for way, words in WAYS.items()]
     return markdown(["way", "ns a prediction", "times the authors' loop"], rows)
 
 

@@ -47,11 +47,6 @@ TITLES = {
     "mahalanobis": "Mahalanobis",
     "qipf-published": "the paper's QIPF, authors' program, factor 80",
     "qipf": "the paper's QIPF, exact, cross-validated factor",
-    "qipf-80": "the paper's QIPF, exact, factor 80",
-    "qipf-160": "the paper's QIPF, exact, factor 160",
-    "qipf-all-weights": "the paper's QIPF, exact, every weight",
-    "qipf-batch": "the paper's QIPF, exact, factor 80, minimum over the batch",
-    "qipf-v0": "the undecomposed potential V_0, factor 80",
 }
 NOTHING = "–"
 

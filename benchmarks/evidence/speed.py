@@ -19,7 +19,7 @@ DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 
 
 def table_3(results: Results) -> str:
-    """By network and method; networks that two datasets share are averaged."""
+    """By network and method."""
     rows = []
     for net, words in paper.NETS.items():
         for method, name in METHODS.items():

@@ -115,7 +115,7 @@ def moments(y: Array, samples: Array) -> tuple[Array, Array, Array]:
     values = xp.concat([samples, squares[:, None], xp.ones_like(squares)[:, None]], axis=1)
     rows, columns = _tile(y, 1)
     halved = _can_halve(y, samples)
-    blocks = _slices(y.shape[0], rows)
+    blocks = list(_slices(y.shape[0], rows)) or [slice(0, 0)]
     parts = [_attend(xp, y[block, :], samples, -0.5 * squares, values, columns, halved) for block in blocks]
     top = xp.concat([part[0] for part in parts])
     total = xp.concat([part[1] for part in parts])
@@ -192,7 +192,9 @@ def halves(y: Any, keys: Any) -> tuple[Any, Any]:
 
 def _can_halve(y: Array, keys: Array) -> bool:
     """Whether `halves` can stand in for these factors: float32 on a GPU, within the range of halves, no gradients."""
-    if not compat.is_torch_array(y) or is_traced(y) or not y.is_cuda or str(y.dtype) != "torch.float32":
+    if not compat.is_torch_array(y) or is_traced(y) or is_traced(keys):
+        return False
+    if not y.is_cuda or str(y.dtype) != "torch.float32" or y.shape[0] == 0:
         return False
     if y.requires_grad or keys.requires_grad or not _tensor_cores(y.device):
         return False
@@ -229,7 +231,7 @@ def _tile(y: Array, multiple: int) -> tuple[int, int]:
     """Rows and columns of a tile: what a CPU's cache holds, or what fills a GPU."""
     rows, columns = 512, 2048
     if compat.is_torch_array(y) and y.device.type == "cuda":
-        rows = min(8192, y.shape[0])
+        rows = min(8192, max(1, y.shape[0]))
         columns = _GPU_TILE // rows
     return rows, max(1, columns // multiple) * multiple
 
