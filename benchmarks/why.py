@@ -66,22 +66,26 @@ def one_number(net: Any, data: Data, conditions: list[Outputs]) -> dict[str, Any
 
     The difference of their ROC-AUCs is the share of pairs that QIPF alone gets right, less the share that it alone gets
     wrong. "stopped" is QIPF with its coordinate held at the place where the score is lowest, so that it never rises
-    for surer predictions.
+    for surer predictions. Reliability is that of proper calibration.
     """
     reference = collect(net, data.train.inputs[:REFERENCES], features=False, progress=False).numpy()
     held_out = collect(net, data.held_out, features=False, progress=False).numpy()
     metrics = {"roc_auc": roc_auc, "point_biserial": point_biserial, "spearman": spearman}
     result: dict[str, Any] = {"max logit": {key: _average(conditions, _top, metric) for key, metric in metrics.items()}}
+    result["max logit"]["reliability"] = _reliability(_top, held_out, conditions)
     for name, settings in SCORERS.items():
         scorer = WeightQIPF(**settings).fit(net, held_out if settings["factor"] == "cv" else reference)
         lowest = _lowest(scorer, conditions)
+        stopped: Callable[[Outputs], Any] = lambda o, s=scorer, at=lowest: s(_stopped(o, at))  # noqa: E731
         result[name] = {
             "factor": scorer.fitted.facts["factor"],
             **{key: _average(conditions, scorer, metric) for key, metric in metrics.items()},
             "won": _average(conditions, lambda o, s=scorer: (s(o), _top(o)), _ordered_by_first_alone),
             "lost": _average(conditions, lambda o, s=scorer: (_top(o), s(o)), _ordered_by_first_alone),
             "rising side": float(np.mean([(-_top(o) > lowest).mean() for o in conditions])),
-            "stopped": _average(conditions, lambda o, s=scorer, at=lowest: s(_stopped(o, at)), roc_auc),
+            "stopped": _average(conditions, stopped, roc_auc),
+            "reliability": _reliability(scorer, held_out, conditions),
+            "reliability, stopped": _reliability(stopped, held_out, conditions),
         }
     return result
 
@@ -161,6 +165,17 @@ def _response(outputs: Outputs) -> np.ndarray:
 
 def _average(conditions: list[Outputs], score: Callable[[Outputs], Any], metric: Callable[[Any, Any], float]) -> float:
     return float(np.nanmean([metric(score(outputs), np.asarray(outputs.correct)) for outputs in conditions]))
+
+
+def _reliability(score: Callable[[Outputs], Any], held_out: Outputs, conditions: list[Outputs]) -> float:
+    """How far probabilities of error, fitted on clean data, are from the shares of errors under shift."""
+    calibrator = ErrorProbability().fit(score(held_out), held_out.correct)
+    found = []
+    for outputs in conditions:
+        u = score(outputs)
+        values = evaluate(u, outputs.correct, probability=calibrator(u), bootstrap=0)
+        found.append(values["brier_proper_reliability"])
+    return float(np.nanmean(found))
 
 
 def _ordered_by_first_alone(scores: tuple[np.ndarray, np.ndarray], correct: np.ndarray) -> float:

@@ -55,6 +55,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "illustrations-differences": illustrations.differences,
     "why-one-number": why.one_number,
     "why-calibration": why.calibration,
+    "why-reliability": why.reliability,
     "why-spread": why.spread,
     "figure-severity": partial(figures.shown, name="severity"),
     "figure-cost": partial(figures.shown, name="cost"),

@@ -32,6 +32,16 @@ def one_number(results: Results) -> str:
     return _table(results, "one-number", heads, row)
 
 
+def reliability(results: Results) -> str:
+    """What the rising side costs in proper calibration."""
+    found = results.json("paper/why-one-number.json")
+    if found is None:
+        return MISSING
+    keys = ("reliability", "reliability, stopped")
+    rows = [[name, *(number(values.get(key, float("nan"))) for key in keys)] for name, values in found.items()]
+    return markdown(["MNIST LeNet (lower is better)", *keys], rows)
+
+
 def calibration(results: Results) -> str:
     """One ranking, several scales."""
     metrics = {
