@@ -14,6 +14,7 @@ import pytest
 
 from qipf import metrics
 from qipf.cli._errors import UserError
+from qipf.cli._table import read_columns
 from qipf.cli.evaluate import evaluate
 
 
@@ -188,6 +189,35 @@ def test_bad_files_and_options(tmp_path, data):
     np.savez(tmp_path / "d.npz", u=np.array([{}], dtype=object))
     with pytest.raises(UserError, match="no NPZ file of plain arrays"):
         evaluate(tmp_path / "d.npz")
+
+
+def repeated(value, count):
+    return pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(count, np.int8)), pyarrow.array([value]))
+
+
+@pytest.mark.parametrize(
+    ("value", "count"), [(0.5, 5_000_000), ("x" * 70_000_000, 2), (b"x" * 2**20, 70)], ids=["rows", "text", "fixed"]
+)
+def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path, value, count):
+    path = tmp_path / "bomb.parquet"
+    column = pyarrow.array([value] * count, pyarrow.binary(len(value))) if isinstance(value, bytes) else None
+    columns = {"u": repeated(value, count) if column is None else column, "correct": repeated(1, count)}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 200_000
+    with pytest.raises(UserError, match=r"bomb\.parquet has \d+ bytes and would unpack to more than 100 times as many"):
+        evaluate(path)
+
+
+def test_a_text_that_is_repeated_is_read_once(tmp_path):
+    path = tmp_path / "a.parquet"
+    texts = pyarrow.array(["x" * 2**20, None, "x" * 2**20, "y"]).take(pyarrow.array([0, 1, 2, 3] * 20))
+    write(path, {"name": texts, "u": repeated(0.5, 80), "lists": [[1, 2]] * 80})
+    columns = read_columns(path)
+    assert list(columns) == ["name", "u"]  # one value a row
+    assert columns["name"].tolist() == ["x" * 2**20, None, "x" * 2**20, "y"] * 20
+    assert len({id(text) for text in columns["name"]}) == 3
+    assert columns["u"].dtype == np.float64
+    assert (columns["u"] == 0.5).all()
 
 
 @pytest.mark.slow
