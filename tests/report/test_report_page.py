@@ -251,10 +251,16 @@ def with_cell(text: str, column: int, value: str) -> str:
             lambda text: with_cell(text, 2, "word").encode(),
             "row 2 below the header: seed: expected a whole",
         ),
+        (
+            "table.csv",
+            lambda text: with_cell(text, 2, "").encode(),
+            "row 2 below the header: seed: expected a whole number, got nothing",
+        ),
+        ("table.csv", lambda text: with_cell(text, 6, "").encode(), "row 2 below the header: method: expected a text"),
         ("table.csv", lambda text: text.encode() + bytes(range(128, 256)), "expected text in UTF-8"),
         ("table.csv", lambda text: b"", "expected the columns .* got none"),
     ],
-    ids=["long-field", "short-row", "word", "binary", "empty"],
+    ids=["long-field", "short-row", "word", "no-number", "no-text", "binary", "empty"],
 )
 def test_what_is_wrong_with_a_table_is_said_with_its_name(
     results: Path, tmp_path: Path, name: str, damage: Callable[[str], bytes], said: str

@@ -24,6 +24,7 @@ TOO_LARGE = (
     f"unpacks to more than {LARGEST / 2**20:.0f} MB, or {LARGEST // SHORTEST:,} lines, which no benchmark writes; "
     "if it is a table all the same, unpack it first (table.csv)"
 )
+KINDS = {float: "a number", int: "a whole number", str: "a text"}
 MEND = "mend the row, or copy the file anew"
 
 
@@ -50,13 +51,16 @@ def _row(line: Sequence[Any], kinds: Mapping[str, type], place: str) -> Row:
 
 
 def _cell(kind: type, value: Any, name: str, place: str) -> Any:
-    if value in ("", None):
+    empty = value in ("", None)
+    if empty and kind is float:
         return float("nan")  # pandas leaves empty what is missing
     try:
-        return kind(value)
+        if not empty:
+            return kind(value)
     except (ValueError, TypeError, OverflowError):
-        expected = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{place}: {name}: expected {expected}, got {str(value)[:50]!r}; {MEND}") from None
+        pass
+    got = "nothing" if empty else repr(str(value)[:50])
+    raise ValueError(f"{place}: {name}: expected {KINDS[kind]}, got {got}; {MEND}")
 
 
 def _csv(path: Path) -> Iterator[Sequence[Any]]:
