@@ -152,7 +152,12 @@ def test_through_the_command_line(tmp_path, data, capsys):
     [
         ("u,right\n0.5,1\n", "no column 'correct'.*the columns are: u, right.*--correct"),
         ("label,correct\n1,1\n", "no column of scores; the columns are: label, correct"),
-        ("u,correct\n0.5,maybe\n", r"column 'correct': expected 0 or 1.*\['maybe'\]"),
+        ("u,correct\n0.5,maybe\n", "column 'correct': expected 0 or 1.*, got 'maybe' in row 0"),
+        ("u,correct\n0.5,1\n0.6,maybe\n", "column 'correct': expected 0 or 1.*, got 'maybe' in row 1"),
+        ("u,correct\n0.5,1\nhigh,0\n0.5,0\n", "column 'u': expected a number, got 'high' in row 1"),
+        ("u,correct\nhigh,1\n0.5,0\n", "column 'u': expected a number, got 'high' in row 0"),
+        ("name,correct\na.png,1\nb.png,0\n", "no column of scores; the columns are: name, correct"),
+        ("u,correct\n", r"bad\.csv has no rows"),
         ("u,correct\n0.5,2\n", r"column 'u': correct: expected 0 or 1 .*got 2 in row 0"),
         ("u,correct\n0.5,1\n,0\n", r"column 'u': uncertainty: 1 of 2 values are NaN or infinite \(rows 1\)"),
         ("u,correct\n0.5,1\n0.6,\n", "column 'correct': no value in row 1"),
@@ -180,6 +185,9 @@ def test_bad_files_and_options(tmp_path, data):
         evaluate(path, out=tmp_path / "o.pdf")
     with pytest.raises(UserError, match="--score: there is no column 'nope'"):
         evaluate(path, score=["nope"])
+    (tmp_path / "text.csv").write_text("u,v,correct\n0.5,0.5,1\n0.6,high,0\n")
+    with pytest.raises(UserError, match="column 'v': expected a number, got 'high' in row 1"):
+        evaluate(tmp_path / "text.csv", score=["v"])
     with pytest.raises(UserError, match="--bootstrap"):
         evaluate(path, bootstrap=-1)
     for name in ("c.npz", "c.parquet"):
