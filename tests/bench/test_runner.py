@@ -82,9 +82,11 @@ def test_tasks_that_wait_for_each_other_are_an_error_not_a_hang(tmp_path):
 
 def test_the_log_says_what_ended_and_what_failed(tmp_path, capfd):
     store = Store(tmp_path / "s", create=True)
-    run([cell(1.0), cell(0.0, function="fail", kind="bad")], store, Serial(), display=Display())
+    bad = cell(0.0, function="fail", kind="bad")
+    run([cell(1.0), bad, cell(7.0, [bad])], store, Serial(), display=Display())
     lines = capfd.readouterr().err.splitlines()
     assert any("number 1.0" in line and "left" in line for line in lines)
     assert any("fail 0.0, 1 FAILED" in line for line in lines)
+    assert any("number 7.0, 1 skipped;" in line for line in lines)
     run([cell(2.0)], store, Serial(), display=Display(quiet=True))
     assert capfd.readouterr().err == ""

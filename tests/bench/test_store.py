@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qipf.bench import store as store_module
+from qipf.bench.read import open_store
 from qipf.bench.store import Store, StoreError
 
 
@@ -17,7 +18,7 @@ def test_what_is_written_is_read_back_bit_for_bit(tmp_path):
     store.write("score", "k", {"a": 1}, {"x": values, "n": np.array([3], np.int16), "scalar": np.array(7)})
     again = Store(tmp_path / "s")
     assert again.has("score", "k")
-    assert again.record("score", "k") == {"a": 1}
+    assert again.record("score", "k")["a"] == 1
     assert again.arrays("score", "k")["x"].tobytes() == values.tobytes()
     assert again.arrays("score", "k")["n"].dtype == np.int16
     assert again.arrays("score", "k")["scalar"].shape == ()  # batch-norm counts its batches in such
@@ -124,6 +125,34 @@ def test_damaged_results_are_named(tmp_path):
         store.record("score", "k")
     with pytest.raises(StoreError, match="is not in the store"):
         store.arrays("score", "other")
+
+
+def test_arrays_that_are_gone_are_named_and_made_again(tmp_path):
+    store = Store(tmp_path / "s", create=True)
+    store.write("train", "k", {}, {"0.bias": np.zeros(3)})
+    store.write("model", "none", {"accuracy": 1.0})
+    store.file("train", "k", ".safetensors").unlink()
+    with pytest.raises(StoreError, match=r"k\.safetensors is gone; delete .*train/k\.json as well, and run"):
+        store.arrays("train", "k")
+    assert store.arrays("model", "none") == {}
+    store.file("train", "k", ".json").write_text("{}")  # as older versions wrote it
+    assert store.arrays("train", "k") == {}
+
+
+@pytest.mark.parametrize("name", ["plan.json", "index.json", "environment.json"])
+def test_a_damaged_document_is_named_with_what_to_do(tmp_path, name):
+    store = Store(tmp_path / "s", create=True)
+    contents = {"plan.json": '{"name": "p", "description": "", "pairs": []}', "index.json": "[]"}
+    for file, text in contents.items():
+        store.write_document(file, text)
+    bench = open_store(store.path)
+    assert (bench.plan.name, bench.index) == ("p", [])
+    damages = [b'{"name": ', b"\xff\xfe\x00"]
+    damages += [] if name == "environment.json" else [b'{"pairs": [{}]}', b"[1]", b"null"]
+    for damage in damages:
+        store.write_document(name, damage)
+        with pytest.raises(StoreError, match=rf"{name} is damaged \(.+\); `qipf bench` with the same plan writes it"):
+            getattr(open_store(store.path), name.removesuffix(".json"))
 
 
 def _hold(path, started, seconds):

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from qipf.bench.read import open_store
@@ -44,6 +45,29 @@ def test_a_plan_runs_and_runs_again_for_nothing(quick, tmp_path, capfd):
     assert capfd.readouterr().out.startswith("0 cells run")
     assert (store / "table.csv").read_bytes() == before
     assert json.loads((store / "environment.json").read_text())["device"] == "cpu"
+
+
+def test_a_label_of_no_class_and_an_error_of_two_lines_are_one_line_each(quick, tmp_path, capfd, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "nets_for_lines.py").write_text(
+        "import torch\n"
+        "def linear(): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
+        "def talks(): raise ValueError('one line\\nand another')\n"
+    )
+    y = np.arange(60) % 10
+    x = np.random.default_rng(0).random((60, 1, 8, 8)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=np.where(np.arange(60) == 7, 99, y))
+    text = QUICK.replace("= 100", "= 10").replace("train = { epochs = 1 }\n", "")
+    pair = 'dataset = "data.npz"\nmodel = "nets_for_lines:{}"\nnet = "{}"\n'
+    both = pair.format("linear", "a") + "[[pairs]]\n" + pair.format("talks", "b")
+    quick.write_text(text.replace('dataset = "digits"\nnet = "small-cnn"\n', both))
+    store = tmp_path / "store"
+    assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet", "--device", "cpu"]) == 1
+    errors = [line for line in capfd.readouterr().err.splitlines() if line.startswith("failed:")]
+    assert len(errors) == 2
+    assert "data.npz, y_test: labels: expected classes from 0 to 9" in errors[0]
+    assert "got 99 in row 7," in errors[0]
+    assert errors[1].endswith("ValueError: one line and another")
 
 
 def test_a_failed_cell_gives_exit_code_1_and_the_rest_is_there(quick, tmp_path, capfd):

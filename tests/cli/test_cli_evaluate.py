@@ -14,6 +14,7 @@ import pytest
 
 from qipf import metrics
 from qipf.cli._errors import UserError
+from qipf.cli._table import read_columns
 from qipf.cli.evaluate import evaluate
 
 
@@ -151,7 +152,12 @@ def test_through_the_command_line(tmp_path, data, capsys):
     [
         ("u,right\n0.5,1\n", "no column 'correct'.*the columns are: u, right.*--correct"),
         ("label,correct\n1,1\n", "no column of scores; the columns are: label, correct"),
-        ("u,correct\n0.5,maybe\n", r"column 'correct': expected 0 or 1.*\['maybe'\]"),
+        ("u,correct\n0.5,maybe\n", "column 'correct': expected 0 or 1.*, got 'maybe' in row 0"),
+        ("u,correct\n0.5,1\n0.6,maybe\n", "column 'correct': expected 0 or 1.*, got 'maybe' in row 1"),
+        ("u,correct\n0.5,1\nhigh,0\n0.5,0\n", "column 'u': expected a number, got 'high' in row 1"),
+        ("u,correct\nhigh,1\n0.5,0\n", "column 'u': expected a number, got 'high' in row 0"),
+        ("name,correct\na.png,1\nb.png,0\n", "no column of scores; the columns are: name, correct"),
+        ("u,correct\n", r"bad\.csv has no rows"),
         ("u,correct\n0.5,2\n", r"column 'u': correct: expected 0 or 1 .*got 2 in row 0"),
         ("u,correct\n0.5,1\n,0\n", r"column 'u': uncertainty: 1 of 2 values are NaN or infinite \(rows 1\)"),
         ("u,correct\n0.5,1\n0.6,\n", "column 'correct': no value in row 1"),
@@ -179,6 +185,9 @@ def test_bad_files_and_options(tmp_path, data):
         evaluate(path, out=tmp_path / "o.pdf")
     with pytest.raises(UserError, match="--score: there is no column 'nope'"):
         evaluate(path, score=["nope"])
+    (tmp_path / "text.csv").write_text("u,v,correct\n0.5,0.5,1\n0.6,high,0\n")
+    with pytest.raises(UserError, match="column 'v': expected a number, got 'high' in row 1"):
+        evaluate(tmp_path / "text.csv", score=["v"])
     with pytest.raises(UserError, match="--bootstrap"):
         evaluate(path, bootstrap=-1)
     for name in ("c.npz", "c.parquet"):
@@ -188,6 +197,35 @@ def test_bad_files_and_options(tmp_path, data):
     np.savez(tmp_path / "d.npz", u=np.array([{}], dtype=object))
     with pytest.raises(UserError, match="no NPZ file of plain arrays"):
         evaluate(tmp_path / "d.npz")
+
+
+def repeated(value, count):
+    return pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(count, np.int8)), pyarrow.array([value]))
+
+
+@pytest.mark.parametrize(
+    ("value", "count"), [(0.5, 5_000_000), ("x" * 70_000_000, 2), (b"x" * 2**20, 70)], ids=["rows", "text", "fixed"]
+)
+def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path, value, count):
+    path = tmp_path / "bomb.parquet"
+    column = pyarrow.array([value] * count, pyarrow.binary(len(value))) if isinstance(value, bytes) else None
+    columns = {"u": repeated(value, count) if column is None else column, "correct": repeated(1, count)}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, compression="zstd", store_schema=False)
+    assert path.stat().st_size < 200_000
+    with pytest.raises(UserError, match=r"bomb\.parquet has \d+ bytes and would unpack to more than 100 times as many"):
+        evaluate(path)
+
+
+def test_a_text_that_is_repeated_is_read_once(tmp_path):
+    path = tmp_path / "a.parquet"
+    texts = pyarrow.array(["x" * 2**20, None, "x" * 2**20, "y"]).take(pyarrow.array([0, 1, 2, 3] * 20))
+    write(path, {"name": texts, "u": repeated(0.5, 80), "lists": [[1, 2]] * 80})
+    columns = read_columns(path)
+    assert list(columns) == ["name", "u"]  # one value a row
+    assert columns["name"].tolist() == ["x" * 2**20, None, "x" * 2**20, "y"] * 20
+    assert len({id(text) for text in columns["name"]}) == 3
+    assert columns["u"].dtype == np.float64
+    assert (columns["u"] == 0.5).all()
 
 
 @pytest.mark.slow

@@ -27,6 +27,8 @@ BUILDER = """
 import torch
 def build():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 20), torch.nn.Tanh(), torch.nn.Linear(20, 3))
+def conv():
+    return torch.nn.Sequential(torch.nn.Conv2d(1, 3, 6), torch.nn.Flatten())
 number = 7
 def broken():
     return 3
@@ -356,6 +358,11 @@ BAD_FILES = [
     (("fit", "builder_for_tests:number", "x.npy", "-o", "a.qipf"), "something to call"),
     (("fit", "builder_for_tests:broken", "x.npy", "-o", "a.qipf"), "torch.nn.Module"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "bad.safetensors"), "does not fit"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "cut.safetensors"), "is damaged"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "junk.safetensors"), "is damaged"),
+    (("fit", "builder_for_tests:build", "cut.npz", "-o", "a.qipf"), "DATA: cut.npz is damaged"),
+    (("fit", "builder_for_tests:build", "cut.npy", "-o", "a.qipf"), "cut.npy is damaged"),
+    (("fit", "builder_for_tests:conv", "x.npy", "-o", "a.qipf", "--scorer", "knn"), "need none: softmax-response, ent"),
     (("fit", "builder_for_tests:build", "nothing.npz", "-o", "a.qipf"), "no file or folder"),
     (("fit", "builder_for_tests:build", "pickled.npy", "-o", "a.qipf"), "without running code"),
     (("fit", "builder_for_tests:build", "pickled.npz", "-o", "a.qipf"), "without running code"),
@@ -418,6 +425,9 @@ def test_errors_are_explained_and_leave_nothing(place, images, labels, code, wor
     Path("bad.pt2").write_bytes(b"no program")
     for file in ("bad.safetensors", "w.safetensors"):
         save_file({"weight": torch.ones(3, 3)}, file)
+    for whole in ("w.safetensors", "xy.npz", "x.npy"):
+        Path("cut").with_suffix(Path(whole).suffix).write_bytes(Path(whole).read_bytes()[:-20])
+    Path("junk.safetensors").write_bytes(b"junk" * 100)
     Path("empty").mkdir()
     Path("sizes").mkdir()
     for side in (6, 7):
@@ -427,6 +437,7 @@ def test_errors_are_explained_and_leave_nothing(place, images, labels, code, wor
     assert run(*words) == code
     captured = capsys.readouterr()
     assert message in captured.err
+    assert captured.err.count("\n") == 1
     assert "Traceback" not in captured.err
     assert captured.out == ""
     assert sorted(path.name for path in place.iterdir() if path.name != "__pycache__") == before

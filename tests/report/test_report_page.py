@@ -11,6 +11,7 @@ import re
 import shutil
 import tracemalloc
 from collections.abc import Callable
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -251,10 +252,16 @@ def with_cell(text: str, column: int, value: str) -> str:
             lambda text: with_cell(text, 2, "word").encode(),
             "row 2 below the header: seed: expected a whole",
         ),
+        (
+            "table.csv",
+            lambda text: with_cell(text, 2, "").encode(),
+            "row 2 below the header: seed: expected a whole number, got nothing",
+        ),
+        ("table.csv", lambda text: with_cell(text, 6, "").encode(), "row 2 below the header: method: expected a text"),
         ("table.csv", lambda text: text.encode() + bytes(range(128, 256)), "expected text in UTF-8"),
         ("table.csv", lambda text: b"", "expected the columns .* got none"),
     ],
-    ids=["long-field", "short-row", "word", "binary", "empty"],
+    ids=["long-field", "short-row", "word", "no-number", "no-text", "binary", "empty"],
 )
 def test_what_is_wrong_with_a_table_is_said_with_its_name(
     results: Path, tmp_path: Path, name: str, damage: Callable[[str], bytes], said: str
@@ -342,25 +349,50 @@ TIMES = "dataset,net,method,forward_ms,method_ms\n"
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("times.csv", TIMES + "digits,small-cnn,qipf,0,1.5\n", "row 1: forward_ms: expected a number above 0"),
-        ("times.csv", TIMES + "digits,small-cnn,qipf,1,0\n", "row 1: method_ms: expected a number above 0"),
-        ("times.csv", TIMES + "digits,small-cnn,qipf,1,slow\n", "row 1: method_ms: expected a number above 0"),
-        ("times.csv", TIMES + f"digits,small-cnn,qipf,1,{'9' * 400}\n", "row 1: method_ms: expected a number above 0"),
+        ("times.csv", TIMES + "digits,small-cnn,qipf,0,1.5\n", "row 1 has forward_ms '0', expected a number above 0"),
+        ("times.csv", TIMES + "digits,small-cnn,qipf,1,0\n", "row 1 has method_ms '0', expected a number above 0"),
+        (
+            "times.csv",
+            TIMES + "digits,small-cnn,qipf,1,slow\n",
+            "row 1 has method_ms 'slow', expected a number above 0",
+        ),
+        ("times.csv", TIMES + f"digits,small-cnn,qipf,1,{'9' * 400}\n", f"row 1 has method_ms '{'9' * 50}', expected"),
         ("times.csv", "dataset,net,method\ndigits,small-cnn,qipf\n", "row 1 has no method_ms"),
-        ("times.csv", TIMES + "x" * 200_000, "field larger"),
-        ("networks.csv", "dataset,net,seed,accuracy\ndigits,small-cnn,0,good\n", "row 1: accuracy: expected a number"),
+        ("networks.csv", "dataset,net,seed,accuracy\ndigits,small-cnn,0,good\n", "row 1 has accuracy 'good', expected"),
         ("networks.csv", "dataset,net\ndigits,small-cnn\n", "row 1 has no seed"),
     ],
 )
-def test_bad_files_beside_the_table_are_left_out_and_named(
+def test_bad_rows_beside_the_table_are_left_out_and_named(
     results: Path, tmp_path: Path, name: str, content: str, said: str
 ) -> None:
     shutil.copy(results / "table.csv", tmp_path)
     (tmp_path / name).write_text(content)
     write_report(tmp_path, tmp_path / "report.html")
-    text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert f"{name} could not be read, and is left out: {said}" in text
+    text = unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert f"1 of 1 rows of {name} are left out: {said}" in text
     assert 'id="time"' not in text
+
+
+def test_a_bad_row_leaves_the_others(results: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from qipf.cli import main
+
+    shutil.copy(results / "table.csv", tmp_path)
+    bad = "digits,small-cnn,entropy,1,slow\n"
+    (tmp_path / "times.csv").write_text(TIMES + bad + "digits,small-cnn,qipf,1,1.5\n" + 4 * bad)
+    (tmp_path / "networks.csv").write_text("x" * 200_000)
+    (tmp_path / "plan.json").write_text("{")
+    assert main(["report", str(tmp_path), "-o", str(tmp_path / "report.html")]) == 0
+    text, said = (tmp_path / "report.html").read_text(encoding="utf-8"), capsys.readouterr().err
+    rows = [f"row {number} has method_ms 'slow', expected a number above 0" for number in (1, 3, 4)]
+    expected = f"note: 5 of 6 rows of times.csv are left out: {'; '.join(rows)}; and 2 more\n"
+    assert said.startswith(expected)
+    assert "note: networks.csv could not be read, and is left out: field larger" in said
+    assert "note: plan.json could not be read" in said
+    assert said.count("\n") == 3
+    assert 'id="time"' in text
+    assert [line["method"] for line in open_source(tmp_path).times] == ["qipf"]
+    assert main(["report", str(results), "-o", str(tmp_path / "report.html")]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_a_store_without_its_cells_falls_back_on_its_table(store: Path, tmp_path: Path) -> None:
@@ -414,7 +446,7 @@ def fail_a_cell(store: Path) -> None:
         (break_arrays, "could not be read", "condition"),
         (break_times, "were not timed", "time"),
         (break_environment, "The environment could not be read: expected names with their values, got list", "nothing"),
-        (stop_the_clock, "The times could not be read: row 1: forward_ms: expected a number above 0", "time"),
+        (stop_the_clock, "of the times are left out: row 1 has forward_ms", "time"),
         (fail_a_cell, "time &lt;b&gt;it&lt;/b&gt;", "nothing"),
     ],
 )

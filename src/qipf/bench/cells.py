@@ -55,7 +55,9 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     del parents
     data = _data(context, params)
     net = inputs.own_network(params["model"], params["weights"])
-    found = collect(net, Split(data.test.inputs[:500], data.test.targets[:500]), features=False, progress=False)
+    logits = collect(net, data.test.inputs[:500], features=False, progress=False).logits
+    inputs.check_labels(params["data"]["dataset"], logits.shape[1])
+    found = Outputs(logits, labels=data.test.targets[:500].to(logits.device))
     return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": _held_out_note(params["data"], data)})
 
 

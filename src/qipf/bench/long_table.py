@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from qipf._optional import require
+from qipf._parquet import column_values, read_parquet
 from qipf.bench.consolidate import Row
 
 TABLES = ("table.csv", "table.parquet", "table.csv.gz")
@@ -24,6 +24,7 @@ TOO_LARGE = (
     f"unpacks to more than {LARGEST / 2**20:.0f} MB, or {LARGEST // SHORTEST:,} lines, which no benchmark writes; "
     "if it is a table all the same, unpack it first (table.csv)"
 )
+KINDS = {float: "a number", int: "a whole number", str: "a text"}
 MEND = "mend the row, or copy the file anew"
 
 
@@ -50,13 +51,16 @@ def _row(line: Sequence[Any], kinds: Mapping[str, type], place: str) -> Row:
 
 
 def _cell(kind: type, value: Any, name: str, place: str) -> Any:
-    if value in ("", None):
+    empty = value in ("", None)
+    if empty and kind is float:
         return float("nan")  # pandas leaves empty what is missing
     try:
-        return kind(value)
+        if not empty:
+            return kind(value)
     except (ValueError, TypeError, OverflowError):
-        expected = "a whole number" if kind is int else "a number"
-        raise ValueError(f"{place}: {name}: expected {expected}, got {str(value)[:50]!r}; {MEND}") from None
+        pass
+    got = "nothing" if empty else repr(str(value)[:50])
+    raise ValueError(f"{place}: {name}: expected {KINDS[kind]}, got {got}; {MEND}")
 
 
 def _csv(path: Path) -> Iterator[Sequence[Any]]:
@@ -83,34 +87,7 @@ def _bounded(file: Any, path: Path) -> Iterator[str]:
 
 
 def _parquet(path: Path) -> Iterator[Sequence[Any]]:
-    arrow, parquet = (require(name, extra="bench") for name in ("pyarrow", "pyarrow.parquet"))
-    try:
-        with path.open("rb") as file:
-            about = parquet.read_metadata(file)
-            size = sum(about.row_group(i).total_byte_size for i in range(about.num_row_groups))
-            if max(size, SHORTEST * about.num_rows) > LARGEST:
-                raise ValueError(f"{path} {TOO_LARGE}")
-            schema = parquet.read_schema(file)
-            yield schema.names
-            texts = [part.name for part in schema if not arrow.types.is_primitive(part.type)]
-            columns = _columns(parquet.read_table(file, read_dictionary=texts))  # a text that is repeated is read once
-    except (FileNotFoundError, PermissionError, IsADirectoryError):
-        raise
-    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}; copy it anew") from error
-    yield from zip(*columns, strict=True)
-
-
-def _columns(table: Any) -> list[list[Any]]:
-    """The values of every column; equal texts are one object."""
-    found = []
-    for column in table.columns:
-        values: list[Any] = []
-        for chunk in column.chunks:
-            if hasattr(chunk, "dictionary"):
-                texts = [*chunk.dictionary.to_pylist(), None]
-                values += [texts[-1 if place is None else place] for place in chunk.indices.to_pylist()]
-            else:
-                values += chunk.to_pylist()
-        found.append(values)
-    return found
+    each = SHORTEST // len(Row._fields)
+    table = read_parquet(path, most=LARGEST, value=each, too_large=TOO_LARGE)
+    yield table.column_names
+    yield from zip(*map(column_values, table.columns), strict=True)

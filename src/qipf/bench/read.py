@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Bench", "Condition", "Predictions", "Row", "open_store"]
 
+ENTRY = {"kind", "key", "dataset", "net", "seed", "group", "method"}
+"""What an entry of index.json has, see `qipf.bench.study.Entry`."""
+
 
 class Condition(NamedTuple):
     """One set of evaluated predictions."""
@@ -103,7 +106,11 @@ class Bench:
     @cached_property
     def plan(self) -> Plan:
         """The plan, all settings resolved."""
-        return Plan.from_json(self._document("plan.json"))
+        values = self._document("plan.json")
+        try:
+            return Plan.from_json(values)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._damaged("plan.json", f"{type(error).__name__}: {error}") from None
 
     @cached_property
     def environment(self) -> dict[str, Any]:
@@ -113,10 +120,21 @@ class Bench:
     @cached_property
     def index(self) -> list[dict[str, Any]]:
         """Which cell is about what: kind, key, dataset, net, seed, group, method."""
-        return self._document("index.json")
+        entries = self._document("index.json")
+        if not isinstance(entries, list) or not all(isinstance(e, dict) and e.keys() >= ENTRY for e in entries):
+            raise self._damaged("index.json", f"expected a list of entries with {', '.join(sorted(ENTRY))}")
+        return entries
 
     def _document(self, name: str) -> Any:
-        return json.loads((self.store.path / name).read_text(encoding="utf-8"))
+        try:
+            return json.loads((self.store.path / name).read_text(encoding="utf-8"))
+        except ValueError as error:  # no JSON, or no text at all
+            raise self._damaged(name, str(error)) from None
+
+    def _damaged(self, name: str, why: str) -> StoreError:
+        return StoreError(
+            f"{self.store.path / name} is damaged ({why}); `qipf bench` with the same plan writes it anew"
+        )
 
     def rows(self) -> list[Row]:
         """The long table, from the finished cells."""

@@ -189,10 +189,10 @@ class Display:
         self.bar.update(self.overall, completed=self.spent, count=f"{self.finished}/{self.cells}")
         if task.name in self.lines:
             self.bar.remove_task(self.lines.pop(task.name))
-        failed = sum(states.get(cell.key) == "failed" for cell in task.cells)
+        failed, skipped = (sum(states.get(c.key) == state for c in task.cells) for state in ("failed", "skipped"))
         if self.log or failed:
             left = (time.monotonic() - self.start) * (self.total - self.spent) / max(self.spent, 1e-9)
-            note = f", {failed} FAILED" if failed else ""
+            note = (f", {failed} FAILED" if failed else "") + (f", {skipped} skipped" if skipped else "")
             line = f"[{self.finished}/{self.cells}] {task.cells[-1].label}{note}; about {_span(left)} left"
             print(line, file=sys.stderr, flush=True) if not self.live else self.console.log(line)
 

@@ -33,6 +33,8 @@ from qipf._optional import require
 
 FORMAT = 1
 
+ARRAYS = "arrays"
+"""What a record has as true where a cell has arrays: without their file it is not whole."""
 
 FOLDERS = ("cells", "failed", "seconds", "sources", "scratch", "locks")
 
@@ -116,6 +118,7 @@ class Store:
                 save = require("safetensors.numpy", extra="torch").save
                 contiguous = {name: np.asarray(array, order="C") for name, array in sorted(arrays.items())}
                 atomic_write(folder / f"{key}.safetensors", save(contiguous))
+                record = {**record, ARRAYS: True}
             atomic_write(folder / f"{key}.json", json.dumps(record, sort_keys=True, indent=1, allow_nan=False))
             (self.path / "failed" / f"{key}.json").unlink(missing_ok=True)
             scratch = self.path / "scratch"
@@ -134,10 +137,16 @@ class Store:
             raise StoreError(f"{file} is damaged ({error}); delete it and run the benchmark again") from None
 
     def arrays(self, kind: str, key: str) -> dict[str, np.ndarray]:
-        """The arrays of a finished cell ({} where it has none)."""
+        """The arrays of a finished cell ({} where it has none).
+
+        Raises:
+            StoreError: the cell is not finished, or its arrays are damaged or gone.
+        """
         file = self.file(kind, key, ".safetensors")
         if not file.is_file():
-            self.record(kind, key)  # says clearly that the cell is missing, if it is
+            if self.record(kind, key).get(ARRAYS):  # records of older stores do not say
+                lost = self.file(kind, key, ".json")
+                raise StoreError(f"{file} is gone; delete {lost} as well, and run the benchmark again")
             return {}
         safetensors = require("safetensors", extra="torch")
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +118,7 @@ def _npy(path: Path) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} cannot be read as a NumPy array without running code ({error})") from None
+        raise InputError(f"{path} {_why(error, ValueError, EOFError)}") from None
     if not isinstance(array, np.ndarray) or array.ndim == 0:
         raise InputError(f"{path}: expected an array with one row an example")
     return array
@@ -133,8 +134,8 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
                         found[part] = file[name]
                         break
             held = file.files
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile) as error:
-        raise InputError(f"DATA: {path} cannot be read without running code ({error})") from None
+    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
+        raise InputError(f"DATA: {path} {_why(error, EOFError, zipfile.BadZipFile, zlib.error)}") from None
     if not found or set(found) == {"labels"}:
         raise InputError(
             f"DATA: {path} holds {', '.join(held) or 'nothing'}; expected inputs (or x), or logits, and perhaps "
@@ -144,6 +145,15 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
         if array.ndim == 0:
             raise InputError(f"DATA: {part} in {path} is a single number, expected one row an example")
     return found
+
+
+def _why(error: Exception, *damage: type[Exception]) -> str:
+    """What is the matter with a file, by the error that reading it gave; `damage` are those of a damaged one."""
+    if "pickle" in str(error) or "Python objects" in str(error):  # NumPy has no error of its own for these
+        return f"cannot be read without running code ({error})"
+    if isinstance(error, damage):
+        return f"is damaged, or not what its name says ({error}); copy it anew"
+    return f"cannot be read ({error})"
 
 
 def _folder(path: Path) -> Data:

@@ -105,9 +105,14 @@ def _load_checkpoint(net: Any, path: Path) -> None:
     if not path.is_file():
         raise InputError(f"--weights: there is no file {path}")
     try:
-        net.load_state_dict(safetensors.load_file(path))
-    except (RuntimeError, error_type) as error:
-        raise InputError(f"--weights: {path} does not fit the model ({error})") from error
+        tensors = safetensors.load_file(path)
+    except error_type as error:
+        raise InputError(f"--weights: {path} is damaged, or not what its name says ({error}); copy it anew") from error
+    try:
+        net.load_state_dict(tensors)
+    except RuntimeError as error:
+        why = " ".join(str(error).split())  # torch gives every key a line
+        raise InputError(f"--weights: {path} does not fit the model ({why})") from error
 
 
 def _refuse(weights: Path | None, why: str) -> None:

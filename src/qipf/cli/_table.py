@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from qipf._npz import load_npz
+from qipf._npz import HARMLESS, MOST_COMPRESSION, load_npz
 from qipf._optional import require
+from qipf._parquet import column_values, read_parquet
 from qipf.cli._errors import InputError, UserError
 
 Columns = dict[str, np.ndarray]
+
+NUMBER = 8
+"""Bytes that a value takes in memory."""
 
 
 def read_columns(file: Path) -> Columns:
@@ -33,17 +37,22 @@ def read_columns(file: Path) -> Columns:
 def _csv(file: Path) -> Columns:
     reader = require("pyarrow.csv", extra="bench")
     try:
-        return _arrow(reader.read_csv(file))
+        return _arrow(reader.read_csv(file), file)
     except ValueError as error:  # what Arrow raises for anything it cannot parse
         raise InputError(f"{file}: no CSV table with a header line ({error})") from None
 
 
 def _parquet(file: Path) -> Columns:
-    reader = require("pyarrow.parquet", extra="bench")
+    size = file.stat().st_size
+    too_large = (
+        f"has {size} bytes and would unpack to more than {MOST_COMPRESSION} times as many; "
+        "if that is right, write it as .csv"
+    )
     try:
-        return _arrow(reader.read_table(file))
+        table = read_parquet(file, most=max(HARMLESS, MOST_COMPRESSION * size), value=NUMBER, too_large=too_large)
     except ValueError as error:
-        raise InputError(f"{file}: no Parquet file ({error})") from None
+        raise InputError(str(error)) from None
+    return _arrow(table, file)
 
 
 def _npz(file: Path) -> Columns:
@@ -55,7 +64,16 @@ def _npz(file: Path) -> Columns:
     return {name: column for name, column in columns.items() if column.ndim == 1}
 
 
-def _arrow(table: Any) -> Columns:
+def _arrow(table: Any, file: Path) -> Columns:
     if len(set(table.column_names)) < table.num_columns:
-        raise ValueError("two columns have the same name")
-    return {name: table[name].to_numpy() for name in table.column_names}
+        raise InputError(f"{file}: two columns have the same name")
+    return {name: _column(table[name]) for name in table.column_names}
+
+
+def _column(column: Any) -> np.ndarray:
+    types = require("pyarrow.types", extra="bench")
+    if not types.is_dictionary(column.type):
+        return column.to_numpy()
+    if types.is_primitive(column.type.value_type):
+        return column.cast(column.type.value_type).to_numpy()
+    return np.array(column_values(column), dtype=object)

@@ -84,7 +84,7 @@ def bench(
     if report.complete:
         return 0
     for failure in report.failed:
-        print(f"failed: {failure['label']}: {failure['error']}", file=sys.stderr)
+        print(f"failed: {failure['label']}: {' '.join(failure['error'].split())}", file=sys.stderr)
     if report.skipped:
         print(f"{len(report.skipped)} cells were skipped because they need a failed one", file=sys.stderr)
     print(f"tracebacks are in {store / 'failed'}; the same command tries the failed cells again", file=sys.stderr)

@@ -20,6 +20,7 @@ from qipf.cli._errors import InputError, UserError
 from qipf.cli._table import Columns, read_columns
 
 NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}
+FLAGS = {"0", "1", "true", "false"}
 LARGE = 100_000
 """More rows than this are resampled only if asked to."""
 
@@ -68,6 +69,8 @@ def evaluate(
     if bootstrap is not None and bootstrap < 0:
         raise UserError(f"--bootstrap: expected 0 or more resamples, got {bootstrap}")
     columns = read_columns(file)
+    if columns and not any(map(len, columns.values())):
+        raise InputError(f"{file} has no rows: expected one for each prediction")
     flags, used = _flags(columns, correct, label, predicted)
     names = _scores(columns, score, used)
     if bootstrap is None:
@@ -92,10 +95,11 @@ def _flags(columns: Columns, correct: str, label: str, predicted: str) -> tuple[
     if correct in columns:
         flags = columns[correct]
         if flags.dtype.kind not in "buif":
-            raise InputError(f"column {correct!r}: expected 0 or 1, or true or false, got {flags[:1].tolist()}")
-        empty = np.flatnonzero(np.isnan(flags)) if flags.dtype.kind == "f" else np.zeros(0)
+            row = next((i for i, flag in enumerate(flags.tolist()) if str(flag).lower() not in FLAGS), 0)
+            raise _bad_value(correct, flags, row, "0 or 1, or true or false")
+        empty = np.flatnonzero(np.isnan(flags)) if flags.dtype.kind == "f" else np.zeros(0, int)
         if empty.size:
-            raise InputError(f"column {correct!r}: no value in row {empty[0]} (row 0 is the first)")
+            raise _bad_value(correct, flags, int(empty[0]), "0 or 1, or true or false")
         return flags, {correct, label, predicted}
     if label in columns and predicted in columns:
         if columns[label].shape != columns[predicted].shape:
@@ -112,18 +116,42 @@ def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[
         for name in wanted:
             if name not in columns:
                 raise UserError(f"--score: there is no column {name!r}; the columns are: {', '.join(columns)}")
+            if (row := _no_number(columns[name])) is not None:
+                raise _bad_value(name, columns[name], row, "a number")
         return wanted
-    found = [
+    possible = [
         name
-        for name, values in columns.items()
-        if values.dtype.kind in "iuf"
-        and name not in NOT_SCORES | used
-        and name != "probability"
-        and not name.endswith("_probability")
+        for name in columns
+        if name not in NOT_SCORES | used and name != "probability" and not name.endswith("_probability")
     ]
+    found = [name for name in possible if columns[name].dtype.kind in "iuf"]
     if not found:
+        for name in possible:  # one word among numbers makes a column one of texts
+            values = columns[name]
+            row = _no_number(values)
+            if row is not None and (row > 0 or _no_number(values[1:]) != 0):
+                raise _bad_value(name, values, row, "a number")
         raise InputError(f"no column of scores; the columns are: {', '.join(columns)}. Name one with --score")
     return found
+
+
+def _no_number(values: np.ndarray) -> int | None:
+    """The first row of a column that is no number."""
+    if values.dtype.kind in "buif":
+        return None
+    for row, value in enumerate(values.tolist()):
+        try:
+            float(value)
+        except (TypeError, ValueError):
+            return row
+    return None
+
+
+def _bad_value(name: str, values: np.ndarray, row: int, expected: str) -> InputError:
+    value = values[row]
+    empty = value is None or value != value or value == ""
+    got = f"no value in row {row}" if empty else f"expected {expected}, got {str(value)[:50]!r} in row {row}"
+    return InputError(f"column {name!r}: {got} (row 0 is the first)")
 
 
 def _probability(columns: Columns, score: str, *, alone: bool) -> np.ndarray | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +22,7 @@ def report(
 
     A store gives everything. A folder with only its table.csv, table.parquet or table.csv.gz (and times.csv,
     networks.csv, plan.json, environment.json beside it) gives the tables and the charts that can be made from them.
-    What is missing, a failed cell for instance, is named on the page.
+    What is missing, a failed cell for instance, is named on the page; what is there and cannot be read, here as well.
 
     For example:
 
@@ -35,5 +38,17 @@ def report(
     """
     from qipf.report import write_report
 
-    size = write_report(store, output, data=data)
+    with _notes_on_stderr():
+        size = write_report(store, output, data=data)
     print(f"{output}: {size / 1e6:.1f} MB")
+
+
+@contextmanager
+def _notes_on_stderr() -> Iterator[None]:
+    log, handler = logging.getLogger("qipf.report"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("note: %(message)s"))
+    log.addHandler(handler)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)

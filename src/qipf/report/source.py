@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -25,6 +26,13 @@ TINY = 1e-12
 NEEDED = {"times": ("dataset", "net", "method", "method_ms"), "networks": ("dataset", "net", "seed", "accuracy")}
 LEAST = {"times": {"method_ms": TINY, "forward_ms": TINY}, "networks": {"accuracy": 0.0}}
 """Columns that must be there; and those, wherever they are, that must be numbers, and of at least what."""
+
+
+SHOWN = 3
+"""Bad rows of a file that a note names."""
+
+LOG = logging.getLogger(__name__)
+"""Tells whoever writes a page, and may never read its notes, what could not be read."""
 
 
 @dataclass
@@ -59,6 +67,30 @@ class Source:
         """Add a note, once."""
         if text not in self.notes:
             self.notes.append(text)
+
+    def left_out(self, text: str) -> None:
+        """Add a note on something that is there and cannot be used, and say it at once."""
+        self.note(text)
+        LOG.warning("%s", text)
+
+    def keep(self, name: str, values: Any, file: str) -> None:
+        """Take one piece, if the page can be made with it; of times and networks the rows that are right.
+
+        Raises:
+            ValueError: it cannot, and why.
+        """
+        if name == "environment" and not isinstance(values, Mapping):
+            raise ValueError(f"expected names with their values, got {type(values).__name__}")
+        if name in NEEDED:
+            wrong = {number: _wrong(name, line) for number, line in enumerate(values, 1)}
+            bad = [f"row {number} {why}" for number, why in wrong.items() if why]
+            if bad:
+                more = f"; and {len(bad) - SHOWN} more" if len(bad) > SHOWN else ""
+                self.left_out(
+                    f"{len(bad)} of {len(values)} rows of {file} are left out: {'; '.join(bad[:SHOWN])}{more}"
+                )
+            values = [line for number, line in enumerate(values, 1) if not wrong[number]]
+        setattr(self, name, values)
 
 
 def open_source(path: str | os.PathLike[str]) -> Source:
@@ -95,16 +127,15 @@ def _from_store(folder: Path) -> Source | None:
     bench = open_store(folder)
     source = Source(bench.plan.name, bench.rows(), plan=bench.plan, bench=bench)
     source.plan_text = json.dumps(bench.plan.as_json(), indent=2, ensure_ascii=False)
-    unreadable = set()
     for name in ("notes", "times", "environment", "networks", "failures"):  # notes first: what is missing joins them
         try:
             value = getattr(bench, name)
-            setattr(source, name, _checked(name, value() if callable(value) else value))
+            value = value() if callable(value) else value
+            source.keep(name, value, f"the {name}")
+            if name == "times" and not value:
+                source.note("The methods were not timed (yet).")
         except MISSING as error:
-            source.note(f"The {name} could not be read: {error}")
-            unreadable.add(name)
-    if not source.times and "times" not in unreadable:
-        source.note("The methods were not timed (yet).")
+            source.left_out(f"The {name} could not be read: {error}")
     return source
 
 
@@ -114,9 +145,9 @@ def _from_tables(table: Path) -> Source:
     source.note("Made from the tables alone: charts that need the predictions themselves are left out.")
     for name in ("times", "networks"):
         try:
-            setattr(source, name, _checked(name, _lines(folder / f"{name}.csv")))
+            source.keep(name, _lines(folder / f"{name}.csv"), f"{name}.csv")
         except MISSING as error:
-            source.note(f"{name}.csv could not be read, and is left out: {error}")
+            source.left_out(f"{name}.csv could not be read, and is left out: {error}")
     if not (folder / "times.csv").is_file():
         source.note("There is no times.csv beside the table, so nothing is known about run times.")
     for name in ("plan", "environment"):
@@ -126,7 +157,7 @@ def _from_tables(table: Path) -> Source:
         try:
             values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
             if name == "environment":
-                source.environment = _checked(name, values)
+                source.keep(name, values, "environment.json")
                 if mixed := note_of(values):
                     source.note(mixed)
             else:
@@ -134,28 +165,21 @@ def _from_tables(table: Path) -> Source:
                 source.plan = Plan.from_json(values)
                 source.name = source.plan.name
         except MISSING as error:
-            source.note(f"{name}.json could not be read: {error}")
+            source.left_out(f"{name}.json could not be read: {error}")
     return source
 
 
-def _checked(name: str, values: Any) -> Any:
-    """One piece of a source, if the page can be made with it.
-
-    Raises:
-        ValueError: it cannot, and why.
-    """
-    if name == "environment" and not isinstance(values, Mapping):
-        raise ValueError(f"expected names with their values, got {type(values).__name__}")
-    for number, line in enumerate(values if name in NEEDED else (), 1):
-        for key in NEEDED[name]:
-            if line.get(key) in (None, ""):
-                raise ValueError(f"row {number} has no {key}")
-        for key, least in LEAST[name].items():
-            value = line.get(key)
-            if value not in (None, "") and not (isinstance(value, int | float) and value >= least):
-                kind = "a number above 0" if least else "a number"
-                raise ValueError(f"row {number}: {key}: expected {kind}, got {str(value)[:50]!r}")
-    return values
+def _wrong(name: str, line: Mapping[str, Any]) -> str:
+    """What is wrong with a row of times or networks; nothing where it is right."""
+    for key in NEEDED[name]:
+        if line.get(key) in (None, ""):
+            return f"has no {key}"
+    for key, least in LEAST[name].items():
+        value = line.get(key)
+        if value not in (None, "") and not (isinstance(value, int | float) and value >= least):
+            kind = "a number above 0" if least else "a number"
+            return f"has {key} {str(value)[:50]!r}, expected {kind}"
+    return ""
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

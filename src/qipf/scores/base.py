@@ -178,9 +178,11 @@ class Scorer(ABC):
             raise ValueError(f"logits: expected {columns} columns, as in fitting, got {logits.shape[1]}")
         if self.reads_features:
             if outputs.features is None:
+                others = ", ".join(name for name, scorer in SCORERS.items() if scorer.reads_features is False)
                 raise ValueError(
-                    f"{self.name} reads features, and there are none: collect them with qipf.collect(model, data), "
-                    "and give the scorer those Outputs rather than bare logits"
+                    f"{self.name} reads features, and there are none: bare logits have none, and a model without a "
+                    "linear layer gives none unless one of its modules is named (`qipf fit --features MODULE`, or "
+                    f"qipf.collect(model, data, features=MODULE)); scorers that need none: {others}"
                 )
             check_rows(as_array(outputs.features, "features"), "features")
         return outputs
