@@ -267,3 +267,13 @@ def test_error_detection_of_the_max_logit_is_as_measured_before(name, data_dir, 
         count = wrong.sum()
         areas.append((ranks[wrong].sum() - count * (count + 1) / 2) / (count * (len(wrong) - count)))
     assert np.mean(areas) == pytest.approx(expected, abs=0.0006)
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [(255.0, "got 0 to 255; divide by 255"), (-1.0, "got -1 to -?0; shift"), (float("nan"), "got NaN")],
+)
+def test_images_of_another_scale_are_told_what_to_do(scale: float, said: str) -> None:
+    images = torch.linspace(0, 1, 32).reshape(2, 1, 4, 4) * scale
+    with pytest.raises(ValueError, match=rf"images: expected values in \[0, 1\], {said}"):
+        shifts.apply(images, "rotation", 15)

@@ -72,10 +72,11 @@ def check_images(images: Tensor) -> None:
     if images.numel() == 0:
         return
     low, high = (float(value) for value in torch.aminmax(images.detach()))
-    if not (low >= 0 and high <= 1):
-        raise ValueError(
-            f"images: expected values in [0, 1], got {low:.4g} to {high:.4g}; shift the images before any normalisation"
-        )
+    if low != low or high != high:
+        raise ValueError("images: expected values in [0, 1], got NaN; leave such images out, or repair them")
+    if low < 0 or high > 1:
+        advice = "divide by 255" if low >= 0 and 2 < high <= 255 else "shift the images before any normalisation"
+        raise ValueError(f"images: expected values in [0, 1], got {low:.4g} to {high:.4g}; {advice}")
 
 
 def _generators(images: Tensor, seed: int, first: int) -> list[np.random.Generator]:
