@@ -35,6 +35,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "own-accuracy": detection.own_accuracy,
     "runs": setup.runs,
     "rerun": setup.rerun,
+    "svi-again": setup.svi_again,
     "summary": claims.summary,
     **{f"against-{metric}": partial(claims.against, metric=metric) for metric in TOPICS},
     **{f"means-{metric}": partial(claims.means, metric=metric) for metric in ("roc_auc", "ece_paper")},

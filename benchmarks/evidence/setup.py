@@ -64,6 +64,21 @@ def rerun(results: Results) -> str:
     return markdown([*heads, f"inside, were only {FIRST} networks published"], rows)
 
 
+def svi_again(results: Results) -> str:
+    """Accuracies of SVI's own predictions on clean K-MNIST, published and trained again."""
+    folder = results.folder / "paper" / "kmnist"
+    rows = pd.read_parquet(folder / "table.parquet")
+    own = rows[(rows["method"] == "svi") & (rows["errors"] == "own") & (rows["metric"] == "accuracy")]
+    published = own[(own["shift"] == "clean") & (own["score"] == "entropy")].set_index("seed")["value"]
+    again = pd.read_csv(folder / "svi-again.csv").set_index("seed")["new"]
+    heads = ["SVI on K-MNIST, clean", *(f"network {seed}" for seed in published.index)]
+    lines = [
+        ["published", *(f"{100 * value:.2f} %" for value in published)],
+        ["trained again", *(f"{100 * again[seed]:.2f} %" if seed in again else NOTHING for seed in published.index)],
+    ]
+    return markdown(heads, lines)
+
+
 def _of_first(results: Results, name: str, cell: pd.Series) -> list[float]:
     """The published numbers of a cell's first networks."""
     rows = pd.read_parquet(results.folder / "paper" / name / "table.parquet")
