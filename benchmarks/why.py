@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def one_number(net: Any, data: Data, conditions: list[Outputs]) -> dict[str, Any
     for name, settings in SCORERS.items():
         scorer = WeightQIPF(**settings).fit(net, held_out if settings["factor"] == "cv" else reference)
         lowest = _lowest(scorer, conditions)
-        stopped: Callable[[Outputs], Any] = lambda o, s=scorer, at=lowest: s(_stopped(o, at))  # noqa: E731
+        stopped = partial(_score_stopped, scorer, lowest)
         result[name] = {
             "factor": scorer.fitted.facts["factor"],
             **{key: _average(conditions, scorer, metric) for key, metric in metrics.items()},
@@ -191,6 +192,10 @@ def _lowest(scorer: WeightQIPF, conditions: list[Outputs]) -> float:
     logits = np.full((len(grid), 10), grid.min() - 50)
     logits[:, 0] = grid
     return float(grid[np.argmin(scorer(logits))])
+
+
+def _score_stopped(scorer: WeightQIPF, at: float, outputs: Outputs) -> Any:
+    return scorer(_stopped(outputs, at))
 
 
 def _stopped(outputs: Outputs, at: float) -> np.ndarray:

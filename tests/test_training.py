@@ -340,8 +340,10 @@ def test_recorded_steps_learn_what_ordinary_steps_learn(options: dict) -> None:
     for recorded, found in losses.items():
         net = nets.build("small-cnn", size=8, seed=1)
         settings = {"epochs": 4, "batch_size": 100, "learning_rate": 1e-2, "cuda_graph": recorded, **options}
-        note = lambda report, found=found: found.append(report.loss)  # noqa: E731
-        training.train(net, split, device="cuda", on_epoch=note, progress=False, **settings)
+        training.train(
+            net, split, device="cuda", progress=False,
+            on_epoch=lambda report, found=found: found.append(report.loss), **settings,
+        )  # fmt: skip
         weights[recorded] = torch.cat([parameter.flatten() for parameter in net.parameters()])
     assert losses[True] == pytest.approx(losses[False], rel=0.02)
     assert losses[True][-1] < 0.8 * losses[True][0]

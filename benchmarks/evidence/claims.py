@@ -8,7 +8,7 @@ from evidence.detection import pair_heads
 from evidence.results import NOTHING, PAIRS, Results, markdown, number, signed, title
 from qipf.bench import paper
 from qipf.bench.claims import OTHERS, TOPICS, Claim, claims, paper_best, paper_gap
-from qipf.bench.paired import Verdict, sign
+from qipf.bench.paired import Verdict
 from qipf.metrics import METRICS
 
 OURS = {"qipf": "exact, cross-validated", "qipf-published": "authors' program, factor 80"}
@@ -70,13 +70,11 @@ def against(results: Results, metric: str) -> str:
 
 def follows(results: Results, metric: str, second: str) -> str:
     """The method that the paper places next to QIPF, less its other rivals."""
-    theirs = paper.values(metric)
     rows = []
     for other in OTHERS:
         if other == second:
             continue
-        cases = [case for case, method in theirs if method == second]
-        gap = np.mean([sign(metric) * (theirs[case, second].mean - theirs[case, other].mean) for case in cases])
+        gap = (paper_gap(metric, other) or 0.0) - (paper_gap(metric, second) or 0.0)  # QIPF drops out
         found = results.difference(metric, second, other)
         rows.append([OTHERS[other], f"{gap:+.3f}", signed(found), WORDS[found.verdict if found else "not measured"]])
     return markdown([f"{OTHERS[second]} better than ... by", "the paper", "here", "verdict"], rows)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from qipf.bench.paired import Difference, Paired
-from qipf.bench.tables import column_of
+from qipf.bench.rows import column_of
 
 ROOT = Path(__file__).parents[2]
 PAIRS = {
@@ -74,7 +74,7 @@ class Results:
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """The long table, with the column `column` (see `qipf.bench.tables.column_of`), comparable rows only.
+        """The long table, with the column `column` (see `qipf.bench.rows.column_of`), comparable rows only.
 
         Where methods of many passes saw a part of the inputs, every method's rows are about that part.
         """

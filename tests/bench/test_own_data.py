@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from qipf.bench.inputs import Data, Group, check_labels, inputs_of, read_npz
+from qipf.bench.inputs import Data, Group, inputs_of
+from qipf.bench.own_data import check_labels, read_npz
 from qipf.datasets import Split
 from qipf.outputs import collect
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from qipf import training
 from qipf._arrays import to_numpy
-from qipf.bench import inputs, methods
+from qipf.bench import inputs, methods, own_data
 from qipf.bench.context import Context, Parents, Result
 from qipf.bench.inputs import Data, Group
 from qipf.datasets import Split
@@ -56,7 +56,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     data = _data(context, params)
     net = inputs.own_network(params["model"], params["weights"])
     logits = collect(net, data.test.inputs[:500], features=False, progress=False).logits
-    inputs.check_labels(params["data"]["dataset"], logits.shape[1])
+    own_data.check_labels(params["data"]["dataset"], logits.shape[1])
     found = Outputs(logits, labels=data.test.targets[:500].to(logits.device))
     return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": _held_out_note(params["data"], data)})
 

@@ -15,7 +15,7 @@ import numpy as np
 from qipf.bench import paper
 from qipf.bench.paired import LEAST_PAIRS, Paired, Verdict, sign, verdict
 from qipf.bench.paper import Case
-from qipf.bench.tables import TIME_METRIC, column_of, long_rows, time_rows
+from qipf.bench.rows import TIME_METRIC, column_of, long_rows, time_rows
 
 PaperSays = Literal["yes", "no", "tie", "not compared"]
 

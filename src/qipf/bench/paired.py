@@ -18,7 +18,7 @@ import numpy as np
 
 from qipf.bench import paper
 from qipf.bench.paper import Case
-from qipf.bench.tables import column_of, comparable, is_shift
+from qipf.bench.rows import column_of, comparable, is_shift
 from qipf.metrics import METRICS
 
 Verdict = Literal["yes", "no", "undecided", "not measured"]
@@ -79,7 +79,7 @@ class Paired:
         """Ours less theirs, on average over the cases that have both; None where there is none.
 
         Args:
-            ours: a column, see `qipf.bench.tables.column_of`.
+            ours: a column, see `qipf.bench.rows.column_of`.
             theirs: another.
             cases: which to take; all if left out.
         """

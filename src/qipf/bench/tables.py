@@ -1,9 +1,7 @@
 """The paper's tables from a benchmark's long table: our numbers beside the paper's, the best two marked.
 
-A long table is a list of mappings or named tuples, or a pyarrow table, with the columns dataset, net, seed,
-shift, intensity, method, score, errors, metric, value and perhaps subset (others are ignored), one row a number. Run
-times are rows with the metric "ms_per_sample"; `time_rows` makes them of what a store keeps. Where some methods saw
-only a subset of the inputs, all are compared on that subset.
+What a long table is, `qipf.bench.rows` says. Where some methods saw only a subset of the inputs, all are compared on
+that subset.
 """
 
 from __future__ import annotations
@@ -17,13 +15,11 @@ import numpy as np
 
 from qipf.bench import paper
 from qipf.bench.paper import Case, Value
+from qipf.bench.rows import TIME_METRIC, Errors, Rows, column_of, comparable, is_shift, long_rows, time_rows
 from qipf.metrics import METRICS
 
-TIME_METRIC = "ms_per_sample"
 Better = Literal["higher", "lower"]
 Mark = Literal["best", "second"] | None
-Errors = Literal["base", "own"]
-Rows = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -124,55 +120,6 @@ def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[Tabl
     rows = [*long_rows(table), *time_rows(times)]
     own = [table_1(rows, "own")] if any(row.get("errors") == "own" for row in rows) else []
     return [table_1(rows), *own, table_2(rows), table_2(rows, "proper"), appendix_h(rows), table_3(rows)]
-
-
-def time_rows(times: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows of a long table from a store's times: dataset, net, method and method_ms (milliseconds a sample).
-
-    They have one more column, `forward`: the forward pass that was measured beside the method, where one was.
-    """
-    return [
-        {
-            **{name: row[name] for name in ("dataset", "net", "method")},
-            "metric": TIME_METRIC,
-            "value": row["method_ms"],
-            "forward": row.get("forward_ms"),
-        }
-        for row in times
-    ]
-
-
-def long_rows(table: Any) -> list[Mapping[str, Any]]:
-    """The rows of a long table.
-
-    Raises:
-        ValueError: a column is missing.
-    """
-    rows = table.to_pylist() if hasattr(table, "to_pylist") else list(table)
-    rows = [row._asdict() if hasattr(row, "_asdict") else row for row in rows]
-    for row in rows:
-        missing = [name for name in ("dataset", "net", "method", "metric", "value") if name not in row]
-        if missing:
-            raise ValueError(f"the long table lacks the column {missing[0]!r}; it has {', '.join(map(str, row))}")
-    return [{**row, "value": np.nan if row["value"] is None else row["value"]} for row in rows]
-
-
-def column_of(row: Mapping[str, Any]) -> str:
-    """A method and score as one name: "ensemble" is scored as in the paper, "ensemble (entropy)" is not."""
-    method = "qipf" if row["method"] == "weight-qipf" else str(row["method"])
-    score = row.get("score")
-    return method if score in (None, "", "std", "score", "uncertainty", method) else f"{method} ({score})"
-
-
-def comparable(rows: Rows) -> list[Mapping[str, Any]]:
-    """The rows in which methods can be compared: those about the common inputs, for every shift that has some."""
-    rows = list(rows)
-    common = {_place(row) for row in rows if row.get("subset") == "common"}
-    return [row for row in rows if row.get("subset") == "common" or _place(row) not in common]
-
-
-def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return row["dataset"], row["net"], row.get("shift")
 
 
 def averages(rows: Rows, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
@@ -295,11 +242,3 @@ def _position(order: Iterable[str]) -> Callable[[str], tuple[int, str]]:
     """A sort key: the given order first, then by name."""
     places = {name: i for i, name in enumerate(order)}
     return lambda name: (places.get(name, len(places)), name)
-
-
-def is_shift(row: Mapping[str, Any], errors: Errors = "base") -> bool:
-    """Whether a row is about these errors under a shift, and not about clean inputs or another dataset's."""
-    name = row.get("shift") or "clean"
-    if (row.get("errors") or "base") != errors:
-        return False
-    return row.get("intensity") is not None and name not in ("none", "clean") and not name.startswith("ood:")

@@ -8,7 +8,7 @@ from typing import Any
 
 from qipf.bench import paper
 from qipf.bench.read import Row
-from qipf.bench.tables import column_of
+from qipf.bench.rows import column_of
 
 SHOWN_FIRST = ("qipf", "class-qipf", "softmax-response", "mc-dropout", "ensemble", "ensemble (entropy)")
 """Lit when the page opens: the paper's contenders and what should not be forgotten beside them."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qipf.bench.read import Bench, Condition, Predictions
-from qipf.bench.tables import column_of
+from qipf.bench.rows import column_of
 from qipf.calibration import ErrorProbability
 from qipf.report import curves
 from qipf.report.columns import pair_id

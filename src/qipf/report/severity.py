@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from qipf.bench.read import Row
-from qipf.bench.tables import column_of, comparable
+from qipf.bench.rows import column_of, comparable
 from qipf.metrics import METRICS
 from qipf.report.columns import intensity_label, pair_id
 

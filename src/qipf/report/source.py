@@ -27,7 +27,6 @@ NEEDED = {"times": ("dataset", "net", "method", "method_ms"), "networks": ("data
 LEAST = {"times": {"method_ms": TINY, "forward_ms": TINY}, "networks": {"accuracy": 0.0}}
 """Columns that must be there; and those, wherever they are, that must be numbers, and of at least what."""
 
-
 SHOWN = 3
 """Bad rows of a file that a note names."""
 

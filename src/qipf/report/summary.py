@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from qipf.bench.claims import OTHERS, Claim, claims
-from qipf.bench.tables import averages, column_of, comparable, long_rows, mark
+from qipf.bench.rows import column_of, comparable, long_rows
+from qipf.bench.tables import averages, mark
 from qipf.metrics import METRICS
 from qipf.report.columns import Column, pair_id
 from qipf.report.source import Source
