@@ -46,6 +46,7 @@ def main() -> None:
     parser.add_argument("--plans", nargs="+", choices=PAIRS, default=list(PAIRS))
     given = parser.parse_args()
     for name in given.plans:
+        (given.results / name).mkdir(parents=True, exist_ok=True)  # before the minutes of timing, not after
         with tempfile.TemporaryDirectory() as folder:
             lines = times_of(name, given.device, Path(folder))
         with (given.results / name / FILES[given.device]).open("w", newline="") as file:
