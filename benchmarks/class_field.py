@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from qipf.attention import Packed, log_fields, moments, pack
+from qipf.scores.kernel_sums import Packed, log_fields, moments, pack
 
 
 def measure(calls: dict[str, Callable[[], Any]], device: str, repeats: int) -> dict[str, float]:
@@ -98,7 +98,7 @@ def placed(packed: Packed, device: str) -> Packed:
 @torch.no_grad()
 def scoring_share(packed: Packed, repeats: int) -> dict[str, float]:
     """The class fields' time over a ResNet-18 forward pass on a batch of 1,000, in three precisions of the network."""
-    from qipf import nets
+    from qipf.study import nets
 
     net = nets.build("resnet18", seed=0).cuda().eval()
     x = torch.rand(1000, 3, 32, 32, device="cuda")

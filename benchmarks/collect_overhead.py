@@ -14,8 +14,8 @@ from collections.abc import Callable
 
 import torch
 
-from qipf.nets import build
-from qipf.outputs import collect
+from qipf.models.collect import collect
+from qipf.study.nets import build
 
 
 def seconds(function: Callable[[], object]) -> float:

@@ -17,10 +17,11 @@ from typing import Any
 
 import torch
 
-from qipf import nets, training
-from qipf.datasets import Split
+from qipf import training
+from qipf.models.split import Split
 from qipf.predictive import METHODS
-from qipf.recipes import recipe
+from qipf.study import nets
+from qipf.study.recipes import recipe
 
 NETS = {"lenet": ("mnist", 55_000, 1, 28), "vgg3": ("cifar10", 45_000, 3, 32), "resnet18": ("cifar10", 45_000, 3, 32)}
 IMAGES, BATCH, EPOCHS = 10_000, 2_000, 3

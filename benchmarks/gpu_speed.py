@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qipf._gpu import count_patterns, mode_kernel
-from qipf.field import Field
-from qipf.potential import potentials
-from qipf.sketch import FieldSketch
+from qipf.fields._gpu import count_patterns, mode_kernel
+from qipf.fields.field import Field
+from qipf.fields.potential import potentials
+from qipf.fields.sketch import FieldSketch
 
 ORDERS = (2, 4, 6, 8)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from qipf.report.source import open_source
+from qipf.study.report.source import open_source
 
 DECIMALS = 4
 

@@ -20,10 +20,10 @@ from pathlib import Path
 import numpy as np
 from scipy import stats
 
-from qipf.bench.plan import Plan
-from qipf.bench.read import open_store
-from qipf.bench.run import run_plan
-from qipf.report.source import open_source
+from qipf.study.plan.plan import Plan
+from qipf.study.report.source import open_source
+from qipf.study.run.read import open_store
+from qipf.study.run.run import run_plan
 
 COLUMNS = ["shift", "severity", "metric", "seed", "device", "method", "published", "new", "low", "high"]
 METHODS = ("softmax-response", "entropy", "max-logit", "energy")

@@ -17,11 +17,11 @@ from pathlib import Path
 import numpy as np
 
 from authors_loop import modes_by_loop
-from qipf.bandwidth import silverman
-from qipf.compiled import CompiledField
-from qipf.field import Field
-from qipf.potential import modes
-from qipf.sketch import FieldSketch
+from qipf.fields.bandwidth import silverman
+from qipf.fields.compiled import CompiledField
+from qipf.fields.field import Field
+from qipf.fields.potential import modes
+from qipf.fields.sketch import FieldSketch
 
 ORDERS = (2, 4, 6, 8)
 FACTOR = 160.0
@@ -102,7 +102,7 @@ def beside_a_forward_pass(seconds: float, batch: int) -> dict[str, dict[str, flo
     import torch
 
     from qipf import Outputs, WeightQIPF
-    from qipf.nets import build as build_net
+    from qipf.study.nets import build as build_net
 
     figures = {}
     for name, channels, size in (("lenet", 1, 28), ("resnet18", 3, 32)):

@@ -11,9 +11,10 @@ import csv
 from functools import partial
 from pathlib import Path
 
-from qipf.bench import inputs, methods
-from qipf.bench.run import usual_device
-from qipf.report.source import open_source
+from qipf.study.plan import methods
+from qipf.study.report.source import open_source
+from qipf.study.run import inputs
+from qipf.study.run.run import usual_device
 
 COLUMNS = ["seed", "device", "published", "new"]
 

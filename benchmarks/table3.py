@@ -18,10 +18,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qipf.bench import consolidate, plan, runner, study, timing
-from qipf.bench.engines import open_engine
-from qipf.bench.run import environment, usual_device
-from qipf.bench.store import Store
+from qipf.study.plan import plan
+from qipf.study.run import consolidate, runner, timing
+from qipf.study.run import grid as study
+from qipf.study.run.engines import open_engine
+from qipf.study.run.run import environment, usual_device
+from qipf.study.run.store import Store
 
 PAIRS = {
     "mnist": ("mnist", "lenet", 1, 28),

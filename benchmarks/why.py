@@ -18,12 +18,13 @@ from typing import Any
 import numpy as np
 from scipy.special import softmax
 
-from qipf import Outputs, collect, shifts
-from qipf.bench.inputs import Data, load_data
-from qipf.calibration import ErrorProbability
+from qipf import Outputs, collect
 from qipf.metrics import evaluate, point_biserial, roc_auc, spearman
-from qipf.nets import build
 from qipf.scores import WeightQIPF
+from qipf.scores.calibration import ErrorProbability
+from qipf.study import shifts
+from qipf.study.nets import build
+from qipf.study.run.inputs import Data, load_data
 from qipf.training import train
 
 NETWORKS, BASES, EPOCHS, IMAGES, REFERENCES = 5, 3, 3, 2000, 20_000

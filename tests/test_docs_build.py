@@ -80,7 +80,7 @@ def test_reference_shows_the_docstrings(site):
 
 
 def test_images_are_small_and_every_figure_has_both_palettes():
-    from qipf.gallery import FIGURES
+    from qipf.study.gallery import FIGURES
 
     sizes = [image.stat().st_size for image in (DOCS / "images").glob("*.png")]
     assert max(sizes) < LARGEST_IMAGE

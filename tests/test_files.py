@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qipf._files import atomic_write, replacing
+from qipf._common.files import atomic_write, replacing
 
 
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):

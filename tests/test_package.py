@@ -24,7 +24,7 @@ import numpy as np
 import qipf
 field = qipf.Field(np.linspace(-1, 1, 50), 0.3)
 assert qipf.modes(field, np.zeros(3)).shape == (3, 4)
-assert qipf.published.modes(np.linspace(-1, 1, 50), np.zeros(3), 0.3).shape == (3, 4)
+assert qipf.fields.published.modes(np.linspace(-1, 1, 50), np.zeros(3), 0.3).shape == (3, 4)
 assert qipf.silverman(np.linspace(-1, 1, 50)) > 0
 try:
     qipf.collect(None, None)

@@ -6,10 +6,10 @@ import numpy as np
 
 from evidence.detection import pair_heads
 from evidence.results import NOTHING, PAIRS, Results, markdown, number, signed, title
-from qipf.bench import paper
-from qipf.bench.claims import OTHERS, TOPICS, Claim, claims, paper_best, paper_gap
-from qipf.bench.paired import Verdict
 from qipf.metrics import METRICS
+from qipf.study.tables import paper
+from qipf.study.tables.claims import OTHERS, TOPICS, Claim, claims, paper_best, paper_gap
+from qipf.study.tables.paired import Verdict
 
 OURS = {"qipf": "exact, cross-validated", "qipf-published": "authors' program, factor 80"}
 """The two methods that may stand for the paper's QIPF."""

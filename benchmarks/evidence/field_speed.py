@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evidence.results import NOTHING, Results, markdown
-from qipf.bench import paper
+from qipf.study.tables import paper
 
 WAYS = {
     "authors' loop": "authors' loop (`authors_loop.py`), n = 3,552",

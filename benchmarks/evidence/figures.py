@@ -9,7 +9,7 @@ import numpy as np
 
 from evidence.detection import severity_means
 from evidence.results import PAIRS, SHIFTS, Results
-from qipf.gallery import DARK, LIGHT, Palette
+from qipf.study.gallery import DARK, LIGHT, Palette
 
 FOLDER = Path("paper") / "figures"
 RESOLUTION = 90  # dots per inch

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from evidence.claims import WORDS
 from evidence.results import ROOT, Results, markdown
-from qipf.bench.paired import Verdict, verdict
+from qipf.study.tables.paired import Verdict, verdict
 
 IMAGES = ROOT / "docs" / "images"
 DIFFERS = "Where this differs from the paper's description:"

@@ -10,7 +10,7 @@ import numpy as np
 
 from evidence import claims, detection, field_speed, figures, illustrations, research, settings, setup, speed, why
 from evidence.results import PAIRS, ROOT, SHIFTS, Results, number, signed
-from qipf.bench.claims import TOPICS
+from qipf.study.tables.claims import TOPICS
 
 PAGES = {
     name: ROOT / name

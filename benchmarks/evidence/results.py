@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from qipf.bench.paired import Difference, Paired
-from qipf.bench.rows import column_of
+from qipf.study.tables.paired import Difference, Paired
+from qipf.study.tables.rows import column_of
 
 ROOT = Path(__file__).parents[2]
 PAIRS = {
@@ -74,7 +74,7 @@ class Results:
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """The long table, with the column `column` (see `qipf.bench.rows.column_of`), comparable rows only.
+        """The long table, with the column `column` (see `qipf.study.tables.rows.column_of`), comparable rows only.
 
         Where methods of many passes saw a part of the inputs, every method's rows are about that part.
         """

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from evidence.detection import pair_heads
 from evidence.results import NOTHING, PAIRS, Results, markdown, number, signed
-from qipf.bench.paired import Difference
+from qipf.study.tables.paired import Difference
 
 
 class Choice(NamedTuple):

@@ -7,8 +7,8 @@ import pandas as pd
 
 from evidence.claims import WORDS
 from evidence.results import NOTHING, Results, markdown
-from qipf.bench import paper
-from qipf.bench.claims import claims, speed_text
+from qipf.study.tables import paper
+from qipf.study.tables.claims import claims, speed_text
 
 METHODS = {
     "mc-dropout": "MC dropout", "mc-dropout-ll": "MC dropout LL", "svi": "SVI", "ensemble": "ensemble",

@@ -20,10 +20,11 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from qipf import shifts
-from qipf.bench import inputs
-from qipf.datasets import Split
-from qipf.outputs import Outputs, collect
+from qipf.models.collect import collect
+from qipf.models.outputs import Outputs
+from qipf.models.split import Split
+from qipf.study import shifts
+from qipf.study.run import inputs
 
 HELD_OUT, REFERENCES = 5000, 20_000
 LAYERS = {"lenet": ("conv2", "dense1"), "vgg3": ("1", "2"), "resnet18": ("blocks.3", "blocks.5")}

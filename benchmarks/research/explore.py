@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qipf.field import Field
-from qipf.potential import modes, potentials
+from qipf.fields.field import Field
+from qipf.fields.potential import modes, potentials
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BANDWIDTHS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)

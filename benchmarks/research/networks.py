@@ -1,7 +1,7 @@
 """Train the networks of the research on class fields: python networks.py NET DATASET FOLDER SEED [SEED ...].
 
 Seeds 0, 1, 2 are base networks, seeds from 100 on members of the ensemble. The 5,000 held-out training inputs are
-those of the benchmark (`qipf.bench.inputs.load_data`), so no network sees them.
+those of the benchmark (`qipf.study.run.inputs.load_data`), so no network sees them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import torch
 from safetensors.torch import save_file
 
 from qipf import training
-from qipf.bench import inputs
-from qipf.recipes import recipe
+from qipf.study.recipes import recipe
+from qipf.study.run import inputs
 
 HELD_OUT = 5000
 

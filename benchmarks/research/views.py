@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
 
-from qipf import shifts
-from qipf.bench import inputs
+from qipf.study import shifts
+from qipf.study.run import inputs
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HELD_OUT, REFERENCES, PERTURBED, KEPT, IMAGES = 5000, 12_000, 10_000, 9000, 400

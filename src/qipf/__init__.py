@@ -5,22 +5,21 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from qipf import information as information
-from qipf import published as published
-from qipf.bandwidth import cross_validated_factor as cross_validated_factor
-from qipf.bandwidth import silverman as silverman
-from qipf.calibration import ErrorProbability as ErrorProbability
-from qipf.compiled import CompiledField as CompiledField
-from qipf.defaults import default as default
-from qipf.defaults import reference_outputs as reference_outputs
-from qipf.field import Field as Field
+from qipf.fields import information as information
+from qipf.fields import published as published
+from qipf.fields.bandwidth import cross_validated_factor as cross_validated_factor
+from qipf.fields.bandwidth import silverman as silverman
+from qipf.fields.compiled import CompiledField as CompiledField
+from qipf.fields.field import Field as Field
+from qipf.fields.potential import modes as modes
+from qipf.fields.potential import potentials as potentials
+from qipf.fields.sketch import FieldSketch as FieldSketch
+from qipf.fields.sketch import sketch_weights as sketch_weights
 from qipf.metrics import evaluate as evaluate
-from qipf.outputs import Outputs as Outputs
-from qipf.outputs import collect as collect
-from qipf.persistence import load as load
-from qipf.pooling import pool as pool
-from qipf.potential import modes as modes
-from qipf.potential import potentials as potentials
+from qipf.models.collect import collect as collect
+from qipf.models.outputs import Outputs as Outputs
+from qipf.models.pooling import pool as pool
+from qipf.models.weights import kernels as kernels
 from qipf.scores import KNN as KNN
 from qipf.scores import ClassField as ClassField
 from qipf.scores import Combine as Combine
@@ -32,15 +31,16 @@ from qipf.scores import MaxLogit as MaxLogit
 from qipf.scores import PosteriorContrast as PosteriorContrast
 from qipf.scores import SoftmaxResponse as SoftmaxResponse
 from qipf.scores import WeightQIPF as WeightQIPF
-from qipf.sketch import FieldSketch as FieldSketch
-from qipf.sketch import sketch_weights as sketch_weights
-from qipf.weights import kernels as kernels
+from qipf.scores.calibration import ErrorProbability as ErrorProbability
+from qipf.scores.default import default as default
+from qipf.scores.default import reference_outputs as reference_outputs
+from qipf.scores.persistence import load as load
 
 if TYPE_CHECKING:
-    from qipf.onnx_export import export_onnx as export_onnx
-    from qipf.wrapper import wrap as wrap
+    from qipf.deploy.onnx_export import export_onnx as export_onnx
+    from qipf.deploy.wrapper import wrap as wrap
 
-_NEED_TORCH = {"export_onnx": "qipf.onnx_export", "wrap": "qipf.wrapper"}
+_NEED_TORCH = {"export_onnx": "qipf.deploy.onnx_export", "wrap": "qipf.deploy.wrapper"}
 
 __all__ = [
     "KNN",
@@ -80,7 +80,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in _NEED_TORCH:
-        from qipf._optional import require
+        from qipf._common.optional import require
 
         require("torch", extra="torch")
         return getattr(import_module(_NEED_TORCH[name]), name)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qipf.bench.read import open_store
 from qipf.cli import main
+from qipf.study.run.read import open_store
 
 QUICK = """
 name = "quick"

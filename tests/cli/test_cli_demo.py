@@ -6,8 +6,8 @@ import io
 
 from rich.console import Console
 
-from qipf.bench.consolidate import Row
 from qipf.cli.demo import summary
+from qipf.study.run.consolidate import Row
 
 SHIFTS = ("rotation", "brightness", "shear", "zoom", "shift")
 

@@ -13,7 +13,7 @@ import pyarrow.parquet
 import pytest
 
 from qipf import metrics
-from qipf.cli._errors import UserError
+from qipf._common.errors import UserError
 from qipf.cli._table import read_columns
 from qipf.cli.evaluate import evaluate
 

@@ -17,11 +17,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 import qipf.cli
-from qipf.calibration import ErrorProbability
 from qipf.cli.inspect import plot
-from qipf.outputs import Outputs, collect
-from qipf.persistence import load
+from qipf.models.collect import collect
+from qipf.models.outputs import Outputs
 from qipf.scores import KNN, Entropy, WeightQIPF
+from qipf.scores.calibration import ErrorProbability
+from qipf.scores.persistence import load
 
 BUILDER = """
 import torch
@@ -134,7 +135,7 @@ def test_scoring_with_other_weights_is_said(place, net, images, labels, capsys) 
 
 
 def test_the_recommended_scorer_with_its_layers(place, net, images, labels, capsys) -> None:
-    from qipf.defaults import default
+    from qipf.scores.default import default
 
     save_file(net.state_dict(), "net.safetensors")
     np.savez("train.npz", inputs=images, labels=labels)

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import qipf
-from qipf.cli._errors import UserError
+from qipf._common.errors import UserError
 from qipf.cli.gallery import gallery
 
 

@@ -62,7 +62,7 @@ def test_too_little_memory_is_one_line(monkeypatch, capsys, tmp_path):
     def full(*given, **named):
         raise MemoryError("Unable to allocate 9.00 TiB")
 
-    monkeypatch.setattr("qipf.report.write_report", full)
+    monkeypatch.setattr("qipf.study.report.write_report", full)
     assert main(["report", str(tmp_path)]) == 1
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
@@ -136,16 +136,3 @@ def here(tmp_path, monkeypatch):
     (tmp_path / "noise.csv").write_text("a,b\n1,2\n" * 20)
     (tmp_path / "scores.csv").write_text("u,correct\n0.5,1\n0.7,0\n")
     return tmp_path
-
-
-@pytest.mark.parametrize(
-    ("words", "code"),
-    [("dmeo s", 2), ("demo", 2), ("demo s --engine serail", 2), ("demo s --workers 0", 2), ("bad.toml s", 1)],
-)
-def test_the_bare_benchmark_has_the_same_codes(words, code, here):
-    command = [sys.executable, "-m", "qipf.bench", *words.split()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == code
-    assert done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (here / "s").exists()

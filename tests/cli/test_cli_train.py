@@ -3,9 +3,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from qipf import datasets, nets, training
-from qipf.cli._errors import UserError
+from qipf import training
+from qipf._common.errors import UserError
 from qipf.cli.train import train
+from qipf.study import datasets, nets
 
 
 def test_digits_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from qipf import datasets, nets, predictive
+from qipf import predictive
 from qipf.predictive import reductions
+from qipf.study import datasets, nets
 from qipf.training import accuracy, train
 
 QUICK = {"epochs": 8, "batch_size": 64, "learning_rate": 0.01}

@@ -12,9 +12,9 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 import qipf.scores as scores
-from qipf.outputs import Outputs
-from qipf.persistence import load
+from qipf.models.outputs import Outputs
 from qipf.scores import SCORERS, Scorer
+from qipf.scores.persistence import load
 
 CASES: dict[str, Scorer] = {
     "softmax-response": scores.SoftmaxResponse(),
@@ -274,7 +274,7 @@ def test_safe_in_several_threads(scorer: Scorer) -> None:
 
 
 def test_as_a_module_it_gives_the_same_scores(scorer: Scorer) -> None:
-    from qipf.wrapper import ScorerModule
+    from qipf.deploy.wrapper import ScorerModule
 
     outputs = in_torch(planted(6)[0])
     np.testing.assert_allclose(ScorerModule(scorer)(outputs).numpy(), scorer(outputs).numpy(), rtol=1e-12)

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from qipf import nets
-from qipf.datasets import Split
+from qipf.models.split import Split
 from qipf.predictive import MCDropout, MCDropoutLastLayer
 from qipf.predictive.masks import Masks
+from qipf.study import nets
 from qipf.training import seeded
 
 CPU = torch.device("cpu")

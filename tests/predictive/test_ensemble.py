@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from qipf import datasets, nets
 from qipf.predictive import DeepEnsemble
+from qipf.study import datasets, nets
 
 
 def digits(count=300):

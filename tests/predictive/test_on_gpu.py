@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from qipf import datasets, nets, predictive
+from qipf import predictive
+from qipf.study import datasets, nets
 
 pytestmark = [
     pytest.mark.gpu,

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from qipf import nets
 from qipf.predictive.prefix import prefix_of
 from qipf.predictive.variational import SVI
+from qipf.study import nets
 
 
 class Counted(nn.Linear):

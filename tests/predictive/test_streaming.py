@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from qipf.datasets import Split
+from qipf.models.split import Split
 from qipf.predictive import DeepEnsemble, MCDropout
 from qipf.predictive.base import Predictive
 

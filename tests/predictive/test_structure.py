@@ -4,9 +4,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from qipf import nets
 from qipf.predictive.masks import Place, places
 from qipf.predictive.structure import last, replace, trace
+from qipf.study import nets
 
 
 def found(net, shape):

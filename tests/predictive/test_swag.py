@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from qipf import datasets
-from qipf.datasets import Split
+from qipf.models.split import Split
 from qipf.predictive import SWAG, SGDIterates
+from qipf.study import datasets
 from qipf.training import seeded
 
 CPU = torch.device("cpu")

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from qipf import nets
-from qipf.datasets import Split
+from qipf.models.split import Split
 from qipf.predictive import SVI, SVILastLayer
 from qipf.predictive.flipout import Flipout
+from qipf.study import nets
 from qipf.training import seeded
 
 CPU = torch.device("cpu")

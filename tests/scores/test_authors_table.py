@@ -13,9 +13,9 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch.nn import functional
 
-from qipf.nets import load_keras_lenet
-from qipf.outputs import collect
+from qipf.models.collect import collect
 from qipf.scores import MaxLogit, Scorer, SoftmaxResponse, WeightQIPF
+from qipf.study.nets import load_keras_lenet
 
 BLOCKS = [(1, 5, 1, 1), (1, 5, 6, 1), (10, 10), (5, 8), (1, 5)]  # the authors', in Keras' layout of the kernels
 INTENSITIES = {

@@ -7,12 +7,12 @@ import pytest
 import torch
 from scipy.special import log_softmax, logsumexp
 
-from qipf.outputs import Outputs
-from qipf.persistence import load
+from qipf.models.outputs import Outputs
 from qipf.scores import ClassField, PosteriorContrast
 from qipf.scores.class_features import landmarks
 from qipf.scores.class_field import LARGEST
 from qipf.scores.class_selection import BANDWIDTHS, choose_bandwidth, choose_temperature, reservoir
+from qipf.scores.persistence import load
 
 CLASSES, WIDTH = 3, 8
 
@@ -100,8 +100,8 @@ def test_densities() -> None:
 
 
 def test_potential_and_modes_are_those_of_the_whole_field() -> None:
-    from qipf.field import Field
-    from qipf.potential import modes, potentials
+    from qipf.fields.field import Field
+    from qipf.fields.potential import modes, potentials
 
     reference, query = blobs(0), blobs(1, 40)
     field = Field(unit(reference.features), 0.5)
@@ -229,7 +229,7 @@ def test_settings_travel_with_the_file(tmp_path) -> None:
 
 
 def test_it_can_be_exported_with_its_network() -> None:
-    from qipf.wrapper import wrap
+    from qipf.deploy.wrapper import wrap
 
     net = torch.nn.Sequential(torch.nn.Linear(WIDTH, 6), torch.nn.ReLU(), torch.nn.Linear(6, CLASSES)).double()
     x = torch.from_numpy(blobs(3, 200).features)

@@ -9,8 +9,8 @@ from scipy.special import logsumexp, softmax
 from scipy.stats import entropy
 
 from libraries import LIBRARIES
-from qipf._arrays import to_numpy
-from qipf.outputs import Outputs
+from qipf.arrays import to_numpy
+from qipf.models.outputs import Outputs
 from qipf.scores import Energy, Entropy, Margin, MaxLogit, SoftmaxResponse
 
 

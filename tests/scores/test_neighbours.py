@@ -10,10 +10,10 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.preprocessing import normalize
 
 from libraries import LIBRARIES
-from qipf._arrays import to_numpy
-from qipf.outputs import Outputs
-from qipf.persistence import load
+from qipf.arrays import to_numpy
+from qipf.models.outputs import Outputs
 from qipf.scores import KNN, Mahalanobis, neighbours
+from qipf.scores.persistence import load
 
 
 def planted(rng: np.random.Generator, count: int) -> Outputs:

@@ -8,8 +8,9 @@ import torch
 from numpy.polynomial import hermite
 from scipy.special import logsumexp, softmax
 
-from qipf.bandwidth import silverman
-from qipf.outputs import Outputs, collect
+from qipf.fields.bandwidth import silverman
+from qipf.models.collect import collect
+from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
 
 UNITS = Outputs(logits=np.array([[-1.0], [1.0]]))  # mean 0, standard deviation 1: a logit is its own standard score
@@ -81,7 +82,7 @@ def test_predictions_enter_in_standard_units_of_the_reference(lower_bound, rng) 
 
 
 def test_reference_bound_is_the_minimum_over_all_reference_outputs(rng) -> None:
-    import qipf.potential as potential
+    import qipf.fields.potential as potential
 
     logits = rng.standard_normal((60, 3))
     scorer = WeightQIPF(factor=40, lower_bound="reference", tolerance=None).fit(weights(), Outputs(logits=logits))
@@ -135,7 +136,7 @@ def test_band_is_three_standard_deviations_of_the_modes(rng) -> None:
 def test_cross_validation_takes_the_factor_that_finds_errors_best(rng) -> None:
     from sklearn.metrics import roc_auc_score
 
-    from qipf.bandwidth import FACTORS
+    from qipf.fields.bandwidth import FACTORS
 
     logits = rng.gamma(4.0, 1.5, (600, 1)) * np.eye(3)[rng.integers(0, 3, 600)]
     right = rng.random(600) < 1 - np.exp(-logits.max(axis=1) / 3)
@@ -159,7 +160,7 @@ def labelled(rng: np.random.Generator, count: int = 200) -> Outputs:
 
 def refuse_narrow(monkeypatch, least: float) -> None:
     """No table for a field whose bandwidth is less than `least`."""
-    from qipf import compiled
+    from qipf.fields import compiled
 
     build = compiled.CompiledField._build
 
@@ -182,7 +183,7 @@ def test_factors_without_a_table_are_evaluated_exactly(rng, monkeypatch) -> None
 
 
 def test_factors_without_table_and_samples_are_left_out(rng, monkeypatch) -> None:
-    from qipf.bandwidth import FACTORS, cross_validated_factor
+    from qipf.fields.bandwidth import FACTORS, cross_validated_factor
 
     outputs, model = labelled(rng), weights()
     unit = WeightQIPF(factor=1, pool=None).fit(model, outputs).fitted.facts["silverman"]

@@ -8,8 +8,8 @@ from importlib import import_module
 from importlib.metadata import version
 from typing import Any
 
-from qipf._optional import require
-from qipf.cli._errors import UserError
+from qipf._common.errors import UserError
+from qipf._common.optional import require
 
 COMMANDS = ("bench", "demo", "evaluate", "fit", "gallery", "inspect", "report", "score", "train")
 """Each is a function of a module of the same name."""

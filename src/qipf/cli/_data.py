@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from qipf._npz import load_npz
-from qipf._optional import require
-from qipf.cli._errors import InputError, UserError
+from qipf._common.errors import InputError, UserError
+from qipf._common.npz import load_npz
+from qipf._common.optional import require
 
 IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 NAMES = {"inputs": ("inputs", "x"), "labels": ("labels", "y"), "logits": ("logits",), "features": ("features",)}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from qipf._optional import require
-from qipf.cli._errors import UserError
+from qipf._common.errors import UserError
+from qipf._common.optional import require
 
 
 def usable_device(name: str) -> str:

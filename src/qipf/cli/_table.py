@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from qipf._npz import HARMLESS, MOST_COMPRESSION, load_npz
-from qipf._optional import require
-from qipf._parquet import column_values, read_parquet
-from qipf.cli._errors import InputError, UserError
+from qipf._common.errors import InputError, UserError
+from qipf._common.npz import HARMLESS, MOST_COMPRESSION, load_npz
+from qipf._common.optional import require
+from qipf._common.parquet import column_values, read_parquet
 
 Columns = dict[str, np.ndarray]
 

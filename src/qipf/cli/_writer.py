@@ -10,9 +10,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from qipf._files import replacing
-from qipf._optional import require
-from qipf.cli._errors import InputError, UserError
+from qipf._common.errors import InputError, UserError
+from qipf._common.files import replacing
+from qipf._common.optional import require
 
 
 class TableWriter:

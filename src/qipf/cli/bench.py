@@ -8,9 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from qipf._optional import require
+from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.optional import require
 from qipf.cli._device import usable_device
-from qipf.cli._errors import InputError, UserError, check_at_least
 
 
 def bench(
@@ -53,9 +53,9 @@ def bench(
         quiet: print nothing but failures and the summary.
     """
     require("joblib", extra="bench")
-    from qipf.bench import plan as plans
-    from qipf.bench.engines import ENGINES
-    from qipf.bench.run import run_plan
+    from qipf.study.plan import plan as plans
+    from qipf.study.run.engines import ENGINES
+    from qipf.study.run.run import run_plan
 
     if device not in (None, "cpu", "cuda"):
         raise UserError(f"--device: expected cpu or cuda, got {device!r}")

@@ -27,10 +27,10 @@ def demo(
     """
     from rich.console import Console
 
-    from qipf.bench import plan as plans
-    from qipf.bench.read import open_store
-    from qipf.bench.run import run_plan
-    from qipf.report import write_report
+    from qipf.study.plan import plan as plans
+    from qipf.study.report import write_report
+    from qipf.study.run.read import open_store
+    from qipf.study.run.run import run_plan
 
     output.mkdir(parents=True, exist_ok=True)
     outcome, _ = run_plan(plans.load("demo"), output, quiet=quiet)

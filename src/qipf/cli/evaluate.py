@@ -14,9 +14,9 @@ from typing import Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from qipf._files import atomic_write
-from qipf._optional import require
-from qipf.cli._errors import InputError, UserError
+from qipf._common.errors import InputError, UserError
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
 from qipf.cli._table import Columns, read_columns
 
 NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}

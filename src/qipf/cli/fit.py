@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from qipf._arrays import to_numpy
-from qipf._optional import require
+from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.optional import require
+from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
 from qipf.cli._device import usable_device
-from qipf.cli._errors import InputError, UserError, check_at_least
-from qipf.cli._models import fingerprint, is_weights, load_model
+from qipf.models.loading import fingerprint, is_weights, load_model
 
 DEFAULT = "default"
 DEFAULT_OPTIONS = ("landmarks", "perturb", "size")
@@ -23,7 +23,7 @@ ENOUGH_ERRORS = 200
 """For an isotonic probability of error; a logistic one is better with fewer."""
 
 if TYPE_CHECKING:
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
     from qipf.scores import Scorer
 
 
@@ -135,7 +135,7 @@ def _held_out(path: Path, reference: Path, classes: tuple[str, ...]) -> Data:
 
 def _calibrate(scorer: Scorer, outputs: Outputs, columns: int) -> str:
     """Give the scorer its probability of error; says how, and from what."""
-    from qipf.calibration import ErrorProbability
+    from qipf.scores.calibration import ErrorProbability
 
     if outputs.logits.shape[1] != columns:
         raise ValueError(
@@ -180,7 +180,7 @@ def _fit_default(
     net: Any, data: Data, settings: dict[str, Any], *, device: str | None, batch_size: int, quiet: bool
 ) -> Scorer:
     """What `qipf.default` recommends for the model, fitted to as many examples as it takes."""
-    from qipf.defaults import REFERENCES, default
+    from qipf.scores.default import REFERENCES, default
 
     torch = require("torch", extra="torch")
     if is_weights(net) or not data.has_inputs:
@@ -204,7 +204,8 @@ def observe(
     net: Any, data: Data, scorer: Scorer, *, features: str | None, device: str | None, batch_size: int, quiet: bool
 ) -> Outputs:
     """The model's outputs on all the data, or those that the data brings."""
-    from qipf.outputs import Outputs, collect
+    from qipf.models.collect import collect
+    from qipf.models.outputs import Outputs
 
     if "logits" in data.arrays:
         arrays = data.arrays

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from qipf._optional import require
-from qipf.cli._errors import InputError, UserError, check_at_least
+from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.optional import require
 
 if TYPE_CHECKING:
-    from qipf.gallery import Plate
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
+    from qipf.study.gallery import Plate
 
 
 def gallery(
@@ -56,7 +56,7 @@ def gallery(
         quiet: No progress bar and no list of files.
     """
     require("matplotlib", extra="bench")
-    from qipf.gallery import FIGURES
+    from qipf.study.gallery import FIGURES
 
     for name in names:
         if name not in FIGURES:
@@ -64,7 +64,7 @@ def gallery(
             raise UserError(f"NAMES: there is no figure {name!r}; there are {about}")
     check_at_least("--seeds", seeds, 1)
     if not names or "corruptions" in names:
-        from qipf import datasets
+        from qipf.study import datasets
 
         if dataset not in datasets.NAMES:
             raise UserError(f"--dataset: there is no {dataset!r}; there are {', '.join(datasets.NAMES)}")
@@ -76,7 +76,7 @@ def gallery(
         if name == "field":
             plate = _field(scorer, weights, outputs)
         elif name == "corruptions":
-            from qipf.gallery import corruptions
+            from qipf.study.gallery import corruptions
 
             plate = corruptions.plate(dataset, data)
         else:
@@ -88,22 +88,22 @@ def gallery(
 
 def _example(name: str, seeds: int, *, progress: bool) -> Plate:
     if name == "sine":
-        from qipf.gallery import sine
+        from qipf.study.gallery import sine
 
         return sine.plate()
-    from qipf.gallery import moons, regression, regularisation
+    from qipf.study.gallery import moons, regression, regularisation
 
     modules = {"regression": regression, "moons": moons, "regularisation": regularisation}
     return modules[name].plate(seeds, progress=progress)
 
 
 def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Plate:
-    from qipf.gallery import field
+    from qipf.study.gallery import field
 
     if file is None:
         return field.plate()
-    from qipf.persistence import load_scorer
     from qipf.scores import WeightQIPF
+    from qipf.scores.persistence import load_scorer
 
     scorer = load_scorer(file)
     if not isinstance(scorer, WeightQIPF):
@@ -115,7 +115,7 @@ def _read_outputs(path: Path | None) -> Outputs | None:
     if path is None:
         return None
     from qipf.cli._data import open_data
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
 
     arrays = open_data(path, None).arrays
     if "logits" not in arrays:

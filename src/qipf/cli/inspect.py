@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qipf._optional import require
+from qipf._common.optional import require
 
 BARS = " ▁▂▃▄▅▆▇█"
 
@@ -31,7 +31,7 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
         as_json: The header and the shapes of the tensors as JSON, for programs.
         width: Columns of the plot.
     """
-    from qipf.persistence import load, read
+    from qipf.scores.persistence import load, read
 
     header, tensors = read(file)
     shapes = {

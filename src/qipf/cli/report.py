@@ -36,7 +36,7 @@ def report(
         output: the HTML file to write.
         data: folder with the dataset's files, for the pictures of inputs; QIPF_DATA if left out.
     """
-    from qipf.report import write_report
+    from qipf.study.report import write_report
 
     with _notes_on_stderr():
         size = write_report(store, output, data=data)
@@ -45,7 +45,7 @@ def report(
 
 @contextmanager
 def _notes_on_stderr() -> Iterator[None]:
-    log, handler = logging.getLogger("qipf.report"), logging.StreamHandler()
+    log, handler = logging.getLogger("qipf.study.report"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("note: %(message)s"))
     log.addHandler(handler)
     try:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
+from qipf._common.errors import UserError, check_at_least
 from qipf.cli._data import Batch, open_data
 from qipf.cli._device import usable_device
-from qipf.cli._errors import UserError, check_at_least
-from qipf.cli._models import fingerprint, is_weights, load_model
 from qipf.cli._writer import TableWriter
+from qipf.models.loading import fingerprint, is_weights, load_model
 
 if TYPE_CHECKING:
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
     from qipf.scores import Scorer
 
 
@@ -63,9 +63,9 @@ def score(
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
     """
-    from qipf._progress import track
-    from qipf.persistence import load_scorer
+    from qipf._common.progress import track
     from qipf.scores.base import check_rows
+    from qipf.scores.persistence import load_scorer
 
     check_at_least("--batch-size", batch_size, 1)
     scorer = load_scorer(file)
@@ -95,8 +95,9 @@ def score(
 
 
 def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Outputs:
-    from qipf._labels import check_binary, check_classes
-    from qipf.outputs import Outputs, collect
+    from qipf.models.collect import collect
+    from qipf.models.labels import check_binary, check_classes
+    from qipf.models.outputs import Outputs
 
     arrays, labels = batch.arrays, batch.arrays.get("labels")
     if net is None:

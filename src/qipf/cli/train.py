@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from qipf._common.errors import InputError, UserError, check_at_least
 from qipf.cli._device import usable_device, usual_device
-from qipf.cli._errors import InputError, UserError, check_at_least
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from qipf.datasets import Dataset
+    from qipf.study.datasets import Dataset
     from qipf.training import EpochReport
 
 
@@ -54,8 +54,9 @@ def train(
         download: Whether missing files are downloaded.
         quiet: No progress bar and no line per epoch.
     """
-    from qipf import datasets, nets, training
-    from qipf.recipes import USUAL_NET, recipe
+    from qipf import training
+    from qipf.study import datasets, nets
+    from qipf.study.recipes import USUAL_NET, recipe
 
     if dataset not in datasets.NAMES:
         raise UserError(f"unknown dataset {dataset!r}; choose one of {', '.join(datasets.NAMES)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import array_api_compat as compat
 import numpy as np
 
-from qipf._arrays import Array, to_numpy
+from qipf.arrays import Array, to_numpy
 
 
 def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tuple[np.ndarray, np.ndarray]:

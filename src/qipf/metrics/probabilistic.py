@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qipf._arrays import Array
+from qipf.arrays import Array
 from qipf.metrics._inputs import check, probabilities
 
 BINS = 15

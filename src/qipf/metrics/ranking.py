@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from qipf._arrays import Array
-from qipf._optional import require
+from qipf._common.optional import require
+from qipf.arrays import Array
 from qipf.metrics._inputs import check, unit_range, why_undefined
 
 

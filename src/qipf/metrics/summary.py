@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from qipf._arrays import Array
+from qipf.arrays import Array
 from qipf.metrics import probabilistic, ranking
 from qipf.metrics._inputs import check, probabilities, unit_range, why_undefined
 from qipf.metrics._resample import resample

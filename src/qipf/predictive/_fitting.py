@@ -15,7 +15,7 @@ from qipf.predictive.structure import private_copy
 from qipf.training import negative_log_likelihood, seeded, train
 
 if TYPE_CHECKING:
-    from qipf.datasets import Split
+    from qipf.models.split import Split
 
 EPOCHS = 20  # where neither the method nor the caller names a number
 

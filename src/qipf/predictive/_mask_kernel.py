@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from qipf._gpu import compiled
+from qipf.fields._gpu import compiled
 
 THREADS = 256
 SOURCE = r"""

@@ -9,8 +9,8 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor, nn
 
-from qipf import _progress
-from qipf.datasets import Split, SplitLike, as_split
+from qipf._common import progress as _progress
+from qipf.models.split import Split, SplitLike, as_split
 from qipf.predictive._fitting import build
 from qipf.predictive.summary import Summary, Sums
 from qipf.training import device_of
@@ -48,7 +48,7 @@ class Predictive(ABC):
 
         Args:
             model_or_factory: A network, or a function without arguments that builds a fresh one.
-            data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.datasets.as_split`).
+            data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.models.split.as_split`).
                 Integer targets mean classes, floating-point targets mean regression.
             seed: Everything random in the fit follows from it.
             device: Where to train; by default where the network (or, for a factory, the data) is.

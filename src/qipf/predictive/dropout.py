@@ -18,7 +18,7 @@ from qipf.predictive.randomness import derive
 from qipf.predictive.structure import last, private_copy, trace
 
 if TYPE_CHECKING:
-    from qipf.datasets import Split
+    from qipf.models.split import Split
 
 RATES = {"lenet": 0.1, "vgg3": 0.2}
 """The rates that the paper found best for MC dropout (appendix F.2); 0.2 for the last layer of every network."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from qipf.datasets import Split
+from qipf.models.split import Split
 from qipf.predictive._fitting import EPOCHS, build
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.iterates import unstack

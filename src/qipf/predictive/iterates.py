@@ -14,7 +14,7 @@ from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.structure import snapshot
 
 if TYPE_CHECKING:
-    from qipf.datasets import Split
+    from qipf.models.split import Split
 
 
 class SGDIterates(Predictive):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qipf._arrays import Array, namespace
+from qipf.arrays import Array, namespace
 
 
 def mean(probabilities: Array) -> Array:

@@ -18,7 +18,7 @@ from qipf.predictive.randomness import derive, normal
 from qipf.predictive.structure import has_batch_norm
 
 if TYPE_CHECKING:
-    from qipf.datasets import Split
+    from qipf.models.split import Split
 
 
 class SWAG(SGDIterates):

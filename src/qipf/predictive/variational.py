@@ -18,7 +18,7 @@ from qipf.predictive.structure import last, replace, trace
 from qipf.training import negative_log_likelihood
 
 if TYPE_CHECKING:
-    from qipf.datasets import Split
+    from qipf.models.split import Split
 
 
 class SVI(Predictive):

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import array_api_compat as compat
 import numpy as np
 
-from qipf._arrays import Array, as_array, is_traced, namespace, to_numpy
+from qipf.arrays import Array, as_array, is_traced, namespace, to_numpy
 
 if TYPE_CHECKING:
-    from qipf.calibration import ErrorProbability
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
+    from qipf.scores.calibration import ErrorProbability
 
 SCORERS: dict[str, type[Scorer]] = {}
 """Every scorer by its name: `qipf.load`, the command line and the contract tests find them here."""
@@ -63,7 +63,7 @@ class Scorer(ABC):
 
     @probability.setter
     def probability(self, value: ErrorProbability | None) -> None:
-        from qipf.calibration import ErrorProbability
+        from qipf.scores.calibration import ErrorProbability
 
         if value is not None and not isinstance(value, ErrorProbability):
             raise TypeError(
@@ -78,7 +78,7 @@ class Scorer(ABC):
         """Fit to a trained model and its outputs on reference inputs; a method that needs neither takes neither.
 
         Args:
-            model: what `qipf.weights.kernels` reads: a module, a file of weights, a list of arrays, ...
+            model: what `qipf.models.weights.kernels` reads: a module, a file of weights, a list of arrays, ...
             outputs: `qipf.collect(model, reference inputs)`.
 
         Returns:
@@ -104,7 +104,7 @@ class Scorer(ABC):
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one file that `qipf.load` reads back to the same scores, bit for bit."""
-        from qipf.persistence import save
+        from qipf.scores.persistence import save
 
         save(self, path)
 
@@ -165,7 +165,7 @@ class Scorer(ABC):
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         """`outputs` as `Outputs`, checked for what this scorer reads, and against what it was fitted to."""
-        from qipf.outputs import Outputs
+        from qipf.models.outputs import Outputs
 
         if not isinstance(outputs, Outputs):
             logits = as_array(outputs, "logits")

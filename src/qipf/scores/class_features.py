@@ -6,7 +6,7 @@ from typing import Literal
 
 import numpy as np
 
-from qipf._arrays import Array, namespace
+from qipf.arrays import Array, namespace
 
 Normalise = Literal["unit", "centred-unit", "none"]
 NORMALISATIONS: tuple[str, ...] = ("unit", "centred-unit", "none")

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import array_api_compat as compat
 import numpy as np
 
-from qipf._arrays import Array, as_array, namespace, to_numpy
-from qipf.attention import ABSENT, Packed, log_fields, pack
-from qipf.field import check_bandwidth
+from qipf.arrays import Array, as_array, namespace, to_numpy
+from qipf.fields.field import check_bandwidth
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.class_features import NORMALISATIONS, Normalise, centre_of, landmarks, normalise
 from qipf.scores.class_selection import choose_bandwidth, choose_temperature
 from qipf.scores.coordinates import class_logits
+from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
 
 if TYPE_CHECKING:
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
 
 FEATURES = "features"  # the space that `Outputs.features` spans; every other name is one of `Outputs.layers`
 Kind = Literal["contrast", "density", "own-density", "potential", "modes"]
@@ -255,8 +255,8 @@ class ClassField(Scorer):
         return normalise(values, centre, self.normalise), packed
 
     def _potential(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        from qipf.field import Field
-        from qipf.potential import modes, potentials
+        from qipf.fields.field import Field
+        from qipf.fields.potential import modes, potentials
 
         y, packed = self._queries(0, outputs, tensors)
         xp = namespace(y)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qipf._arrays import to_numpy
-from qipf.attention import log_fields, pack
+from qipf.arrays import to_numpy
+from qipf.scores.kernel_sums import log_fields, pack
 
 if TYPE_CHECKING:
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
 
 BANDWIDTHS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8)
 """Candidates, in units of the root mean square length of the samples (which is 1 for unit-length features)."""
@@ -58,7 +58,7 @@ def log_loss(scores: np.ndarray, labels: np.ndarray) -> float:
 
 def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:
     """A uniform sample of `size` rows of a stream of outputs, in bounded memory (Vitter's algorithm R)."""
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
 
     rng = np.random.default_rng(seed)
     kept: dict[str, np.ndarray] = {}

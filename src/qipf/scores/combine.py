@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from qipf._arrays import Array, is_traced, namespace, to_numpy
+from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import SCORERS, Fitted, Scorer, wide
 
 if TYPE_CHECKING:
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
 
 KNOTS = 257  # points of the piecewise-linear map from a score to its tail probability
 _TAIL = 0.05  # beyond the outermost knots the map goes on with its mean slope over this share of the outputs
@@ -33,8 +33,8 @@ class Combine(Scorer):
     held-out score the maps go on in a straight line, so that shifted inputs do not tie.
 
     Fit it to outputs that the network was not trained on. Errors are few among clean ones: outputs of inputs with
-    reference perturbations (`qipf.shifts.perturb`) beside them are better to learn weights from. Never use the shifts
-    that the score is evaluated on.
+    reference perturbations (`qipf.models.perturbations`) beside them are better to learn weights from. Never use the
+    shifts that the score is evaluated on.
 
     A part that is fitted to outputs knows them, and would find others unlikely: where any part is not fitted yet, one
     half of the outputs fits those parts, and the other half gives the tail probabilities and weights of all. Which

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qipf._arrays import Array, namespace
+from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import class_logits, others
 
 if TYPE_CHECKING:
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
 
 
 class Confidence(Scorer):

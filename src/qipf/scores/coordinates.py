@@ -7,7 +7,7 @@ from typing import Literal
 
 import array_api_compat as compat
 
-from qipf._arrays import Array, namespace
+from qipf.arrays import Array, namespace
 from qipf.scores.base import wide
 
 Coordinate = Literal["max_logit", "log_odds"] | Callable[[Array], Array]

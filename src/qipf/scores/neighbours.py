@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import array_api_compat as compat
 import numpy as np
 
-from qipf._arrays import Array, is_traced, namespace, to_numpy
+from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
 
 if TYPE_CHECKING:
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
 
 SCRATCH = 64 * 2**20  # bytes for one block of distances
 

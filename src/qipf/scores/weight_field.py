@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import array_api_compat as compat
 import numpy as np
 
-from qipf import potential, published
-from qipf._arrays import Array, namespace, to_numpy
-from qipf.bandwidth import FACTORS, FactorChoice, cross_validated_factor
-from qipf.compiled import CompiledField
-from qipf.field import Field
-from qipf.hermite import check_orders
-from qipf.potential import LowerBound
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.fields import potential, published
+from qipf.fields.bandwidth import FACTORS, FactorChoice, cross_validated_factor
+from qipf.fields.compiled import CompiledField
+from qipf.fields.field import Field
+from qipf.fields.hermite import check_orders
+from qipf.fields.potential import LowerBound
 from qipf.scores.base import Fitted, Scorer, plain
 from qipf.scores.coordinates import Coordinate, Task, coordinate
 from qipf.scores.weight_samples import (
@@ -31,7 +31,7 @@ from qipf.scores.weight_samples import (
 )
 
 if TYPE_CHECKING:
-    from qipf.outputs import Outputs
+    from qipf.models.outputs import Outputs
 
 UNLABELLED_FACTOR = 160.0
 """The factor on Silverman's bandwidth where no labels are at hand to choose one."""

@@ -10,11 +10,11 @@ from typing import Any, Literal
 import array_api_compat as compat
 import numpy as np
 
-from qipf._arrays import Array, is_traced, namespace, to_numpy
-from qipf.bandwidth import silverman
-from qipf.compiled import CompiledField
-from qipf.field import Derivatives, Field
-from qipf.potential import AnyField
+from qipf.arrays import Array, is_traced, namespace, to_numpy
+from qipf.fields.bandwidth import silverman
+from qipf.fields.compiled import CompiledField
+from qipf.fields.field import Derivatives, Field
+from qipf.fields.potential import AnyField
 
 PREFIX = "field_"  # of the tensors that hold a field's table
 
@@ -45,12 +45,12 @@ def read_weights(model: Any, pool: Pool, tolerance: float | None) -> Weights:
     """The weights of a model as a field needs them.
 
     Args:
-        model: what `qipf.weights.kernels` reads.
+        model: what `qipf.models.weights.kernels` reads.
         pool: as `WeightQIPF` takes it.
         tolerance: relative error up to which fields are tabulated; None keeps the samples.
     """
-    from qipf.pooling import pool as pool_blocks
-    from qipf.weights import kernels
+    from qipf.models.pooling import pool as pool_blocks
+    from qipf.models.weights import kernels
 
     weights = kernels(model)
     if pool is None and tolerance is not None:
@@ -83,7 +83,7 @@ def read_weights(model: Any, pool: Pool, tolerance: float | None) -> Weights:
 
 def _sketched(weights: Mapping[str, np.ndarray], tolerance: float) -> Weights:
     """Every weight, one kernel after the other; their number sets neither the time of a prediction nor the memory."""
-    from qipf.sketch import FieldSketch
+    from qipf.fields.sketch import FieldSketch
 
     sketch = FieldSketch()
     for kernel in weights.values():

@@ -1,0 +1,36 @@
+"""One progress bar for everything that takes time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+def track(items: Iterable[T], description: str, *, total: int | None = None, show: bool = True) -> Iterator[T]:
+    """Yield `items` behind a rich progress bar with an ETA on standard error; without one where `show` is false."""
+    if total is None and hasattr(items, "__len__"):
+        total = len(items)  # pyright: ignore[reportArgumentType]
+    with bar(show) as progress:
+        task = progress.add_task(description, total=total)
+        for item in items:
+            yield item
+            progress.advance(task)
+
+
+def bar(show: bool = True) -> Any:
+    """A rich Progress with spinner, bar, count and ETA on standard error, silent where it is no terminal."""
+    from qipf._common.optional import require
+
+    rich_progress = require("rich.progress", extra="torch")
+    console = require("rich.console", extra="torch").Console(stderr=True)
+    return rich_progress.Progress(
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.MofNCompleteColumn(),
+        rich_progress.TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not show or not console.is_terminal,
+    )

@@ -1,0 +1,1 @@
+"""A model and its scorer as one module or one ONNX graph."""

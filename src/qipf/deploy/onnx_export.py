@@ -1,0 +1,107 @@
+"""A wrapped model as one ONNX graph: inputs in; logits, uncertainty and modes out."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from qipf.deploy.wrapper import Wrapped
+
+
+def export_onnx(
+    wrapped: Wrapped, path: str | os.PathLike[str], example: Tensor | tuple[Tensor, ...], *, opset: int = 18
+) -> None:
+    """Write `wrap(model, scorer)` as an ONNX file that needs neither torch nor qipf to run.
+
+    The batch may have any size. Outputs are `logits`, `uncertainty` (N,) and, for a scorer that has them, `modes`
+    (N, K). The model is exported in evaluation mode and left in the mode it was in.
+
+    Args:
+        wrapped: what `qipf.wrap` returned.
+        path: the file to write.
+        example: an example input, or a tuple of the model's inputs, of two or more rows; only shapes and types count.
+        opset: the version of ONNX's operators.
+
+    Raises:
+        ValueError: the scorer or the model cannot be part of a graph, or the example has fewer than two rows.
+        ImportError: onnx or onnxscript is missing.
+    """
+    torch = require("torch", extra="torch")
+    require("onnx", extra="onnx")
+    require("onnxscript", extra="onnx")
+    from qipf.deploy.wrapper import Wrapped
+
+    if not isinstance(wrapped, Wrapped):
+        raise TypeError(f"wrapped: expected what qipf.wrap returns, got {type(wrapped).__name__}")
+    inputs = example if isinstance(example, tuple) else (example,)
+    if not inputs or any(not isinstance(part, torch.Tensor) or part.ndim < 1 or part.shape[0] < 2 for part in inputs):
+        raise ValueError("example: expected tensors with a leading batch axis of two or more rows")
+    scorer = wrapped.scorer.scorer
+    if scorer.export_problem:
+        raise ValueError(f"{scorer.name} cannot be exported: {scorer.export_problem}")
+    graph = _graph(wrapped, with_modes=hasattr(scorer, "modes_of"))
+    was_training = {module: module.training for module in wrapped.modules()}
+    wrapped.eval()
+    try:
+        with torch.no_grad():
+            graph(*inputs)  # raises the model's own errors, and places every table before it is traced
+            program = _export(torch, graph, inputs, opset)
+    finally:
+        for module, training in was_training.items():
+            module.training = training
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "model.onnx"
+        program.save(str(file), external_data=False)
+        atomic_write(path, file.read_bytes())
+
+
+def _export(torch: Any, graph: Any, inputs: tuple[Tensor, ...], opset: int) -> Any:
+    batch = torch.export.Dim("batch")
+    shapes = (tuple({0: batch} for _ in inputs),)
+    names = ["input"] if len(inputs) == 1 else [f"input_{number}" for number in range(len(inputs))]
+    outputs = ["logits", "uncertainty", *(["modes"] if graph.with_modes else [])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the exporter's remarks about its own dependencies
+        try:
+            return torch.onnx.export(
+                graph,
+                inputs,
+                dynamo=True,
+                dynamic_shapes=shapes,
+                input_names=names,
+                output_names=outputs,
+                opset_version=opset,
+                verbose=False,
+            )
+        except Exception as error:
+            raise ValueError(
+                f"the wrapped model cannot be exported ({type(error).__name__}); torch's exporter says:\n{error}"
+            ) from error
+
+
+def _graph(wrapped: Wrapped, *, with_modes: bool) -> Any:
+    from torch import nn
+
+    class Graph(nn.Module):
+        """The wrapped model with its modes as a third output."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.wrapped = wrapped
+            self.with_modes = with_modes
+
+        def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+            _, outputs = self.wrapped.observe(*inputs)
+            found = (outputs.logits, self.wrapped.scorer(outputs))
+            return (*found, self.wrapped.scorer.modes(outputs)) if self.with_modes else found
+
+    return Graph()

@@ -1,0 +1,1 @@
+"""What is read from a network: outputs, features and weights."""

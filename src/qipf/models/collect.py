@@ -1,0 +1,96 @@
+"""Run a trained network over data once and keep what it says: logits, features, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from qipf._common.optional import require
+from qipf.models.labels import check_classes
+from qipf.models.outputs import Outputs
+
+if TYPE_CHECKING:
+    import torch
+
+
+def collect(
+    model: torch.nn.Module,
+    data: Any,
+    *,
+    features: str | bool | None = None,
+    layers: str | Iterable[str] = (),
+    device: torch.device | str | None = None,
+    store: torch.device | str | None = "cpu",
+    batch_size: int = 500,
+    progress: bool = True,
+) -> Outputs:
+    """Logits, features and labels of a trained torch model: one pass, evaluation mode, no gradients.
+
+    The model is left as it was found, also after an error or an interrupt: the mode of every submodule,
+    device, dtype, requires_grad, hooks and buffers, and the random states of Python, NumPy and torch.
+
+    Features with more than two dimensions become (N, D) by averaging: feature maps over space, tokens over
+    the sequence. Inputs are cast to the floating-point type of the model, and results in half precision are
+    stored as float32. NaN is passed on: the scorers name the row. Compiled models run uncompiled while
+    features are recorded. Where a named module is called several times, the last call counts.
+
+    Args:
+        model: a torch module; wrappers for parallel and compiled modules are looked through. Never moved.
+        data: a DataLoader, a dataset, a tensor, a tuple (inputs, labels), or an iterable of batches. Two
+            arrays in a tuple are always inputs and labels, in a list two batches of inputs. A batch
+            is a tensor, (inputs,), (inputs, labels) or a dict; inputs may be a tuple or a dict of arguments.
+            A dict goes to the arguments of `forward` with its names; an input under a common name such as
+            "image" goes first where `forward` calls it otherwise.
+        features: None for the input of the linear layer that makes the logits, or else of the last linear
+            layer called (no features if there is none); a module's name for its output; False for none.
+        layers: names of further modules whose outputs go to `Outputs.layers`.
+        device: where the inputs go; None is the device of the model.
+        store: where the results go; None is the device of the model.
+        batch_size: rows per batch where the data does not come in batches.
+        progress: show a progress bar with the time left.
+
+    Returns:
+        The outputs, in the order of the data.
+
+    Raises:
+        TypeError: `model` is no module or its output holds no logits.
+        ValueError: no data, an unknown module name, labels that do not match the inputs, or labels that are no
+            classes of a model with several logits.
+    """
+    torch = require("torch", extra="torch")
+    from qipf._common.progress import track
+    from qipf.models.batches import Batches
+    from qipf.models.features import Recorder
+    from qipf.models.logits import Rows, find_logits
+    from qipf.models.state import input_device, untouched, unwrap
+
+    if not isinstance(model, torch.nn.Module):
+        hint = "; call its .module() first" if hasattr(model, "module") else ""
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}{hint}")
+    module = unwrap(model)
+    target = input_device(module, device)
+    keep_on = target if store is None else torch.device(store)
+    recorder = Recorder(module, features, (layers,) if isinstance(layers, str) else tuple(layers))
+    kept: dict[str, Rows] = {}
+    with untouched(module, eager=recorder.active), recorder:
+        batches = Batches(data, batch_size, module, target)
+        for number, batch in enumerate(track(batches, "collecting", total=batches.count, show=progress)):
+            result = module(*batch.arguments, **batch.keywords)
+            logits = find_logits(result, batch.rows, number)
+            if batch.labels is not None:  # now, and not after hours
+                check_classes(batch.labels, logits.shape[1], first=kept["labels"].count if "labels" in kept else 0)
+            results = {"logits": logits, **recorder.take(logits), "labels": batch.labels}
+            for name, values in results.items():
+                if number > 0 and (values is None) == (name in kept):
+                    raise ValueError(f"batch {number}: {name} are in some batches and not in others")
+                if values is not None:
+                    kept.setdefault(name, Rows(batches.rows, keep_on)).append(values)
+    if not kept or kept["logits"].count == 0:
+        raise ValueError("data: there is no row to collect; is the set empty, or the iterator used up?")
+    found = {name: rows.finish() for name, rows in kept.items()}
+    return Outputs(
+        found.pop("logits"),
+        found.pop("features", None),
+        found.pop("labels", None),
+        {name.removeprefix("layer:"): values for name, values in found.items()},
+    )

@@ -1,0 +1,120 @@
+"""The models that the command line accepts."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from qipf._common.errors import InputError, UserError
+from qipf._common.optional import require
+
+WEIGHT_FILES = (".safetensors", ".h5")
+
+
+def load_model(spec: str, weights: Path | None = None) -> Any:
+    """A module from a `.pt2` exported program or `module:callable`; a file of weights stays a path.
+
+    The first two run code: the program's graph, or whatever importing `module` and calling `callable` does. Nothing
+    else is ever executed.
+
+    Args:
+        spec: what the user wrote.
+        weights: `.safetensors` checkpoint for the module that `module:callable` returns.
+
+    Raises:
+        InputError: there is no such file, module or callable, or the checkpoint does not fit.
+        UserError: `spec` is nothing of that, or `weights` does not go with it.
+    """
+    path = Path(spec)
+    if path.suffix == ".pt2":
+        _refuse(weights, "a .pt2 program brings its own weights")
+        return _exported(path)
+    if path.suffix in WEIGHT_FILES:
+        _refuse(weights, "MODEL is a file of weights already")
+        if not path.is_file():
+            raise InputError(f"MODEL: there is no file {path}")
+        return path
+    module, colon, name = spec.partition(":")
+    if not colon or not module or not name:
+        raise UserError(
+            f"MODEL: expected a .pt2 exported program, module:callable or a file of weights "
+            f"({', '.join(WEIGHT_FILES)}), got {spec!r}"
+        )
+    net = _called(module, name)
+    if weights is not None:
+        _load_checkpoint(net, weights)
+    return net
+
+
+def fingerprint(model: Any) -> str:
+    """What the parameters of a module are known by, whatever they are called; empty for a file of weights."""
+    if is_weights(model):
+        return ""
+    torch = require("torch", extra="torch")
+    parts = [values.detach().cpu().contiguous().flatten().view(torch.uint8) for values in model.parameters()]
+    digests = sorted(hashlib.sha256(part.numpy().tobytes()).hexdigest() for part in parts)
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def is_weights(model: Any) -> bool:
+    """Whether `load_model` returned a file of weights, which can be read and not be run."""
+    return isinstance(model, Path)
+
+
+def _exported(path: Path) -> Any:
+    torch = require("torch", extra="torch")
+    if not path.is_file():
+        raise InputError(f"MODEL: there is no file {path}")
+    try:
+        program = torch.export.load(path)
+    except Exception as error:  # torch raises whatever its archive reader meets
+        raise InputError(f"MODEL: {path} is no exported program that this torch can read ({error})") from error
+    return program.module()
+
+
+def _called(module: str, name: str) -> Any:
+    torch = require("torch", extra="torch")
+    if "" not in sys.path and str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: a user's own file beside the data is found
+    try:
+        function = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(f"MODEL: cannot import {module!r} ({error}); is it installed, or in this folder?") from error
+    for part in name.split("."):
+        if not hasattr(function, part):
+            raise InputError(f"MODEL: {module!r} has no {name!r}")
+        function = getattr(function, part)
+    if isinstance(function, torch.nn.Module):
+        return function
+    if not callable(function):
+        raise InputError(f"MODEL: {module}:{name} is a {type(function).__name__}, expected something to call")
+    net = function()
+    if not isinstance(net, torch.nn.Module):
+        raise InputError(f"MODEL: {module}:{name}() returned a {type(net).__name__}, expected a torch.nn.Module")
+    return net
+
+
+def _load_checkpoint(net: Any, path: Path) -> None:
+    safetensors = require("safetensors.torch", extra="torch")
+    error_type = require("safetensors", extra="torch").SafetensorError
+    if path.suffix != ".safetensors":
+        raise UserError(f"--weights: expected a .safetensors file, got {path}; convert the checkpoint first")
+    if not path.is_file():
+        raise InputError(f"--weights: there is no file {path}")
+    try:
+        tensors = safetensors.load_file(path)
+    except error_type as error:
+        raise InputError(f"--weights: {path} is damaged, or not what its name says ({error}); copy it anew") from error
+    try:
+        net.load_state_dict(tensors)
+    except RuntimeError as error:
+        why = " ".join(str(error).split())  # torch gives every key a line
+        raise InputError(f"--weights: {path} does not fit the model ({why})") from error
+
+
+def _refuse(weights: Path | None, why: str) -> None:
+    if weights is not None:
+        raise UserError(f"--weights: goes with module:callable only ({why})")

@@ -1,0 +1,180 @@
+"""What a trained network says about some inputs: logits, features, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.models.labels import check_binary, check_classes
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Logits, features and labels of N inputs, as arrays of any library.
+
+    One column of logits means a binary model where the labels are integers or booleans (the prediction is
+    `logit > 0`), and a regression where they are floating-point numbers or absent.
+
+    Attributes:
+        logits: (N, C) values before the softmax, or (N, 1) for a binary or a regression model.
+        features: (N, D) penultimate features, or None.
+        labels: (N,) true classes (integers, from 0 to C - 1) or targets of a regression (floating point), or None.
+        layers: further features by module name, each (N, D_i).
+    """
+
+    logits: Array
+    features: Array | None = None
+    labels: Array | None = None
+    layers: Mapping[str, Array] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", dict(self.layers))
+        for name, values, dimensions in self._columns():
+            shape = getattr(values, "shape", None)
+            if shape is None:
+                raise TypeError(f"{name}: expected an array, got {type(values).__name__}")
+            if len(shape) != dimensions:
+                raise ValueError(f"{name}: expected {dimensions} dimension(s), got shape {tuple(shape)}")
+            if shape[0] != self.logits.shape[0]:
+                raise ValueError(f"{name} has {shape[0]} rows, but logits has {self.logits.shape[0]}")
+        if self.logits.shape[1] == 0:
+            raise ValueError("logits has no columns: expected (N, C) with C >= 1")
+        self._check_one_place()
+        if self.labels is not None:
+            check_classes(self.labels, self.logits.shape[1])
+
+    def _check_one_place(self) -> None:
+        library, device = _library(self.logits), _device(self.logits)
+        for name, values, _ in self._columns():
+            if _library(values) != library:
+                raise TypeError(
+                    f"{name} is an array of {_library(values)}, but logits is one of {library}; "
+                    "expected one library: convert it first, for instance by numpy.asarray or torch.as_tensor"
+                )
+            if _device(values) != device:
+                raise ValueError(f"{name} is on {_device(values)}, but logits on {device}; move it there first")
+
+    def _columns(self) -> Iterable[tuple[str, Array, int]]:
+        yield "logits", self.logits, 2
+        if self.features is not None:
+            yield "features", self.features, 2
+        if self.labels is not None:
+            yield "labels", self.labels, 1
+        for name, values in self.layers.items():
+            yield f"layers[{name!r}]", values, 2
+
+    def _map(self, function: Any) -> Outputs:
+        """The same with `function` of every array; what was checked once is not checked again."""
+        result = copy(self)
+        for name in ("logits", "features", "labels"):
+            values = getattr(self, name)
+            object.__setattr__(result, name, None if values is None else function(values))
+        object.__setattr__(result, "layers", {name: function(values) for name, values in self.layers.items()})
+        return result
+
+    def __len__(self) -> int:
+        return self.logits.shape[0]
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}={tuple(values.shape)}" for name, values, _ in self._columns())
+        return f"Outputs({shapes})"
+
+    def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Outputs:
+        """The rows picked by an integer (one row), a slice, a boolean mask or an array of row numbers."""
+        if isinstance(index, slice) and (index.step is None or index.step > 0):
+            return self._map(lambda values: values[index, ...])
+        rows = self._row_numbers(index)
+
+        def take(values: Array) -> Array:
+            xp = namespace(values)
+            return xp.take(values, xp.asarray(rows, device=compat.device(values)), axis=0)
+
+        return self._map(take)
+
+    def _row_numbers(self, index: int | slice | Sequence[int] | Array) -> np.ndarray:
+        if isinstance(index, slice):  # a negative step, which torch does not know
+            return np.arange(len(self))[index].copy()
+        rows = np.atleast_1d(to_numpy(index))
+        if rows.dtype == bool:
+            if rows.shape != (len(self),):
+                raise IndexError(f"the mask has shape {rows.shape}, but there are {len(self)} rows")
+            return np.flatnonzero(rows)
+        if rows.size == 0:
+            return np.zeros(0, dtype=np.int64)
+        if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
+            raise TypeError(
+                f"expected an integer, a slice, a mask or row numbers, got {rows.dtype} of shape {rows.shape}"
+            )
+        rows = rows.astype(np.int64)
+        if rows.min() < -len(self) or rows.max() >= len(self):
+            worst = rows.max() if rows.max() >= len(self) else rows.min()
+            raise IndexError(f"row {worst} is outside the {len(self)} rows there are")
+        return rows % len(self)
+
+    @property
+    def binary(self) -> bool:
+        """Whether this is a one-logit classifier: one column of logits, labels integer or boolean."""
+        if self.logits.shape[1] != 1 or self.labels is None:
+            return False
+        return bool(namespace(self.labels).isdtype(self.labels.dtype, ("integral", "bool")))
+
+    @property
+    def regression(self) -> bool:
+        """Whether this is a one-output regression: one column, labels floating-point or absent."""
+        return self.logits.shape[1] == 1 and not self.binary
+
+    @property
+    def predicted(self) -> Array:
+        """(N,) integer class of the largest logit; of a one-logit model, 1 where the logit is above 0.
+
+        Raises:
+            ValueError: a regression has no predicted class.
+        """
+        if self.regression:
+            raise ValueError(
+                "one column of logits without integer labels is a regression, which predicts no class; "
+                "a binary classifier needs labels that are integers or booleans"
+            )
+        xp = namespace(self.logits)
+        if self.binary:
+            return xp.astype(self.logits[:, 0] > 0, xp.int64)
+        return xp.argmax(self.logits, axis=1)
+
+    @property
+    def correct(self) -> Array:
+        """(N,) whether each prediction equals its label.
+
+        Raises:
+            ValueError: there are no labels, or they are not classes.
+        """
+        if self.labels is None:
+            raise ValueError("these outputs have no labels, so right and wrong are unknown")
+        xp = namespace(self.labels)
+        predicted = self.predicted
+        labels = xp.astype(self.labels, xp.int64) if xp.isdtype(self.labels.dtype, "bool") else self.labels
+        if self.binary:
+            check_binary(labels)
+        return predicted == labels
+
+    def numpy(self) -> Outputs:
+        """The same outputs as NumPy arrays on the CPU."""
+        return self._map(to_numpy)
+
+    def to(self, device: Any) -> Outputs:
+        """The same outputs on another device of their library."""
+        return self._map(lambda values: compat.to_device(values, device))
+
+
+def _library(values: Array) -> str:
+    return namespace(values).__name__.removeprefix("array_api_compat.")
+
+
+def _device(values: Array) -> Any:
+    # JAX moves arrays between devices by itself, and a tracer has none
+    return None if compat.is_jax_array(values) else compat.device(values)

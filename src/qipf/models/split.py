@@ -1,0 +1,72 @@
+"""Inputs with their targets: what training takes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import TensorDataset
+
+from qipf.models.batches import to_tensor
+
+
+class Split(NamedTuple):
+    """Inputs and what they should be mapped to."""
+
+    inputs: Tensor
+    """`(N, c, h, w)` float32 in [0, 1], or `(N, d)`."""
+    targets: Tensor
+    """`(N,)` int64 classes, or float32 values for regression."""
+
+    # len(split) stays 2, as for every NamedTuple: `inputs, targets = split` must keep working
+
+
+SplitLike = Split | tuple[Tensor | np.ndarray, Tensor | np.ndarray] | TensorDataset
+"""What `as_split` takes."""
+
+
+def as_split(data: SplitLike, name: str = "data") -> Split:
+    """`data` as a Split: a Split, a pair (inputs, targets) of tensors or NumPy arrays, or a TensorDataset of two.
+
+    Tensors keep their floating-point type; NumPy's floating-point numbers become torch's default type. Integer and
+    boolean targets become int64, those of shape (N, 1) one for each input.
+
+    Args:
+        data: What a caller gave.
+        name: What errors call it.
+
+    Raises:
+        TypeError: It is something else.
+        ValueError: Inputs and targets are not equally many.
+    """
+    parts: Any = data.tensors if isinstance(data, TensorDataset) else data
+    if not (
+        isinstance(parts, tuple | list)
+        and len(parts) == 2
+        and all(isinstance(part, Tensor | np.ndarray) and part.ndim for part in parts)
+    ):
+        raise TypeError(
+            f"{name}: expected a Split, a pair (inputs, targets) of tensors or NumPy arrays, or a TensorDataset "
+            f"of inputs and targets, got {_describe(parts)}; stack the examples of a loader or another dataset first"
+        )
+    inputs, targets = (_as_torch(part) for part in parts)
+    if len(inputs) != len(targets):
+        raise ValueError(f"{name}: {len(inputs)} inputs and {len(targets)} targets; expected as many")
+    if not targets.is_floating_point():
+        targets = targets.long()
+        targets = targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets
+    return Split(inputs, targets)
+
+
+def _as_torch(values: Tensor | np.ndarray) -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    tensor = to_tensor(values)
+    return tensor.to(torch.get_default_dtype()) if tensor.is_floating_point() else tensor
+
+
+def _describe(parts: Any) -> str:
+    held = ", ".join(type(part).__name__ for part in parts[:4]) if isinstance(parts, tuple | list) else ""
+    return f"{type(parts).__name__} of {len(parts)} ({held})" if held else type(parts).__name__

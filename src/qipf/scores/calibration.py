@@ -1,0 +1,161 @@
+"""Uncertainty -> probability of error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+
+from qipf._common.optional import require
+from qipf.arrays import Array, as_array, like, to_numpy
+from qipf.metrics._inputs import check
+
+if TYPE_CHECKING:
+    from qipf.models.outputs import Outputs
+
+_ARRAYS = {"isotonic": ("scores", "probabilities"), "logistic": ("coefficients",)}
+
+
+class ErrorProbability:
+    """Turns the score of any method into the probability that the prediction is wrong.
+
+    Fit it on held-out predictions, clean ones if the scores are then compared under shifts: fitting on the
+    data to be judged would make any score look calibrated. The result never falls as the score rises, is in
+    [0, 1] for any score however far outside the fitted range, and comes back in the library, dtype and device
+    of the scores.
+
+    Args:
+        method: "isotonic": the non-decreasing function of the score that has the least squared error, linear
+            between its knots and constant beyond them; it needs some hundred errors to be good. "logistic":
+            1 / (1 + exp(-(a u + b))), a >= 0, with Platt's targets (E + 1) / (E + 2) and 1 / (C + 2) for E
+            errors and C correct predictions, so separable data give finite a and b; good with few errors.
+    """
+
+    def __init__(self, method: Literal["isotonic", "logistic"] = "isotonic") -> None:
+        if method not in _ARRAYS:
+            raise ValueError(f"method: expected 'isotonic' or 'logistic', got {method!r}")
+        self.method: Literal["isotonic", "logistic"] = method
+        self._state: dict[str, np.ndarray] | None = None
+
+    def fit(self, uncertainty: Array, correct: Array) -> Self:
+        """Learn from scores (N,) and whether each prediction was correct (N,); at least one of them."""
+        scores, wrong = check(uncertainty, correct)
+        if scores.size == 0:
+            raise ValueError("cannot fit to no predictions: give at least one score, better some hundred")
+        fit = _fit_isotonic if self.method == "isotonic" else _fit_logistic
+        self._state = fit(scores, wrong)
+        return self
+
+    def fit_scorer(self, scorer: Callable[[Outputs], Array], outputs: Outputs) -> Self:
+        """Learn from a fitted scorer's scores of held-out outputs with labels."""
+        return self.fit(scorer(outputs), outputs.correct)
+
+    def __call__(self, uncertainty: Array) -> Array:
+        """The probability that each prediction is wrong, of the shape of `uncertainty`.
+
+        Raises:
+            RuntimeError: it is not fitted.
+            ValueError: a score is NaN.
+        """
+        state = self.state()
+        scores = as_array(uncertainty, "uncertainty")
+        values = to_numpy(scores).astype(np.float64)
+        bad = np.flatnonzero(np.isnan(values))
+        if bad.size:
+            raise ValueError(f"uncertainty: {bad.size} of {values.size} values are NaN, first in row {bad[0]}")
+        if self.method == "isotonic":
+            result = _interpolate(values, state["scores"], state["probabilities"])
+        else:
+            from scipy.special import expit
+
+            slope, intercept = state["coefficients"]
+            largest = np.finfo(np.float64).max
+            with np.errstate(over="ignore"):  # beyond any float the probability is 0 or 1
+                result = expit(slope * np.clip(values, -largest, largest) + intercept)
+        return like(np.clip(result, 0.0, 1.0), scores)
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write one file that `qipf.load` reads back to the same probabilities, bit for bit.
+
+        To keep it in the file of its scorer, set `scorer.probability` before `scorer.save`.
+
+        Raises:
+            RuntimeError: it is not fitted.
+        """
+        from qipf.scores.persistence import save_probability
+
+        save_probability(self, path)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What was learned, as plain arrays: the knots of the isotonic function, or the logistic (a, b)."""
+        if self._state is None:
+            raise RuntimeError("ErrorProbability is not fitted: call .fit(uncertainty, correct) first")
+        return dict(self._state)
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Self:
+        """The calibrator that `state` came from."""
+        for method, names in _ARRAYS.items():
+            if set(state) == set(names):
+                arrays = {name: np.asarray(state[name], dtype=np.float64) for name in names}
+                _check_state(arrays)
+                result = cls(method)  # pyright: ignore[reportArgumentType]
+                result._state = arrays
+                return result
+        expected = " or ".join(str(names) for names in _ARRAYS.values())
+        raise ValueError(f"no state of an ErrorProbability: expected the arrays {expected}, got {sorted(state)}")
+
+    def __repr__(self) -> str:
+        return f"ErrorProbability(method={self.method!r})" + ("" if self._state else "  # not fitted")
+
+
+def _fit_isotonic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray]:
+    isotonic = require("sklearn.isotonic", extra="torch").IsotonicRegression(y_min=0, y_max=1)
+    isotonic.fit(scores, wrong.astype(np.float64))
+    return {
+        "scores": np.asarray(isotonic.X_thresholds_, dtype=np.float64),
+        "probabilities": np.asarray(isotonic.y_thresholds_, dtype=np.float64),
+    }
+
+
+def _interpolate(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Linear between the knots; rounding may lift no value above the next knot, or it would fall."""
+    following = np.minimum(np.searchsorted(x, values, side="right"), x.size - 1)
+    return np.minimum(np.interp(values, x, y), y[following])
+
+
+def _fit_logistic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray]:
+    errors = int(wrong.sum())
+    target = np.where(wrong, (errors + 1) / (errors + 2), 1 / (wrong.size - errors + 2))
+    with np.errstate(over="ignore"):
+        centre, scale = scores.mean(), scores.std()
+    if not np.isfinite(scale):
+        raise ValueError("uncertainty: the scores are too large to fit a logistic function; scale them down first")
+    z = (scores - centre) / scale if scale > 0 else np.zeros_like(scores)
+    # a target t is t errors and 1 - t correct predictions at the same score
+    twice = np.concatenate([z, z])[:, None]
+    label = np.repeat([1, 0], scores.size)
+    model = require("sklearn.linear_model", extra="torch").LogisticRegression(C=1e8, tol=1e-8, max_iter=1000)
+    model.fit(twice, label, sample_weight=np.concatenate([target, 1 - target]))
+    slope, intercept = float(model.coef_[0, 0]), float(model.intercept_[0])
+    if slope <= 0:  # the score ranks errors the wrong way round: the best rising function is the mean
+        rate = target.mean()
+        return {"coefficients": np.array([0.0, np.log(rate / (1 - rate))])}
+    slope = slope / scale if scale > 0 else 0.0
+    return {"coefficients": np.array([slope, intercept - slope * centre])}
+
+
+def _check_state(arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse arrays that could give a probability outside [0, 1] or one that falls."""
+    if not all(np.isfinite(value).all() for value in arrays.values()):
+        raise ValueError("no state of an ErrorProbability: it holds NaN or infinite values")
+    if "coefficients" in arrays:
+        good = arrays["coefficients"].shape == (2,) and arrays["coefficients"][0] >= 0
+    else:
+        x, y = arrays["scores"], arrays["probabilities"]
+        good = x.ndim == 1 and x.shape == y.shape and x.size > 0 and bool(np.all(np.diff(x) > 0))
+        good = good and bool(np.all(np.diff(y) >= 0)) and y[0] >= 0 and y[-1] <= 1
+    if not good:
+        raise ValueError("no state of an ErrorProbability: its arrays do not describe a rising probability")

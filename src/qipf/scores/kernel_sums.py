@@ -1,0 +1,241 @@
+r"""Kernel sums in R^d as an attention over the samples: one matrix product, and never an N x n matrix.
+
+In units of the bandwidth, with p_t the softmax over the samples,
+
+.. math::  -\tfrac12 |y - w_t|^2 = -\tfrac12 |y|^2 + (y, 1) \cdot (w_t, -\tfrac12 |w_t|^2),
+
+so log psi, E_p[w] and E_p|w|^2 are a log-sum-exp and a softmax-weighted mean over dot products of a query with keys.
+Everything is computed tile by tile; centre queries and samples first, small numbers round least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf.arrays import Array, is_traced, namespace
+
+FLOOR = -80.0  # exp of less is many times slower in float32 on the CPU, and adds nothing
+ABSENT = -1e30  # the bias of padding and the log of an empty sum: finite in float32, below everything that occurs
+_LONGEST_BLOCK = 256
+_GPU_TILE = 2**26  # numbers in one tile: 256 MiB in float32
+_HALF_RANGE = 1e4  # half precision ends at 65504
+_EVEN = 1.25  # classes get as many blocks each, and are summed at once, where that costs at most this factor
+
+
+class Packed(NamedTuple):
+    """Samples sorted by class and padded to whole blocks of one class each, so that one product serves all classes."""
+
+    keys: Array
+    """(m, d) samples in units of the bandwidth"""
+    squares: Array
+    """(m,) -|w|^2 / 2"""
+    weights: Array
+    """(m,) log weights, and `ABSENT` for padding"""
+    blocks: tuple[int, ...]
+    """how many blocks each class has"""
+    length: int
+    """rows of a block"""
+
+
+def pack(samples: np.ndarray, labels: np.ndarray, classes: int, weights: np.ndarray | None = None) -> Packed:
+    """Arrange samples for `log_fields`.
+
+    Args:
+        samples: (n, d), centred and divided by the bandwidth.
+        labels: (n,) classes from 0 to `classes` - 1.
+        classes: how many there are.
+        weights: (n,) what each sample counts; None for one each.
+    """
+    counts = np.bincount(labels, minlength=classes)
+    typical = max(1, int(counts[counts > 0].mean()) // 8) if len(labels) else 1
+    length = min(_LONGEST_BLOCK, 1 << (typical.bit_length() - 1))  # padding is an eighth of a class at most
+    blocks = -(-counts // length)
+    if classes * blocks.max() <= _EVEN * blocks.sum():
+        blocks[:] = blocks.max()
+    starts = np.concatenate([[0], np.cumsum(blocks)[:-1]]) * length
+    order = np.argsort(labels, kind="stable")
+    within = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = starts[labels[order]] + within
+    keys = np.zeros((int(blocks.sum()) * length, samples.shape[1]), samples.dtype)
+    squares = np.zeros(len(keys), samples.dtype)
+    log_weights = np.full(len(keys), ABSENT, samples.dtype)
+    keys[places] = samples[order]
+    wide = samples[order].astype(np.float64)
+    squares[places] = -0.5 * np.einsum("ij,ij->i", wide, wide)
+    log_weights[places] = 0.0 if weights is None else np.log(weights[order])
+    return Packed(keys, squares, log_weights, tuple(int(count) for count in blocks), length)
+
+
+def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
+    r"""The log of every class's kernel sum, :math:`\log \sum_{t \in c} a_t e^{-|y - w_t|^2 / 2 s^2}`, shape (N, C).
+
+    Args:
+        y: (N, d) queries in the packed samples' units, about their centre.
+        packed: what `pack` made, its arrays in the library, dtype and on the device of `y`.
+        bandwidth: s, in the same units.
+    """
+    xp = namespace(y)
+    sharpness = 1.0 / bandwidth**2
+    half = 0.5 * sharpness * xp.sum(y * y, axis=1)[:, None]
+    y = sharpness * y
+    bias = sharpness * packed.squares + packed.weights
+    if is_traced(y):  # a traced batch has no size to cut by
+        return _by_class(xp, _block_sums(xp, y, packed.keys, bias, packed.length, False), packed) - half
+    if y.shape[0] == 0:
+        return xp.zeros((0, len(packed.blocks)), dtype=y.dtype, device=compat.device(y))
+    rows, columns = _tile(y, packed.length)
+    halved = _can_halve(y, packed.keys)
+    parts = []
+    for block in _slices(y.shape[0], rows):
+        sums = [
+            _block_sums(xp, y[block, :], packed.keys[tile, :], bias[tile], packed.length, halved)
+            for tile in _slices(packed.keys.shape[0], columns)
+        ]
+        parts.append(_by_class(xp, xp.concat(sums, axis=1), packed))
+    return xp.concat(parts, axis=0) - half
+
+
+def moments(y: Array, samples: Array) -> tuple[Array, Array, Array]:
+    r"""The log field (N,), E_p[w] (N, d) and E_p|w|^2 (N,), with p_t the softmax of -|y - w_t|^2 / 2.
+
+    Query y, key (w, -|w|^2 / 2), value (w, |w|^2, 1): the sum of the weights comes out of the same product as the
+    means. Samples are streamed with a running maximum.
+
+    Args:
+        y: (N, d) queries, in units of the bandwidth and about the samples' centre.
+        samples: (n, d) samples likewise.
+    """
+    xp = namespace(y)
+    squares = xp.sum(samples * samples, axis=1)
+    values = xp.concat([samples, squares[:, None], xp.ones_like(squares)[:, None]], axis=1)
+    rows, columns = _tile(y, 1)
+    halved = _can_halve(y, samples)
+    blocks = list(_slices(y.shape[0], rows)) or [slice(0, 0)]
+    parts = [_attend(xp, y[block, :], samples, -0.5 * squares, values, columns, halved) for block in blocks]
+    top = xp.concat([part[0] for part in parts])
+    total = xp.concat([part[1] for part in parts])
+    weight = total[:, -1]
+    log = top + xp.log(weight / samples.shape[0]) - 0.5 * xp.sum(y * y, axis=1)
+    return log, total[:, :-2] / weight[:, None], total[:, -2] / weight
+
+
+def _attend(
+    xp: Any, y: Array, keys: Array, bias: Array, values: Array, columns: int, halved: bool
+) -> tuple[Array, Array]:
+    """The largest exponent of each query, and the values' sum with weights relative to it."""
+    top = total = None
+    for tile in _slices(keys.shape[0], columns):
+        scores = _products(xp, y, keys[tile, :], bias[tile], halved)
+        high = xp.max(scores, axis=1) if top is None else xp.maximum(top, xp.max(scores, axis=1))
+        found = _relative_exp(xp, scores, high[:, None]) @ values[tile, :]
+        total = found if total is None else total * xp.exp(top - high)[:, None] + found
+        top = high
+    return top, total
+
+
+def _block_sums(xp: Any, y: Array, keys: Array, bias: Array, length: int, halved: bool) -> Array:
+    """The log of the sums over every block of keys, (N, m / length)."""
+    return _log_sum(xp, xp.reshape(_products(xp, y, keys, bias, halved), (y.shape[0], -1, length)))
+
+
+def _by_class(xp: Any, sums: Array, packed: Packed) -> Array:
+    """Blocks joined to classes: (N, blocks) to (N, C)."""
+    if len(set(packed.blocks)) == 1:
+        return _log_sum(xp, xp.reshape(sums, (sums.shape[0], len(packed.blocks), -1)))
+    columns, start = [], 0
+    for count in packed.blocks:
+        part = sums[:, start : start + count]
+        start += count
+        columns.append(_log_sum(xp, part[:, None, :]) if count else xp.full_like(sums[:, :1], ABSENT))
+    return xp.concat(columns, axis=1)
+
+
+def _log_sum(xp: Any, values: Array) -> Array:
+    """The log of summed exponentials over the last of three axes."""
+    if values.shape[2] == 1:
+        return values[:, :, 0]
+    high = xp.max(values, axis=2)
+    return high + xp.log(xp.sum(_relative_exp(xp, values, high[:, :, None]), axis=2))
+
+
+def _products(xp: Any, y: Array, keys: Array, bias: Array, halved: bool) -> Array:
+    if compat.is_torch_array(y):
+        import torch
+
+        if halved:
+            left, right = halves(y, keys)
+            return torch.mm(left, right.T, out_dtype=torch.float32).add_(bias)  # pyright: ignore[reportCallIssue]
+        return torch.addmm(bias, y, keys.T)
+    scores = y @ xp.matrix_transpose(keys)
+    if compat.is_numpy_array(y):
+        scores += bias
+        return scores
+    return scores + bias
+
+
+def halves(y: Any, keys: Any) -> tuple[Any, Any]:
+    """Factors in half precision whose product, summed in float32, is `y @ keys.T` as float32 has it.
+
+    A float32 number is the sum of two halves of 11 bits each; the product of the two small ones is left out. A GPU
+    multiplies halves more than ten times as fast, so three products of halves still cost less than one of floats.
+    """
+    import torch
+
+    (y_high, y_low), (key_high, key_low) = (((high := part.half()), (part - high.float()).half()) for part in (y, keys))
+    return torch.cat([y_high, y_low, y_high], dim=1), torch.cat([key_high, key_high, key_low], dim=1)
+
+
+def _can_halve(y: Array, keys: Array) -> bool:
+    """Whether `halves` can stand in for these factors: float32 on a GPU, within the range of halves, no gradients."""
+    if not compat.is_torch_array(y) or is_traced(y) or is_traced(keys):
+        return False
+    if not y.is_cuda or str(y.dtype) != "torch.float32" or y.shape[0] == 0:
+        return False
+    if y.requires_grad or keys.requires_grad or not _tensor_cores(y.device):
+        return False
+    return float(y.abs().amax()) < _HALF_RANGE and float(keys.abs().amax()) < _HALF_RANGE
+
+
+@lru_cache(maxsize=8)
+def _tensor_cores(device: Any) -> bool:
+    """Whether the device multiplies halves into float32: asked once, by doing it."""
+    import torch
+
+    if torch.cuda.get_device_capability(device)[0] < 8:
+        return False
+    try:
+        small = torch.ones((16, 16), dtype=torch.float16, device=device)
+        return bool((torch.mm(small, small, out_dtype=torch.float32) == 16).all())  # pyright: ignore[reportCallIssue]
+    except (RuntimeError, TypeError):  # an older torch
+        return False
+
+
+def _relative_exp(xp: Any, scores: Array, high: Array) -> Array:
+    """exp(scores - high), in place where that is safe: a tile is written and read once less."""
+    if compat.is_numpy_array(scores):
+        np.subtract(scores, high, out=scores)
+        np.maximum(scores, FLOOR, out=scores)
+        return np.exp(scores, out=scores)
+    if compat.is_torch_array(scores) and not scores.requires_grad and not is_traced(scores):
+        relative = scores.sub_(high)
+        return (relative if scores.is_cuda else relative.clamp_(min=FLOOR)).exp_()
+    return xp.exp(xp.clip(scores - high, FLOOR, None))
+
+
+def _tile(y: Array, multiple: int) -> tuple[int, int]:
+    """Rows and columns of a tile: what a CPU's cache holds, or what fills a GPU."""
+    rows, columns = 512, 2048
+    if compat.is_torch_array(y) and y.device.type == "cuda":
+        rows = min(8192, max(1, y.shape[0]))
+        columns = _GPU_TILE // rows
+    return rows, max(1, columns // multiple) * multiple
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))

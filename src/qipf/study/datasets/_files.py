@@ -1,0 +1,251 @@
+"""The files of the image sets: where they are, where they come from, and whether they are the right ones."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import logging
+import os
+import tarfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any, NamedTuple, cast
+
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+from qipf._common.progress import bar
+
+
+class _File(NamedTuple):
+    size: int
+    """Of the raw, decompressed bytes; no more than this is ever decompressed."""
+    sha256: str
+    """Of the raw bytes too: gzip containers of one and the same file differ."""
+
+
+def _idx_files(train_images: str, train_labels: str, test_images: str, test_labels: str) -> dict[str, _File]:
+    return {
+        "train-images-idx3-ubyte": _File(16 + 60_000 * 784, train_images),
+        "train-labels-idx1-ubyte": _File(8 + 60_000, train_labels),
+        "t10k-images-idx3-ubyte": _File(16 + 10_000 * 784, test_images),
+        "t10k-labels-idx1-ubyte": _File(8 + 10_000, test_labels),
+    }
+
+
+FILES: dict[str, dict[str, _File]] = {
+    "mnist": _idx_files(
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+    ),
+    "kmnist": _idx_files(
+        "7112ba9ec422d98de4885262d4a4dff14cc4fefb81c11ace8bf563a8255df5c3",
+        "2a16eeae62da984b8bd24fa32e31d47291f01dac3fe84d5594f304f71e7d374b",
+        "76fbd229ce87db80dd281af5e6670de4ad0e42fb30a7bd643972994c47c1f42e",
+        "a11dc742be8e781a40a92f53d6a4957e7b7d36df2faa097659131ebfd8fd60c6",
+    ),
+    "fashion-mnist": _idx_files(
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
+    ),
+    "cifar10": {
+        f"{name}.bin": _File(10_000 * 3073, sha256)
+        for name, sha256 in {
+            "data_batch_1": "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+            "data_batch_2": "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+            "data_batch_3": "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+            "data_batch_4": "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+            "data_batch_5": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+            "test_batch": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
+        }.items()
+    },
+}
+ADDRESSES: dict[str, tuple[str, ...]] = {
+    # the author's page no longer serves files; these two are the mirrors it and its successors name
+    "mnist": (
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ),
+    "kmnist": ("http://codh.rois.ac.jp/kmnist/dataset/kmnist/",),
+    "fashion-mnist": ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+    "cifar10": ("https://www.cs.toronto.edu/~kriz/",),
+}
+CIFAR_ARCHIVE = "cifar-10-binary.tar.gz"
+_CIFAR_FOLDER = "cifar-10-batches-bin"
+_LARGEST_DOWNLOAD = 256 * 2**20
+
+
+def read(name: str, folder: Path | None, *, download: bool, progress: bool) -> dict[str, bytes]:
+    """The checked raw bytes of every file of dataset `name`: from `folder`, the cache, or the network."""
+    if folder is not None and not folder.is_dir():
+        raise FileNotFoundError(
+            f"there is no folder {folder}; --data and QIPF_DATA must name the folder with the files"
+        )
+    contents: dict[str, bytes] = {}
+    for file in FILES[name]:
+        path = _find(name, file, folder)
+        if path is not None:
+            contents[file] = _check(_raw(path, FILES[name][file].size), name, file, path)
+    missing = [file for file in FILES[name] if file not in contents]
+    if missing and not download:
+        looked = f"in {folder} or {folder / name}" if folder else "(QIPF_DATA is not set)"
+        raise FileNotFoundError(
+            f"{name}: {', '.join(missing)} not found {looked}; "
+            "put the files there (gzipped or not), or allow the download"
+        )
+    if missing:
+        contents |= _download(name, missing, progress)
+    return {file: contents[file] for file in FILES[name]}
+
+
+def cache_folder() -> Path:
+    """Where downloads are kept."""
+    return Path(require("pooch", extra="bench").os_cache("qipf"))
+
+
+def _find(name: str, file: str, folder: Path | None) -> Path | None:
+    places = [] if folder is None else [folder / name, folder / _CIFAR_FOLDER, folder]
+    with suppress(ImportError):  # without pooch there can be no cache either
+        places.append(cache_folder() / name)
+    for place in places:
+        for path in (place / file, place / f"{file}.gz"):
+            if path.is_file():
+                return path
+    return None
+
+
+def _raw(path: Path, size: int) -> bytes:
+    """The bytes of `path`, decompressed where it is gzipped, and never many more than `size` of them."""
+    try:
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            return _capped(file, size, str(path))
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: broken or truncated gzip file ({error}); remove it and get it again") from None
+
+
+def _capped(file: gzip.GzipFile | IO[bytes], size: int, name: str) -> bytes:
+    data = file.read(size + 1)
+    if len(data) > size:
+        raise ValueError(f"{name}: larger than the {size} bytes it should have; remove it and get it again")
+    return data
+
+
+def _check(data: bytes, name: str, file: str, path: Path | str) -> bytes:
+    digest = hashlib.sha256(data).hexdigest()
+    if digest == FILES[name][file].sha256:
+        return data
+    for other, files in FILES.items():
+        for other_file, known in files.items():
+            if known.sha256 == digest:
+                raise ValueError(
+                    f"{path}: this is {other_file} of {other}, not {file} of {name}; move it to {other}/{other_file}"
+                )
+    if len(data) < FILES[name][file].size:
+        raise ValueError(
+            f"{path}: truncated, {len(data)} of {FILES[name][file].size} bytes; remove it and get it again"
+        )
+    raise ValueError(f"{path}: not the official {file} of {name} (SHA-256 {digest}); remove it and get it again")
+
+
+def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]:
+    """Download what is missing into the cache. A file that is not the right one does not stay there."""
+    target = cache_folder() / name
+    target.mkdir(parents=True, exist_ok=True)
+    contents: dict[str, bytes] = {}
+    if name == "cifar10":
+        with _fetched(name, CIFAR_ARCHIVE, target, progress) as archive:
+            contents = _members(archive, missing)
+        for file, data in contents.items():
+            atomic_write(target / file, data)
+        return contents
+    for file in missing:
+        with _fetched(name, f"{file}.gz", target, progress) as path:
+            contents[file] = _check(_raw(path, FILES[name][file].size), name, file, f"{file}.gz as downloaded")
+            path.replace(target / f"{file}.gz")
+    return contents
+
+
+def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
+    """The wanted batches, read straight from the archive: nothing is unpacked, so no path in it matters."""
+    contents: dict[str, bytes] = {}
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                file = Path(member.name).name
+                if file in wanted and member.isfile():
+                    data = _capped(cast("IO[bytes]", tar.extractfile(member)), FILES["cifar10"][file].size, file)
+                    contents[file] = _check(data, "cifar10", file, f"{file} as downloaded")
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{CIFAR_ARCHIVE} as downloaded is broken or truncated ({error}); try again") from None
+    absent = [file for file in wanted if file not in contents]
+    if absent:
+        raise ValueError(f"{CIFAR_ARCHIVE} as downloaded lacks {', '.join(absent)}; try again")
+    return contents
+
+
+@contextmanager
+def _fetched(name: str, file: str, target: Path, progress: bool) -> Iterator[Path]:
+    """A temporary file in `target` with what the first answering address has; it is gone on leaving."""
+    pooch = require("pooch", extra="bench")
+    pooch.get_logger().setLevel(logging.WARNING)  # it would announce the hash of every container
+    temporary = f".part-{os.getpid()}-{file}"  # the suffix still says whether it is gzipped
+    try:
+        problems = []
+        for address in ADDRESSES[name]:
+            with bar(progress) as shown:
+                downloader = pooch.HTTPDownloader(
+                    progressbar=_Bar(shown, f"download {file}"), chunk_size=2**18, timeout=60
+                )
+                try:
+                    pooch.retrieve(address + file, None, fname=temporary, path=target, downloader=downloader)
+                    break
+                except _TooLargeError as error:
+                    raise ValueError(f"{address}{file}: {error}") from None
+                except Exception as error:  # requests, urllib3 and pooch share no base class
+                    problems.append(f"{address}{file}: {error}")
+        else:
+            raise OSError(
+                f"{name}: the download failed. Get {file} yourself, put it into DIR/{name} and pass "
+                "--data DIR (or set QIPF_DATA).\n" + "\n".join(problems)
+            )
+        yield target / temporary
+    finally:
+        (target / temporary).unlink(missing_ok=True)
+
+
+class _TooLargeError(Exception):
+    pass
+
+
+class _Bar:
+    """What pooch expects of a progress bar, drawn by rich."""
+
+    def __init__(self, shown: Any, description: str) -> None:
+        self.shown, self.task, self.received = shown, shown.add_task(description, total=None), 0
+
+    @property
+    def total(self) -> int:
+        return self.received
+
+    @total.setter
+    def total(self, value: int) -> None:
+        if value > _LARGEST_DOWNLOAD:
+            raise _TooLargeError(f"{value} bytes are announced, more than any of these files has")
+        self.shown.update(self.task, total=value or None)
+
+    def update(self, count: int) -> None:
+        self.received += count
+        if self.received > _LARGEST_DOWNLOAD:
+            raise _TooLargeError("more bytes were sent than any of these files has")
+        self.shown.update(self.task, completed=self.received)
+
+    def reset(self) -> None:
+        self.received = 0  # pooch counts whole chunks, and at the end resets and says what it was
+
+    def close(self) -> None:
+        pass

@@ -1,0 +1,19 @@
+"""The paper's illustrations as living figures: computed, drawn, and captioned with the numbers that were found.
+
+Each figure has a module of its own with a function `plate(...)` that computes everything and returns a `Plate`.
+"""
+
+from qipf.study.gallery.plate import Plate
+from qipf.study.gallery.style import DARK, LIGHT, Palette
+
+FIGURES: dict[str, str] = {
+    "sine": "the field, the potential and the modes of a sine wave (Fig. 2)",
+    "regression": "four methods on a curve with gaps in its training data (Fig. 3 a-d)",
+    "moons": "four methods on two moons and the plane around them (Fig. 3 e-h)",
+    "regularisation": "the modes of models trained with more and more L2 regularisation (appendix C)",
+    "corruptions": "every shift at every intensity (appendix E)",
+    "field": "the field of a fitted scorer, and the predictions in it",
+}
+"""What `qipf gallery` can draw: names and what they show."""
+
+__all__ = ["DARK", "FIGURES", "LIGHT", "Palette", "Plate"]

@@ -1,0 +1,159 @@
+"""Fig. 3 e-h: two moons, and what four methods say about the plane around them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from qipf._common.progress import track
+from qipf.arrays import to_numpy
+from qipf.models.collect import collect
+from qipf.scores import WeightQIPF
+from qipf.study.datasets import Split, two_moons
+from qipf.study.gallery import toys
+from qipf.study.gallery.plate import Plate, Table, draw_table, new_figure, write_caption
+from qipf.study.gallery.style import Palette
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+TOY = toys.Toy("mlp-moons", "two-moons", sgd_rate=0.05, sgd_batch=100)
+PAPER_FACTOR = 80.0
+AREA = (-3.0, 4.0, -2.75, 3.25)  # x from, x to, y from, y to
+REACH = 0.3  # a place is seen if a training point is no farther away
+SURE = 0.75  # the boundary: where the network gives its own choice less than this
+HELD_OUT = 4000  # points to choose the factor on: about one in a hundred is wrong
+PANELS = ("QIPF, paper's factor", "SGD iterates (std)", "SWAG (std)", "MC dropout (std)")
+
+
+@dataclass(frozen=True)
+class Maps:
+    """One seed: uncertainty maps over the plane, (rows, columns), and masks of its regions."""
+
+    points: Split
+    probability: np.ndarray
+    maps: dict[str, np.ndarray]
+    regions: dict[str, np.ndarray]
+    factor: float
+
+
+def one_seed(seed: int, size: int = 80) -> Maps:
+    """Train, fit and evaluate everything for one draw of data and weights."""
+    points = two_moons(seed=seed)
+    net = TOY.train(points, seed)
+    x, y = np.linspace(*AREA[:2], size), np.linspace(*AREA[2:], size)
+    grid = np.stack(np.meshgrid(x, y), axis=-1)
+    inputs = torch.from_numpy(grid.reshape(-1, 2)).float()
+    plane = collect(net, inputs, features=False, progress=False)
+    held_out = collect(net, two_moons(HELD_OUT, seed=10_000 + seed), features=False, progress=False)
+    chosen = WeightQIPF(factor="cv").fit(net, held_out)
+    paper = WeightQIPF(factor=PAPER_FACTOR).fit(net, held_out)
+    maps = {"QIPF, cross-validated": chosen(plane), "QIPF, paper's factor": paper(plane)}
+    for name, method in TOY.many_pass(net, points, seed).items():
+        summary = method.summarise(inputs, progress=False)
+        maps[f"{name} (std)"] = summary.std_predicted
+        maps[f"{name} (entropy)"] = summary.entropy
+    probability = to_numpy(torch.softmax(plane.logits, dim=1))
+    nearest = to_numpy(torch.cdist(inputs, points.inputs).min(dim=1).values)
+    regions = {"seen": nearest <= REACH, "unseen": nearest > REACH, "boundary": probability.max(axis=1) < SURE}
+    shaped = {name: to_numpy(values).reshape(size, size) for name, values in maps.items()}
+    factor = float(chosen.fitted.facts["factor"]) if chosen.fitted else 0.0
+    masks = {name: mask.reshape(size, size) for name, mask in regions.items()}
+    return Maps(points, probability[:, 1].reshape(size, size), shaped, masks, factor)
+
+
+def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
+    """The maps of the first seed, and the table over all of them."""
+    runs = [one_seed(seed) for seed in track(range(seeds), "moons", show=progress)]
+    means = toys.gather([toys.region_means(run.maps, run.regions) for run in runs])
+    table = toys.as_text(means)
+    return Plate(
+        "moons",
+        lambda palette: draw(runs[0], table, palette),
+        {"": _map_table(runs[0]), "regions": toys.as_csv(means)},
+        caption(runs, means, table),
+    )
+
+
+def draw(run: Maps, table: Table, palette: Palette) -> Figure:
+    """Four maps, each on its own scale, and the table below."""
+    figure = new_figure(9.5, 9.2)
+    grid = figure.add_gridspec(3, 2, height_ratios=[1, 1, 0.72])
+    inputs, labels = to_numpy(run.points.inputs), to_numpy(run.points.targets)
+    for number, name in enumerate(PANELS):
+        axes: Any = figure.add_subplot(grid[number // 2, number % 2])
+        values = run.maps[name]
+        top = float(np.quantile(values, 0.98))  # a pole would leave the rest of the map in one colour
+        image = axes.imshow(
+            values, origin="lower", extent=AREA, cmap=palette.colour_map, vmin=0, vmax=top, interpolation="bilinear"
+        )
+        axes.contour(run.probability, levels=[0.5], extent=AREA, colors="white", linewidths=1, linestyles="--")
+        for label, marker in enumerate(("o", "^")):
+            drawn = inputs[labels == label][:100]
+            axes.plot(drawn[:, 0], drawn[:, 1], marker, ms=3, mec="black", mew=0.3, ls="", rasterized=True,
+                      color=("#e69f00", "#ffffff")[label])  # fmt: skip
+        axes.set_title(name)
+        bar = figure.colorbar(image, ax=axes, shrink=0.85, extend="max", format="%.3g")
+        bar.outline.set_visible(False)
+    draw_table(figure.add_subplot(grid[2, :]), table, palette, size=7.5)
+    return figure
+
+
+def caption(runs: list[Maps], means: toys.Means, table: Table) -> str:
+    """What was found, beside what the paper says of its figure."""
+
+    def median(method: str, region: str) -> float:
+        return float(np.median(toys.ratios(means, method, region)))
+
+    qipf, paper = "QIPF, cross-validated", "QIPF, paper's factor"
+    edge = toys.ratios(means, qipf, "boundary")
+    return write_caption(
+        f"""**Two moons** (paper, Fig. 3 e-h; 3 x 20 network, 500 training points, evaluated on a wider area).
+        Drawn: seed 0, brighter is less sure; white: the decision boundary; orange and white: training points.
+        Each map has its own scale and ends at the 98th percentile. Table: mean uncertainty within {REACH:g} of
+        a training point (seen), farther away (unseen), and where the network gives its own choice a probability
+        below {SURE:g} (boundary), over {len(runs)} seeds: medians, and the smallest and largest ratio. AUC: the
+        probability that an unseen place has a larger uncertainty than a seen one.""",
+        table,
+        f"""QIPF: the mean of modes 2, 4, 6, 8; cross-validated factors
+        {", ".join(f"{run.factor:.0f}" for run in runs)} (on {HELD_OUT:,} held-out points), the paper's
+        {PAPER_FACTOR:g}. Many-pass methods: the standard deviation of the predicted class's probability (the
+        paper's score) and the entropy of the mean. SGD iterates and SWAG: {toys.ITERATES} iterates at rate
+        {TOY.sgd_rate:g}. MC dropout: rate {toys.RATE:g}, {toys.PASSES} passes.""",
+        differs=[
+            f"""The paper says that QIPF shows sharp uncertainty at the decision boundary. Its median ratio of
+            boundary to seen is {median(qipf, "boundary"):.2f} with the cross-validated factor (from
+            {edge.min():.2f} to {edge.max():.2f}) and {median(paper, "boundary"):.2f} with the paper's;
+            {_both("MC dropout", "boundary", median)}, {_both("SGD iterates", "boundary", median)},
+            {_both("SWAG", "boundary", median)}.""",
+            f"""It says that QIPF grows away from the data. Its ratio of unseen to seen is
+            {median(qipf, "unseen"):.2f} with the cross-validated factor and {median(paper, "unseen"):.2f} with
+            the paper's. It can only follow the logits: they grow without bound away from the data, and the
+            modes rise again above the reference mean.""",
+            f"""It says that SGD iterates and SWAG are less sure away from the data than near it and miss the
+            boundary. Their ratios of unseen to seen are {_both("SGD iterates", "unseen", median)},
+            {_both("SWAG", "unseen", median)}; those of the boundary are above.""",
+            f"""It says that MC dropout grows more confident away from the training regions. In this sense its
+            AUC is {np.median(means["MC dropout (std)"][toys.AUC]):.2f} (below 0.5: more confident); its mean
+            ratio is {median("MC dropout (std)", "unseen"):.2f}, as the boundary runs through the unseen area,
+            too.""",
+        ],
+    )
+
+
+def _both(method: str, region: str, median: Any) -> str:
+    std, entropy = (median(f"{method} ({score})", region) for score in ("std", "entropy"))
+    return f"{method} {std:.2f} (std) and {entropy:.2f} (entropy)"
+
+
+def _map_table(run: Maps) -> Table:
+    """Every fourth place of the maps in both directions."""
+    size = len(run.probability)
+    x, y = np.meshgrid(np.linspace(*AREA[:2], size), np.linspace(*AREA[2:], size))
+    pick = (slice(None, None, 4), slice(None, None, 4))
+    columns = [x, y, run.probability, *run.maps.values()]
+    values = np.column_stack([column[pick].reshape(-1) for column in columns])
+    return Table(["x", "y", "probability of class 1", *run.maps], values.tolist())

@@ -1,0 +1,139 @@
+"""One figure of the gallery with everything that belongs to it: the drawing, the numbers and the caption."""
+
+from __future__ import annotations
+
+import csv
+import io
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+from qipf.study.gallery.style import DARK, LIGHT, Palette
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+RESOLUTION = 120  # dots per inch of the PNG files
+
+
+class Table(NamedTuple):
+    """Numbers behind a figure."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+
+    def csv(self) -> str:
+        """As CSV, floating-point numbers with six significant digits."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in self.rows)
+        return text.getvalue()
+
+
+@dataclass(frozen=True)
+class Plate:
+    """A figure that can be drawn for light and for dark pages.
+
+    Attributes:
+        name: names the files.
+        draw: makes the figure in a palette's colours.
+        tables: the numbers behind it, by name; the one named "" gets the figure's own name.
+        caption: what it shows, and where that differs from what the paper says of its figure; Markdown.
+    """
+
+    name: str
+    draw: Callable[[Palette], Figure]
+    tables: Mapping[str, Table]
+    caption: str
+
+    def write(self, folder: Path, *, dark: bool = False) -> list[Path]:
+        """Write figure, numbers and caption below `folder`; with `dark` the figure for dark pages as well.
+
+        Returns:
+            The files, in the order they were written.
+        """
+        place = folder / self.name
+        place.mkdir(parents=True, exist_ok=True)
+        files = []
+        for palette in (LIGHT, DARK) if dark else (LIGHT,):
+            suffix = "-dark" if palette is DARK else ""
+            for kind, data in self.images(palette).items():
+                files.append(place / f"{self.name}{suffix}.{kind}")
+                atomic_write(files[-1], data)
+        for name, table in self.tables.items():
+            files.append(place / ("-".join(part for part in (self.name, name) if part) + ".csv"))
+            atomic_write(files[-1], table.csv())
+        files.append(place / "caption.md")
+        atomic_write(files[-1], self.caption.strip() + "\n")
+        return files
+
+    def images(self, palette: Palette = LIGHT) -> dict[str, bytes]:
+        """The figure as SVG and PNG."""
+        matplotlib = require("matplotlib", extra="bench")
+        images = {}
+        with matplotlib.rc_context(palette.rc()):
+            figure = self.draw(palette)
+            for kind, metadata in (("svg", {"Date": None}), ("png", {"Software": None})):
+                buffer = io.BytesIO()
+                figure.savefig(buffer, format=kind, dpi=RESOLUTION, metadata=metadata)
+                images[kind] = buffer.getvalue()
+        images["png"] = _fewer_colours(images["png"])
+        return images
+
+
+def _fewer_colours(png: bytes) -> bytes:
+    """The same picture with 256 colours: a third of the size, and no difference to be seen."""
+    image = require("PIL.Image", extra="bench")
+    smaller = io.BytesIO()
+    image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=image.Dither.NONE).save(
+        smaller, format="png", optimize=True
+    )
+    return smaller.getvalue()
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure that arranges its parts itself; no window and no global state."""
+    return require("matplotlib.figure", extra="bench").Figure(figsize=(width, height), layout="constrained")
+
+
+def draw_table(axes: Any, table: Table, palette: Palette, *, size: float = 8) -> None:
+    """A quiet table: first column left, the others right, a line below the head."""
+    axes.set_axis_off()
+    drawn = axes.table(cellText=table.rows, colLabels=table.columns, loc="center", edges="horizontal")
+    drawn.auto_set_font_size(False)
+    drawn.set_fontsize(size)
+    drawn.auto_set_column_width(range(len(table.columns)))
+    drawn.scale(1, 1.25)
+    for (row, column), cell in drawn.get_celld().items():
+        cell.set_edgecolor(palette.muted)
+        cell.set_linewidth(0.8 if row == 0 else 0.3)
+        cell.set_text_props(
+            color=palette.ink, ha="left" if column == 0 else "right", weight="bold" if row == 0 else "normal"
+        )
+
+
+def markdown(table: Table) -> str:
+    """The table for a caption."""
+    lines = [table.columns, ["---"] * len(table.columns), *table.rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def write_caption(*paragraphs: str | Table, differs: Sequence[str]) -> str:
+    """Paragraphs and tables, then a list of where the figure differs from what the paper says of it."""
+    parts = [markdown(part) if isinstance(part, Table) else _wrapped(part) for part in paragraphs]
+    if differs:
+        parts.append("Where this differs from the paper's description:")
+        parts.append("\n".join(_wrapped(part, first="* ", then="  ") for part in differs))
+    return "\n\n".join(parts)
+
+
+def _wrapped(text: str, first: str = "", then: str = "") -> str:
+    return textwrap.fill(
+        " ".join(text.split()), 100, initial_indent=first, subsequent_indent=then, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip

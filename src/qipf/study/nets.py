@@ -1,0 +1,282 @@
+"""The networks of the comparison, built by name, saved to and loaded from safetensors.
+
+| name | input | what it is |
+|---|---|---|
+| lenet | images from 12x12 | LeNet-5 as the paper's authors built it: tanh, average pooling, 400-120-84-10 |
+| vgg3 | images from 8x8 | three blocks of two 3x3 convolutions (32, 64, 128 filters), dense 128, dense 10 |
+| resnet18 | images from 8x8 | ResNet-18 for small images: 3x3 stem, no max pooling |
+| small-cnn | images from 4x4 | two 3x3 convolutions and two dense layers, for the bundled 8x8 digits |
+| mlp-regression | 1 number | 3 hidden layers of 100, one output: the regression example |
+| mlp-moons | 2 numbers | 3 hidden layers of 20, two outputs: the two-moons example |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+from qipf._common.safetensors import read_safetensors
+
+if TYPE_CHECKING:
+    from qipf.study.datasets import Dataset
+
+_FORMAT = "qipf-net-1"
+
+
+class LeNet(nn.Module):
+    """LeNet-5: 61,706 parameters for 28x28 grey images and 10 classes."""
+
+    def __init__(self, classes: int = 10, channels: int = 1, size: int = 28) -> None:
+        super().__init__()
+        side = (size // 2 - 4) // 2
+        self.conv1 = nn.Conv2d(channels, 6, 5, padding="same")
+        self.conv2 = nn.Conv2d(6, 16, 5)
+        self.pool = nn.AvgPool2d(2)
+        self.dense1 = nn.Linear(16 * side * side, 120)
+        self.dense2 = nn.Linear(120, 84)
+        self.dense3 = nn.Linear(84, classes)
+        for layer in self.children():
+            if isinstance(layer, nn.Conv2d | nn.Linear):  # Keras' defaults, which the authors kept
+                nn.init.xavier_uniform_(layer.weight)
+                nn.init.zeros_(layer.bias)  # pyright: ignore[reportArgumentType]
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.pool(torch.tanh(self.conv1(x)))
+        x = self.pool(torch.tanh(self.conv2(x))).flatten(1)
+        return self.dense3(torch.tanh(self.dense2(torch.tanh(self.dense1(x)))))
+
+
+class VGG3(nn.Sequential):
+    """Three VGG blocks (convolution twice, batch-norm, max pooling, dropout) and two dense layers."""
+
+    def __init__(self, classes: int = 10, channels: int = 3, size: int = 32) -> None:
+        widths = (32, 64, 128)
+        blocks = [_vgg_block(a, b) for a, b in zip((channels, *widths), widths, strict=False)]
+        side = size // 8
+        head = [
+            nn.Flatten(),
+            nn.Linear(128 * side * side, 128),
+            nn.ReLU(),
+            nn.Dropout(0.3),
+            nn.Linear(128, classes),
+        ]
+        super().__init__(*blocks, *head)
+
+
+def _vgg_block(channels: int, width: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Conv2d(channels, width, 3, padding=1),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.Conv2d(width, width, 3, padding=1),
+        nn.BatchNorm2d(width),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.1),
+    )
+
+
+class ResNet18(nn.Module):
+    """ResNet-18 for 32x32 images: 11,173,962 parameters for colour images and 10 classes."""
+
+    def __init__(self, classes: int = 10, channels: int = 3, size: int = 32) -> None:
+        super().__init__()
+        del size  # the global pooling takes any
+        self.stem = nn.Sequential(nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
+        blocks = [
+            _Residual(before, after, stride)
+            for first, last, step in ((64, 64, 1), (64, 128, 2), (128, 256, 2), (256, 512, 2))
+            for before, after, stride in ((first, last, step), (last, last, 1))
+        ]
+        self.blocks = nn.Sequential(*blocks)
+        self.dense = nn.Linear(512, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense(self.blocks(self.stem(x)).mean(dim=(2, 3)))
+
+
+class _Residual(nn.Module):
+    def __init__(self, before: int, after: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False)
+        self.norm1 = nn.BatchNorm2d(after)
+        self.conv2 = nn.Conv2d(after, after, 3, padding=1, bias=False)
+        self.norm2 = nn.BatchNorm2d(after)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or before != after:
+            self.shortcut = nn.Sequential(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = functional.relu(self.norm1(self.conv1(x)))
+        return functional.relu(self.norm2(self.conv2(y)) + self.shortcut(x))
+
+
+class SmallCNN(nn.Sequential):
+    """Two 3x3 convolutions with 16 and 32 filters, max pooling, dense 64: small enough for the 8x8 digits."""
+
+    def __init__(self, classes: int = 10, channels: int = 1, size: int = 8) -> None:
+        side = size // 4
+        super().__init__(
+            nn.Conv2d(channels, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32 * side * side, 64),
+            nn.ReLU(),
+            nn.Linear(64, classes),
+        )
+
+
+class MLP(nn.Sequential):
+    """Three hidden layers of one width with ReLU, on `channels` numbers."""
+
+    def __init__(self, classes: int, channels: int, width: int) -> None:
+        layers: list[nn.Module] = []
+        for inputs in (channels, width, width):
+            layers += [nn.Linear(inputs, width), nn.ReLU()]
+        super().__init__(*layers, nn.Linear(width, classes))
+
+
+class Spec(NamedTuple):
+    """What `build` needs to make a network."""
+
+    name: str
+    classes: int
+    channels: int
+    size: int
+
+
+class _Kind(NamedTuple):
+    make: Callable[[int, int, int], nn.Module]
+    classes: int
+    channels: int
+    size: int
+    smallest: int
+
+
+NETS: dict[str, _Kind] = {
+    "lenet": _Kind(LeNet, 10, 1, 28, 12),
+    "vgg3": _Kind(VGG3, 10, 3, 32, 8),
+    "resnet18": _Kind(ResNet18, 10, 3, 32, 8),
+    "small-cnn": _Kind(SmallCNN, 10, 1, 8, 4),
+    "mlp-regression": _Kind(lambda classes, channels, _: MLP(classes, channels, 100), 1, 1, 1, 1),
+    "mlp-moons": _Kind(lambda classes, channels, _: MLP(classes, channels, 20), 2, 2, 1, 1),
+}
+
+
+def build(
+    name: str,
+    *,
+    classes: int | None = None,
+    channels: int | None = None,
+    size: int | None = None,
+    seed: int | None = None,
+) -> nn.Module:
+    """A new network.
+
+    Args:
+        name: One of `NETS`.
+        classes: Number of outputs; None for the network's own (10, or as the example needs).
+        channels: Channels of the images, or the length of the input vector; None for the network's own.
+        size: Height and width of the images; None for the network's own.
+        seed: Makes the initial weights reproducible and leaves torch's global generator as it was; None draws
+            from that generator.
+    """
+    if name not in NETS:
+        raise ValueError(f"unknown network {name!r}; choose one of {', '.join(NETS)}")
+    kind = NETS[name]
+    classes, channels, size = classes or kind.classes, channels or kind.channels, size or kind.size
+    if size < kind.smallest:
+        raise ValueError(
+            f"{name} needs images of at least {kind.smallest}x{kind.smallest}, got {size}x{size}; "
+            "small-cnn takes small ones"
+        )
+    if seed is None:
+        return kind.make(classes, channels, size)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed would seed the GPUs as well
+        return kind.make(classes, channels, size)
+
+
+def spec_for(name: str, dataset: Dataset) -> Spec:
+    """The `Spec` of network `name` for the images or vectors of `dataset`."""
+    shape = tuple(dataset.train.inputs.shape[1:])
+    if len(shape) == 3 and shape[1] != shape[2]:
+        raise ValueError(f"expected square images, got {shape[1]}x{shape[2]}")
+    if name in NETS and name.startswith("mlp") != (len(shape) == 1):
+        wanted, got = ("vectors", "images") if name.startswith("mlp") else ("images", "vectors")
+        raise ValueError(f"network {name} takes {wanted}, but {dataset.name} has {got} of shape {shape}")
+    return Spec(name, dataset.classes, shape[0], shape[1] if len(shape) == 3 else 1)
+
+
+def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any) -> None:
+    """Write a network that `build` made to safetensors: weights, `spec`, and JSON-able facts `about` it."""
+    safetensors = require("safetensors.torch", extra="torch")
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
+    header = {"format": _FORMAT, "spec": json.dumps(spec._asdict()), "about": json.dumps(about)}
+    atomic_write(path, safetensors.save(tensors, metadata=header))
+
+
+def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]:
+    """The network that `save` wrote (in eval mode, on the CPU), its `Spec` and the facts about it."""
+    error_type = require("safetensors", extra="torch").SafetensorError
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no network file {os.fspath(path)}; make one with `qipf train`")
+    try:
+        header, tensors = read_safetensors(path, "pt")
+    except error_type as error:
+        raise ValueError(f"{os.fspath(path)} is no safetensors file, or it is cut short: {error}") from None
+    if header.get("format") != _FORMAT:
+        raise ValueError(
+            f"{os.fspath(path)} holds no network of qipf: format {header.get('format')!r}, not {_FORMAT!r}"
+        )
+    spec = Spec(**json.loads(header["spec"]))
+    net = build(spec.name, classes=spec.classes, channels=spec.channels, size=spec.size, seed=0)
+    net.load_state_dict(tensors)
+    return net.eval(), spec, json.loads(header["about"])
+
+
+def load_keras_lenet(path: str | os.PathLike[str]) -> LeNet:
+    """The paper's authors' LeNet from their Keras HDF5 file, in eval mode.
+
+    Keras keeps convolution kernels as (row, column, in, out) and dense kernels as (in, out), and flattens
+    with the channels last.
+    """
+    h5py = require("h5py", extra="bench")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no Keras file {os.fspath(path)}")
+    net = LeNet()
+    layers: dict[str, nn.Conv2d | nn.Linear] = {
+        "conv2d": net.conv1,
+        "conv2d_1": net.conv2,
+        "dense": net.dense1,
+        "dense_1": net.dense2,
+        "dense_2": net.dense3,
+    }
+    with h5py.File(path, "r") as file, torch.no_grad():
+        for name, layer in layers.items():
+            try:
+                group = file["model_weights"][name][name]
+                kernel, bias = torch.from_numpy(group["kernel:0"][:]), torch.from_numpy(group["bias:0"][:])
+            except KeyError:
+                raise ValueError(f"{os.fspath(path)} holds no LeNet of the authors: layer {name} is missing") from None
+            if kernel.ndim == 4:
+                kernel = kernel.permute(3, 2, 0, 1)
+            elif name == "dense":
+                kernel = kernel.reshape(5, 5, 16, 120).permute(3, 2, 0, 1).flatten(1)
+            else:
+                kernel = kernel.T
+            layer.load_state_dict({"weight": kernel, "bias": bias})
+    return net.eval()

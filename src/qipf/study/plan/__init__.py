@@ -1,0 +1,1 @@
+"""What a study measures: plans in TOML, checked before anything runs."""

@@ -1,0 +1,143 @@
+"""What the predictions of single conditions look like: curves, histograms and reliability, for one network a pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from qipf.scores.calibration import ErrorProbability
+from qipf.study.report import curves
+from qipf.study.report.columns import pair_id
+from qipf.study.report.source import MISSING, Source
+from qipf.study.run.read import Bench, Condition, Predictions
+from qipf.study.tables.rows import column_of
+
+
+def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
+    """By pair and shift, the conditions of one network, in the order of their severities.
+
+    It is the first of those that most methods were measured on.
+    """
+    conditions = [condition for condition in bench.conditions() if not condition.shift.startswith("ood:")]
+    seeds: dict[str, dict[int, int]] = {}
+    for condition in conditions:
+        methods = bench._pair(condition.dataset, condition.net).methods
+        count = sum(method.measured_on(condition.seed) for method in methods)
+        seeds.setdefault(pair_id(condition), {})[condition.seed] = count
+    by_pair: dict[str, dict[str, list[Condition]]] = {}
+    for condition in conditions:
+        counts = seeds[pair_id(condition)]
+        if condition.seed == max(counts, key=counts.__getitem__):
+            by_pair.setdefault(pair_id(condition), {}).setdefault(condition.shift, []).append(condition)
+    return {
+        pair: {shift: sorted(found, key=lambda c: c.severity) for shift, found in by_shift.items()}
+        for pair, by_shift in by_pair.items()
+    }
+
+
+def details(source: Source) -> dict[str, Any]:
+    """By pair: the histogram axes, and by shift the conditions with every method's curves."""
+    if source.bench is None:
+        return {}
+    result = {}
+    for pair, by_shift in one_seed(source.bench).items():
+        found = {
+            shift: [(c, predictions) for c in conditions if (predictions := _read(source, c)) is not None]
+            for shift, conditions in by_shift.items()
+        }
+        some = next((c for conditions in by_shift.values() for c in conditions), None)
+        if some is None or not any(found.values()):
+            continue
+        if not any(p.scores for listed in found.values() for _, p in listed):
+            source.note(f"No scores of single predictions are stored for {pair}.")
+            continue
+        calibrators = _calibrators(source, some)
+        axes = _axes([p for listed in found.values() for _, p in listed])
+        result[pair] = {
+            "seed": some.seed,
+            "axes": {column: list(axis) for column, axis in axes.items()},
+            "shifts": {
+                shift: [_condition(c, p, axes, calibrators) for c, p in listed]
+                for shift, listed in found.items()
+                if listed
+            },
+        }
+    return result
+
+
+def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
+    """Scores by column."""
+    return {
+        column_of({"method": method, "score": score}): values for (method, score), values in predictions.scores.items()
+    }
+
+
+def _condition(
+    condition: Condition,
+    predictions: Predictions,
+    axes: Mapping[str, curves.Axis],
+    calibrators: Mapping[str, ErrorProbability],
+) -> dict[str, Any]:
+    wrong = ~predictions.correct
+    methods = {}
+    for column, values in columns_of(predictions).items():
+        if column not in axes:
+            continue
+        scores, missed, _ = usable(values, wrong)
+        if len(scores) == 0:
+            continue
+        entry: dict[str, Any] = {
+            "n": len(scores),
+            "errors": int(missed.sum()),
+            "found": curves.compact(curves.errors_found(scores, missed)),
+            "bins": curves.histogram(scores, missed, axes[column]),
+        }
+        if column in calibrators:
+            entry["reliability"] = curves.reliability(calibrators[column](scores), missed)
+        methods[column] = entry
+    accuracy = round(float(predictions.correct.mean()), 4) if len(wrong) else None
+    return {"severity": condition.severity, "n": len(wrong), "accuracy": accuracy, "methods": methods}
+
+
+def _read(source: Source, condition: Condition) -> Predictions | None:
+    assert source.bench is not None  # noqa: S101 (only called where it is there)
+    try:
+        return source.bench.predictions(condition).common()
+    except MISSING as error:
+        where = f"{condition.shift} at severity {condition.severity} on {pair_id(condition)}"
+        source.note(f"The predictions under {where} could not be read: {error}")
+        return None
+
+
+def _calibrators(source: Source, some: Condition) -> dict[str, ErrorProbability]:
+    """What turns each score into a probability of error, fitted on clean held-out predictions."""
+    assert source.bench is not None  # noqa: S101
+    try:
+        held_out = source.bench.held_out(some.dataset, some.net, some.seed)
+    except MISSING as error:
+        source.note(f"No reliability diagrams for {pair_id(some)}: {error}")
+        return {}
+    found = {}
+    for column, values in columns_of(held_out).items():
+        scores, wrong, _ = usable(values, ~held_out.correct)
+        if len(scores):
+            found[column] = ErrorProbability("isotonic").fit(scores, ~wrong)
+    return found
+
+
+def _axes(every: list[Predictions]) -> dict[str, curves.Axis]:
+    """One axis a column for all conditions of a pair, so that scores are seen to move with the severity."""
+    pooled: dict[str, list[np.ndarray]] = {}
+    for predictions in every:
+        for column, values in columns_of(predictions).items():
+            pooled.setdefault(column, []).append(values[np.isfinite(values)].astype(np.float64))
+    joined = {column: np.concatenate(parts) for column, parts in pooled.items()}
+    return {column: curves.axis_of(values) for column, values in joined.items() if len(values)}
+
+
+def usable(values: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Finite scores, whether each prediction is wrong, and their rows; methods may have scored only some."""
+    rows = np.flatnonzero(np.isfinite(values))
+    return values[rows].astype(np.float64), wrong[rows], rows

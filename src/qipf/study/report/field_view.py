@@ -1,0 +1,115 @@
+"""The field of a network's weights, its modes, and the predictions that enter it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qipf.study.plan.methods import ALIASES
+from qipf.study.plan.plan import Method, Pair
+from qipf.study.report.columns import pair_id
+from qipf.study.report.curves import Axis, histogram
+from qipf.study.report.details import one_seed, usable
+from qipf.study.report.source import MISSING, Source
+from qipf.study.run.read import Bench, Condition
+
+POINTS = 161
+BINS = 48
+
+
+def fields(source: Source) -> dict[str, Any]:
+    """By pair the fields of its weight-QIPF methods: psi and modes over y, and where predictions lie in it."""
+    if source.bench is None or source.plan is None:
+        return {}
+    result: dict[str, Any] = {}
+    for pair, by_shift in one_seed(source.bench).items():
+        for condition in [c for found in by_shift.values() for c in found][:1]:
+            settings = source.bench._pair(condition.dataset, condition.net)
+            for method in settings.methods:
+                if ALIASES.get(method.kind, method.kind) == "weight-qipf":
+                    try:
+                        result.setdefault(pair, {})[method.name] = _view(source.bench, settings, method, by_shift)
+                    except MISSING as error:
+                        source.note(f"The field of {method.name} on {pair} cannot be shown: {error}")
+    return {pair: found for pair, found in result.items() if found}
+
+
+def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Condition]]) -> dict[str, Any]:
+    some = next(c for found in by_shift.values() for c in found)
+    scorer: Any = bench.scorer(some.dataset, some.net, some.seed, method.name)
+    if scorer is None:
+        raise ValueError("it was not fitted")
+    facts = scorer.fitted.facts
+    placed = _placed(bench, pair, scorer, by_shift)
+    every = np.concatenate([y for y, _ in placed.values()]) if placed else np.array([-4.0, 4.0])
+    low, high = (float(v) for v in np.quantile(every, [0.001, 0.999]))
+    low, high = min(-3.0, low - 0.2), max(3.0, high + 0.2)
+    y = np.linspace(low, high, POINTS)
+    modes = np.asarray(scorer.modes(_logits(y * facts["std"] + facts["mean"], scorer)))
+    conditions: dict[str, list[Any]] = {}
+    for (shift, severity), (positions, wrong) in placed.items():
+        bins = histogram(positions, wrong, Axis(low, high, False), BINS)
+        conditions.setdefault(shift, []).append({"severity": severity, "bins": bins})
+    return {
+        "low": round(low, 4),
+        "high": round(high, 4),
+        "psi": _short(np.asarray(scorer.field(y))),
+        "orders": [int(order) for order in scorer.orders],
+        "modes": [_short(column) for column in modes.T],
+        "mean": _short(modes.mean(axis=1)),
+        "facts": {
+            "weights": facts.get("samples"),
+            "factor": _number(facts.get("factor")),
+            "bandwidth": _number(facts.get("bandwidth")),
+            "operator": getattr(scorer, "operator", ""),
+            "centre": _number(facts.get("mean")),
+            "scale": _number(facts.get("std")),
+        },
+        "conditions": conditions,
+        "pair": pair_id(some),
+    }
+
+
+def _logits(values: np.ndarray, scorer: Any) -> np.ndarray:
+    """Logits whose coordinate has these values."""
+    classes, task = scorer.fitted.facts["columns"], scorer.fitted.facts["task"]
+    if task == "regression":
+        return values[:, None]
+    if task != "classification" or scorer.coordinate not in ("max_logit", "log_odds"):
+        raise ValueError(f"no picture of {task} with the coordinate {scorer.coordinate!r}")
+    others = np.repeat(values[:, None] - 50.0, classes - 1, axis=1)
+    if scorer.coordinate == "log_odds":
+        others += 50.0 - values[:, None]  # zeros: the odds against C - 1 of them are z - log(C - 1)
+        values = values + np.log(classes - 1)
+    return np.concatenate([values[:, None], others], axis=1)
+
+
+def _placed(
+    bench: Bench, pair: Pair, scorer: Any, by_shift: dict[str, list[Condition]]
+) -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
+    """Where every prediction enters the field, and whether it is wrong.
+
+    The store keeps scores, no logits; but the score "max-logit" is minus the paper's coordinate.
+    """
+    name = next((method.name for method in pair.methods if method.kind == "max-logit"), None)
+    if name is None or scorer.coordinate != "max_logit":
+        return {}
+    facts = scorer.fitted.facts
+    placed = {}
+    for shift, conditions in by_shift.items():
+        for condition in conditions:
+            predictions = bench.predictions(condition, [name])
+            if (name, "score") in predictions.scores:
+                scores, wrong, _ = usable(predictions.scores[name, "score"], ~predictions.correct)
+                if len(scores):
+                    placed[shift, condition.severity] = ((-scores - facts["mean"]) / facts["std"], wrong)
+    return placed
+
+
+def _short(values: np.ndarray) -> list[float | None]:
+    return [_number(value) for value in values]
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None or not np.isfinite(value) else float(f"{float(value):.4g}")

@@ -1,0 +1,191 @@
+"""The page itself: data, styles and script in one file, with nothing to be fetched from anywhere."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import math
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import asdict
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+from qipf.study.report import curves, severity, summary, tables_view
+from qipf.study.report.columns import columns, label, pair_id, pairs
+from qipf.study.report.details import details
+from qipf.study.report.field_view import fields
+from qipf.study.report.limits import LEVELS, within
+from qipf.study.report.pictures import thumbnails
+from qipf.study.report.source import Source, open_source
+from qipf.study.tables.tables import notes_on_fewer_networks
+
+LARGEST = 5_000_000
+"""Bytes that a page may have."""
+
+DEVICES = {"cpu": "CPU", "cuda": "GPU"}
+SCRIPTS = ("charts.js", "views.js", "script.js")
+
+
+def write_report(
+    store: str | os.PathLike[str], output: str | os.PathLike[str], *, data: str | os.PathLike[str] | None = None
+) -> int:
+    """Write the report of a benchmark; returns its size in bytes.
+
+    Args:
+        store: a benchmark's store; or a folder with its tables (see `qipf.study.report.source.open_source`), whose page
+            has no charts that need predictions.
+        output: the HTML file. It is written whole or not at all.
+        data: the folder with the dataset's files, for the thumbnails.
+
+    Raises:
+        FileNotFoundError: there is no store and no table, or no folder for the output.
+        ValueError: nothing has been measured yet.
+    """
+    target = Path(output).absolute()
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"cannot write {target}: there is no folder {target.parent}; create it first")
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot write {target}: it is a folder; name a file in it, such as report.html")
+    source = open_source(store)
+    page = render(source, data=None if data is None else str(data))
+    atomic_write(target, page)
+    return len(page)
+
+
+def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -> bytes:
+    """The page for a source, with as much detail as fits in `largest` bytes."""
+    parts = _parts(source, data)
+    whole, page = parts["content"], b""
+    for level, limits in enumerate(LEVELS):
+        if level:
+            source.note("With all predictions the page would be too large: some severities or pictures are left out.")
+        page = _fill(source, {**parts, "content": within(whole, limits)})
+        if len(page) <= largest:
+            break
+    return page
+
+
+def _parts(source: Source, data: str | None) -> dict[str, Any]:
+    """Everything that is shown, for the template and (`content`) for the script."""
+    shown, titles = columns(source.rows), pairs(source.rows)
+    return {
+        "content": {
+            "columns": [asdict(column) for column in shown],
+            "pairs": titles,
+            "metrics": severity.metric_titles(source.rows),
+            "fractions": curves.FRACTIONS.tolist(),
+            "severity": severity.against_severity(source.rows),
+            "details": details(source),
+            "fields": fields(source),
+            "thumbnails": thumbnails(source, data),
+        },
+        "facts": summary.facts(source, shown, titles),
+        "verdicts": summary.verdicts(source),
+        "headline": summary.headline(source, shown, titles),
+        "ood": summary.out_of_distribution(source, shown, titles),
+        "tables": tables_view.views(source, shown),
+        "times": _times(source.times, titles),
+        "seeds": max(len({r.seed for r in source.rows if pair_id(r) == pair}) for pair in titles),
+        "fewer": notes_on_fewer_networks(row._asdict() for row in source.rows),
+        "environment": _flat(source.environment),
+        "version": _version(source.environment),
+    }
+
+
+def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
+    """The template with its parts in place."""
+    jinja = require("jinja2", extra="report")
+    safe = require("markupsafe", extra="report").Markup  # for our own files only: whatever is data is escaped
+    environment = jinja.Environment(
+        loader=jinja.FunctionLoader(_file),
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    script = "".join(_file(name) for name in SCRIPTS)
+    values = {
+        **parts,
+        "source": source,
+        "agreement": summary.agreement,
+        "evidence": summary.evidence,
+        "style": safe(_file("style.css")),
+        "script": safe(script),
+        "script_hash": _digest(script),
+        "data": packed(parts["content"]),
+    }
+    return environment.get_template("template.html.j2").render(values).encode("utf-8", "replace")
+
+
+def packed(content: Any) -> str:
+    """JSON, compressed, in base64: a fifth of the size, and no name in it can break out of its element."""
+    text = json.dumps(_plain(content), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode()
+
+
+def _plain(value: Any) -> Any:
+    """NaN and infinities as null, which JSON has."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _times(times: list[dict[str, Any]], titles: Mapping[str, str]) -> list[dict[str, Any]]:
+    """By pair, the methods from the fastest, with the length of their bars on a logarithmic scale."""
+    result = []
+    for pair, title in titles.items():
+        own = [time for time in times if pair_id(time) == pair and _ms(time) > 0]
+        own.sort(key=_ms)
+        forward = [float(time["forward_ms"]) for time in own if isinstance(time.get("forward_ms"), int | float)]
+        if not own:
+            continue
+        low = math.log(min([_ms(time) for time in own] + forward) / 1.5)
+        high = math.log(max(_ms(time) for time in own))
+        lines = [
+            {**time, "label": label(str(time["method"])), "share": (math.log(_ms(time)) - low) / (high - low)}
+            for time in own
+        ]
+        middle = sorted(forward)[len(forward) // 2] if forward else None
+        devices = {DEVICES.get(str(time.get("device"))) for time in own}
+        device = devices.pop() if len(devices) == 1 else None
+        result.append({"title": title, "lines": lines, "forward": middle, "device": device})
+    return result
+
+
+def _ms(time: Mapping[str, Any]) -> float:
+    value = time.get("method_ms")
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _version(environment: Mapping[str, Any]) -> str:
+    """The version of qipf that measured, where it is one: a source tree has a sentence there."""
+    versions = environment.get("versions")
+    found = str(versions.get("qipf", "")) if isinstance(versions, Mapping) else ""
+    return found if re.fullmatch(r"\d[\w.+-]*", found) else ""
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    result: list[tuple[str, str]] = []
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            result += _flat(value, f"{key} ")
+        elif value is not None:
+            result.append((f"{prefix}{key}", "; ".join(map(str, value)) if isinstance(value, list) else str(value)))
+    return result
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _file(name: str) -> str:
+    return resources.files("qipf.study.report").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,125 @@
+"""The finished cells of a benchmark as one long table, in an order that does not depend on how they were run."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, get_type_hints
+
+from qipf.study.plan.plan import Pair, Plan
+from qipf.study.run.store import Store
+
+TIMES = ("dataset", "net", "method", "passes", "forward_ms", "method_ms", "extra_ms", "ratio", "samples", "device")
+
+
+class Row(NamedTuple):
+    """One number of the long table.
+
+    Attributes:
+        dataset: its name.
+        net: the network's name.
+        seed: of the base network.
+        shift: "clean", a shift, or "ood:" and a dataset.
+        intensity: in the shift's own unit.
+        severity: place in the shift's grid, 1 to 10; 0 for clean and out-of-distribution inputs.
+        method: its name in the plan.
+        score: "score" for a method of one pass; "std" (the paper's), "entropy" or "mutual_information" for many.
+        errors: whose errors are to be found: "base", "own" or "ood".
+        metric: a name in `qipf.metrics.METRICS`.
+        value: NaN where the metric is not defined.
+        low: lower end of the bootstrap 95 % interval (NaN without).
+        high: its upper end.
+        n: number of predictions.
+        accuracy: share of right ones among them (of clean inputs where `errors` is "ood").
+        subset: "all", or "common": the inputs that every method has scored, where methods of many passes see only some
+            (`multi_pass_size`). Compare methods on these, see `qipf.study.tables.rows.comparable`.
+    """
+
+    dataset: str
+    net: str
+    seed: int
+    shift: str
+    intensity: float
+    severity: int
+    method: str
+    score: str
+    errors: str
+    metric: str
+    value: float
+    low: float
+    high: float
+    n: int
+    accuracy: float
+    subset: str = "all"
+
+
+def rows(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
+    """The rows of all finished measuring cells, in the order of the plan."""
+    pairs = {(pair.dataset, pair.net): pair for pair in plan.pairs}
+    by_name = {(_name(dataset), net): pair for (dataset, net), pair in pairs.items()}
+    for entry in index:
+        if entry["kind"] != "measure" or not store.has("measure", entry["key"]):
+            continue
+        pair = by_name[entry["dataset"], entry["net"]]
+        for place, *rest in store.record("measure", entry["key"])["rows"]:
+            score, errors, metric, value, low, high, n, accuracy, *subset = rest  # older stores have no subset
+            intensity, severity = _condition(pair, entry["group"], place)
+            value, low, high, accuracy = (
+                float("nan") if number is None else number for number in (value, low, high, accuracy)
+            )
+            where = (entry["dataset"], entry["net"], entry["seed"], entry["group"], intensity, severity)
+            yield Row(*where, entry["method"], score, errors, metric, value, low, high, n, accuracy, *subset)
+
+
+def times(store: Store, index: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Milliseconds per sample of every method that was timed (Table 3)."""
+    found = []
+    for entry in index:
+        if entry["kind"] == "time" and store.has("time", entry["key"]):
+            record = store.record("time", entry["key"])
+            about = {"dataset": entry["dataset"], "net": entry["net"], "method": entry["method"]}
+            found.append(
+                {**about, **{k: record[k] for k in TIMES if k in record}, "device": record["params"]["device"]}
+            )
+    return found
+
+
+def write(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Write table.csv, table.parquet and times.csv; returns notes for the user."""
+    table = list(rows(store, plan, index))
+    store.write_document("table.csv", _csv(Row._fields, table))
+    found = times(store, index)
+    store.write_document("times.csv", _csv(TIMES, [[row.get(name, "") for name in TIMES] for row in found]))
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError:
+        return ["table.parquet was not written (pyarrow is not installed); table.csv has the same rows"]
+    columns: dict[str, list[Any]] = {name: [row[i] for row in table] for i, name in enumerate(Row._fields)}
+    types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+    schema = pyarrow.schema([(name, types[kind]) for name, kind in get_type_hints(Row).items()])
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table(columns, schema=schema), buffer)
+    store.write_document("table.parquet", buffer.getvalue())
+    return []
+
+
+def _name(dataset: str) -> str:
+    from pathlib import Path
+
+    return Path(dataset).stem if dataset.endswith(".npz") else dataset
+
+
+def _condition(pair: Pair, group: str, place: int) -> tuple[float, int]:
+    if group not in pair.shifts:
+        return 0.0, 0
+    return pair.shifts[group][place], pair.severity[group][place]
+
+
+def _csv(header: tuple[str, ...], table: list[Any]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(table)  # floats as repr: they read back to the same bits
+    return text.getvalue()

@@ -1,0 +1,252 @@
+"""A plan as a graph of cells: train, fit, predict, score, measure, time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from qipf.study.plan.methods import FROM_SCRATCH, KINDS, fit_on
+from qipf.study.plan.plan import Method, Pair, Plan
+from qipf.study.run.graph import Cell
+from qipf.study.run.inputs import Group, digest, held_out_of, model_digest
+
+VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "1", "score": "2", "measure": "2", "time": "3"}
+"""Raise a kind's number when its code changes what comes out: its cells are then redone, and all that follow."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell with what it is about, for those who read the store."""
+
+    cell: Cell
+    dataset: str
+    net: str
+    seed: int
+    group: str = ""
+    method: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """A row of the store's index."""
+        about = {
+            "dataset": self.dataset,
+            "net": self.net,
+            "seed": self.seed,
+            "group": self.group,
+            "method": self.method,
+        }
+        return {"kind": self.cell.kind, "key": self.cell.key, **about}
+
+
+def entries(plan: Plan, device: str = "cpu") -> list[Entry]:
+    """Every cell of a plan, in the order of the final table."""
+    return [entry for pair in plan.pairs for entry in _Study(pair, device).entries()]
+
+
+def targets(all_entries: list[Entry], *, times: bool = True) -> list[Cell]:
+    """The cells whose results are wanted; the others are there for them."""
+    kinds = ("measure", "base", "score", *(("time",) if times else ()))
+    return [entry.cell for entry in all_entries if entry.cell.kind in kinds]
+
+
+def groups(pair: Pair) -> list[Group]:
+    """What is evaluated: clean test inputs, every shift, other datasets."""
+    found = [Group("clean", (0.0,), pair.test_size)]
+    found += [Group(name, intensities, pair.test_size) for name, intensities in pair.shifts.items()]
+    return found + [Group(f"ood:{name}", (0.0,), pair.test_size) for name in pair.out_of_distribution]
+
+
+HELD_OUT = Group("held-out", (0.0,), 0)
+
+
+class _Study:
+    """The cells of one pair."""
+
+    def __init__(self, pair: Pair, device: str) -> None:
+        self.pair, self.device = pair, device
+        self.data = {"dataset": pair.dataset, "digest": digest(pair.dataset), "calibration_size": pair.calibration_size}
+        if pair.model is not None:
+            self.data["held_out_of"] = held_out_of(pair)
+        self.dataset = Path(pair.dataset).stem if pair.dataset.endswith(".npz") else pair.dataset
+        self.networks: dict[int, Cell] = {}
+
+    def entries(self) -> Iterator[Entry]:
+        seen: set[str] = set()
+        for seed in self.pair.seeds:
+            for entry in self._of_seed(seed):
+                if entry.cell.key not in seen:  # networks of the pool serve several seeds
+                    seen.add(entry.cell.key)
+                    yield entry
+
+    def _of_seed(self, seed: int) -> Iterator[Entry]:
+        pair, about = self.pair, {"dataset": self.dataset, "net": self.pair.net, "seed": seed}
+        network = self.network(seed)
+        yield Entry(network, **about)
+        base = {group.name: self._base(network, seed, group) for group in (HELD_OUT, *groups(pair))}
+        for name, cell in base.items():
+            yield Entry(cell, **about, group=name)
+        for method in pair.methods:
+            if not method.measured_on(seed):
+                continue
+            fitted = self._fitted(method, seed)
+            for cell in dict.fromkeys(fitted.values()):
+                if cell is not network:
+                    member = cell.params["seed"] if cell.kind == "train" else seed
+                    yield Entry(cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name)
+            first = pair.seeds[0] if method.seeds is None else method.seeds[0]
+            if seed == first and KINDS[method.kind].passes != "file":
+                yield Entry(self._time(method, seed, fitted), **about, method=method.name)
+            scores = {group.name: self._score(method, seed, group, fitted, base) for group in (HELD_OUT, *groups(pair))}
+            for group in (HELD_OUT, *groups(pair)):
+                yield Entry(scores[group.name], **about, group=group.name, method=method.name)
+                if group is not HELD_OUT:
+                    yield Entry(
+                        self._measure(method, seed, group, scores, base), **about, group=group.name, method=method.name
+                    )
+
+    def network(self, seed: int) -> Cell:
+        """The network with this seed, from the pool if there is one."""
+        if seed not in self.networks:
+            self.networks[seed] = self._own_model() if self.pair.model is not None else self._train(seed)
+        return self.networks[seed]
+
+    def _train(self, seed: int) -> Cell:
+        params = {"data": self.data, "net": self.pair.net, "train": dict(self.pair.train), "seed": seed}
+        return self._cell(
+            "train", params, label=f"train {self.pair.name} #{seed}", cost=10.0 * self.pair.train["epochs"]
+        )
+
+    def _own_model(self) -> Cell:
+        model, weights = str(self.pair.model), self.pair.weights
+        files = {"model": model_digest(model, weights), "weights": None if weights is None else digest(weights)}
+        params = {"data": self.data, "model": model, "weights": weights, "digests": files}
+        return self._cell("model", params, label=f"load {self.pair.name}")
+
+    def _members(self, method: Method, seed: int) -> list[Cell]:
+        """The base network and others beside it: neighbours in the pool, or networks of their own."""
+        count = method.params.get("members", 10)
+        if self.pair.pool:
+            return [self.network((seed + k) % self.pair.pool) for k in range(count)]
+        return [self.network(seed), *(self.network(1000 * (seed + 1) + k) for k in range(1, count))]
+
+    def _fitted(self, method: Method, seed: int) -> dict[str, Cell]:
+        """What the method needs to score: by role, the base network and what was fitted."""
+        network = self.network(seed)
+        kind = KINDS[method.kind]
+        if kind.passes == "file":
+            return {"network": network}
+        if kind.name == "ensemble":
+            return {"network": network, **{f"member{k}": cell for k, cell in enumerate(self._members(method, seed))}}
+        params: dict[str, Any] = {"data": self.data, "kind": method.kind, "settings": dict(method.params), "seed": seed}
+        parents = {"network": network}
+        if kind.passes == "one":
+            params["settings"].pop("fit_on", None)
+            params |= {"fit_on": fit_on(method.kind, method.params), "reference_size": self.pair.reference_size}
+            task = f"fit {self.pair.name} #{seed}"
+            return {
+                **parents,
+                "fit": self._cell(
+                    "fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", task=task
+                ),
+            }
+        cost = 20.0
+        if method.kind in FROM_SCRATCH:
+            params["net"] = self.pair.net
+            recipe = {key: value for key, value in self.pair.train.items() if key != "epochs"}
+            params["settings"] = {**recipe, **params["settings"]}
+            cost = 10.0 * params["settings"].get("epochs", 100)
+            parents = {}
+        fit = self._cell("fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", cost=cost)
+        return {"network": network, "fit": fit}
+
+    def _base(self, network: Cell, seed: int, group: Group) -> Cell:
+        params = {"group": _group_params(group)}
+        label = f"predict {self.pair.name} #{seed} {group.name}"
+        task = self._task(seed, group)
+        return self._cell("base", params, {"network": network}, label=label, cost=len(group.intensities), task=task)
+
+    def _score(
+        self, method: Method, seed: int, group: Group, fitted: Mapping[str, Cell], base: Mapping[str, Cell]
+    ) -> Cell:
+        kind = KINDS[method.kind]
+        many = kind.passes == "many"
+        if many and self.pair.multi_pass_size and group is not HELD_OUT:
+            group = group._replace(subset=self.pair.multi_pass_size)
+        params: dict[str, Any] = {"group": _group_params(group), "kind": method.kind}
+        parents = dict(fitted)
+        if many:
+            params |= {"seed": seed, "settings": dict(method.params)}
+            parents["base"] = base[group.name]
+        if kind.passes == "file":
+            params |= {
+                "file": method.params["file"],
+                "digest": digest(method.params["file"]),
+                "where": {"dataset": self.dataset, "net": self.pair.net, "seed": seed},
+                "severity": list(self.pair.severity.get(group.name, (0,))),
+            }
+            parents = {"base": base[group.name]}
+        task = self._task(seed, group, method if many else None)
+        cost = (10.0 if many else 0.5) * len(group.intensities)
+        label = f"score {method.name} {self.pair.name} #{seed} {group.name}"
+        return self._cell("score", params, parents, label=label, cost=cost, task=task)
+
+    def _measure(
+        self, method: Method, seed: int, group: Group, scores: Mapping[str, Cell], base: Mapping[str, Cell]
+    ) -> Cell:
+        params: dict[str, Any] = {"group": group.name, "bootstrap": self.pair.bootstrap}
+        params |= {"intensities": list(group.intensities), "subset": self._subset()}
+        parents = {
+            "base": base[group.name],
+            "base_held_out": base["held-out"],
+            "score": scores[group.name],
+            "score_held_out": scores["held-out"],
+        }
+        if group.name.startswith("ood:"):
+            parents |= {"score_clean": scores["clean"], "base_clean": base["clean"]}
+        label = f"measure {method.name} {self.pair.name} #{seed} {group.name}"
+        # beside a GPU these run in processes of their own
+        on_cpu = self.device == "cpu"
+        task = self._task(seed, group, method if KINDS[method.kind].passes == "many" else None) if on_cpu else label
+        cell = self._cell("measure", params, parents, label=label, cost=0.5 * len(group.intensities), task=task)
+        return replace(cell, light=True)
+
+    def _subset(self) -> int:
+        """How many inputs all methods are compared on, where a method of many passes sees only some (0: all)."""
+        many = any(KINDS[method.kind].passes == "many" for method in self.pair.methods)
+        return self.pair.multi_pass_size if many else 0
+
+    def _time(self, method: Method, seed: int, fitted: Mapping[str, Cell]) -> Cell:
+        params = {"kind": method.kind, "settings": dict(method.params), "data": self.data, "seed": seed}
+        label = f"time {method.name} {self.pair.name}"
+        cell = self._cell("time", params, fitted, label=label, cost=3.0, task=f"time {self.pair.name}")
+        return replace(cell, exclusive=True)
+
+    def _task(self, seed: int, group: Group, method: Method | None = None) -> str:
+        if group is HELD_OUT and method is None:
+            return f"fit {self.pair.name} #{seed}"  # scorers are fitted on these inputs as well
+        return f"{'score' if method is None else method.name} {self.pair.name} #{seed} {group.name}"
+
+    def _cell(
+        self,
+        kind: str,
+        params: Mapping[str, Any],
+        parents: Mapping[str, Cell] | None = None,
+        *,
+        label: str,
+        cost: float = 1.0,
+        task: str = "",
+    ) -> Cell:
+        module = "timing" if kind == "time" else "measuring" if kind == "measure" else "cells"
+        where = f"qipf.study.run.{module}:{kind}"
+        known = params if kind == "measure" else {**params, "device": self.device}
+        return Cell(kind, where, VERSIONS[kind], known, parents or {}, task, label, cost)
+
+
+def _group_params(group: Group) -> dict[str, Any]:
+    params: dict[str, Any] = {"name": group.name, "intensities": list(group.intensities), "size": group.size}
+    if group.subset:
+        params["subset"] = group.subset
+    if group.name.startswith("ood:"):
+        params["digest"] = digest(group.name.removeprefix("ood:"))
+    return params

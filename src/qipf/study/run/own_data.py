@@ -1,0 +1,113 @@
+"""A user's own dataset in an .npz file, every row checked where the file is read."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qipf._common.npz import load_npz
+from qipf.models.labels import check_binary, check_classes
+from qipf.scores.base import check_rows
+from qipf.study.datasets import Dataset, Split
+
+
+@dataclass(frozen=True)
+class OwnDataset(Dataset):
+    """A user's dataset, perhaps with inputs that no network was trained on and that are not evaluated."""
+
+    held_out: Split | None = None
+
+
+def read_npz(path: Path) -> OwnDataset:
+    """A user's dataset: x_train, y_train, x_test, y_test; or x and y, of which a random half is for reference.
+
+    x_held_out and y_held_out, in either case, are for calibration: no network was trained on them.
+    Images are (N, c, h, w) or (N, h, w), floating point in [0, 1] or uint8; vectors (N, d) are taken as they are.
+
+    Raises:
+        ValueError: an array is missing, of the wrong shape or type.
+    """
+    try:
+        with load_npz(path) as file:
+            arrays = {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is damaged, or no .npz: {error}; copy it anew") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: not readable as .npz: {error}") from error
+    halves = {"x", "y"} <= set(arrays)
+    missing = set() if halves else {"x_train", "y_train", "x_test", "y_test"} - set(arrays)
+    if missing:
+        raise ValueError(f"{path}: expected x and y, or x_train, y_train, x_test and y_test; {sorted(missing)} missing")
+    one_of_two = {"x_held_out", "y_held_out"} & set(arrays)
+    if len(one_of_two) == 1:
+        raise ValueError(f"{path}: expected x_held_out and y_held_out, or neither; it has only {one_of_two.pop()}")
+    # checked before anything is drawn from them, so that errors name rows of the file
+    splits = [_split(arrays, end, path) for end in ([""] if halves else ["_train", "_test"])]
+    if halves:
+        order = torch.from_numpy(np.random.default_rng(0).permutation(len(splits[0].inputs)))
+        half = len(order) // 2
+        drawn = [part.sort().values for part in (order[:half], order[half:])]
+        splits = [Split(splits[0].inputs[rows], splits[0].targets[rows]) for rows in drawn]
+    splits += [_split(arrays, "_held_out", path)] if one_of_two else []
+    if not all(len(split.inputs) for split in splits):
+        raise ValueError(
+            f"{path}: expected inputs for training, for testing and for what else it names; some have none"
+        )
+    classes = int(max(split.targets.max() for split in splits)) + 1
+    return OwnDataset(path.stem, splits[0], splits[1], classes, *splits[2:])
+
+
+def _split(arrays: dict[str, np.ndarray], end: str, path: Path) -> Split:
+    x, y = f"x{end}", f"y{end}"
+    split = Split(_inputs(arrays[x], f"{path}, {x}"), _classes(arrays[y], f"{path}, {y}"))
+    if len(split.inputs) != len(split.targets):
+        counts = f"{len(split.inputs)} inputs and {len(split.targets)} labels"
+        raise ValueError(f"{path}: {counts} in {x} and {y}; expected as many")
+    return split
+
+
+def _inputs(array: np.ndarray, place: str) -> Tensor:
+    if array.dtype == np.uint8:
+        array = array.astype(np.float32) / np.float32(255)
+    if array.dtype.kind != "f" or array.ndim not in (2, 3, 4):
+        raise ValueError(
+            f"{place}: expected inputs (N, c, h, w), (N, h, w) or (N, d), floats or uint8; "
+            f"got {array.dtype} {array.shape}"
+        )
+    array = array[:, None] if array.ndim == 3 else array
+    tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    check_rows(tensor.flatten(1), place)
+    return tensor
+
+
+def _classes(array: np.ndarray, place: str) -> Tensor:
+    if array.dtype.kind not in "iub" or array.ndim != 1:
+        raise ValueError(f"{place}: expected labels as one whole number >= 0 an input, got {array.dtype} {array.shape}")
+    labels = torch.from_numpy(array.astype(np.int64))
+    if negative := torch.nonzero(labels < 0).flatten().tolist():
+        row = negative[0]
+        raise ValueError(
+            f"{place}: expected labels from 0, got {array[row]} in row {row} (counted from 0), the first of "
+            f"{len(negative)}; remove or repair these rows"
+        )
+    return labels
+
+
+def check_labels(dataset: str, columns: int) -> None:
+    """Raise ValueError that names a row of the user's file whose label is no class of a model with so many logits."""
+    if not dataset.endswith(".npz"):
+        return
+    check = partial(check_classes, columns=columns) if columns > 1 else check_binary
+    with load_npz(Path(dataset)) as file:
+        for name in (name for name in ("y", "y_train", "y_test", "y_held_out") if name in file.files):
+            try:
+                check(file[name])
+            except ValueError as error:
+                raise ValueError(f"{dataset}, {name}: {error}") from None

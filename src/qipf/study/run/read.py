@@ -1,0 +1,284 @@
+"""Reading a benchmark's store: what tables and reports are made from.
+
+    bench = open_store("results/mnist")
+    bench.plan                    # Plan: pairs with their seeds, shifts, methods, sizes
+    bench.environment             # dict: versions, device, processor, date, engine
+    bench.rows()                  # list[Row]: the long table (columns: see consolidate.Row)
+    bench.times()                 # list[dict]: dataset, net, method, passes, forward_ms, method_ms, extra_ms, ratio
+    bench.conditions()            # list[Condition(dataset, net, seed, shift, intensity, severity)]
+    p = bench.predictions(condition)
+    p.labels, p.predicted, p.correct          # (n,) of the base network
+    p.scores["entropy", "score"]              # {(method, score): (n,) float32}; higher = less sure
+    p.scores["ensemble", "std"]               # many passes: "std", "entropy", "mutual_information"
+    p.own_predicted["ensemble"]               # (n,) classes of a many-pass method's own mean
+    bench.held_out(dataset, net, seed)        # the same for clean inputs that nobody was trained on (calibration)
+    bench.images(condition, rows)             # (len(rows), c, h, w) in [0, 1]: the inputs behind some predictions
+    bench.scorer(dataset, net, seed, "qipf")  # the fitted scorer (or None), for pictures of its field
+    bench.networks()                          # list[dict]: dataset, net, seed, accuracy
+    bench.failures()                          # list[dict]: label, kind, error, traceback
+    bench.notes()                             # list[str]: what a reader should know about code and fits
+
+Where methods of many passes saw only some of the inputs (`multi_pass_size`), their scores are NaN elsewhere (and their
+classes -1), and `p.common()` has the inputs that all have scored. A store whose run has not ended, or in which cells
+failed, gives what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from qipf.study.plan.plan import Pair, Plan
+from qipf.study.run import consolidate
+from qipf.study.run.consolidate import Row
+from qipf.study.run.sources import note_of
+from qipf.study.run.store import Store, StoreError
+
+if TYPE_CHECKING:
+    from qipf.scores import Scorer
+
+__all__ = ["Bench", "Condition", "Predictions", "Row", "open_store"]
+
+ENTRY = {"kind", "key", "dataset", "net", "seed", "group", "method"}
+"""What an entry of index.json has, see `qipf.study.run.grid.Entry`."""
+
+
+class Condition(NamedTuple):
+    """One set of evaluated predictions."""
+
+    dataset: str
+    net: str
+    seed: int
+    shift: str
+    intensity: float
+    severity: int
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What the base network predicted, and how sure every method was."""
+
+    labels: np.ndarray
+    predicted: np.ndarray
+    scores: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+    own_predicted: dict[str, np.ndarray] = field(default_factory=dict)
+    common_rows: np.ndarray | None = None
+
+    @property
+    def correct(self) -> np.ndarray:
+        """Whether each prediction of the base network is right."""
+        return self.predicted == self.labels
+
+    def common(self) -> Predictions:
+        """The same for the inputs that every method has scored: what methods are compared on."""
+        if self.common_rows is None:
+            return self
+        rows = self.common_rows
+        scores = {name: values[rows] for name, values in self.scores.items()}
+        own = {name: values[rows] for name, values in self.own_predicted.items()}
+        return Predictions(self.labels[rows], self.predicted[rows], scores, own)
+
+
+def open_store(path: str | os.PathLike[str]) -> Bench:
+    """Open the store of a benchmark for reading.
+
+    Raises:
+        StoreError: there is no store at `path`, or nothing was ever run in it.
+    """
+    return Bench(Store(path))
+
+
+class Bench:
+    """A benchmark's store, for reading."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        for name in ("plan.json", "index.json"):
+            if not (store.path / name).is_file():
+                raise StoreError(f"{store.path} has no {name}: no benchmark was run in it yet")
+
+    @cached_property
+    def plan(self) -> Plan:
+        """The plan, all settings resolved."""
+        values = self._document("plan.json")
+        try:
+            return Plan.from_json(values)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise self._damaged("plan.json", f"{type(error).__name__}: {error}") from None
+
+    @cached_property
+    def environment(self) -> dict[str, Any]:
+        """Versions, device, processor and date of the (last) run."""
+        return self._document("environment.json") if (self.store.path / "environment.json").is_file() else {}
+
+    @cached_property
+    def index(self) -> list[dict[str, Any]]:
+        """Which cell is about what: kind, key, dataset, net, seed, group, method."""
+        entries = self._document("index.json")
+        if not isinstance(entries, list) or not all(isinstance(e, dict) and e.keys() >= ENTRY for e in entries):
+            raise self._damaged("index.json", f"expected a list of entries with {', '.join(sorted(ENTRY))}")
+        return entries
+
+    def _document(self, name: str) -> Any:
+        try:
+            return json.loads((self.store.path / name).read_text(encoding="utf-8"))
+        except ValueError as error:  # no JSON, or no text at all
+            raise self._damaged(name, str(error)) from None
+
+    def _damaged(self, name: str, why: str) -> StoreError:
+        return StoreError(
+            f"{self.store.path / name} is damaged ({why}); `qipf bench` with the same plan writes it anew"
+        )
+
+    def rows(self) -> list[Row]:
+        """The long table, from the finished cells."""
+        return list(consolidate.rows(self.store, self.plan, self.index))
+
+    def times(self) -> list[dict[str, Any]]:
+        """Milliseconds per sample of every timed method, and of the forward pass measured beside it."""
+        return consolidate.times(self.store, self.index)
+
+    def conditions(self) -> list[Condition]:
+        """Every set of predictions that is there, in the order of the plan."""
+        found = []
+        for entry in self._finished("base"):
+            if entry["group"] == "held-out":
+                continue
+            pair = self._pair(entry["dataset"], entry["net"])
+            for place in range(len(pair.shifts.get(entry["group"], (0.0,)))):
+                intensity, severity = consolidate._condition(pair, entry["group"], place)
+                found.append(
+                    Condition(entry["dataset"], entry["net"], entry["seed"], entry["group"], intensity, severity)
+                )
+        return found
+
+    def predictions(self, condition: Condition, methods: Iterable[str] | None = None) -> Predictions:
+        """The predictions of a condition, with the scores of all methods or of those named."""
+        pair = self._pair(condition.dataset, condition.net)
+        place = pair.shifts[condition.shift].index(condition.intensity) if condition.shift in pair.shifts else 0
+        return self._predictions(condition[:3], condition.shift, place, methods)
+
+    def held_out(self, dataset: str, net: str, seed: int, methods: Iterable[str] | None = None) -> Predictions:
+        """The predictions for clean inputs that no network was trained on: what calibrators are fitted on."""
+        return self._predictions((dataset, net, seed), "held-out", 0, methods)
+
+    def images(
+        self, condition: Condition, rows: Sequence[int] | np.ndarray, data: str | os.PathLike[str] | None = None
+    ) -> np.ndarray:
+        """The inputs behind some rows of the predictions, shifted anew.
+
+        Args:
+            condition: which predictions.
+            rows: positions in them.
+            data: the folder with the dataset's files, as in `qipf bench --data`.
+        """
+        from qipf.arrays import to_numpy
+        from qipf.study.run import inputs
+
+        pair = self._pair(condition.dataset, condition.net)
+        folder = None if data is None else str(data)
+        part = inputs.held_out_of(pair)
+        loaded = inputs.load_data(pair.dataset, pair.calibration_size, folder, "cpu", held_out_of=part)
+        clean = condition.shift not in pair.shifts
+        group = inputs.Group(
+            "clean" if clean and condition.shift == "clean" else condition.shift, (condition.intensity,), 0
+        )
+        if clean:
+            return to_numpy(inputs.inputs_of(loaded, group, 0, folder, "cpu").inputs[np.asarray(rows)])
+        chosen = inputs.Split(loaded.test.inputs[np.asarray(rows)], loaded.test.targets[np.asarray(rows)])
+        return to_numpy(inputs.inputs_of(loaded._replace(test=chosen), group, 0, folder, "cpu").inputs)
+
+    def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
+        """A fitted scorer; None for methods of many passes and scores from a file."""
+        from qipf.scores.persistence import load_scorer
+
+        for entry in self._finished("fit"):
+            if (entry["dataset"], entry["net"], entry["seed"], entry["method"]) == (dataset, net, seed, method):
+                path = self.store.file("fit", entry["key"], ".qipf")
+                return load_scorer(path) if path.is_file() else None
+        return None
+
+    def networks(self) -> list[dict[str, Any]]:
+        """The trained networks with their accuracy on the clean test set."""
+        return [
+            {
+                **{name: entry[name] for name in ("dataset", "net", "seed")},
+                "accuracy": self.store.record(entry["kind"], entry["key"])["accuracy"],
+            }
+            for entry in self._finished("train", "model")
+        ]
+
+    def failures(self) -> list[dict[str, Any]]:
+        """Label, kind, error and traceback of the cells that failed and were not repaired since."""
+        found = [self.store.failure(entry["key"]) for entry in self.index]
+        return [failure for failure in found if failure is not None]
+
+    def notes(self) -> list[str]:
+        """Whether other code made some cells, what the fits say of their choices, where an own model was calibrated."""
+        found = [note for note in (note_of(self.environment),) if note]
+        for entry in self._finished("model", "fit"):
+            note = self.store.record(entry["kind"], entry["key"]).get("note")
+            if note:
+                method = f"{entry['method']} on " if entry["method"] else ""
+                found.append(f"{method}{entry['dataset']}/{entry['net']} #{entry['seed']}: {note}")
+        return found
+
+    def _finished(self, *kinds: str) -> list[dict[str, Any]]:
+        return [e for e in self.index if e["kind"] in kinds and self.store.has(e["kind"], e["key"])]
+
+    def _pair(self, dataset: str, net: str) -> Pair:
+        for pair in self.plan.pairs:
+            if (consolidate._name(pair.dataset), pair.net) == (dataset, net):
+                return pair
+        raise ValueError(f"the plan {self.plan.name} has no pair {dataset} with {net}")
+
+    @cached_property
+    def _places(self) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
+        places: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        for entry in self._finished("base", "score"):
+            about = (entry["dataset"], entry["net"], entry["seed"], entry["group"])
+            places.setdefault(about, []).append(entry)
+        return places
+
+    def _predictions(
+        self, about: tuple[Any, ...], group: str, place: int, methods: Iterable[str] | None
+    ) -> Predictions:
+        wanted = None if methods is None else set(methods)
+        scores: dict[tuple[str, str], np.ndarray] = {}
+        own: dict[str, np.ndarray] = {}
+        entries = self._places.get((*about, group), [])
+        base = next((self.store.arrays("base", e["key"]) for e in entries if e["kind"] == "base"), None)
+        if base is None:
+            raise StoreError(f"{self.store.path} has no predictions for {about} under {group} (yet)")
+        count = len(base["labels"])
+        common: np.ndarray | None = None
+        for entry in entries:
+            if entry["kind"] == "base" or (wanted is not None and entry["method"] not in wanted):
+                continue
+            for name, values in self.store.arrays("score", entry["key"]).items():
+                score, _, number = name.partition("/")
+                if int(number) != place:
+                    continue
+                if len(values) < count:
+                    common = self._scored(entry["key"], count, len(values))
+                    whole = np.full(count, -1 if score == "predicted" else np.nan, values.dtype)
+                    whole[common] = values
+                    values = whole
+                if score == "predicted":
+                    own[entry["method"]] = values
+                else:
+                    scores[entry["method"], score] = values
+        return Predictions(base["labels"], base[f"predicted/{place}"], scores, own, common)
+
+    def _scored(self, key: str, count: int, scored: int) -> np.ndarray:
+        """Which of a condition's inputs a method has scored."""
+        from qipf.study.run.inputs import common_rows
+
+        subset = self.store.record("score", key)["params"]["group"].get("subset")
+        return np.arange(scored) if subset is None else common_rows(count, subset)  # older stores: the first rows

@@ -1,0 +1,142 @@
+"""Shifted images: the five shifts of the paper, ten intensities each, and the figure that shows them.
+
+| shift | intensity | none | what it does to images with values in [0, 1] |
+|---|---|---|---|
+| rotation | angle a in degrees | 0 | `[[cos a, -sin a, 0], [sin a, cos a, 0]]`; turns counter-clockwise |
+| brightness | added value t | 0 | `clip(x + t, 0, 1)` |
+| shear | angle a in degrees | 0 | `[[1, tan a, 0], [0, 1, 0]]` |
+| zoom | scale t of the sampled window | 1 | `[[t, 0, 0], [0, t, 0]]`; t < 1 magnifies, t > 1 shrinks |
+| shift | fraction t of the height and width | 0 | `[[1, 0, 2t], [0, 1, 2t]]`; t > 0 moves up and left |
+
+The matrices map output to input coordinates, which run from -1 to 1 over the image (torch `affine_grid` and
+`grid_sample`, bilinear, zeros outside, `align_corners=False`). Angles are those on the pixel grid, also where
+the image is not square. The paper names "10 % to 90 %" and "270 degrees" and gives no grid; `SHIFTS` is ours.
+`apply` takes any intensity.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+from qipf.models.perturbations import PERTURBATIONS, check_images, perturb
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["IDENTITY", "PERTURBATIONS", "SHIFTS", "apply", "contact_sheet", "perturb"]
+
+SHIFTS: dict[str, tuple[float, ...]] = {
+    "rotation": (15, 30, 45, 60, 90, 120, 150, 180, 210, 270),
+    "brightness": (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7),
+    "shear": (5, 10, 15, 20, 25, 30, 35, 40, 50, 60),
+    "zoom": (0.4, 0.5, 0.6, 0.7, 0.8, 1.25, 1.5, 1.75, 2.0, 2.5),
+    "shift": (0.025, 0.05, 0.075, 0.1, 0.125, 0.15, 0.175, 0.2, 0.225, 0.25),
+}
+IDENTITY: dict[str, float] = {"rotation": 0, "brightness": 0, "shear": 0, "zoom": 1, "shift": 0}
+
+
+def apply(images: Tensor, name: str, intensity: float) -> Tensor:
+    """`images` shifted by `name` at `intensity`: a new tensor, same shape, dtype and device, within [0, 1].
+
+    Args:
+        images: `(N, c, h, w)`, floating point, values in [0, 1].
+        name: One of `SHIFTS`.
+        intensity: In the unit of the shift; see the table at the top of this module.
+
+    Raises:
+        TypeError: The images are no floating-point tensor.
+        ValueError: The name is unknown, the images are not within [0, 1], or the intensity makes no sense.
+    """
+    if name not in SHIFTS:
+        raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(SHIFTS)}")
+    check_images(images)
+    if not math.isfinite(intensity):
+        raise ValueError(f"{name}: expected a finite intensity, got {intensity}")
+    if intensity == IDENTITY[name]:
+        return images.clone()
+    if name == "brightness":
+        return (images + intensity).clamp_(0, 1)
+    height, width = images.shape[-2:]
+    matrix = _matrix(name, intensity, height, width)
+    # half precision cannot address pixels: 1/256 apart at the border of a grid that ends at 1
+    computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
+    grid = functional.affine_grid(matrix[None], [1, 1, height, width], align_corners=False)
+    grid = grid.to(dtype=computed.dtype, device=images.device).expand(len(images), -1, -1, -1)
+    moved = functional.grid_sample(computed, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
+    return moved.clamp_(0, 1).to(images.dtype)
+
+
+def contact_sheet(images: Tensor, path: str | os.PathLike[str] | None = None) -> Figure:
+    """Every shift at every intensity, one row per shift and image (the figure of the paper's appendix E).
+
+    Args:
+        images: `(n, c, h, w)`, a few images.
+        path: Where to write the figure as well; the suffix chooses the format.
+    """
+    figure_module = require("matplotlib.figure", extra="bench")
+    check_images(images)
+    if not 1 <= len(images) <= 16:
+        raise ValueError(f"contact_sheet: expected 1 to 16 images, got {len(images)}; pass for instance images[:2]")
+    columns = 1 + max(len(intensities) for intensities in SHIFTS.values())
+    rows = len(SHIFTS) * len(images)
+    figure = figure_module.Figure(figsize=(columns, 1.25 * rows), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for number, (name, intensities) in enumerate(SHIFTS.items()):
+        for column, intensity in enumerate((IDENTITY[name], *intensities)):
+            shifted = apply(images, name, intensity)
+            for index, image in enumerate(shifted):
+                axis = axes[number * len(images) + index, column]
+                _draw(axis, image)
+                axis.set_title(name if column == 0 else f"{intensity:g}", fontsize=7)
+    if path is not None:
+        buffer = io.BytesIO()
+        suffix = Path(path).suffix.lstrip(".") or "png"
+        figure.savefig(buffer, format=suffix, dpi=150)
+        atomic_write(path, buffer.getvalue())
+    return figure
+
+
+def _matrix(name: str, intensity: float, height: int, width: int) -> Tensor:
+    """The 2x3 matrix from output to input coordinates, in float64."""
+    aspect = height / width  # coordinates run from -1 to 1 on both axes, whatever the number of pixels
+    if name == "rotation":
+        cosine, sine = _cos_sin(intensity)
+        rows = [[cosine, -sine * aspect, 0.0], [sine / aspect, cosine, 0.0]]
+    elif name == "shear":
+        if not -90 < intensity < 90:
+            raise ValueError(f"shear: expected an angle between -90 and 90 degrees, got {intensity}")
+        rows = [[1.0, math.tan(math.radians(intensity)) * aspect, 0.0], [0.0, 1.0, 0.0]]
+    elif name == "zoom":
+        if intensity <= 0:
+            raise ValueError(f"zoom: expected a scale above 0, got {intensity}")
+        rows = [[intensity, 0.0, 0.0], [0.0, intensity, 0.0]]
+    else:
+        rows = [[1.0, 0.0, 2 * intensity], [0.0, 1.0, 2 * intensity]]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def _cos_sin(degrees: float) -> tuple[float, float]:
+    """Exact at the quarter turns, where `math.cos` leaves 6e-17."""
+    quarter, rest = divmod(degrees, 90)
+    if rest == 0:
+        return ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))[int(quarter) % 4]
+    return math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
+
+
+def _draw(axis: Any, image: Tensor) -> None:
+    pixels = image.detach().float().cpu()
+    if len(pixels) == 3:
+        axis.imshow(pixels.permute(1, 2, 0).numpy(), vmin=0, vmax=1)
+    else:
+        axis.imshow(pixels[0].numpy(), cmap="gray", vmin=0, vmax=1)
+    axis.set_axis_off()

@@ -1,0 +1,286 @@
+"""Training of the comparison's networks: the data stays on the device, a killed run goes on where it was."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from qipf._common.progress import bar
+from qipf.models.split import Split, SplitLike, as_split
+from qipf.training.cuda_graph import GraphedStep
+from qipf.training.minibatches import Augment, minibatches
+from qipf.training.state import fingerprint, load_state, save_state
+
+__all__ = ["EpochReport", "accuracy", "device_of", "negative_log_likelihood", "one_cycle", "seeded", "train"]
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What `on_epoch` is told after an epoch."""
+
+    epoch: int
+    """The number of epochs done, from 1."""
+    loss: float
+    """The mean training loss of the epoch."""
+    accuracy: float | None
+    """The share of right predictions during the epoch; None for regression."""
+    net: nn.Module
+
+
+def train(
+    net: nn.Module,
+    split: SplitLike,
+    *,
+    epochs: int,
+    batch_size: int = 128,
+    learning_rate: float = 1e-3,
+    weight_decay: float = 0.0,
+    optimizer: Literal["adam", "sgd"] = "adam",
+    schedule: Literal["one-cycle", "constant"] = "one-cycle",
+    augment: Augment = "none",
+    loss: Loss | None = None,
+    seed: int = 0,
+    device: str | torch.device | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    on_step: Callable[[int, nn.Module], None] | None = None,
+    on_epoch: Callable[[EpochReport], None] | None = None,
+    cuda_graph: bool = False,
+    progress: bool = True,
+) -> nn.Module:
+    """Train `net` in place and return it, in eval mode.
+
+    On the CPU the result depends on initial weights, data and arguments alone, bit for bit. On CUDA
+    it runs in bfloat16 autocast with channels-last images. No random state outside changes.
+
+    Args:
+        net: Any module that maps a batch of inputs to logits `(N, C)`, or to `(N, 1)` for regression.
+        split: The training data, a Split or what `qipf.models.split.as_split` makes one of; copied to the device once.
+        epochs: How often to go through it.
+        batch_size: Inputs per step; the last step of an epoch may have fewer.
+        learning_rate: The peak of the one-cycle schedule, or the constant rate.
+        weight_decay: Decoupled with Adam (AdamW), L2 with SGD; for weights, not for biases and norms.
+        optimizer: Adam, or SGD with momentum 0.9.
+        schedule: See `one_cycle`.
+        augment: Random crops by up to 4 pixels, with or without random horizontal flips.
+        loss: `loss(outputs, targets) -> mean`; None for `negative_log_likelihood`.
+        seed: For the order of the data, augmentation and dropout.
+        device: Where to train, and where the net stays; None for where it is.
+        checkpoint: A file written after every epoch. If it is there already, training goes on from it, to the
+            weights an uninterrupted run gives; a finished run's file just restores its weights. Callbacks see
+            only what still runs.
+        on_step: Called as `on_step(steps done, net)` after every step.
+        on_epoch: Called after every epoch. Neither callback may change the net's weights or mode.
+        cuda_graph: On CUDA, record a step and replay it: several times faster for small networks. For networks and
+            losses without decisions in Python that change from step to step; without meaning elsewhere.
+        progress: Whether to show a progress bar with loss and accuracy.
+
+    Raises:
+        TypeError: `split` is no training data.
+        ValueError: An argument makes no sense, the checkpoint is another run's, or the loss is not finite.
+    """
+    split = as_split(split, "split")
+    _check(split, epochs, batch_size, learning_rate, augment)
+    target = torch.device(device) if device is not None else device_of(net)
+    images = split.inputs.ndim == 4
+    net.to(target)
+    if target.type == "cuda" and images:
+        net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    regression = split.targets.is_floating_point()
+    measure = loss or negative_log_likelihood
+    recorded = cuda_graph and target.type == "cuda" and (optimizer == "adam" or schedule == "constant")
+    descent = _optimizer(net, optimizer, learning_rate, weight_decay, recorded=recorded)
+    generator = torch.Generator().manual_seed(seed)
+    path = Path(checkpoint) if checkpoint is not None else None
+    settings: dict[str, Any] = {
+        "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "schedule": schedule,
+        "weight_decay": weight_decay, "optimizer": optimizer, "augment": augment, "seed": seed,
+        "data": fingerprint(split) if path is not None else None,
+    }  # fmt: skip
+    inputs, targets = split.inputs.to(target), split.targets.to(target)
+    steps = math.ceil(len(inputs) / batch_size)
+    tally = _Tally(regression, target)
+
+    def take_step(x: Tensor, y: Tensor) -> None:
+        with torch.autocast(target.type, dtype=torch.bfloat16, enabled=target.type == "cuda"):
+            outputs = net(x)
+            value = measure(outputs.float() if target.type == "cuda" else outputs, y)
+        descent.zero_grad(set_to_none=True)
+        value.backward()
+        descent.step()
+        tally.add(value, outputs, y)
+
+    step_once = GraphedStep(take_step, target) if recorded else take_step
+
+    with seeded(seed, target), bar(progress) as shown:
+        done = 0
+        if path is not None and path.exists():
+            done = load_state(path, net, descent, generator, settings=settings, device=target)
+        task = shown.add_task("training", total=epochs * steps, completed=done * steps)
+        for epoch in range(done, epochs):
+            net.train()
+            tally.clear()
+            for number, (x, y) in enumerate(minibatches(inputs, targets, batch_size, augment, generator)):
+                step = epoch * steps + number
+                rate = one_cycle(step, epochs * steps, learning_rate) if schedule == "one-cycle" else learning_rate
+                for group in descent.param_groups:
+                    _set_rate(group, rate)
+                step_once(x, y)
+                tally.count += len(y)
+                if progress and number % 20 == 0:
+                    shown.update(task, description=f"epoch {epoch + 1}/{epochs} {tally}")
+                shown.advance(task)
+                if on_step is not None:
+                    on_step(step + 1, net)
+            mean_loss, share = tally.read()
+            if not math.isfinite(mean_loss):
+                raise ValueError(
+                    f"the loss is {mean_loss} in epoch {epoch + 1}; try a learning rate below {learning_rate}"
+                )
+            if path is not None:
+                save_state(path, net, descent, generator, epoch=epoch + 1, settings=settings, device=target)
+            if on_epoch is not None:
+                on_epoch(EpochReport(epoch + 1, mean_loss, share, net))
+    if target.type == "cuda" and images:
+        net.to(memory_format=torch.contiguous_format)  # pyright: ignore[reportCallIssue]
+    return net.eval()
+
+
+def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
+    """The share of right predictions on `split`, computed on the net's device; its mode is restored."""
+    split = as_split(split, "split")
+    if split.targets.is_floating_point():
+        raise ValueError("accuracy: expected integer classes as targets, got floats (regression has no accuracy)")
+    device, training = device_of(net), net.training
+    net.eval()
+    right = 0
+    try:
+        with torch.no_grad():
+            for x, y in zip(split.inputs.split(batch_size), split.targets.split(batch_size), strict=True):
+                right += int((_classes(net(x.to(device))) == y.to(device)).sum())
+    finally:
+        net.train(training)
+    return right / len(split.targets)
+
+
+def one_cycle(
+    step: int, steps: int, peak: float, *, warm: float = 0.25, start: float = 0.04, end: float = 1e-3
+) -> float:
+    """The learning rate of a step: a cosine from `start * peak` up to `peak`, then one down to `end * peak`.
+
+    The peak is reached after the share `warm` of all steps, the end at the last one (Smith and Topin,
+    "Super-convergence", 2018). It is a function of the step alone, so a resumed run needs nothing else.
+    """
+    top = max(1.0, warm * (steps - 1))
+    if step < top:
+        low, place = start, 1 - step / top
+    else:
+        low, place = end, (step - top) / max(1.0, steps - 1 - top)
+    return peak * (low + (1 - low) * (1 + math.cos(math.pi * min(place, 1.0))) / 2)
+
+
+class _Tally:
+    """Loss and right predictions of an epoch, summed on the device: reading a value makes it wait."""
+
+    def __init__(self, regression: bool, device: torch.device) -> None:
+        self.sums = torch.zeros(2, dtype=torch.float64, device=device)
+        self.regression, self.count = regression, 0
+
+    def clear(self) -> None:
+        self.sums.zero_()
+        self.count = 0
+
+    def add(self, loss: Tensor, outputs: Tensor, targets: Tensor) -> None:
+        """Add a batch to the sums alone: this is part of a recorded step, and a replay counts nothing in Python."""
+        self.sums[0] += loss.detach().double() * len(targets)
+        if not self.regression:
+            self.sums[1] += (_classes(outputs.detach()) == targets).sum()
+
+    def read(self) -> tuple[float, float | None]:
+        loss, right = self.sums.tolist()
+        return loss / self.count, None if self.regression else right / self.count
+
+    def __str__(self) -> str:
+        loss, share = self.read()
+        return f"loss {loss:.4f}" + ("" if share is None else f" accuracy {100 * share:.2f} %")
+
+
+def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded: bool) -> torch.optim.Optimizer:
+    trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
+    if not trained:
+        raise ValueError("net: expected parameters to train, found none that requires a gradient")
+    groups = [
+        {"params": [p for p in trained if p.ndim > 1], "weight_decay": decay},
+        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    groups = [group for group in groups if group["params"]]
+    if name == "adam":
+        fused = trained[0].device.type == "cuda" or None
+        # a recorded step reads its rate from the device, and knows that it is recorded
+        given = torch.tensor(rate, device=trained[0].device) if recorded else rate
+        return torch.optim.AdamW(groups, lr=given, fused=fused, capturable=recorded)
+    if name == "sgd":
+        return torch.optim.SGD(groups, lr=rate, momentum=0.9)
+    raise ValueError(f"optimizer: expected 'adam' or 'sgd', got {name!r}")
+
+
+def _set_rate(group: dict[str, Any], rate: float) -> None:
+    if isinstance(group["lr"], Tensor):
+        group["lr"].fill_(rate)
+    else:
+        group["lr"] = rate
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Seed the global generators, all that dropout can draw from, inside the block; restore them after it."""
+    cuda = device.type == "cuda"
+    with torch.random.fork_rng(devices=[device] if cuda else []):
+        torch.default_generator.manual_seed(seed)
+        if cuda:
+            with torch.cuda.device(device):
+                torch.cuda.manual_seed(seed)
+        yield
+
+
+def _check(split: Split, epochs: int, batch_size: int, learning_rate: float, augment: str) -> None:
+    if len(split.inputs) == 0:
+        raise ValueError("split: expected at least one example, got none")
+    if epochs < 0 or batch_size < 1:
+        raise ValueError(f"expected epochs >= 0 and batch_size >= 1, got {epochs} and {batch_size}")
+    if not (learning_rate > 0 and math.isfinite(learning_rate)):
+        raise ValueError(f"learning_rate: expected a positive number, got {learning_rate}")
+    if augment not in get_args(Augment):
+        raise ValueError(f"augment: expected one of {', '.join(get_args(Augment))}, got {augment!r}")
+    if augment != "none" and split.inputs.ndim != 4:
+        raise ValueError(f"augment: needs images (N, c, h, w), got inputs of shape {tuple(split.inputs.shape)}")
+
+
+def device_of(net: nn.Module) -> torch.device:
+    """Where the network's parameters (or buffers) are; the CPU for a network without any."""
+    for tensor in (*net.parameters(), *net.buffers()):
+        return tensor.device
+    return torch.device("cpu")
+
+
+def negative_log_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Mean loss of a batch: cross-entropy of two or more logits, or of one; squared error where targets are floats."""
+    if targets.is_floating_point():
+        return functional.mse_loss(outputs.reshape(targets.shape), targets)
+    if outputs.ndim == 2 and outputs.shape[1] == 1:
+        return functional.binary_cross_entropy_with_logits(outputs[:, 0], targets.to(outputs.dtype))
+    return functional.cross_entropy(outputs, targets)
+
+
+def _classes(outputs: Tensor) -> Tensor:
+    return outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()

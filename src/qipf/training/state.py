@@ -1,0 +1,104 @@
+"""Where a training run stands, as one safetensors file: enough to go on as if it had never stopped."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+from qipf._common.safetensors import read_safetensors
+from qipf.models.split import Split
+
+_FORMAT = "qipf-training-1"
+
+
+def fingerprint(split: Split) -> int:
+    """A number that tells one training set from another."""
+    crc = 0
+    for tensor in split:
+        values = tensor.detach().cpu().contiguous()
+        crc = zlib.crc32(values.numpy().data.cast("B"), crc)
+    return crc
+
+
+def save_state(
+    path: Path,
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+    *,
+    epoch: int,
+    settings: dict[str, Any],
+    device: torch.device,
+) -> None:
+    """Write everything the next epoch depends on (the learning rate follows from the step)."""
+    safetensors = require("safetensors.torch", extra="torch")
+    tensors = {f"net.{name}": tensor for name, tensor in net.state_dict().items()}
+    for index, state in optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{name}": torch.as_tensor(value) for name, value in state.items()}
+    tensors["generator"] = generator.get_state()
+    tensors["rng"] = torch.get_rng_state()
+    if device.type == "cuda":
+        tensors["rng.cuda"] = torch.cuda.get_rng_state(device)
+    header = {"format": _FORMAT, "epoch": str(epoch), "settings": json.dumps(settings)}
+    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    atomic_write(path, safetensors.save(copies, metadata=header))
+
+
+def load_state(
+    path: Path,
+    net: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    generator: torch.Generator,
+    *,
+    settings: dict[str, Any],
+    device: torch.device,
+) -> int:
+    """Restore what `save_state` wrote, and return the number of epochs it had done.
+
+    Raises:
+        ValueError: The file is no checkpoint, or of another run.
+    """
+    header, tensors = _read(path)
+    found = json.loads(header["settings"])
+    different = [
+        f"{key} {found.get(key)!r} there, {settings[key]!r} here" for key in settings if found.get(key) != settings[key]
+    ]
+    if different:
+        raise ValueError(
+            f"{path} is the checkpoint of another run ({'; '.join(different)}); "
+            "repeat that run's settings, remove the file, or choose another"
+        )
+    net.load_state_dict({name.removeprefix("net."): t for name, t in tensors.items() if name.startswith("net.")})
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("optimizer."):
+            _, index, key = name.split(".")
+            state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    for parameter, values in optimizer.state.items():  # channels-last parameters need channels-last moments
+        for key, value in values.items():
+            if value.shape == parameter.shape:
+                values[key] = torch.empty_like(parameter).copy_(value)
+    generator.set_state(tensors["generator"])
+    torch.set_rng_state(tensors["rng"])
+    if device.type == "cuda" and "rng.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["rng.cuda"], device)
+    return int(header["epoch"])
+
+
+def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
+    safetensors = require("safetensors", extra="torch")
+    try:
+        header, tensors = read_safetensors(path, "pt")
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"{path} is no checkpoint, or it is broken ({error}); remove it to start again") from None
+    if header.get("format") != _FORMAT:
+        raise ValueError(f"{path} is no training checkpoint (format {header.get('format')!r}, not {_FORMAT!r})")
+    return header, tensors

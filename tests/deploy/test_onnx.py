@@ -1,0 +1,88 @@
+"""The exported graph in onnxruntime against torch."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+
+from qipf.deploy.onnx_export import export_onnx
+from qipf.deploy.wrapper import wrap
+from qipf.models.collect import collect
+from qipf.scores import KNN, ClassField, Entropy, WeightQIPF
+from qipf.study.nets import build
+
+SHAPES = {"lenet": (1, 28, 28), "resnet18": (3, 32, 32)}
+
+
+def network(name: str) -> tuple[torch.nn.Module, torch.Tensor]:
+    torch.manual_seed(0)
+    channels, size, _ = SHAPES[name]
+    net = build(name, channels=channels, size=size).eval()
+    return net, torch.rand(24, *SHAPES[name]) * torch.linspace(0.2, 4, 24)[:, None, None, None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SHAPES)
+def test_onnxruntime_agrees_for_any_batch(name: str, tmp_path) -> None:
+    net, images = network(name)
+    scorer = WeightQIPF(factor=160, pool=None).fit(net, collect(net, images, progress=False))
+    both = wrap(net, scorer)
+    net.train()
+    path = tmp_path / "net.onnx"
+    export_onnx(both, path, images[:3])
+    assert net.training
+    net.eval()
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    assert [output.name for output in session.get_outputs()] == ["logits", "uncertainty", "modes"]
+    for count in (1, 5, 24):
+        logits, uncertainty, modes = session.run(None, {"input": images[:count].numpy()})
+        with torch.no_grad():
+            expected_logits, expected = both(images[:count])
+        np.testing.assert_allclose(logits, expected_logits, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(uncertainty, expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(modes, scorer.modes(expected_logits), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(uncertainty, modes.mean(axis=1), rtol=1e-6)
+    # The field itself, without the difference between two libraries' convolutions.
+    exact = WeightQIPF(factor=160, pool=None, tolerance=None).fit(net, collect(net, images, progress=False))
+    np.testing.assert_allclose(modes, exact.modes(torch.from_numpy(logits)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_scorer_without_modes_has_two_outputs(tmp_path) -> None:
+    net, images = network("lenet")
+    both = wrap(net, Entropy().fit(net, collect(net, images, progress=False)))
+    export_onnx(both, tmp_path / "net.onnx", images[:2])
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    _, uncertainty = session.run(["logits", "uncertainty"], {"input": images.numpy()})
+    with torch.no_grad():
+        np.testing.assert_allclose(uncertainty, both(images)[1], rtol=1e-5)
+    assert len(session.get_outputs()) == 2
+
+
+@pytest.mark.slow
+def test_a_layer_that_is_overwritten_later_is_exported_as_it_was(tmp_path) -> None:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(inplace=True), torch.nn.Linear(6, 3)).eval()
+    x = torch.randn(60, 4)
+    outputs = collect(net, (x, torch.arange(60) % 3), layers="0", progress=False)
+    scorer = ClassField(spaces=("0",), bandwidth=0.3).fit(outputs=outputs)
+    export_onnx(wrap(net, scorer), tmp_path / "net.onnx", x[:2])
+    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
+    (uncertainty,) = session.run(["uncertainty"], {"input": x.numpy()})
+    np.testing.assert_allclose(uncertainty, scorer(outputs), rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_exported_says_so(tmp_path) -> None:
+    net, images = network("lenet")
+    outputs = collect(net, images, progress=False)
+    path = tmp_path / "net.onnx"
+    published = wrap(net, WeightQIPF(factor=80, operator="published").fit(net, outputs))
+    with pytest.raises(ValueError, match="weight-qipf cannot be exported"):
+        export_onnx(published, path, images[:2])
+    with pytest.raises(TypeError, match=r"qipf\.wrap"):
+        export_onnx(net, path, images[:2])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="two or more rows"):
+        export_onnx(wrap(net, KNN(k=3).fit(net, outputs)), path, images[:1])
+    assert not path.exists()

@@ -1,0 +1,300 @@
+"""A wrapped model: same output, same scores, wherever torch takes it."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from qipf.deploy.wrapper import ScorerModule, wrap
+from qipf.models.collect import collect
+from qipf.scores import KNN, ClassField, Entropy, Mahalanobis, Scorer, WeightQIPF
+
+
+class Net(nn.Module):
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.conv = nn.Conv2d(1, 4, 3)
+            self.dense = nn.Linear(4 * 36, 16)
+            self.head = nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(torch.tanh(self.dense(torch.relu(self.conv(x)).flatten(1))))
+
+
+KINDS: dict[str, Scorer] = {
+    "entropy": Entropy(),
+    "weight-qipf": WeightQIPF(factor=160),
+    "weight-qipf exact": WeightQIPF(factor=160, tolerance=None),
+    "weight-qipf published": WeightQIPF(factor=80, operator="published"),
+    "knn": KNN(k=5),
+    "mahalanobis": Mahalanobis(),
+}
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    return torch.rand(64, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture(params=KINDS)
+def fitted(request: pytest.FixtureRequest, images: torch.Tensor) -> tuple[Net, Scorer]:
+    net = Net().eval()
+    labels = torch.arange(64) % 5
+    return net, copy.deepcopy(KINDS[request.param]).fit(net, collect(net, (images, labels), progress=False))
+
+
+def expected(net: Net, scorer: Scorer, x: torch.Tensor) -> torch.Tensor:
+    return scorer(collect(net, x, progress=False))
+
+
+@torch.no_grad()
+def test_output_is_the_models_and_uncertainty_the_scorers(fitted, images) -> None:
+    net, scorer = fitted
+    both = wrap(net, scorer)
+    output, uncertainty = both(images)
+    assert torch.equal(output, net(images))
+    np.testing.assert_allclose(uncertainty, expected(net, scorer, images), rtol=1e-5)
+    assert uncertainty.dtype == output.dtype
+    assert both.training is False
+
+
+@torch.no_grad()
+def test_state_dict_carries_the_whole_scorer(fitted, images, tmp_path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    net, scorer = fitted
+    both = wrap(net, scorer)
+    save_file(both.state_dict(), tmp_path / "both.safetensors")
+    other_net = Net(seed=7).eval()
+    labels = torch.arange(64) % 5
+    other = wrap(other_net, copy.deepcopy(scorer).fit(other_net, collect(other_net, (images, labels), progress=False)))
+    if scorer.name != "entropy":
+        assert not torch.equal(other.scorer(other.observe(images)[1]), both(images)[1])
+    other.load_state_dict(load_file(tmp_path / "both.safetensors"))
+    for mine, theirs in zip(both(images), other(images), strict=True):
+        assert torch.equal(mine, theirs)
+
+
+def test_state_dict_of_another_scorer_is_refused(images) -> None:
+    net = Net()
+    outputs = collect(net, images, progress=False)
+    one, two = wrap(net, WeightQIPF(factor=160).fit(net, outputs)), wrap(net, Entropy())
+    with pytest.raises((RuntimeError, ValueError), match=r"weight-qipf|samples"):
+        two.load_state_dict(one.state_dict())
+
+
+@torch.no_grad()
+def test_half_precision_model_keeps_the_field_in_double(fitted, images) -> None:
+    net, scorer = fitted
+    net = copy.deepcopy(net)
+    both = wrap(net, scorer).to(torch.bfloat16)
+    assert next(net.parameters()).dtype == torch.bfloat16
+    assert all(buffer.dtype != torch.bfloat16 for buffer in both.scorer.buffers())
+    _, uncertainty = both(images.to(torch.bfloat16))
+    np.testing.assert_allclose(uncertainty, expected(net, scorer, images.to(torch.bfloat16)), rtol=1e-4)
+
+
+@torch.no_grad()
+def test_copies_do_not_share_anything(fitted, images) -> None:
+    net, scorer = fitted
+    both = wrap(net, scorer)
+    twin = copy.deepcopy(both)
+    for parameter in twin.model.parameters():
+        parameter.zero_()
+    np.testing.assert_allclose(both(images)[1], expected(net, scorer, images), rtol=1e-5)
+    assert torch.equal(twin(images)[0], torch.zeros(64, 5))
+
+
+def test_a_later_fit_does_not_change_the_wrapped_module(fitted, images) -> None:
+    net, scorer = fitted
+    scorer = copy.deepcopy(scorer)
+    both = wrap(net, scorer)
+    before = both(images)[1]
+    scorer.fit(Net(seed=3), collect(net, (images * 2, torch.arange(64) % 3), progress=False))
+    assert torch.equal(both(images)[1], before)
+
+
+@pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_survives_torch_compile(fitted, images) -> None:
+    net, scorer = fitted
+    both = wrap(net, scorer)
+    compiled = torch.compile(both, backend="eager", fullgraph=not scorer.export_problem)
+    for mine, theirs in zip(compiled(images), both(images), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@torch.no_grad()
+def test_survives_torch_export_with_a_batch_of_any_size(fitted, images, tmp_path) -> None:
+    net, scorer = fitted
+    strict = scorer.name in ("weight-qipf", "knn")  # both ways of tracing, each with logits and with features
+    both = wrap(net, scorer).eval()
+    shapes = {"args": ({0: torch.export.Dim("batch", max=1024)},)}
+    if scorer.export_problem:
+        with pytest.raises(Exception, match="weight-qipf cannot be exported: operator="):  # dynamo wraps the ValueError
+            torch.export.export(both, (images[:7],), dynamic_shapes=shapes, strict=strict)
+        return
+    program = torch.export.export(both, (images[:7],), dynamic_shapes=shapes, strict=strict)
+    torch.export.save(program, tmp_path / "both.pt2")
+    loaded = torch.export.load(tmp_path / "both.pt2").module()
+    for size in (2, 7, 64):
+        for mine, theirs in zip(loaded(images[:size]), both(images[:size]), strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+
+
+@torch.no_grad()
+def test_nan_is_passed_on_not_scored(fitted, images) -> None:
+    net, scorer = fitted
+    broken = images.clone()
+    broken[3] = torch.nan
+    _, uncertainty = wrap(net, scorer)(broken)
+    assert torch.isnan(uncertainty[3])
+    np.testing.assert_allclose(uncertainty[4:], wrap(net, scorer)(images)[1][4:], rtol=1e-6)
+
+
+def test_modes_of_a_module(images) -> None:
+    net = Net()
+    outputs = collect(net, images, progress=False)
+    scorer = WeightQIPF(factor=160).fit(net, outputs)
+    np.testing.assert_allclose(ScorerModule(scorer).modes(outputs), scorer.modes(outputs), rtol=1e-6)
+    with pytest.raises(TypeError, match="no modes"):
+        ScorerModule(Entropy()).modes(outputs)
+
+
+def test_errors(images) -> None:
+    net = Net()
+    with pytest.raises(RuntimeError, match="not fitted"):
+        wrap(net, KNN())
+    outputs = collect(net, images, features="conv", progress=False)
+    knn = KNN(k=3).fit(outputs=outputs)
+    with pytest.raises(ValueError, match="no linear layer"):
+        wrap(net, knn)
+    with pytest.raises(ValueError, match="no module 'cnov'"):
+        wrap(net, knn, features="cnov")
+    with torch.no_grad():
+        np.testing.assert_allclose(wrap(net, knn, features="conv")(images)[1], knn(outputs), atol=1e-6)
+
+
+def overwriting(layer: str, *, breaks: bool = False) -> tuple[nn.Sequential, Scorer, torch.Tensor]:
+    """A network that overwrites what its layers made, a scorer that reads a layer or the features, and inputs."""
+
+    class Broken(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if breaks:
+                torch._dynamo.graph_break()
+            return x + 0
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        dense, head = nn.Linear(4, 6), nn.Linear(6, 3)
+        net = nn.Sequential(dense, nn.ReLU(inplace=True), Broken(), head, nn.Softplus()).eval()
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    scorer = KNN(k=3) if layer == "features" else ClassField(spaces=(layer,), bandwidth=0.3)
+    return net, scorer.fit(net, collect(net, (x, torch.arange(60) % 3), layers=scorer.layers, progress=False)), x
+
+
+@pytest.mark.parametrize("layer", ["0", "features"])
+@torch.no_grad()
+def test_layers_that_are_overwritten_later_are_read_as_they_were(layer: str) -> None:
+    net, scorer, x = overwriting(layer)
+    both = wrap(net, scorer)
+    truth = scorer(collect(net, x, layers=scorer.layers, progress=False))
+    np.testing.assert_allclose(both(x)[1], truth, rtol=1e-5, atol=1e-6)
+    shapes = {"args": ({0: torch.export.Dim("batch", max=1024)},)}
+    program = torch.export.export(both, (x,), dynamic_shapes=shapes)
+    np.testing.assert_allclose(program.module()(x[:7])[1], truth[:7], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("layer", ["0", "2", "features"])
+@torch.no_grad()
+def test_survives_a_break_in_the_compiled_graph(layer: str) -> None:
+    net, scorer, x = overwriting(layer, breaks=True)
+    both = wrap(net, scorer)
+    compiled = torch.compile(both, backend="eager")
+    for _ in range(2):
+        np.testing.assert_allclose(compiled(x)[1], both(x)[1], rtol=1e-6)
+
+
+def test_gradients_reach_the_inputs_through_the_features() -> None:
+    net, scorer, x = overwriting("0")
+    x = x.clone().requires_grad_()
+    wrap(net, scorer)(x)[1].sum().backward()
+    assert x.grad is not None
+    assert x.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("layer", ["0", "features"])
+def test_threads_do_not_see_each_others_features(layer: str) -> None:
+    import threading
+
+    net, scorer, x = overwriting(layer)
+    meet = threading.Barrier(2)
+
+    def wait(*_: object) -> None:
+        meet.wait(20)
+
+    both = wrap(net, scorer)
+    for module in (net[0], net[4]):  # both threads have started, then both have recorded
+        module.register_forward_hook(wait)
+
+    def score(rows: slice) -> torch.Tensor:
+        with torch.no_grad():
+            return both(x[rows])[1]
+
+    halves = slice(0, 30), slice(30, 60)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(score, halves))
+    fresh, _, _ = overwriting(layer)
+    expected = scorer(collect(fresh, x, layers=scorer.layers, progress=False))
+    for rows, u in zip(halves, found, strict=True):
+        np.testing.assert_allclose(u, expected[rows], rtol=1e-5, atol=1e-6)
+
+
+def hooks(net: nn.Module) -> int:
+    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in net.modules())
+
+
+@pytest.mark.parametrize("layer", ["0", "features"])
+@torch.no_grad()
+def test_hooks_go_with_the_wrapped_module(layer: str) -> None:
+    net, scorer, x = overwriting(layer)
+    both = wrap(net, scorer)
+    other = wrap(net, scorer)
+    shallow, deep = copy.copy(both), copy.deepcopy(both)
+    inside = deep.model
+    assert (hooks(net), hooks(inside)) == (2, 2)
+    expected = both(x)[1]
+    del both
+    gc.collect()
+    assert torch.equal(shallow(x)[1], expected)
+    assert torch.equal(deep(x)[1], expected)
+    del shallow
+    gc.collect()
+    assert hooks(net) == 1
+    assert torch.equal(other(x)[1], expected)
+    del other, deep
+    gc.collect()
+    assert hooks(net) == 0
+    assert hooks(inside) == 1  # the copy of the other wrapper's, which is never asked
+
+
+@torch.no_grad()
+def test_a_pickled_module_scores_the_same(fitted, images) -> None:
+    net, scorer = fitted
+    both = wrap(net, scorer)
+    file = io.BytesIO()
+    torch.save(both, file)
+    file.seek(0)
+    loaded = torch.load(file, weights_only=False)
+    assert torch.equal(loaded(images)[1], both(images)[1])

@@ -1,0 +1,184 @@
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score, roc_auc_score
+from statsmodels.nonparametric.bandwidths import bw_silverman
+
+from qipf.fields.bandwidth import FACTORS, _average_precision, _roc_auc, cross_validated_factor, silverman
+
+
+@pytest.mark.parametrize("n", [2, 3, 10, 1001])
+@pytest.mark.parametrize("shape", ["normal", "heavy", "integers", "shifted"])
+def test_silverman_equals_statsmodels(n, shape):
+    rng = np.random.default_rng(n)
+    x = {
+        "normal": rng.normal(size=n),
+        "heavy": rng.standard_t(2, size=n),
+        "integers": np.floor(rng.normal(size=n) * 3) + np.arange(n) % 2,
+        "shifted": 1e3 + 1e-2 * rng.normal(size=n),
+    }[shape]
+    assert silverman(x) == pytest.approx(bw_silverman(x), rel=1e-12)
+    assert silverman(x[:, None]) == silverman(x)
+
+
+def test_silverman_of_the_authors_weights():
+    golden = np.load(Path(__file__).parents[1] / "golden" / "author-mnist-lenet.npz")
+    assert golden["factor"] * silverman(golden["weights"]) == pytest.approx(float(golden["sigma"]), rel=1e-7)
+
+
+def test_silverman_falls_back_on_the_std_where_the_iqr_is_zero():
+    x = np.asarray([0.0] * 9 + [1.0])
+    assert silverman(x) == pytest.approx(bw_silverman(x), rel=1e-12)
+    assert silverman(x) == pytest.approx(0.9 * np.std(x, ddof=1) * 10**-0.2, rel=1e-12)
+
+
+def test_silverman_in_several_dimensions_is_the_normal_reference_rule():
+    # The exact quantiles of a normal: std and IQR / 1.349 are those of the scale in each dimension.
+    from scipy.stats import norm
+
+    n = 20_001
+    z = norm.ppf((np.arange(n) + 0.5) / n)
+    x = np.stack([z, 3.0 * z, 2.0 * z], axis=1)
+    expected = (4 / 5) ** (1 / 7) * math.sqrt((1 + 9 + 4) / 3) * n ** (-1 / 7)
+    assert silverman(x) == pytest.approx(expected, rel=1e-3)
+
+
+def test_silverman_takes_any_library():
+    import jax.numpy as jnp
+    import torch
+
+    x = np.random.default_rng(0).normal(size=50).astype(np.float32)
+    assert silverman(torch.asarray(x)) == silverman(x) == silverman(jnp.asarray(x))
+    assert silverman(list(map(float, x))) == silverman(x)
+    assert silverman(torch.asarray(x, requires_grad=True)) == silverman(x)
+
+
+@pytest.mark.parametrize(
+    ("samples", "error", "message"),
+    [
+        ([0.1] * 7, ValueError, "equal"),
+        (np.full((7, 3), 0.1), ValueError, "equal"),
+        (np.asarray([1e308, -1e308, 0.0]), ValueError, "beyond floating point"),
+        (np.asarray([0.0, 1e-320]), ValueError, "beyond floating point"),
+        ([0.3], ValueError, "at least two"),
+        ([], ValueError, "empty"),
+        (np.zeros((4, 0)), ValueError, "empty"),
+        (np.zeros((2, 2, 2)), ValueError, r"\(2, 2, 2\)"),
+        (0.5, ValueError, r"\(n,\)"),
+        ([0.0, math.nan], ValueError, "NaN"),
+        ([0.0, math.inf], ValueError, "infinite"),
+        (np.arange(5), TypeError, "int64"),
+        (np.arange(5) * 1j, TypeError, "complex"),
+        ("abc", TypeError, "str"),
+    ],
+)
+def test_silverman_refuses(samples, error, message):
+    with pytest.raises(error, match=message):
+        silverman(samples)
+
+
+@pytest.mark.parametrize("digits", [0, 1, 6])  # 0 and 1: many ties
+def test_private_metrics_equal_sklearn(digits):
+    rng = np.random.default_rng(digits)
+    for _ in range(20):
+        wrong = rng.random(40) < 0.3
+        wrong[:2] = [True, False]
+        u = np.round(rng.normal(size=40) + wrong, digits)
+        assert _roc_auc(u, wrong) == pytest.approx(roc_auc_score(wrong, u), abs=1e-12)
+        assert _average_precision(u, wrong) == pytest.approx(average_precision_score(wrong, u), abs=1e-12)
+
+
+def _problem(n=400, seed=3):
+    rng = np.random.default_rng(seed)
+    wrong = rng.random(n) < 0.2
+    noise = rng.normal(size=n)
+
+    def score(factor):  # the signal is strongest at factor 80
+        return 3.0 * wrong * math.exp(-abs(math.log(factor / 80.0))) + noise
+
+    return score, wrong
+
+
+def test_the_best_factor_is_found_and_the_table_is_right():
+    score, wrong = _problem()
+    choice = cross_validated_factor(score, wrong)
+    assert choice.factor == 80.0
+    assert [row.factor for row in choice.table] == list(FACTORS)
+    assert {20.0, 40.0, 80.0, 160.0, 320.0} <= set(FACTORS)
+    for row in choice.table:
+        assert row.roc_auc == pytest.approx(np.mean(row.roc_auc_folds))
+        assert len(row.roc_auc_folds) == 5
+        # stratified folds of 80 predictions: their mean is near, but not equal to, the AUC over everything
+        assert row.roc_auc == pytest.approx(roc_auc_score(wrong, score(row.factor)), abs=0.02)
+
+
+def test_folds_are_disjoint_complete_stratified_and_seeded():
+    from qipf.fields.bandwidth import _stratified_folds
+
+    wrong = np.arange(103) % 10 == 0
+    parts = _stratified_folds(wrong, 4, seed=1)
+    assert sorted(np.concatenate(parts)) == list(range(103))
+    assert {int(wrong[part].sum()) for part in parts} <= {2, 3}
+    again, other = _stratified_folds(wrong, 4, seed=1), _stratified_folds(wrong, 4, seed=2)
+    assert all(np.array_equal(a, b) for a, b in zip(parts, again, strict=True))
+    assert any(not np.array_equal(a, b) for a, b in zip(parts, other, strict=True))
+
+
+def test_ties_go_to_average_precision_then_to_the_first():
+    # Both rankings have ROC-AUC 1/2: errors at the ends (high precision at the top), or errors in the middle.
+    wrong = np.asarray([True, False, False, True] * 2)
+    ends, middle = np.asarray([4.0, 3.0, 2.0, 1.0] * 2), np.asarray([3.0, 4.0, 1.0, 2.0] * 2)
+    one_fold_each = np.asarray([True, False, False, True])
+    assert roc_auc_score(one_fold_each, ends[:4]) == roc_auc_score(one_fold_each, middle[:4]) == 0.5
+    scores = {10.0: middle, 20.0: ends, 40.0: 2.0 * ends}
+    choice = cross_validated_factor(scores.__getitem__, wrong, factors=tuple(scores), folds=2)
+    assert choice.table[0].roc_auc == choice.table[1].roc_auc == 0.5
+    assert choice.table[1].average_precision > choice.table[0].average_precision
+    assert choice.factor == 20.0
+
+
+def test_scores_of_any_library():
+    import torch
+
+    score, wrong = _problem()
+    ours = cross_validated_factor(score, wrong, factors=(20, 80))
+    theirs = cross_validated_factor(lambda f: torch.asarray(score(f)), torch.asarray(wrong), factors=(20, 80))
+    assert ours == theirs
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (
+            [True] * 3 + [False] * 50,
+            "only 3 of the 53 held-out .* wrong.*folds=3.*explicit factor",
+        ),
+        ([True] * 50 + [False] * 4, "only 4 of the 54 held-out predictions are correct"),
+        ([False] * 50, "only 0 of the 50 held-out predictions are wrong"),
+        ([True] * 50, "only 0 of the 50 held-out predictions are correct"),
+        ([], "only 0 of the 0"),
+    ],
+)
+def test_a_fold_without_both_kinds_is_refused(wrong, message):
+    wrong = np.asarray(wrong, dtype=bool)
+    with pytest.raises(ValueError, match=message):
+        cross_validated_factor(lambda factor: np.zeros(len(wrong)), wrong)
+
+
+def test_bad_arguments_are_refused():
+    score, wrong = _problem()
+    for factors in ((), (0.0,), (-1.0, 2.0), (math.nan,), (math.inf,), (2.0, 2.0)):
+        with pytest.raises(ValueError, match="factors"):
+            cross_validated_factor(score, wrong, factors=factors)
+    with pytest.raises(ValueError, match="folds"):
+        cross_validated_factor(score, wrong, folds=1)
+    with pytest.raises(TypeError, match="True = an error"):
+        cross_validated_factor(score, wrong.astype(int))
+    with pytest.raises(ValueError, match="wrong"):
+        cross_validated_factor(score, wrong[:, None])
+    with pytest.raises(ValueError, match=r"score\(5\).*\(400,\)"):
+        cross_validated_factor(lambda factor: np.zeros(7), wrong)
+    with pytest.raises(ValueError, match=r"score\(5\).*NaN"):
+        cross_validated_factor(lambda factor: np.full(400, math.nan), wrong)

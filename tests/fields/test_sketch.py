@@ -1,0 +1,146 @@
+"""Streams of weights against the exact field of all of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from qipf.fields.bandwidth import silverman
+from qipf.fields.field import Field
+from qipf.fields.sketch import FieldSketch, sketch_weights
+
+
+@pytest.fixture(scope="module")
+def weights() -> np.ndarray:
+    generator = np.random.default_rng(5)
+    dense = generator.standard_normal(60_000) * 0.02 * (1 + 4 * generator.random(60_000) ** 6)
+    return np.concatenate([dense, np.zeros(500), [0.7, -0.9], np.full(50, 0.125)]).astype(np.float32)
+
+
+def values_of(field, y: np.ndarray) -> np.ndarray:
+    log, gradient, laplacian = field.derivatives(y)
+    return np.stack([log, gradient[:, 0], laplacian])
+
+
+@pytest.mark.parametrize("factor", [0.5, 5.0, 160.0])
+def test_field_is_that_of_all_weights(weights: np.ndarray, factor: float) -> None:
+    exact = Field(weights.astype(np.float64), factor * silverman(weights))
+    sketch = FieldSketch(bandwidth=exact.bandwidth)
+    for chunk in np.array_split(weights, 7):
+        sketch.add(chunk)
+    found = sketch.finish()
+    assert found.error <= 1e-10
+    y = np.concatenate([np.linspace(-1, 1, 60), weights[:40].astype(np.float64), 0.7 + exact.bandwidth * np.arange(38)])
+    np.testing.assert_allclose(found.log(y), exact.log(y), rtol=1e-10, atol=1e-13)
+    mine, theirs = values_of(found, y), values_of(exact, y)
+    size = np.abs(theirs[2]) + theirs[1] ** 2
+    assert (np.abs(mine[2] - theirs[2]) / size).max() < 1e-10
+
+
+def test_any_order_and_split_gives_the_same_field(weights: np.ndarray) -> None:
+    shuffled = np.random.default_rng(6).permutation(weights)
+    one = FieldSketch(factor=20).add(weights).finish()
+    parts = [FieldSketch(factor=20), FieldSketch(factor=20), FieldSketch(factor=20)]
+    for number, chunk in enumerate(np.split(shuffled, [1, 5, 4000, 4001, 30_000])):
+        parts[number % 3].add(chunk.reshape(-1, 1) if number % 2 else chunk)
+    other = parts[2].merge(parts[0]).merge(parts[1]).finish()
+    assert len(one) == len(other) == len(weights)
+    assert other.bandwidth == pytest.approx(one.bandwidth, rel=1e-13)
+    y = np.linspace(-1, 1, 300)
+    np.testing.assert_allclose(values_of(other, y), values_of(one, y), rtol=1e-11, atol=1e-12)
+
+
+def test_statistics_are_those_of_all_weights(weights: np.ndarray) -> None:
+    sketch = FieldSketch().add(weights)
+    double = weights.astype(np.float64)
+    assert sketch.mean == pytest.approx(double.mean(), rel=1e-11)
+    assert sketch.std == pytest.approx(double.std(), rel=1e-12)
+    assert (sketch.minimum, sketch.maximum) == (double.min(), double.max())
+    for probability in (0.0, 0.1, 0.25, 0.5, 0.75, 0.999, 1.0):
+        assert sketch.quantile(probability) == pytest.approx(np.quantile(double, probability), rel=1e-4, abs=1e-7)
+    assert sketch.silverman() == pytest.approx(silverman(weights), rel=1e-5)
+
+
+def test_standardised_field_takes_standardised_queries(weights: np.ndarray) -> None:
+    field, mean, std = sketch_weights(np.array_split(weights, 3), factor=40)
+    standard = (weights.astype(np.float64) - weights.astype(np.float64).mean()) / weights.astype(np.float64).std()
+    assert (mean, std) == pytest.approx((weights.astype(np.float64).mean(), weights.astype(np.float64).std()), rel=1e-9)
+    exact = Field(standard, field.bandwidth)
+    assert field.bandwidth == pytest.approx(40 * silverman(standard), rel=1e-5)
+    y = np.linspace(-10, 10, 50)
+    np.testing.assert_allclose(field.log(y), exact.log(y), rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+def test_torch_weights_of_any_precision(dtype: torch.dtype, weights: np.ndarray) -> None:
+    tensor = torch.from_numpy(weights).to(dtype)
+    found = FieldSketch(bandwidth=0.05).add(tensor).finish()
+    exact = Field(tensor.double().numpy(), 0.05)
+    y = np.linspace(-1, 1, 50)
+    np.testing.assert_allclose(found.log(y), exact.log(y), rtol=1e-11)
+
+
+def test_numpy_half_precision_counts_patterns(weights: np.ndarray) -> None:
+    half = weights.astype(np.float16)
+    sketch = FieldSketch().add(half)
+    assert sketch.quantile(0.75) == np.quantile(half.astype(np.float64), 0.75)
+    assert sketch.count == half.size
+
+
+def test_origin_serves_weights_far_from_zero() -> None:
+    values = 1e4 + np.random.default_rng(7).standard_normal(100_000)
+    width = 0.5 * silverman(values)
+    with pytest.raises(ValueError, match="origin"):
+        FieldSketch(bandwidth=width).add(values).finish()
+    found = FieldSketch(bandwidth=width, origin=1e4).add(values).finish()
+    y = np.linspace(9_996, 10_004, 30)
+    np.testing.assert_allclose(found.log(y), Field(values, width).log(y), rtol=1e-9)
+
+
+def test_state_survives_a_round_trip(weights: np.ndarray) -> None:
+    sketch = FieldSketch(factor=5).add(weights[:30_000])
+    again = FieldSketch.from_state(sketch.state()).add(weights[30_000:])
+    sketch.add(weights[30_000:])
+    assert again.factor == 5
+    y = np.linspace(-1, 1, 50)
+    np.testing.assert_array_equal(values_of(again.finish(), y), values_of(sketch.finish(), y))
+
+
+def test_a_constant_needs_its_own_bandwidth() -> None:
+    sketch = FieldSketch().add(np.full(100, 0.25))
+    with pytest.raises(ValueError, match="all equal"):
+        sketch.finish(factor=1.0)
+    assert sketch.finish(bandwidth=2.0).log(np.asarray(2.25)) == pytest.approx(-0.5, rel=1e-14)
+
+
+def test_bad_input_is_named() -> None:
+    sketch = FieldSketch(bandwidth=1.0)
+    with pytest.raises(ValueError, match="empty"):
+        sketch.finish()
+    sketch.add(np.empty(0))
+    with pytest.raises(ValueError, match="empty"):
+        sketch.mean  # noqa: B018
+    with pytest.raises(ValueError, match="NaN"):
+        sketch.add(np.asarray([1.0, np.nan]))
+    with pytest.raises(ValueError, match="NaN"):
+        sketch.add(torch.tensor([1.0, float("inf")], dtype=torch.bfloat16))
+    with pytest.raises(ValueError, match="rescale"):
+        sketch.add(np.asarray([1e300]))
+    with pytest.raises(TypeError, match="real floating"):
+        sketch.add(np.arange(3))
+    assert sketch.count == 0
+    with pytest.raises(ValueError, match=r"different bandwidth: 1\.0 and 2\.0"):
+        sketch.merge(FieldSketch(bandwidth=2.0))
+    with pytest.raises(ValueError, match="different factor"):
+        FieldSketch(factor=2.0).merge(FieldSketch(factor=3.0))
+    with pytest.raises(TypeError, match="FieldSketch"):
+        sketch.merge(np.zeros(3))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="not both"):
+        FieldSketch(bandwidth=1.0, factor=1.0)
+    with pytest.raises(ValueError, match="positive"):
+        FieldSketch(factor=-1.0)
+    with pytest.raises(ValueError, match="either a bandwidth or a factor"):
+        FieldSketch().add(np.zeros(3)).finish()
+    with pytest.raises(ValueError, match="memory budget"):
+        FieldSketch().add(np.asarray([0.0, 1.0])).finish(bandwidth=1e-7)

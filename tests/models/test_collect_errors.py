@@ -1,0 +1,100 @@
+"""collect says what is wrong with the data or the model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from example_models import N, classes, images, net
+from qipf.models.collect import collect
+
+x, y = images, classes  # the fixtures of every test here
+
+
+def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
+    model = net()
+    first_zero = int((y == 0).nonzero()[0])
+    cases: list[tuple[Any, type[Exception], str]] = [
+        (x[:0], ValueError, "no row to collect"),
+        ([], ValueError, "no row to collect"),
+        (3, TypeError, "got int"),
+        ("data.npz", TypeError, "got str"),
+        ((x, y[:-1]), ValueError, "equally many rows"),
+        ([(x, y[:-1])], ValueError, "batch 0: 22 labels for 23 inputs"),
+        ([(x, y), (x, None)], ValueError, "batch 1: labels are in some batches and not in others"),
+        ([x, (x, y)], ValueError, "batch 1: labels are in some batches and not in others"),
+        ([(x, y, y)], ValueError, "batch 0 has 3 parts"),
+        ([(x, F.one_hot(y))], ValueError, "argmax"),
+        ((x, F.one_hot(y)), ValueError, "argmax"),
+        ((x, F.one_hot(y).float()), ValueError, "argmax"),
+        ((x, x), ValueError, "two batches of inputs go in a list"),
+        ((x[:9], x[9:]), ValueError, "two batches of inputs go in a list"),
+        ([x, y], ValueError, r"pass inputs and labels as a tuple \(x, y\)"),
+        ([x.numpy(), y.numpy()], ValueError, r"as a tuple \(x, y\)"),
+        ([x.flatten(1), F.one_hot(y)], ValueError, r"as a tuple \(x, y\)"),
+        ((x, y - 1), ValueError, f"got -1 in row {first_zero}"),
+        ([(x[:9], y[:9] % 2), (x[9:], y[9:] + 100)], ValueError, f"got {int(y[9]) + 100} in row 9"),
+        ((x, y.float()), ValueError, "convert them to integers first"),
+        ([(x, ["cat"] * N)], TypeError, "labels are not numbers"),
+        ([(x[:1], 3)], ValueError, "DataLoader"),
+        ([object()], TypeError, "batch 0: expected a tensor"),
+    ]
+    for data, error, message in cases:
+        with pytest.raises(error, match=message):
+            collect(model, data)
+    with pytest.raises(ValueError, match="batch_size"):
+        collect(model, x, batch_size=0)
+
+
+def test_what_is_wrong_with_the_model_is_said(x: Tensor) -> None:
+    with pytest.raises(TypeError, match=r"expected a torch.nn.Module, got function"):
+        collect(lambda x: x, x)  # pyright: ignore
+
+    class Returns(nn.Module):
+        def __init__(self, value: Any) -> None:
+            super().__init__()
+            self.value = value
+
+        def forward(self, x: Tensor) -> Any:
+            return self.value
+
+    cases = [
+        (torch.ones(N, dtype=torch.int64), TypeError, "not classes"),
+        (torch.ones(N, 3, 4), ValueError, "one row of logits per input"),
+        (torch.ones(N + 1, 3), ValueError, "24 rows for 23 inputs"),
+        ({"a": torch.ones(N), "b": torch.ones(N)}, TypeError, r"keys \['a', 'b'\]"),
+        (None, TypeError, "NoneType"),
+    ]
+    for value, error, message in cases:
+        with pytest.raises(error, match=message):
+            collect(Returns(value), x)
+    assert collect(Returns(torch.ones(N)), x).logits.shape == (N, 1)
+
+
+def test_progress_counts_batches(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Any] = []
+
+    def track(items: Any, description: str, *, total: int | None, show: bool) -> Any:
+        seen.append((total, show))
+        return items
+
+    monkeypatch.setattr("qipf._common.progress.track", track)
+    collect(net(), x, batch_size=5)
+    collect(net(), (batch for batch in x.split(5)), progress=False)
+    assert seen == [(5, True), (None, False)]
+
+
+def test_a_bad_label_is_named_at_its_batch(x: Tensor, y: Tensor) -> None:
+    """Not after all data has been through the network."""
+
+    def batches() -> Any:
+        yield x[:5], y[:5]
+        yield x[5:10], torch.full((5,), -100)
+        raise AssertionError("nobody should ask for more")
+
+    with pytest.raises(ValueError, match="got -100 in row 5"):
+        collect(net(), batches(), progress=False)

@@ -1,0 +1,342 @@
+"""One file for a scorer: whole, checked, and written all or not at all. (Round trips: tests/contract.)"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from qipf._common import files as _files
+from qipf.models.outputs import Outputs
+from qipf.scores import KNN, ClassField, Combine, Entropy, WeightQIPF, persistence
+from qipf.scores.calibration import ErrorProbability
+from qipf.scores.persistence import load, load_scorer, read
+
+
+@pytest.fixture
+def scorer(rng) -> WeightQIPF:
+    outputs = Outputs(logits=rng.standard_normal((20, 4)))
+    return WeightQIPF(factor=40, coordinate="log_odds").fit([rng.standard_normal((10, 10))], outputs)
+
+
+@pytest.fixture
+def file(scorer, tmp_path) -> Path:
+    scorer.save(tmp_path / "scorer.qipf")
+    return tmp_path / "scorer.qipf"
+
+
+def rewrite(file: Path, change) -> None:
+    """Change the header and the tensors, and write a valid safetensors file again."""
+    raw = file.read_bytes()
+    length = struct.unpack("<Q", raw[:8])[0]
+    header = json.loads(json.loads(raw[8 : 8 + length])["__metadata__"]["qipf"])
+    tensors = load_file(file)
+    change(header, tensors)
+    save_file(tensors, file, metadata={"qipf": json.dumps(header)})
+
+
+def test_the_file_is_plain_safetensors_with_a_json_header(file, scorer) -> None:
+    header, tensors = read(file)
+    assert header["format"] == 1
+    assert header["scorer"] == "weight-qipf"
+    assert header["settings"]["coordinate"] == "log_odds"
+    assert header["settings"]["orders"] == [2, 4, 6, 8]
+    assert header["facts"]["factor"] == 40
+    assert set(header["versions"]) == {"qipf", "numpy", "safetensors"}
+    for key, value in load_file(file).items():  # any safetensors reader can have the arrays
+        np.testing.assert_array_equal(value, tensors[key])
+    assert b"pickle" not in file.read_bytes()
+    loaded = load(file)
+    assert loaded.settings() == scorer.settings()
+    assert loaded.fitted.facts == scorer.fitted.facts
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 100, 0.5, -1])
+def test_truncated_files_are_refused(file, keep) -> None:
+    raw = file.read_bytes()
+    file.write_bytes(raw[: int(len(raw) * keep) if isinstance(keep, float) else keep])
+    with pytest.raises(ValueError, match="truncated, or not a file written by qipf"):
+        load(file)
+
+
+@pytest.mark.parametrize("content", [b"hello, world\n" * 50, b"\x80\x04\x95" + bytes(200), b"PK\x03\x04" + bytes(200)])
+def test_foreign_files_are_refused(file, content) -> None:
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match="not a file written by qipf"):
+        load(file)
+
+
+def test_safetensors_of_others_are_refused(tmp_path) -> None:
+    save_file({"weight": np.zeros(3, np.float32)}, tmp_path / "other.safetensors")
+    with pytest.raises(ValueError, match="not one written by qipf"):
+        load(tmp_path / "other.safetensors")
+    save_file({"weight": np.zeros(3, np.float32)}, tmp_path / "odd.safetensors", metadata={"qipf": "[1]"})
+    with pytest.raises(ValueError, match="not one written by qipf"):
+        load(tmp_path / "odd.safetensors")
+
+
+def test_newer_formats_are_refused_with_advice(file) -> None:
+    rewrite(file, lambda header, tensors: header.update(format=2, versions={"qipf": "9.1"}))
+    with pytest.raises(ValueError, match=r"format 2 by qipf 9\.1.*upgrade"):
+        load(file)
+
+
+@pytest.mark.parametrize("part", ["settings", "facts", "tensors", "versions", "scorer"])
+def test_tampering_is_noticed(file, part) -> None:
+    def change(header, tensors) -> None:
+        if part == "tensors":
+            key = sorted(tensors)[0]
+            tensors[key] = tensors[key].copy()
+            tensors[key].flat[-1] += 1e-9
+        elif part == "scorer":
+            header["scorer"] = "entropy"
+        else:
+            header[part]["extra"] = 1
+
+    rewrite(file, change)
+    with pytest.raises(ValueError, match="checksum"):
+        load(file)
+
+
+def test_a_flipped_bit_is_noticed(file) -> None:
+    raw = bytearray(file.read_bytes())
+    raw[-5] ^= 1
+    file.write_bytes(raw)
+    with pytest.raises(ValueError, match="checksum"):
+        load(file)
+
+
+def test_unknown_scorers_and_settings_are_named(file) -> None:
+    def rename(header, tensors) -> None:
+        header["scorer"] = "tea-leaves"
+        header["checksum"] = persistence._checksum(header, tensors)
+
+    rewrite(file, rename)
+    with pytest.raises(ValueError, match=r"'tea-leaves'.*known: .*energy"):
+        load(file)
+
+    def add(header, tensors) -> None:
+        header["scorer"] = "weight-qipf"
+        header["settings"]["colour"] = "red"
+        header["checksum"] = persistence._checksum(header, tensors)
+
+    rewrite(file, add)
+    with pytest.raises(ValueError, match="colour"):
+        load(file)
+
+
+def forge(file: Path, change) -> None:
+    """Change the file as someone who knows how to compute its checksum does."""
+
+    def signed(header, tensors) -> None:
+        change(header, tensors)
+        header["checksum"] = persistence._checksum(header, tensors)
+
+    rewrite(file, signed)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scorer": []}, "name of a scorer"),
+        ({"scorer": None}, "name of a scorer"),
+        ({"settings": [1]}, "settings by name"),
+        ({"facts": "none"}, "facts by name"),
+        ({"format": float("inf")}, "not one written by qipf"),
+    ],
+)
+def test_forged_headers_are_refused(file, change, message) -> None:
+    forge(file, lambda header, tensors: header.update(change))
+    with pytest.raises(ValueError, match=message):
+        load(file)
+
+
+@pytest.mark.parametrize("depth", [300, 5_000, 200_000])
+def test_deeply_nested_headers_are_refused(tmp_path, depth) -> None:
+    nested = "[" * depth + "]" * depth
+    header = f'{{"format": 1, "checksum": "", "versions": {{"qipf": "1"}}, "facts": {nested}}}'
+    save_file({"weight": np.zeros(3)}, tmp_path / "deep.qipf", metadata={"qipf": header})
+    with pytest.raises(ValueError, match=r"checksum|nested too deeply|not one written by qipf"):
+        load(tmp_path / "deep.qipf")
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"), [("bandwidth", 0), ("std", 0.0), ("std", "wide"), ("mean", float("nan")), ("task", "tea")]
+)
+def test_forged_facts_are_refused(file, fact, value) -> None:
+    forge(file, lambda header, tensors: header["facts"].update({fact: value}))
+    with pytest.raises(ValueError, match=fact):
+        load(file)
+
+
+def test_a_missing_fact_is_named(file) -> None:
+    forge(file, lambda header, tensors: header["facts"].pop("mean"))
+    with pytest.raises(ValueError, match="mean"):
+        load(file)
+
+
+def test_facts_of_other_scorers_and_of_parts_are_checked_too(rng, tmp_path) -> None:
+    labelled = Outputs(rng.standard_normal((40, 3)), rng.standard_normal((40, 5)), rng.integers(0, 3, 40))
+    path = tmp_path / "both.qipf"
+    Combine((Entropy(), ClassField(bandwidth=1.0))).fit(outputs=labelled).save(path)
+    forge(path, lambda header, tensors: header["facts"]["parts"][1].update(bandwidths=[[0.0]]))
+    with pytest.raises(ValueError, match="bandwidths"):
+        load(path)
+
+
+def test_a_table_with_bandwidth_zero_is_refused(file) -> None:
+    def change(header, tensors) -> None:
+        tensors["field_numbers"] = tensors["field_numbers"].copy()
+        tensors["field_numbers"][1] = 0
+
+    forge(file, change)
+    with pytest.raises(ValueError, match="damaged"):
+        load(file)
+
+
+def test_unbounded_orders_are_refused(file) -> None:
+    forge(file, lambda header, tensors: header["settings"].update(orders=[2, 10**9]))
+    with pytest.raises(ValueError, match="orders up to 1000"):
+        load(file)
+
+
+def test_numpy_settings_are_saved_as_plain_numbers(rng, tmp_path) -> None:
+    outputs = Outputs(rng.standard_normal((30, 4)), rng.standard_normal((30, 5)), rng.integers(0, 4, 30))
+    weights = [rng.standard_normal((10, 10))]
+    settings = {
+        "factor": np.float32(80),
+        "orders": np.arange(2, 9, 2),
+        "radius": np.float64(0.25),
+        "root": np.bool_(True),
+        "tolerance": np.float64(1e-9),
+        "pool": np.int64(40),
+    }
+    numpy = WeightQIPF(**settings).fit(weights, outputs)
+    numpy.save(tmp_path / "numpy.qipf")
+    usual = WeightQIPF(factor=80, radius=0.25, tolerance=1e-9, pool=40).fit(weights, outputs)
+    assert load(tmp_path / "numpy.qipf").settings() == usual.settings() == numpy.settings()
+    np.testing.assert_array_equal(load(tmp_path / "numpy.qipf")(outputs), usual(outputs))
+    ClassField(bandwidth=np.float32(0.5)).fit(outputs=outputs).save(tmp_path / "field.qipf")
+    assert read(tmp_path / "field.qipf")[0]["settings"]["bandwidth"] == 0.5
+
+
+@pytest.fixture(params=["isotonic", "logistic"])
+def calibrator(request, rng) -> ErrorProbability:
+    u = rng.standard_normal(400)
+    return ErrorProbability(request.param).fit(u, rng.random(400) > 1 / (1 + np.exp(-2 * u)))
+
+
+def test_a_calibrator_comes_back_bit_for_bit(calibrator, rng, tmp_path) -> None:
+    path = tmp_path / "p.qipf"
+    calibrator.save(path)
+    loaded = load(path)
+    assert isinstance(loaded, ErrorProbability)
+    assert loaded.method == calibrator.method
+    u = np.concatenate([3 * rng.standard_normal(1000), [np.inf, -np.inf]])
+    np.testing.assert_array_equal(loaded(u), calibrator(u))
+    assert read(path)[0]["settings"] == {"method": calibrator.method}
+    again = tmp_path / "again.qipf"
+    loaded.save(again)
+    assert again.read_bytes() == path.read_bytes()
+    with pytest.raises(ValueError, match="holds an ErrorProbability and no scorer"):
+        load_scorer(path)
+    with pytest.raises(RuntimeError, match=r"call \.fit"):
+        ErrorProbability().save(path)
+    assert again.read_bytes() == path.read_bytes()
+
+
+def test_a_scorer_keeps_its_probability(file, scorer, calibrator, rng) -> None:
+    logits = rng.standard_normal((50, 4))
+    assert load(file).probability is None
+    scorer.probability = calibrator
+    scorer.save(file)
+    loaded = load(file)
+    np.testing.assert_array_equal(loaded(logits), scorer(logits))
+    np.testing.assert_array_equal(loaded.probability(loaded(logits)), calibrator(scorer(logits)))
+    assert loaded.fitted.tensors.keys() == scorer.fitted.tensors.keys()
+    assert loaded.fit([rng.standard_normal((10, 10))], Outputs(logits)).probability is None
+
+
+def damage(kind):
+    def change(header, tensors) -> None:
+        names = [name for name in tensors if name.split(".")[-1] in ("scores", "probabilities", "coefficients")]
+        if kind == "falls":
+            tensors[names[-1]] = -np.abs(tensors[names[-1]]) - 1
+        elif kind == "NaN":
+            tensors[names[0]] = np.full_like(tensors[names[0]], np.nan)
+        elif kind == "shape":
+            tensors[names[0]] = tensors[names[0]][None]
+        elif kind == "missing":
+            del tensors[names[0]]
+            tensors["other"] = np.zeros(2)
+        elif kind == "more":
+            tensors[names[0].replace(names[0].split(".")[-1], "knots")] = np.zeros(2)
+
+    return change
+
+
+@pytest.mark.parametrize("kind", ["falls", "NaN", "shape", "missing", "more"])
+def test_forged_calibrators_are_refused(kind, file, scorer, calibrator, tmp_path) -> None:
+    calibrator.save(tmp_path / "p.qipf")
+    forge(tmp_path / "p.qipf", damage(kind))
+    with pytest.raises(ValueError, match=r"p\.qipf: no state of an ErrorProbability.*made up or damaged"):
+        load(tmp_path / "p.qipf")
+    if kind == "missing" and calibrator.method == "logistic":
+        return  # nothing of it is left: a scorer without one
+    scorer.probability = calibrator
+    scorer.save(file)
+    forge(file, damage(kind))
+    with pytest.raises(ValueError, match="no state of an ErrorProbability"):
+        load(file)
+
+
+def test_damaged_calibrators_are_refused(calibrator, tmp_path) -> None:
+    path = tmp_path / "p.qipf"
+    calibrator.save(path)
+    raw = path.read_bytes()
+    for damaged in (raw[:-9], raw[:40], b""):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match="truncated, or not a file written by qipf"):
+            load(path)
+    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    with pytest.raises(ValueError, match="checksum"):
+        load(path)
+    path.write_bytes(raw)
+    other = "logistic" if calibrator.method == "isotonic" else "isotonic"
+    for settings in ({}, {"method": other}, {"method": calibrator.method, "more": 1}):
+        forge(path, lambda header, tensors, settings=settings: header.update(settings=settings))
+        with pytest.raises(ValueError, match="settings do not fit its arrays"):
+            load(path)
+
+
+def test_a_missing_file_and_a_missing_folder(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"nothing\.qipf"):
+        load(tmp_path / "nothing.qipf")
+    with pytest.raises(FileNotFoundError, match="create it first"):
+        Entropy().save(tmp_path / "no" / "entropy.qipf")
+
+
+def test_functions_cannot_be_saved(rng, tmp_path) -> None:
+    outputs = Outputs(logits=rng.standard_normal((20, 4)))
+    scorer = WeightQIPF(factor=40, coordinate=lambda z: z.sum(1)).fit([rng.standard_normal((10, 10))], outputs)
+    with pytest.raises(ValueError, match=r"coordinate=.*no functions"):
+        scorer.save(tmp_path / "function.qipf")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_crash_while_writing_leaves_the_old_file(file, scorer, monkeypatch) -> None:
+    before = file.read_bytes()
+
+    def crash(_: int) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(_files.os, "fsync", crash)
+    other = KNN(k=2).fit(outputs=Outputs(logits=np.eye(4), features=np.eye(4)))
+    with pytest.raises(OSError, match="disk full"):
+        other.save(file)
+    assert file.read_bytes() == before
+    assert list(file.parent.iterdir()) == [file]

@@ -1,0 +1,96 @@
+"""Files, palettes and captions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import xml.etree.ElementTree as ElementTree
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from qipf.study.gallery import DARK, LIGHT, Plate, corruptions
+from qipf.study.gallery.plate import Table, new_figure, write_caption
+
+
+def _plate() -> Plate:
+    def draw(palette):
+        figure = new_figure(3, 2)
+        figure.subplots().plot([0, 1], [0, 1], color=palette.series[0])
+        return figure
+
+    return Plate("line", draw, {"": Table(["x", "name"], [[1 / 3, "a,b"]])}, "A line.")
+
+
+def _luminance(colour: str) -> float:
+    channels = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return float(np.dot(linear, (0.2126, 0.7152, 0.0722)))
+
+
+def test_write_leaves_figure_numbers_and_caption(tmp_path):
+    files = _plate().write(tmp_path, dark=True)
+    names = {file.name for file in files}
+    assert names == {"line.svg", "line.png", "line-dark.svg", "line-dark.png", "line.csv", "caption.md"}
+    assert {file.name for file in (tmp_path / "line").iterdir()} == names
+    for name in ("line.svg", "line-dark.svg"):
+        assert ElementTree.parse(tmp_path / "line" / name).getroot().tag.endswith("svg")
+    assert (tmp_path / "line" / "caption.md").read_text() == "A line.\n"
+    rows = list(csv.reader(io.StringIO((tmp_path / "line" / "line.csv").read_text())))
+    assert rows == [["x", "name"], ["0.333333", "a,b"]]
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=lambda palette: palette.name)
+def test_the_paper_is_the_palettes(palette):
+    image = Image.open(io.BytesIO(_plate().images(palette)["png"])).convert("RGB")
+    wanted = tuple(int(palette.paper[i : i + 2], 16) for i in (1, 3, 5))
+    assert image.getpixel((1, 1)) == wanted
+    assert image.getpixel((image.width - 2, image.height - 2)) == wanted
+
+
+@pytest.mark.parametrize("palette", [LIGHT, DARK], ids=lambda palette: palette.name)
+def test_colours_stand_out_from_the_paper(palette):
+    """WCAG 2.1: at least 3 to 1 for graphics, 4.5 to 1 for text."""
+
+    def contrast(colour: str) -> float:
+        light, dark = sorted((_luminance(colour), _luminance(palette.paper)), reverse=True)
+        return (light + 0.05) / (dark + 0.05)
+
+    assert contrast(palette.ink) > 4.5
+    assert contrast(palette.muted) > 4.5
+    for colour in palette.series:
+        assert contrast(colour) > 3, colour
+
+
+def test_same_figure_same_bytes():
+    first, second = _plate().images(), _plate().images()
+    assert first == second
+
+
+def test_caption_wraps_and_lists_differences():
+    text = write_caption("word " * 60, Table(["a"], [[1]]), differs=["one thing", "another " * 30])
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert "| a |\n| --- |\n| 1 |" in text
+    assert text.count("\n* ") == 2
+    assert "differs" not in write_caption("same", differs=[])
+
+
+def test_corruptions_of_the_digits():
+    plate = corruptions.plate()
+    rows = {(row[0], row[1]): row[2:] for row in plate.tables[""].rows}
+    assert len(rows) == 5 * 11
+    from qipf.study import datasets
+
+    images = datasets.load("digits").test.inputs
+    for name, none in (("rotation", 0), ("brightness", 0), ("shear", 0), ("zoom", 1), ("shift", 0)):
+        assert rows[name, none][0] == 0, name
+    brighter = float((images + 0.2).clamp(max=1).sub(images).mean())
+    assert rows["brightness", 0.2][0] == pytest.approx(brighter, rel=1e-5)
+    turned = float((images.rot90(1, (2, 3)) - images).abs().mean())
+    assert rows["rotation", 90][0] == pytest.approx(turned, rel=1e-4)
+
+
+def test_corruptions_need_images():
+    with pytest.raises(ValueError, match="no images"):
+        corruptions.plate("two-moons")

@@ -1,0 +1,275 @@
+import json
+import tomllib
+
+import numpy as np
+import pytest
+import tiny
+
+from qipf.study.plan import plan as plans
+from qipf.study.plan.plan import Plan, PlanError, parse
+from qipf.study.run import grid as study
+
+
+def tiny_values(**changes):
+    values = tomllib.loads(tiny.PLAN)
+    values.update(changes)
+    return values
+
+
+def with_pair(**changes):
+    values = tiny_values()
+    values["pairs"][0].update(changes)
+    return values
+
+
+def with_method(name, **params):
+    values = tiny_values()
+    values["methods"] = {name: params}
+    return values
+
+
+def test_settings_are_resolved():
+    (pair,) = parse(tiny_values()).pairs
+    assert pair.shifts == {"rotation": (30.0, 150.0), "brightness": (0.1, 0.4)}
+    assert pair.severity == {"rotation": (2, 7), "brightness": (2, 7)}
+    assert pair.train["epochs"] == 2
+    assert pair.train["batch_size"] == 64  # from the recipe
+    assert [method.name for method in pair.methods] == ["qipf", "entropy", "mc-dropout", "svi-ll", "ensemble"]
+
+
+def test_a_pair_overrides_the_plan_and_a_method_may_depend_on_the_net():
+    values = tiny_values()
+    values["pairs"].append({"dataset": "mnist", "net": "lenet", "seeds": [1], "shifts": {"zoom": [0.5, 3.0]}})
+    values["methods"]["mc-dropout"]["rate"] = {"lenet": 0.1, "default": 0.2}
+    first, second = parse(values).pairs
+    assert first.seeds == (0,)
+    assert second.seeds == (1,)
+    assert second.shifts == {"zoom": (0.5, 3.0)}
+    assert second.severity == {"zoom": (1, 2)}  # 3.0 is not on the grid: places in the list
+    rates = [dict(m.params)["rate"] for pair in (first, second) for m in pair.methods if m.name == "mc-dropout"]
+    assert rates == [0.2, 0.1]
+
+
+def test_a_plan_survives_json():
+    plan = parse(tiny_values())
+    again = Plan.from_json(json.loads(json.dumps(plan.as_json())))
+    assert again == plan
+    assert [e.cell.key for e in study.entries(again)] == [e.cell.key for e in study.entries(plan)]
+
+
+@pytest.mark.parametrize("name", plans.shipped())
+def test_shipped_plans_are_valid(name):
+    plan = plans.load(name)
+    assert plan.name == name
+    assert plan.description
+    entries = study.entries(plan)
+    assert len({entry.cell.key for entry in entries}) == len(entries)
+
+
+def test_the_paper_is_its_four_plans_and_shares_their_cells():
+    paper = plans.load("paper")
+    assert [(pair.dataset, pair.net) for pair in paper.pairs] == [
+        ("mnist", "lenet"), ("kmnist", "lenet"), ("cifar10", "vgg3"), ("cifar10", "resnet18"),
+    ]  # fmt: skip
+    keys = {entry.cell.key for entry in study.entries(paper)}
+    assert {entry.cell.key for entry in study.entries(plans.load("kmnist"))} <= keys
+    for pair in paper.pairs:
+        assert set(pair.seeds) == set(range(3 if pair.net == "resnet18" else 5))
+        assert all(method.seeds is None for method in pair.methods)
+        names = {method.name for method in pair.methods}
+        assert names >= {"qipf", "qipf-published", "ensemble", "svi", "svi-ll", "mc-dropout", "mc-dropout-ll", "swag"}
+        assert {name: len(grid) for name, grid in pair.shifts.items()} == dict.fromkeys(
+            ("rotation", "brightness", "shear", "zoom", "shift"), 10
+        )
+
+
+def test_the_pool_serves_base_networks_and_ensembles():
+    values = tiny_values(pool=3, seeds=[0, 1, 2])
+    entries = study.entries(parse(values))
+    trained = [entry for entry in entries if entry.cell.kind == "train"]
+    assert sorted(entry.seed for entry in trained) == [0, 1, 2]
+    members = {
+        entry.seed: [p.params["seed"] for role, p in entry.cell.parents.items() if role.startswith("member")]
+        for entry in entries
+        if entry.cell.kind == "score" and entry.method == "ensemble" and entry.group == "clean"
+    }
+    assert members == {0: [0, 1], 1: [1, 2], 2: [2, 0]}
+
+
+def with_dear_methods(**seeds):
+    values = tiny_values(pool=3, seeds=[2, 0, 1])
+    for name, chosen in seeds.items():
+        values["methods"][name.replace("_", "-")]["seeds"] = chosen
+    return values
+
+
+def test_a_dear_method_runs_on_some_seeds_only():
+    def cells(values):
+        return {entry.cell.key: entry for entry in study.entries(parse(values))}
+
+    values = with_dear_methods(svi_ll=[0, 2], mc_dropout={"small-cnn": [0], "default": [1]})
+    (pair,) = parse(values).pairs
+    assert {m.name: m.seeds for m in pair.methods if m.seeds} == {"svi-ll": (2, 0), "mc-dropout": (0,)}
+    assert all("seeds" not in method.params for method in pair.methods)
+    every, some = cells(with_dear_methods()), cells(values)
+    gone = [every[key] for key in every.keys() - some.keys()]
+    # a fit, a score for clean, held-out and two shifts, a measurement for all but held-out
+    assert sorted({(entry.method, entry.seed) for entry in gone if entry.cell.kind != "time"}) == [
+        ("mc-dropout", 1), ("mc-dropout", 2), ("svi-ll", 1),
+    ]  # fmt: skip
+    assert sum(entry.cell.kind != "time" for entry in gone) == 3 * (1 + 4 + 3)
+    # every method is still timed once, on the first of its own seeds
+    timed = {entry.method: entry.seed for entry in some.values() if entry.cell.kind == "time"}
+    assert timed == {"qipf": 2, "entropy": 2, "mc-dropout": 0, "svi-ll": 2, "ensemble": 2}
+    assert [entry.method for key, entry in some.items() if key not in every] == ["mc-dropout"]
+    assert Plan.from_json(json.loads(json.dumps(parse(values).as_json()))) == parse(values)
+
+
+def test_plans_from_before_methods_had_seeds_are_read():
+    plan = parse(tiny_values())
+    old = plan.as_json()
+    for method in old["pairs"][0]["methods"]:
+        del method["seeds"]
+    assert Plan.from_json(json.loads(json.dumps(old))) == plan
+
+
+@pytest.mark.parametrize(
+    ("seeds", "words"),
+    [
+        ([3], r"methods\.svi-ll\.seeds: 3 is no seed of pairs\[0\] with the net small-cnn, which has 2, 0, 1"),
+        ([], r"methods\.svi-ll\.seeds: expected a list of different whole numbers"),
+        ([0, 0], r"methods\.svi-ll\.seeds: expected a list of different whole numbers"),
+        ([True], r"methods\.svi-ll\.seeds: expected a list of different whole numbers"),
+        (0, r"methods\.svi-ll\.seeds: expected a list, got 0"),
+        ({"lenet": [0]}, r"methods\.svi-ll\.seeds: a table by network needs an entry for 'small-cnn'"),
+    ],
+)
+def test_seeds_of_a_method_are_checked(seeds, words):
+    with pytest.raises(PlanError, match=words):
+        parse(with_dear_methods(svi_ll=seeds))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"sedes": [1]}, "unknown key 'sedes'; did you mean 'seeds'?"),
+        ({"name": ""}, "name: missing"),
+        ({"name": 3}, "name: expected a text, got 3"),
+        ({"seeds": []}, "seeds: expected a list of different whole numbers"),
+        ({"seeds": [1, 1]}, "seeds: expected a list of different whole numbers"),
+        ({"seeds": [5]}, "seed 5 is no member of a pool of 2"),
+        ({"bootstrap": True}, "bootstrap: expected a whole number, got True"),
+        ({"bootstrap": -1}, "bootstrap: expected a whole number >= 0"),
+        ({"severities": [11]}, "severities: expected positions 1 to 10, got 11"),
+        ({"shifts": ["rotatoin"]}, "'rotatoin' is no shift; did you mean 'rotation'?"),
+        ({"shifts": {"zoom": []}}, "shifts.zoom: expected a list of intensities"),
+        ({"shifts": "all"}, "shifts: expected a list of names or a table"),
+        ({"pairs": []}, "pairs: missing"),
+        ({"pairs": [3]}, r"pairs\[0\]: expected a table"),
+        ({"methods": {}}, "methods: missing"),
+        ({"methods": {"entropy": 3}}, "methods.entropy: expected a table"),
+        ({"methods": {"entorpy": {}}}, "methods.entorpy: 'entorpy' is no method; did you mean 'entropy'?"),
+        ({"include": ["no-such-plan"]}, "there is no plan 'no-such-plan'"),
+    ],
+)
+def test_errors_name_the_key(change, words):
+    with pytest.raises(PlanError, match=words):
+        parse(tiny_values(**change))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"dataset": "minst"}, r"pairs\[0\].dataset: 'minst' is no dataset; did you mean 'mnist'\?"),
+        ({"net": "lenett"}, r"pairs\[0\].net: 'lenett' is no network; did you mean 'lenet'\?"),
+        ({"dataset": "none.npz"}, r"pairs\[0\].dataset: there is no file"),
+        ({"train": {"epoch": 2}}, r"pairs\[0\].train: unknown key 'epoch'; did you mean 'epochs'\?"),
+        ({"model": "net.onnx"}, r"pairs\[0\].model: expected 'file.pt2' or 'module:callable'"),
+        ({"model": "my:net"}, r"pairs\[0\].train: a model of your own"),
+        ({"weights": "w.safetensors"}, r"pairs\[0\].weights: only goes with `model`"),
+        ({"pool": 1}, "methods.ensemble.members: 2 members do not fit in a pool of 1"),
+    ],
+)
+def test_errors_in_a_pair_name_the_key(change, words):
+    with pytest.raises(PlanError, match=words):
+        parse(with_pair(**change))
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "words"),
+    [
+        ("knn", {"kk": 3}, "methods.knn: unknown key 'kk'"),
+        ("knn", {"k": 0}, "methods.knn: k: expected a whole number of at least 1"),
+        ("mine", {"kind": "knnn"}, "methods.mine.kind: 'knnn' is no method; did you mean 'knn'?"),
+        ("mc-dropout", {"rate": 2.0}, "methods.mc-dropout: rate: expected a share between 0 and 1"),
+        (
+            "mc-dropout",
+            {"rate": {"lenet": 0.1}},
+            "methods.mc-dropout.rate: a table by network needs an entry for 'small-cnn'",
+        ),
+        ("ensemble", {"members": 1}, "methods.ensemble.members: expected a whole number >= 2"),
+        (
+            "entropy",
+            {"fit_on": "test"},
+            "methods.entropy.fit_on: expected one of reference, held-out, perturbed, got 'test'",
+        ),
+        ("mine", {"kind": "scores", "file": "none.csv"}, "methods.mine.file: there is no file"),
+    ],
+)
+def test_errors_in_a_method_name_the_key(name, params, words):
+    with pytest.raises(PlanError, match=words.replace("?", r"\?")):
+        parse(with_method(name, **params))
+
+
+def test_the_kind_of_a_class_field_is_called_its_variant():
+    from qipf.study.plan.methods import build
+
+    (pair,) = parse(with_method("far", kind="class-field", variant="density", fit_on="perturbed")).pairs
+    params = {key: value for key, value in pair.methods[0].params.items() if key != "fit_on"}
+    assert build("class-field", params).kind == "density"
+
+
+def test_methods_that_a_model_of_your_own_cannot_do():
+    values = with_method("svi")
+    del values["pairs"][0]["train"]
+    values["pairs"][0].update(model="my:net")
+    with pytest.raises(PlanError, match=r"methods\.svi: does not work with a model that is taken as it is"):
+        parse(values)
+
+
+def test_pairs_twice_and_broken_files(tmp_path):
+    values = tiny_values()
+    values["pairs"] *= 2
+    with pytest.raises(PlanError, match="digits with small-cnn is there twice"):
+        parse(values)
+    file = tmp_path / "plan.toml"
+    file.write_text("name = ")
+    with pytest.raises(PlanError, match="no valid TOML"):
+        plans.load(file)
+    file.write_bytes(b"\xff\xfe")
+    with pytest.raises(PlanError, match="not UTF-8"):
+        plans.load(file)
+    with pytest.raises(PlanError, match=r"there is no plan 'dmeo': did you mean 'demo'\?"):
+        plans.load("dmeo")
+
+
+def test_what_determines_a_cell_changes_its_key_and_nothing_else_does(tmp_path):
+    def keys(values, kind):
+        return {entry.cell.key for entry in study.entries(parse(values)) if entry.cell.kind == kind}
+
+    base = tiny_values()
+    more_bootstrap = tiny_values(bootstrap=20)
+    assert keys(base, "score") == keys(more_bootstrap, "score")
+    assert not keys(base, "measure") & keys(more_bootstrap, "measure")
+    longer = with_pair(train={"epochs": 3})
+    assert not keys(base, "train") & keys(longer, "train")
+    assert not keys(base, "measure") & keys(longer, "measure")
+    assert {e.cell.key for e in study.entries(parse(base), "cuda")}.isdisjoint(
+        e.cell.key for e in study.entries(parse(base))
+    )
+    x = np.zeros((20, 1, 8, 8), np.float32)
+    found = []
+    for name in ("a", "b"):
+        np.savez(tmp_path / f"{name}.npz", x=x + (name == "b"), y=np.arange(20) % 10)
+        found.append(keys(with_pair(dataset=str(tmp_path / f"{name}.npz")), "train"))
+    assert not found[0] & found[1]

@@ -1,0 +1,102 @@
+"""A user's .npz that is none, or that would fill the memory, gives one clear error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from qipf.models.collect import collect
+from qipf.models.split import Split
+from qipf.study.run.inputs import Data, Group, inputs_of
+from qipf.study.run.own_data import check_labels, read_npz
+
+
+def test_files_that_are_no_archives_are_named(tmp_path):
+    path = tmp_path / "data.npz"
+    path.write_bytes(b"no archive")
+    with pytest.raises(ValueError, match=r"data\.npz is damaged, or no \.npz: .*; copy it anew"):
+        read_npz(path)
+
+
+def test_pickled_objects_are_refused(tmp_path):
+    path = tmp_path / "data.npz"
+    np.savez(path, x=np.asarray([{}], dtype=object), y=np.zeros(1, int))
+    with pytest.raises(ValueError, match=r"not readable as \.npz"):
+        read_npz(path)
+
+
+def test_bombs_are_refused_before_they_unpack(tmp_path):
+    path = tmp_path / "data.npz"
+    np.savez_compressed(path, x=np.zeros((20_000_000, 1)), y=np.zeros(1, int))
+    with pytest.raises(ValueError, match="would unpack to"):
+        read_npz(path)
+
+
+def test_inputs_of_another_dataset_may_have_more_classes_than_the_network(tmp_path):
+    path = tmp_path / "other.npz"
+    x, y = np.zeros((6, 1, 8, 8), np.float32), np.arange(6)
+    np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
+    clean = Split(torch.zeros(4, 1, 8, 8), torch.arange(4))
+    found = inputs_of(Data(clean, clean, clean, 4), Group(f"ood:{path}", (0.0,), 0), 0, None, "cpu")
+    net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
+    assert collect(net, found, progress=False).labels.tolist() == [0, 1, 2, 3, 0, 1]
+
+
+def arrays_of(count: int = 40) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x, y = rng.random((count, 1, 8, 8)).astype(np.float32), np.arange(count) % 10
+    return {"x_train": x, "y_train": y, "x_test": x.copy(), "y_test": y.copy()}
+
+
+def test_a_cut_archive_is_damaged(tmp_path):
+    path = tmp_path / "data.npz"
+    np.savez_compressed(path, **arrays_of())
+    path.write_bytes(path.read_bytes()[:-500])
+    with pytest.raises(ValueError, match=r"data\.npz is damaged.*copy it anew"):
+        read_npz(path)
+
+
+@pytest.mark.parametrize("names", [("x_test", "y_test"), ("x", "y")])
+def test_bad_rows_are_those_of_the_file(tmp_path, names):
+    path = tmp_path / "data.npz"
+    whole = arrays_of()
+    x, y = whole["x_test"], whole["y_test"]
+    others = whole if names[0] == "x_test" else {}
+    np.savez(path, **others | dict(zip(names, (x, y), strict=True)))
+    assert len(read_npz(path).test.inputs) == (40 if others else 20)
+    x[7, 0, 3, 3] = np.nan
+    np.savez(path, **others | dict(zip(names, (x, y), strict=True)))
+    with pytest.raises(ValueError, match=rf"data\.npz, {names[0]}: NaN or infinite values in 1 of 40 rows: row 7 \("):
+        read_npz(path)
+    x[7] = 0
+    y[7] = -3
+    np.savez(path, **others | dict(zip(names, (x, y), strict=True)))
+    with pytest.raises(ValueError, match=rf"data\.npz, {names[1]}: expected labels from 0, got -3 in row 7 \("):
+        read_npz(path)
+
+
+@pytest.mark.parametrize(("columns", "value"), [(10, 99), (1, 2)])
+def test_a_label_that_is_no_class_of_the_model_is_named_by_its_row_in_the_file(tmp_path, columns, value):
+    path = tmp_path / "data.npz"
+    arrays = arrays_of()
+    for name in ("y_train", "y_test"):
+        arrays[name] %= max(2, columns)
+    np.savez(path, **arrays)
+    check_labels(str(path), columns)
+    arrays["y_test"][7] = value
+    np.savez(path, **arrays)
+    with pytest.raises(ValueError, match=rf"data\.npz, y_test: .*got {value} in row 7"):
+        check_labels(str(path), columns)
+    check_labels("digits", 2)  # shipped data are known to be right
+
+
+def test_lengths_that_differ_and_files_without_rows_are_named(tmp_path):
+    path = tmp_path / "data.npz"
+    x, y = np.zeros((5, 3)), np.zeros(5, int)
+    np.savez(path, x=x, y=y[:4])
+    with pytest.raises(ValueError, match=r"data\.npz: 5 inputs and 4 labels in x and y; expected as many"):
+        read_npz(path)
+    np.savez(path, x=x[:1], y=y[:1])
+    with pytest.raises(ValueError, match="some have none"):
+        read_npz(path)

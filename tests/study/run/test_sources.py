@@ -1,0 +1,128 @@
+"""Which code made a store's cells: the digest, and what is said where versions mix."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from toy_cells import diamond
+
+import qipf
+from qipf.cli import main
+from qipf.study.plan import plan as plans
+from qipf.study.report.source import open_source
+from qipf.study.run import run as runs
+from qipf.study.run import sources
+from qipf.study.run.engines import Serial
+from qipf.study.run.graph import in_order
+from qipf.study.run.read import open_store
+from qipf.study.run.runner import run
+from qipf.study.run.store import Store
+
+PLAN = {
+    "name": "two-cells",
+    "test_size": 60,
+    "reference_size": 60,
+    "calibration_size": 60,
+    "pairs": [{"dataset": "digits", "net": "small-cnn", "train": {"epochs": 1}}],
+    "methods": {"entropy": {}},
+}
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A copy of the package's source."""
+    copy = tmp_path / "qipf"
+    shutil.copytree(Path(qipf.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    return copy
+
+
+def test_the_digest_is_of_the_code_and_of_nothing_else(package):
+    original = sources.digest_of(package)
+    assert original == sources.source_digest() == sources.digest_of(Path(qipf.__file__).parent)
+    (package / "study" / "plan" / "plans" / "mine.toml").write_text("name = 'mine'")
+    (package / "study" / "plan" / "plans" / "__init__.py").write_text("# plans are not code that makes results")
+    (package / "notes.txt").write_text("nor is this")
+    field = package / "fields" / "field.py"
+    field.write_bytes(field.read_bytes().replace(b"\n", b"\r\n"))
+    assert sources.digest_of(package) == original
+    field.write_bytes(field.read_bytes() + b"# changed\r\n")
+    changed = sources.digest_of(package)
+    assert changed != original
+    field.rename(package / "fields" / "renamed.py")
+    assert sources.digest_of(package) not in (original, changed)
+
+
+def test_every_cell_says_who_made_it(tmp_path):
+    store = Store(tmp_path / "s", create=True)
+    last = diamond()
+    run([last], store, Serial())
+    assert {store.source(cell.key) for cell in in_order([last])} == {sources.source_digest()}
+    index = [{"key": cell.key} for cell in in_order([last])]
+    assert sources.other_sources(store, index) == {}
+    store.write_source(index[0]["key"], "0123456789abcdef")
+    (tmp_path / "s" / "sources" / index[1]["key"]).write_text("0123")  # half a line
+    (tmp_path / "s" / "sources" / index[2]["key"]).unlink()
+    assert sources.other_sources(store, [*index, {"key": "not there"}]) == {"0123456789abcdef": 1, "unknown": 2}
+
+
+def test_resuming_with_other_code_is_said_once_and_in_the_report(tmp_path, monkeypatch, capfd):
+    store = tmp_path / "store"
+    plan = plans.parse(PLAN)
+    runs.run_plan(plan, store, engine="serial", device="cpu", quiet=True)
+    assert "source" not in capfd.readouterr().err
+    ours = sources.source_digest()
+    environment = json.loads((store / "environment.json").read_text())
+    assert (environment["source"], environment["other_sources"]) == (ours, {})
+    before = (store / "table.csv").read_bytes()
+    cells = len(open_store(store).index)
+
+    monkeypatch.setattr(sources, "source_digest", lambda: "feedfeedfeedfeed")
+    wider = plans.parse({**PLAN, "methods": {"entropy": {}, "margin": {}}})
+    report, _ = runs.run_plan(wider, store, engine="serial", device="cpu", quiet=True)
+    assert report.complete
+    errors = capfd.readouterr().err
+    words = (
+        f"{cells} cells were made by other code than the last run's (source feedfeedfeedfeed): {cells} by source {ours}"
+    )
+    assert errors.count("\n") == 1
+    assert errors.startswith(f"note: {words}; they are kept as they are")
+    assert "start an empty store" in errors
+    assert before.splitlines()[1] in (store / "table.csv").read_bytes().splitlines()
+    assert [note for note in open_source(store).notes if words in note]
+    tables = tmp_path / "tables"
+    tables.mkdir()
+    for name in ("table.csv", "environment.json"):
+        shutil.copy(store / name, tables / name)
+    assert [note for note in open_source(tables).notes if words in note]
+
+
+def test_stores_from_before_there_were_sources_are_unknown(tmp_path, capfd):
+    store = tmp_path / "store"
+    file = tmp_path / "plan.toml"
+    file.write_text("""
+name = "old"
+test_size = 60
+reference_size = 60
+calibration_size = 60
+[[pairs]]
+dataset = "digits"
+net = "small-cnn"
+train = { epochs = 1 }
+[methods.entropy]
+""")
+    command = ["bench", str(file), "-o", str(store), "--engine", "serial", "--quiet"]
+    assert main(command) == 0
+    assert capfd.readouterr().err == ""
+    shutil.rmtree(store / "sources")
+    environment = json.loads((store / "environment.json").read_text())
+    del environment["source"], environment["other_sources"]
+    (store / "environment.json").write_text(json.dumps(environment))
+    assert not [note for note in open_source(store).notes if "other code" in note]  # nothing is known to be mixed
+    assert main(command) == 0
+    assert "by an unknown version; they are kept" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("others", [None, [], 3, "all", {}])
+def test_a_strange_environment_says_nothing(others):
+    assert sources.note_of({"source": "a", "other_sources": others}) == ""

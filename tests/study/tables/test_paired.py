@@ -1,0 +1,49 @@
+"""Paired differences: only what both methods have is compared."""
+
+import pytest
+
+from qipf.study.tables.paired import Paired
+from qipf.study.tables.paper import Case
+
+
+def rows(method, level, seeds, intensities=range(1, 9), **place):
+    where = {"dataset": "mnist", "net": "lenet", "shift": "rotation", "metric": "roc_auc", "score": "score", **place}
+    return [
+        {**where, "method": method, "seed": s, "intensity": float(i), "value": level + 0.1 * s + 0.02 * i}
+        for s in seeds
+        for i in intensities
+    ]
+
+
+def test_a_method_on_fewer_networks_is_compared_on_those():
+    paired = Paired(rows("a", 0.5, (0, 1, 2)) + rows("b", 0.45, (1,)), "roc_auc")
+    found = paired.difference("a", "b")
+    assert found is not None
+    assert (found.value, found.low, found.high) == (pytest.approx(0.05),) * 3
+    assert (found.pairs, found.seeds, found.cases, found.verdict) == (8, 1, 1, "yes")
+    back = paired.difference("b", "a")
+    assert back is not None
+    assert (back.value, back.verdict) == (pytest.approx(-0.05), "no")
+
+
+def test_cases_can_be_chosen_and_those_without_both_are_left_out():
+    table = rows("a", 0.5, (0,)) + rows("b", 0.4, (0,)) + rows("a", 0.9, (0,), shift="zoom")
+    table += rows("a", 0.5, (0,), net="vgg3", dataset="cifar10") + rows("b", 0.2, (0,), net="vgg3", dataset="cifar10")
+    paired = Paired(table, "roc_auc")
+    everywhere = paired.difference("a", "b")
+    assert everywhere is not None
+    assert (everywhere.value, everywhere.cases) == (pytest.approx(0.2), 2)
+    here = paired.difference("a", "b", [Case("rotation", "mnist", "lenet")])
+    assert here is not None
+    assert here.value == pytest.approx(0.1)
+    assert paired.difference("a", "b", [Case("zoom", "mnist", "lenet")]) is None
+    assert paired.difference("a", "nothing") is None
+
+
+def test_lower_is_better_and_few_pairs_decide_nothing():
+    table = rows("a", 0.1, (0,), range(1, 6), metric="ece_proper") + rows(
+        "b", 0.3, (0,), range(1, 6), metric="ece_proper"
+    )
+    found = Paired(table, "ece_proper").difference("a", "b")
+    assert found is not None
+    assert (found.value, found.verdict) == (pytest.approx(0.2), "undecided")

@@ -1,0 +1,161 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from qipf.study import datasets, nets
+
+
+def parameters(net: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in net.parameters())
+
+
+def convolution(inputs: int, outputs: int) -> int:
+    return 9 * inputs * outputs + outputs
+
+
+@pytest.mark.parametrize(("name", "count"), [
+    ("lenet", 61_706),
+    ("resnet18", 11_173_962),
+    ("vgg3", convolution(3, 32) + convolution(32, 32) + convolution(32, 64) + convolution(64, 64)
+     + convolution(64, 128)
+     + convolution(128, 128)
+     + 2 * 2 * (32 + 64 + 128) + (2048 + 1) * 128 + (128 + 1) * 10),
+    ("small-cnn", convolution(1, 16) + convolution(16, 32) + (128 + 1) * 64 + (64 + 1) * 10),
+    ("mlp-regression", (1 + 1) * 100 + 2 * 101 * 100 + 101),
+    ("mlp-moons", (2 + 1) * 20 + 2 * 21 * 20 + 21 * 2),
+])  # fmt: skip
+def test_parameter_counts(name: str, count: int) -> None:
+    assert parameters(nets.build(name)) == count
+
+
+def test_lenet_computes_what_its_layers_say() -> None:
+    net = nets.build("lenet", seed=1).double()
+    x = torch.rand(2, 1, 28, 28, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    w = {name: value.detach() for name, value in net.named_parameters()}
+
+    def convolve(images: torch.Tensor, kernel: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        windows = images.unfold(2, 5, 1).unfold(3, 5, 1)
+        return torch.einsum("ncxyij,ocij->noxy", windows, kernel) + bias[:, None, None]
+
+    def pool(images: torch.Tensor) -> torch.Tensor:
+        return images.unfold(2, 2, 2).unfold(3, 2, 2).mean((4, 5))
+
+    padded = torch.zeros(2, 1, 32, 32, dtype=torch.float64)
+    padded[:, :, 2:-2, 2:-2] = x
+    h = pool(torch.tanh(convolve(padded, w["conv1.weight"], w["conv1.bias"])))
+    h = pool(torch.tanh(convolve(h, w["conv2.weight"], w["conv2.bias"]))).flatten(1)
+    assert h.shape == (2, 400)
+    for layer in ("dense1", "dense2"):
+        h = torch.tanh(h @ w[f"{layer}.weight"].T + w[f"{layer}.bias"])
+    expected = h @ w["dense3.weight"].T + w["dense3.bias"]
+    torch.testing.assert_close(net(x), expected)
+
+
+@pytest.mark.parametrize("name", ["lenet", "vgg3", "resnet18", "small-cnn"])
+@pytest.mark.parametrize(("channels", "size", "classes"), [(1, 28, 10), (3, 32, 7)])
+def test_image_nets_take_any_channels_sizes_and_classes(name: str, channels: int, size: int, classes: int) -> None:
+    net = nets.build(name, channels=channels, size=size, classes=classes).eval()
+    assert net(torch.rand(2, channels, size, size)).shape == (2, classes)
+
+
+def test_a_seed_gives_the_same_weights_and_leaves_the_global_generator_alone() -> None:
+    state = torch.get_rng_state()
+    first, second, other = (nets.build("small-cnn", seed=seed).state_dict() for seed in (5, 5, 6))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert not torch.equal(first["0.weight"], other["0.weight"])
+
+
+def test_build_errors() -> None:
+    with pytest.raises(ValueError, match="unknown network 'alexnet'; choose one of lenet"):
+        nets.build("alexnet")
+    with pytest.raises(ValueError, match="at least 12x12, got 8x8; small-cnn"):
+        nets.build("lenet", size=8)
+
+
+def test_spec_for_reads_the_dataset() -> None:
+    assert nets.spec_for("small-cnn", datasets.load("digits")) == nets.Spec("small-cnn", 10, 1, 8)
+    assert nets.spec_for("mlp-moons", datasets.load("two-moons")) == nets.Spec("mlp-moons", 2, 2, 1)
+    with pytest.raises(ValueError, match="takes images, but regression has vectors"):
+        nets.spec_for("lenet", datasets.load("regression"))
+
+
+def test_save_and_load(tmp_path) -> None:
+    spec = nets.Spec("vgg3", 4, 1, 16)
+    net = nets.build("vgg3", classes=4, channels=1, size=16, seed=3)
+    net(torch.rand(8, 1, 16, 16))  # moves the batch-norm statistics, which must survive
+    nets.save(net, tmp_path / "net.safetensors", spec, dataset="none", test_accuracy=0.5)
+    loaded, found, about = nets.load(tmp_path / "net.safetensors")
+    x = torch.rand(3, 1, 16, 16)
+    assert torch.equal(loaded(x), net.eval()(x))
+    assert found == spec
+    assert about == {"dataset": "none", "test_accuracy": 0.5}
+    assert not loaded.training
+
+
+def test_load_refuses_what_is_no_network(tmp_path) -> None:
+    with pytest.raises(FileNotFoundError, match="qipf train"):
+        nets.load(tmp_path / "missing")
+    (tmp_path / "junk").write_bytes(b"not a network at all")
+    with pytest.raises(ValueError, match="no safetensors file"):
+        nets.load(tmp_path / "junk")
+    from safetensors.torch import save_file
+
+    save_file({"a": torch.zeros(1)}, tmp_path / "other")
+    with pytest.raises(ValueError, match="holds no network of qipf"):
+        nets.load(tmp_path / "other")
+
+
+def test_keras_layout_is_read_into_ours(tmp_path) -> None:
+    """A Keras file with random kernels, evaluated as Keras would: channels last throughout."""
+    import h5py
+
+    generator = np.random.default_rng(0)
+    shapes = {
+        "conv2d": (5, 5, 1, 6),
+        "conv2d_1": (5, 5, 6, 16),
+        "dense": (400, 120),
+        "dense_1": (120, 84),
+        "dense_2": (84, 10),
+    }
+    weights = {name: (0.2 * generator.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
+    biases = {name: generator.standard_normal(shape[-1]).astype(np.float32) for name, shape in shapes.items()}
+    with h5py.File(tmp_path / "net.h5", "w") as file:
+        for name in shapes:
+            group = file.create_group(f"model_weights/{name}/{name}")
+            group["kernel:0"], group["bias:0"] = weights[name], biases[name]
+    x = generator.random((2, 28, 28, 1)).astype(np.float32)
+
+    def convolve(images: np.ndarray, name: str) -> np.ndarray:
+        windows = np.lib.stride_tricks.sliding_window_view(images, (5, 5), axis=(1, 2))
+        return np.einsum("nxycij,ijco->nxyo", windows, weights[name]) + biases[name]
+
+    def pool(images: np.ndarray) -> np.ndarray:
+        n, h, w, c = images.shape
+        return images.reshape(n, h // 2, 2, w // 2, 2, c).mean((2, 4))
+
+    h = pool(np.tanh(convolve(np.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0))), "conv2d")))
+    h = pool(np.tanh(convolve(h, "conv2d_1"))).reshape(2, 400)
+    h = np.tanh(h @ weights["dense"] + biases["dense"])
+    h = np.tanh(h @ weights["dense_1"] + biases["dense_1"])
+    expected = h @ weights["dense_2"] + biases["dense_2"]
+    with torch.no_grad():
+        result = nets.load_keras_lenet(tmp_path / "net.h5")(torch.from_numpy(x).permute(0, 3, 1, 2))
+    np.testing.assert_allclose(result.numpy(), expected, atol=1e-4)
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file.create_group("model_weights")
+    with pytest.raises(ValueError, match="layer conv2d is missing"):
+        nets.load_keras_lenet(tmp_path / "other.h5")
+
+
+@pytest.mark.real_data
+def test_the_authors_lenet_is_as_good_as_they_say(data_dir: Path, author_checkpoint: Path) -> None:
+    net = nets.load_keras_lenet(author_checkpoint)
+    inputs, targets = datasets.load("mnist", data=data_dir, download=False).test
+    with torch.no_grad():
+        right = sum(
+            int((net(x).argmax(1) == y).sum()) for x, y in zip(inputs.split(1000), targets.split(1000), strict=True)
+        )
+    assert right / 10_000 == pytest.approx(0.987, abs=0.0005)

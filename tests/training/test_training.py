@@ -1,0 +1,391 @@
+import copy
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from qipf import training
+from qipf.models.split import Split
+from qipf.study import datasets, nets
+from qipf.study.recipes import RECIPES, USUAL_NET, recipe
+from qipf.training.minibatches import minibatches
+from qipf.training.state import load_state, save_state
+
+
+def small_images(count: int = 60) -> Split:
+    generator = torch.Generator().manual_seed(0)
+    return Split(torch.rand(count, 1, 8, 8, generator=generator), torch.arange(count) % 10)
+
+
+def line(count: int = 20) -> Split:
+    x = torch.linspace(-1, 1, count, dtype=torch.float64)[:, None]
+    return Split(x, 3 * x[:, 0] - 1)
+
+
+def same_weights(first: nn.Module, second: nn.Module) -> bool:
+    a, b = first.state_dict(), second.state_dict()
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def train_vgg(seed: int = 0, **options) -> nn.Module:
+    """Batch-norm, dropout and augmentation: everything that has a state."""
+    net = nets.build("vgg3", channels=1, size=8, seed=1)
+    options = {
+        "epochs": 4,
+        "batch_size": 16,
+        "augment": "crop-flip",
+        "progress": False,
+        "seed": seed,
+    } | options
+    return training.train(net, small_images(), **options)
+
+
+@pytest.mark.parametrize(("step", "share"), [(0, 0.04), (25, 1.0), (100, 0.001)])
+def test_one_cycle_at_its_corners(step: int, share: float) -> None:
+    assert training.one_cycle(step, 101, 0.5) == pytest.approx(0.5 * share)
+
+
+def test_one_cycle_is_torchs() -> None:
+    steps, peak = 101, 0.02
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, peak, total_steps=steps, pct_start=26 / steps, div_factor=25, final_div_factor=40
+    )
+    for step in range(steps):
+        assert training.one_cycle(step, steps, peak) == pytest.approx(schedule.get_last_lr()[0], rel=1e-12)
+        optimizer.step()
+        if step < steps - 1:
+            schedule.step()
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_one_cycle_of_very_short_runs(steps: int) -> None:
+    assert all(0 < training.one_cycle(step, steps, 1.0) <= 1 for step in range(steps))
+
+
+def test_sgd_takes_the_steps_of_its_formula() -> None:
+    net = nn.Linear(1, 1).double()
+    weight, bias = float(net.weight.detach()), float(net.bias.detach())
+    x, y = line()
+    velocity = [0.0, 0.0]
+    for _ in range(3):
+        residual = weight * x[:, 0] + bias - y
+        gradient = [2 * float((residual * x[:, 0]).mean()) + 0.01 * weight, 2 * float(residual.mean())]
+        velocity = [0.9 * v + g for v, g in zip(velocity, gradient, strict=True)]
+        weight, bias = weight - 0.1 * velocity[0], bias - 0.1 * velocity[1]
+    training.train(
+        net, line(), epochs=3, batch_size=20, learning_rate=0.1, weight_decay=0.01, optimizer="sgd",
+        schedule="constant", progress=False,
+    )  # fmt: skip
+    assert float(net.weight.detach()) == pytest.approx(weight, rel=1e-12)
+    assert float(net.bias.detach()) == pytest.approx(bias, rel=1e-12)
+
+
+def test_adam_takes_the_steps_of_its_formula_and_decays_weights_only() -> None:
+    net = nn.Linear(1, 1).double()
+    start = torch.tensor([float(net.weight.detach()), float(net.bias.detach())], dtype=torch.float64)
+    value, mean, square = (
+        start.clone(),
+        torch.zeros(2, dtype=torch.float64),
+        torch.zeros(2, dtype=torch.float64),
+    )
+    decay = torch.tensor([0.1, 0.0], dtype=torch.float64)
+    x, y = line()
+    for step in range(1, 4):
+        residual = value[0] * x[:, 0] + value[1] - y
+        gradient = 2 * torch.stack([(residual * x[:, 0]).mean(), residual.mean()])
+        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
+        rate = training.one_cycle(step - 1, 3, 0.05)
+        value = value * (1 - rate * decay)
+        value = value - rate * (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
+    training.train(net, line(), epochs=3, batch_size=20, learning_rate=0.05, weight_decay=0.1, progress=False)
+    torch.testing.assert_close(torch.stack([net.weight[0, 0], net.bias[0]]).detach(), value, rtol=1e-10, atol=0)
+
+
+def test_digits_are_learnt() -> None:
+    dataset = datasets.load("digits")
+    net = nets.build("small-cnn", seed=0)
+    seen: list[training.EpochReport] = []
+    plan = recipe("small-cnn", "digits")
+    training.train(
+        net,
+        dataset.train,
+        epochs=10,
+        batch_size=plan.batch_size,
+        learning_rate=plan.learning_rate,
+        on_epoch=seen.append,
+    )
+    assert training.accuracy(net, dataset.test) > 0.96
+    assert not net.training
+    assert [report.epoch for report in seen] == list(range(1, 11))
+    assert seen[-1].loss < 0.2 * seen[0].loss
+    assert seen[-1].accuracy is not None
+    assert seen[-1].accuracy > 0.99
+
+
+def test_the_regression_function_is_learnt() -> None:
+    split = datasets.load("regression").train
+    reports: list[training.EpochReport] = []
+    net = nets.build("mlp-regression", seed=0)
+    training.train(net, split, epochs=600, batch_size=120, learning_rate=1e-2, progress=False, on_epoch=reports.append)
+    with torch.no_grad():
+        error = (net(split.inputs)[:, 0] - split.targets).square().mean()
+    x = split.inputs[:, 0]
+    slope = 1 + 4 * torch.cos(4 * x) + 13 * torch.cos(13 * x)  # of y in the noise
+    floor = float((0.03 * slope).square().mean())
+    assert 0.3 * floor < float(error) < 1.2 * floor, "what is left is the noise"
+    assert reports[-1].accuracy is None
+
+
+def test_the_same_seed_gives_the_same_weights_and_the_global_generator_is_left_alone() -> None:
+    torch.rand(3)
+    state = torch.get_rng_state()
+    first = train_vgg(seed=3)
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(5)
+    assert same_weights(first, train_vgg(seed=3))
+    assert not same_weights(first, train_vgg(seed=4))
+
+
+RUN = """
+import sys, time
+sys.path.insert(0, {tests!r})
+import torch
+from test_training import train_vgg
+
+torch.set_num_threads({threads})
+
+def stop(step, net):
+    if step == 10:  # in the middle of the third epoch
+        print("ready", flush=True)
+        time.sleep(600)
+
+train_vgg(checkpoint={path!r}, on_step=stop)
+"""
+
+
+def test_a_killed_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    path = tmp_path / "state.safetensors"
+    code = RUN.format(tests=str(Path(__file__).parent), path=str(path), threads=torch.get_num_threads())
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        os.kill(process.pid, signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    steps: list[int] = []
+    resumed = train_vgg(checkpoint=path, on_step=lambda step, _: steps.append(step))
+    assert steps == list(range(9, 17)), "two of four epochs were done, of four steps each"
+    assert same_weights(resumed, train_vgg())
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_the_checkpoint_of_a_finished_run_restores_it_without_training(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    first = train_vgg(checkpoint=path)
+    written = path.read_bytes()
+    steps: list[int] = []
+    assert same_weights(train_vgg(checkpoint=path, on_step=lambda step, _: steps.append(step)), first)
+    assert steps == []
+    assert path.read_bytes() == written
+
+
+@pytest.mark.parametrize("change", [{"seed": 1}, {"epochs": 5}, {"learning_rate": 0.1}, {"augment": "crop"}])
+def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict) -> None:
+    train_vgg(checkpoint=tmp_path / "state", epochs=4)
+    with pytest.raises(ValueError, match=f"checkpoint of another run.*{next(iter(change))}"):
+        train_vgg(checkpoint=tmp_path / "state", **change)
+
+
+def test_other_data_and_broken_checkpoints_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    net = nets.build("small-cnn", seed=0)
+    training.train(net, small_images(), epochs=1, checkpoint=path, progress=False)
+    with pytest.raises(ValueError, match=r"another run.*data"):
+        training.train(net, small_images(50), epochs=1, checkpoint=path, progress=False)
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="is broken"):
+        training.train(net, small_images(), epochs=1, checkpoint=path, progress=False)
+
+
+def test_restored_moments_have_the_layout_of_their_parameters(tmp_path: Path) -> None:
+    """The fused optimiser of a GPU refuses anything else."""
+    path = tmp_path / "state"
+    device, generator = torch.device("cpu"), torch.Generator()
+    net = nn.Conv2d(3, 4, 3)
+    optimizer = torch.optim.AdamW(net.parameters())
+    net(torch.rand(1, 3, 8, 8)).sum().backward()
+    optimizer.step()
+    save_state(path, net, optimizer, generator, epoch=3, settings={}, device=device)
+    other = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    restored = torch.optim.AdamW(other.parameters())
+    assert load_state(path, other, restored, generator, settings={}, device=device) == 3
+    moment = restored.state[other.weight]["exp_avg"]
+    assert moment.stride() == other.weight.stride() != net.weight.stride()
+    assert torch.equal(moment, optimizer.state[net.weight]["exp_avg"])
+
+
+@pytest.mark.parametrize("augment", ["none", "crop", "crop-flip"])
+def test_batches_hold_every_image_once(augment) -> None:
+    images, targets = small_images(25)
+    generator = torch.Generator().manual_seed(0)
+    batches = list(minibatches(images, targets, 10, augment, generator))
+    assert [len(x) for x, _ in batches] == [10, 10, 5]
+    x, y = torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+    assert sorted(y.tolist()) == sorted(targets.tolist())
+    windows = []  # every crop of every image, flipped or not
+    padded = nn.functional.pad(images, (4, 4, 4, 4))
+    flipped, moved, used = 0, set(), set()
+    for top in range(9):
+        for left in range(9):
+            crop = padded[:, :, top : top + 8, left : left + 8]
+            windows += [(top, left, False, crop), (top, left, True, crop.flip(3))]
+    for image in x:
+        for top, left, flip, crop in windows:
+            equal = (crop == image).flatten(1).all(1)
+            if equal.any() and image.any():
+                flipped += flip
+                moved.add((top, left))
+                used.add(int(equal.to(torch.int8).argmax()))
+                break
+        else:
+            raise AssertionError("a batch holds an image that is no crop of the data")
+    assert len(used) == 25
+    assert (moved == {(4, 4)}) == (augment == "none")
+    assert (flipped > 0) == (augment == "crop-flip")
+
+
+def test_accuracy_counts_and_restores_the_mode() -> None:
+    net = nn.Sequential(nn.Flatten(), nn.Dropout(0.9))
+    split = Split(torch.eye(4), torch.tensor([0, 1, 2, 0]))
+    net.train()
+    assert training.accuracy(net, split, batch_size=3) == 0.75
+    assert net.training
+    with pytest.raises(ValueError, match="regression has no accuracy"):
+        training.accuracy(net, line())
+
+
+def test_a_loss_of_ones_own() -> None:
+    net = nn.Linear(1, 1).double()
+    training.train(
+        net, line(), epochs=800, batch_size=20, learning_rate=0.1, progress=False,
+        loss=lambda outputs, targets: (outputs[:, 0] - 2 * targets).abs().mean(),
+    )  # fmt: skip
+    assert float(net.weight.detach()) == pytest.approx(6, abs=0.01)
+
+
+def test_errors_say_what_was_wrong() -> None:
+    net = nn.Linear(1, 1).double()
+    x, y = line()
+    with pytest.raises(ValueError, match="20 inputs and 19 targets"):
+        training.train(net, Split(x, y[1:]), epochs=1)
+    with pytest.raises(ValueError, match="batch_size >= 1"):
+        training.train(net, line(), epochs=1, batch_size=0)
+    with pytest.raises(ValueError, match="learning_rate"):
+        training.train(net, line(), epochs=1, learning_rate=math.nan)
+    with pytest.raises(ValueError, match="needs images"):
+        training.train(net, line(), epochs=1, augment="crop")
+    with pytest.raises(ValueError, match="'adam' or 'sgd'"):
+        training.train(net, line(), epochs=1, optimizer="lion")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match="none that requires a gradient"):
+        training.train(nn.Flatten(), line(), epochs=1)
+    with pytest.raises(ValueError, match=r"the loss is (nan|inf) in epoch \d+; try a learning rate below"):
+        training.train(
+            net, line(), epochs=500, optimizer="sgd", schedule="constant", learning_rate=50.0, progress=False
+        )
+
+
+def test_recipes_name_things_that_exist() -> None:
+    for net, dataset in RECIPES:
+        assert net in nets.NETS
+        assert dataset in datasets.NAMES
+    assert set(USUAL_NET) == set(datasets.NAMES)
+    assert USUAL_NET["cifar10"] == "vgg3"
+    assert recipe("lenet", "digits").epochs > 0
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_a_gpu_learns_the_digits_too_and_goes_on_after_a_stop(tmp_path: Path) -> None:
+    dataset = datasets.load("digits")
+    net = nets.build("vgg3", channels=1, size=8, seed=0)
+    state = torch.cuda.get_rng_state()
+    path = tmp_path / "state"
+
+    def stop(report: training.EpochReport) -> None:
+        if report.epoch == 5:
+            raise KeyboardInterrupt
+
+    options = {"epochs": 10, "learning_rate": 3e-3, "device": "cuda", "progress": False, "checkpoint": path}
+    with pytest.raises(KeyboardInterrupt):
+        training.train(net, dataset.train, on_epoch=stop, **options)
+    training.train(net, dataset.train, **options)
+    assert torch.equal(torch.cuda.get_rng_state(), state)
+    assert training.accuracy(net, dataset.test) > 0.95
+    assert all(p.is_cuda and p.is_contiguous() for p in net.parameters())
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.parametrize("options", [{}, {"optimizer": "sgd", "schedule": "constant", "learning_rate": 0.1}])
+def test_recorded_steps_learn_what_ordinary_steps_learn(options: dict) -> None:
+    split = datasets.load("digits").train
+    losses: dict[bool, list[float]] = {True: [], False: []}
+    weights = {}
+    for recorded, found in losses.items():
+        net = nets.build("small-cnn", size=8, seed=1)
+        settings = {"epochs": 4, "batch_size": 100, "learning_rate": 1e-2, "cuda_graph": recorded, **options}
+        training.train(
+            net, split, device="cuda", progress=False,
+            on_epoch=lambda report, found=found: found.append(report.loss), **settings,
+        )  # fmt: skip
+        weights[recorded] = torch.cat([parameter.flatten() for parameter in net.parameters()])
+    assert losses[True] == pytest.approx(losses[False], rel=0.02)
+    assert losses[True][-1] < 0.8 * losses[True][0]
+    # bfloat16 sums differ in their last bits from run to run, and the steps carry that on
+    assert torch.nn.functional.cosine_similarity(weights[True], weights[False], dim=0) > 0.999
+
+
+def test_pairs_and_tensor_datasets_train_as_the_split_does() -> None:
+    split = small_images()
+    frozen = split.inputs.double().numpy()
+    frozen.flags.writeable = False
+    forms = [
+        split, tuple(split), TensorDataset(*split), (split.inputs, split.targets.int()[:, None]),
+        (frozen, split.targets.numpy()),
+    ]  # fmt: skip
+    start = nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    trained = [training.train(copy.deepcopy(start), form, epochs=2, progress=False) for form in forms]
+    assert not same_weights(trained[0], start)
+    assert all(same_weights(net, trained[0]) for net in trained)
+    assert len({training.accuracy(trained[0], form) for form in forms}) == 1
+    targets = torch.linspace(0, 1, 60)[:, None]
+    assert torch.equal(datasets.as_split((split.inputs, targets)).targets, targets)  # a loss may want them so
+
+
+def test_what_is_no_training_data_is_said() -> None:
+    split, net = small_images(), nn.Sequential(nn.Flatten(), nn.Linear(64, 10))
+    cases = [
+        (split.inputs, "got Tensor"),
+        (DataLoader(TensorDataset(*split)), "got DataLoader"),
+        (TensorDataset(split.inputs), r"got tuple of 1 \(Tensor\)"),
+        ((split.inputs, split.targets.tolist()), r"got tuple of 2 \(Tensor, list\)"),
+    ]
+    for data, message in cases:
+        with pytest.raises(TypeError, match=f"split: expected a Split, a pair .*{message}"):
+            training.train(net, data, epochs=1, progress=False)
+        with pytest.raises(TypeError, match=message):
+            training.accuracy(net, data)
+
+
+def test_one_logit_learns_two_classes_by_default() -> None:
+    x = torch.linspace(-1, 1, 40)[:, None]
+    split = Split(x, (x[:, 0] > 0).long())
+    net = training.train(nn.Linear(1, 1), split, epochs=60, batch_size=40, learning_rate=0.1, progress=False)
+    assert training.accuracy(net, split) > 0.9
