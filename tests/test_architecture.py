@@ -1,0 +1,106 @@
+"""Data flows one way: a folder imports those before it, never those after it, and no module imports in a circle."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import qipf
+
+PACKAGE = Path(qipf.__file__).parent
+LIBRARY = ("_common", "arrays", "fields", "metrics", "models", "scores", "training", "predictive", "decisions", "deploy")
+STUDY = ("datasets", "nets", "recipes", "shifts", "plan", "run", "tables", "report", "gallery")
+ORDER = (*LIBRARY, *(f"study.{name}" for name in STUDY), "cli")
+
+
+@cache
+def modules() -> dict[str, Path]:
+    """Every module of the package but `qipf` itself, by its name without the leading `qipf.`."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return {name: path for name, path in found.items() if name not in ("__init__", "__main__")}
+
+
+def imported(path: Path) -> set[str]:
+    """The package's modules that a file imports at run time, at its top or inside a function."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+        for inner in ast.walk(node)
+    }
+    names = set()
+    for node in ast.walk(tree):
+        if id(node) in typing:
+            continue
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
+    known = modules()
+    found = set()
+    for name in names:
+        parts = name.split(".")
+        if parts[0] == "qipf":
+            inside = ".".join(parts[1:])
+            while inside and inside not in known:
+                inside = inside.rpartition(".")[0]
+            found.add(inside)
+    return found - {""}
+
+
+def place(module: str) -> str:
+    """The folder of the order that a module lives in."""
+    parts = module.split(".")
+    return ".".join(parts[:2]) if parts[0] == "study" and len(parts) > 1 else parts[0]
+
+
+def test_every_module_has_a_place() -> None:
+    assert {place(name) for name in modules()} - {"study"} <= set(ORDER)
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_a_module_imports_only_what_comes_before_it(module: str) -> None:
+    if module == "study":
+        return
+    later = {
+        other
+        for other in imported(modules()[module])
+        if other != "study" and ORDER.index(place(other)) > ORDER.index(place(module))
+    }
+    assert not later, f"{module} imports {sorted(later)}, which come after it"
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_private_modules_stay_in_their_folder(module: str) -> None:
+    foreign = {
+        other
+        for other in imported(modules()[module])
+        if other.rpartition(".")[2].startswith("_")
+        and other.rpartition(".")[0] != module.rpartition(".")[0]
+        and other.rpartition(".")[0] != module
+        and other.partition(".")[0] != "_common"
+    }
+    assert not foreign, f"{module} imports {sorted(foreign)}, which are private to another folder"
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    graph = {name: imported(path) - {name} for name, path in modules().items()}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail[trail.index(name) :], name))
+        if name not in done:
+            for other in sorted(graph[name]):
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in sorted(graph):
+        visit(name, ())
