@@ -11,7 +11,18 @@ import pytest
 import qipf
 
 PACKAGE = Path(qipf.__file__).parent
-LIBRARY = ("_common", "arrays", "fields", "metrics", "models", "scores", "training", "predictive", "decisions", "deploy")
+LIBRARY = (
+    "_common",
+    "arrays",
+    "fields",
+    "metrics",
+    "models",
+    "training",
+    "scores",
+    "predictive",
+    "decisions",
+    "deploy",
+)
 STUDY = ("datasets", "nets", "recipes", "shifts", "plan", "run", "tables", "report", "gallery")
 ORDER = (*LIBRARY, *(f"study.{name}" for name in STUDY), "cli")
 

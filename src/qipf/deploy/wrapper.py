@@ -12,9 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from qipf.models.features import as_rows, find_module, first_tensor, is_one_dimensional
+from qipf.models.features import as_rows, find_module, first_tensor, is_one_dimensional, own_copy
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
+from qipf.models.readings import Reading
 from qipf.models.state import named_modules, original
 from qipf.scores.base import Fitted, Scorer
 
@@ -53,7 +54,8 @@ class Wrapped(nn.Module):
         if scorer.reads_features:
             self._taps["features"] = _feature_tap(model, scorer, features)
         for name in scorer.layers:
-            self._taps[name] = _Tap(_submodule(model, name), name, before=False)
+            reading = Reading.parse(name)
+            self._taps[name] = _Tap(_submodule(model, reading.module), name, before=False, reading=reading)
         self.training = model.training
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor]:
@@ -157,9 +159,9 @@ class _Tap:
     the slot and not the tap, so that it goes when the tap goes.
     """
 
-    def __init__(self, module: nn.Module, name: str, *, before: bool) -> None:
+    def __init__(self, module: nn.Module, name: str, *, before: bool, reading: Reading | None = None) -> None:
         self.name = name
-        self.slot = _Slot(before, before or not is_one_dimensional(module))
+        self.slot = _Slot(before, before or not is_one_dimensional(module), reading)
         if before:
             self._handle = module.register_forward_pre_hook(self.slot.on_input)
         else:
@@ -209,14 +211,15 @@ class _ThreadCell(_Cell, threading.local):
 class _Slot:
     """Where a hook leaves what it saw."""
 
-    def __init__(self, before: bool, channels_last: bool) -> None:
+    def __init__(self, before: bool, channels_last: bool, reading: Reading | None = None) -> None:
         self.before = before
         self.channels_last = channels_last
+        self.reading = reading if reading is not None and reading.form else None
         self._of_thread = _ThreadCell()
         self._of_graph = _Cell()
 
     def __reduce__(self) -> tuple[Any, ...]:  # copies and files need the settings only
-        return _Slot, (self.before, self.channels_last)
+        return _Slot, (self.before, self.channels_last, self.reading)
 
     def cells(self) -> tuple[_Cell, ...]:
         """A graph that is traced has no threads; around its breaks, plain Python goes on with what it left."""
@@ -236,6 +239,8 @@ class _Slot:
 
     def _rows(self, value: Tensor) -> Tensor:
         """A copy, made now: an in-place operation may follow, such as ReLU(inplace=True)."""
+        if self.reading is not None:
+            return own_copy(self.reading.rows(value))
         if value.ndim == 2:
             return value.float() if value.element_size() < 4 else value.clone()
         return as_rows(value, channels_last=self.before or (value.ndim == 3 and self.channels_last))

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor, nn
 
+from qipf.models.readings import Reading
+
 _CANDIDATES = 8  # linear calls remembered while looking for the one that made the logits; bounds the memory
 
 
@@ -34,7 +36,8 @@ class Recorder:
         wanted = {f"layer:{name}": name for name in layers}
         if isinstance(features, str):
             wanted = {"features": features, **wanted}
-        self._named = {key: (name, find_module(modules, name)) for key, name in wanted.items()}
+        readings = {key: Reading.parse(text) for key, text in wanted.items()}
+        self._named = {key: (reading, find_module(modules, reading.module)) for key, reading in readings.items()}
         self._linear = (
             [module for module in dict.fromkeys(modules.values()) if isinstance(module, nn.Linear)]
             if features is None
@@ -53,8 +56,8 @@ class Recorder:
 
     def __enter__(self) -> Self:
         self._stack: list[Any] = []
-        for key, (name, module) in self._named.items():
-            self._stack.append(module.register_forward_hook(partial(self._on_named, key, name)))
+        for key, (reading, module) in self._named.items():
+            self._stack.append(module.register_forward_hook(partial(self._on_named, key, reading)))
         for module in self._linear:
             self._handles[module] = module.register_forward_hook(self._on_linear)
         return self
@@ -65,11 +68,14 @@ class Recorder:
         self._recorded.clear()
         self._calls.clear()
 
-    def _on_named(self, key: str, name: str, module: nn.Module, _: Any, output: Any) -> None:
+    def _on_named(self, key: str, reading: Reading, module: nn.Module, _: Any, output: Any) -> None:
         tensor = first_tensor(output)
         if tensor is None or tensor.ndim == 0:
-            raise TypeError(f"module {name!r} returned {type(output).__name__} without a tensor with rows")
-        self._recorded[key] = as_rows(tensor, channels_last=tensor.ndim == 3 and not is_one_dimensional(module))
+            raise TypeError(f"module {reading.module!r} returned {type(output).__name__} without a tensor with rows")
+        if reading.form:
+            self._recorded[key] = own_copy(reading.rows(tensor))
+        else:
+            self._recorded[key] = as_rows(tensor, channels_last=tensor.ndim == 3 and not is_one_dimensional(module))
 
     def _on_linear(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         if inputs:  # copied now: a later in-place operation may overwrite it
@@ -83,15 +89,15 @@ class Recorder:
             found["features"] = None if call is None else call.features
             if call is not None:
                 self._forget_all_but(call.module)
-        for key, (name, _) in self._named.items():
+        for key, (reading, _) in self._named.items():
             if key not in found:
                 raise ValueError(
-                    f"module {name!r} was not called in the forward pass, or is inside a scripted or "
+                    f"module {reading.module!r} was not called in the forward pass, or is inside a scripted or "
                     "exported program, where nothing can be recorded; name another one"
                 )
         for key, values in found.items():
             if values is not None and values.shape[0] != logits.shape[0]:
-                name = self._named[key][0] if key in self._named else "the last linear layer"
+                name = self._named[key][0].module if key in self._named else "the last linear layer"
                 raise ValueError(
                     f"{name!r} gave {values.shape[0]} rows for {logits.shape[0]} inputs: its first "
                     "dimension is not the batch; name another module, or pass features=False"
@@ -118,10 +124,15 @@ def _maker(calls: deque[_Call], logits: Tensor) -> _Call | None:
     return calls[-1] if calls else None
 
 
+def own_copy(tensor: Tensor) -> Tensor:
+    """A copy that no later in-place operation changes, in float32 where the model computes in less."""
+    wide = tensor.dtype if tensor.is_floating_point() and tensor.element_size() >= 4 else torch.float32
+    return tensor.detach().to(wide, copy=True)
+
+
 def as_rows(tensor: Tensor, *, channels_last: bool) -> Tensor:
     """A fresh (N, D) copy, averaged over space or tokens, in float32 where the model computes in less."""
-    half = not tensor.is_floating_point() or tensor.element_size() < 4
-    tensor = tensor.detach().to(torch.float32 if half else tensor.dtype, copy=True)
+    tensor = own_copy(tensor)
     if tensor.ndim == 1:
         return tensor[:, None]
     if tensor.ndim == 2:

@@ -1,0 +1,105 @@
+"""What to read of a module's output, as one row of numbers per input.
+
+A reading is written after the module's name, separated by "@". The name alone averages over space or over tokens.
+
+| reading | the module's output | the row |
+|---|---|---|
+| `name` | any | averaged over space, or over tokens |
+| `name@2x2` | a map (N, channels, height, width) | averaged over a grid of 2x2 cells, flattened |
+| `name@2x2-last` | a map (N, height, width, channels) | the same |
+| `name@tokens1` | tokens (N, length, width) | the first token and the mean of the others |
+| `name@tokens2` | tokens with two for classes | the first two tokens and the mean of the others |
+| `name@first` | tokens, padded to a common length | the first token alone |
+| `name@rows` | (N, width) | as it is |
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+_FORM = re.compile(r"(?:(\d+)x(\d+)(-last)?|tokens([12])|first|rows)\Z")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A module's name and how its output becomes rows.
+
+    Attributes:
+        module: the name of the module.
+        form: what stands after the "@"; empty to average.
+    """
+
+    module: str
+    form: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Reading:
+        """The reading that `text` describes.
+
+        Raises:
+            ValueError: the part after the "@" is not a known reading.
+        """
+        module, _, form = text.partition("@")
+        if form and not _FORM.match(form):
+            raise ValueError(
+                f"layers: {text!r} ends in an unknown reading {form!r}; expected for instance "
+                f"'{module}@2x2' for a map, '{module}@tokens1' for tokens, or '{module}' for the average"
+            )
+        return cls(module, form)
+
+    def __str__(self) -> str:
+        return f"{self.module}@{self.form}" if self.form else self.module
+
+    def rows(self, output: Tensor) -> Tensor:
+        """The rows (N, D), in the precision of `output`.
+
+        Raises:
+            ValueError: the output does not have the dimensions that the reading needs.
+        """
+        found = _FORM.match(self.form)
+        if found is None:
+            raise ValueError(f"{self}: a plain name is averaged, not read as a grid or as tokens")
+        height, width, last, tokens = found.groups()
+        wanted = 4 if height else 2 if self.form == "rows" else 3
+        if output.ndim != wanted:
+            raise ValueError(
+                f"{self}: this reading needs an output of {wanted} dimensions, and the module returned shape "
+                f"{tuple(output.shape)}; choose another reading of {self.module!r}"
+            )
+        if height:
+            return _grid(output.permute(0, 3, 1, 2) if last else output, int(height), int(width))
+        if tokens:
+            count = int(tokens)
+            return torch.cat([output[:, :count].flatten(1), output[:, count:].mean(1)], dim=1)
+        return output[:, 0] if self.form == "first" else output
+
+
+def _grid(maps: Tensor, rows: int, columns: int) -> Tensor:
+    """Means over a grid of cells as one product, which every exporter knows, unlike adaptive pooling."""
+    height, width = maps.shape[-2:]
+    if (height, width) == (rows, columns):
+        return maps.flatten(1)
+    weights = torch.from_numpy(cell_means(height, width, rows, columns)).to(maps)
+    return (maps.flatten(2) @ weights).flatten(1)
+
+
+@lru_cache(maxsize=64)
+def cell_means(height: int, width: int, rows: int, columns: int) -> np.ndarray:
+    """The (height * width, rows * columns) matrix of adaptive average pooling, float32."""
+    down, across = (_bins(*sizes) for sizes in ((height, rows), (width, columns)))
+    return np.einsum("ia,jb->ijab", down, across).reshape(height * width, rows * columns).astype(np.float32)
+
+
+def _bins(size: int, cells: int) -> np.ndarray:
+    """Column k averages the places from floor(k size / cells) to ceil((k + 1) size / cells), as in torch."""
+    result = np.zeros((size, cells))
+    for cell in range(cells):
+        start, stop = cell * size // cells, -(-(cell + 1) * size // cells)
+        result[start:stop, cell] = 1 / (stop - start)
+    return result
