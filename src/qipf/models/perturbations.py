@@ -1,19 +1,23 @@
-"""Reference perturbations: a second family, not the paper's, kept apart from its shifts.
+"""Reference perturbations of images: a second family, kept apart from the shifts that the study evaluates.
 
 | perturbation | intensity | what it does to `(N, c, h, w)` images with values in [0, 1] |
 |---|---|---|
-| gaussian-noise | standard deviation | adds independent normal noise, clipped to [0, 1] |
-| blur | standard deviation as a fraction of the image's shorter side | Gaussian blur, the border repeated |
-| contrast | fraction of contrast removed, 0 to 1 | pulls every pixel towards the mean of its image |
-| pixelate | fraction of resolution removed, 0 to 1 | averages over coarse cells |
-| cut-out | side as a fraction of the image's, 0 to 1 | a black square at a random place |
+| gaussian-noise | standard deviation | adds independent normal noise |
+| blur | standard deviation as a fraction of the image's shorter side | Gaussian blur; the border is repeated |
+| contrast | fraction of the contrast removed, 0 to 1 | pulls every pixel towards the mean of its image |
+| pixelate | fraction of the resolution removed, 0 to 1 | averages over coarse cells |
+| cut-out | side of the square as a fraction of the image's side, 0 to 1 | blackens a square at a random place |
+| elastic | amplitude of the displacement, 0 to 1, in coordinates from -1 to 1 over the image | bends the image |
 
-Intensity 0 changes nothing. What is random depends on `seed` and the image's own number, not on the batch.
+Intensity 0 changes nothing, and results are clipped to [0, 1]. The displacement of `elastic` is the sum of three
+grids of standard normal numbers with 2x2, 3x3 and 4x4 nodes, each divided by its side and enlarged bicubically to
+the size of the image; what comes from outside the image is black.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -26,18 +30,26 @@ PERTURBATIONS: dict[str, tuple[float, ...]] = {
     "contrast": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95),
     "pixelate": (0.2, 0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85),
     "cut-out": (0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55),
+    "elastic": (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8),
 }
-_UPPER = {"gaussian-noise": math.inf, "blur": math.inf, "contrast": 1.0, "pixelate": 1.0, "cut-out": 1.0}
+"""The perturbations with the ten intensities at which references are perturbed."""
+
+ELASTIC_NODES = (2, 3, 4)
+"""Nodes along each side of the grids that `elastic` sums."""
+
+_UPPER = {name: math.inf if name in ("gaussian-noise", "blur") else 1.0 for name in PERTURBATIONS}
 
 
 def perturb(images: Tensor, name: str, intensity: float, seed: int = 0, *, first: int = 0) -> Tensor:
-    """`images` perturbed by `name` at `intensity`: same shape, dtype and device, within [0, 1].
+    """Perturb all images in the same way: same shape, dtype and device, values within [0, 1].
+
+    What is random depends on `seed` and the number of the image, not on the batch.
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         name: One of `PERTURBATIONS`.
         intensity: In the unit of the perturbation; see the table at the top of this module.
-        seed: Chooses the noise and the places of the cut-outs.
+        seed: Chooses the noise, the places of the cut-outs and the displacements.
         first: The number of the first image, so that batches of a set get what the whole set would.
     """
     if name not in PERTURBATIONS:
@@ -45,21 +57,73 @@ def perturb(images: Tensor, name: str, intensity: float, seed: int = 0, *, first
     check_images(images)
     if not 0 <= intensity <= _UPPER[name] or not math.isfinite(intensity):
         raise ValueError(f"{name}: expected an intensity from 0 to {_UPPER[name]}, got {intensity}")
-    if intensity == 0:
+    if intensity == 0 or len(images) == 0:
         return images.clone()
     computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
-    if name == "gaussian-noise":
-        result = computed + intensity * _noise(computed, seed, first)
-    elif name == "blur":
-        result = _blur(computed, intensity * min(images.shape[-2:]))
-    elif name == "contrast":
-        mean = computed.mean(dim=(1, 2, 3), keepdim=True)
-        result = computed + intensity * (mean - computed)
-    elif name == "pixelate":
-        result = _pixelate(computed, intensity)
-    else:
-        result = _cut_out(computed, intensity, seed, first)
-    return result.clamp_(0, 1).to(images.dtype)
+    random = _by_number(computed, name, intensity, seed, first)
+    strength = torch.full((len(images),), intensity, dtype=torch.float64, device=images.device)
+    return _perturbed(computed, name, strength, random).to(images.dtype)
+
+
+def perturb_batch(
+    images: Tensor, kinds: Tensor | Sequence[str], intensities: Tensor, generator: torch.Generator
+) -> Tensor:
+    """Perturb every image in its own way: same shape, dtype and device, values within [0, 1].
+
+    The work is done for all images of one kind at a time, on the device of the images. Values are neither checked nor
+    refused, only clipped: this runs in every step of a training loop.
+
+    Args:
+        images: `(N, c, h, w)`, floating point, values in [0, 1].
+        kinds: One kind per image: names, or positions in `PERTURBATIONS` as integers; -1 leaves an image as it is.
+        intensities: `(N,)`, one per image, in the unit of its kind; 0 leaves an image as it is.
+        generator: Draws what is random, on the device of the images.
+    """
+    names = tuple(PERTURBATIONS)
+    if not isinstance(kinds, Tensor):
+        unknown = sorted(set(kinds) - set(names))
+        if unknown:
+            raise ValueError(f"kinds: unknown perturbation {unknown[0]!r}; choose from {', '.join(names)}")
+        kinds = torch.tensor([names.index(kind) for kind in kinds], dtype=torch.int64)
+    if kinds.shape != (len(images),) or intensities.shape != (len(images),):
+        raise ValueError(
+            f"kinds and intensities: expected one per image, {len(images)}, "
+            f"got shapes {tuple(kinds.shape)} and {tuple(intensities.shape)}"
+        )
+    computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
+    kinds = kinds.to(images.device)
+    intensities = intensities.to(images.device, torch.float64)
+    kinds = torch.where(intensities == 0, -1, kinds)
+    result = computed.clone()
+    for number, name in enumerate(names):
+        rows = torch.nonzero(kinds == number)[:, 0]
+        if len(rows):
+            chosen = computed[rows]
+            random = _drawn(chosen, name, generator)
+            result[rows] = _perturbed(chosen, name, intensities[rows].clamp(0, _UPPER[name]), random)
+    return result.to(images.dtype)
+
+
+def draw_perturbations(
+    count: int, generator: torch.Generator, names: Sequence[str] = tuple(PERTURBATIONS)
+) -> tuple[Tensor, Tensor]:
+    """Draw kinds and intensities for `perturb_batch`: each kind equally often, intensities uniform over its range.
+
+    Args:
+        count: How many images there are.
+        generator: Draws them; the result lies on its device.
+        names: The kinds to draw from.
+
+    Returns:
+        Positions in `PERTURBATIONS` and intensities, both `(count,)`.
+    """
+    device = generator.device
+    known = list(PERTURBATIONS)
+    numbers = torch.tensor([known.index(name) for name in names], device=device)
+    ends = torch.tensor([(min(levels), max(levels)) for levels in PERTURBATIONS.values()], device=device)
+    kinds = numbers[torch.randint(len(names), (count,), generator=generator, device=device)]
+    low, high = ends[kinds].unbind(1)
+    return kinds, low + (high - low) * torch.rand(count, generator=generator, device=device)
 
 
 def check_images(images: Tensor) -> None:
@@ -79,49 +143,110 @@ def check_images(images: Tensor) -> None:
         raise ValueError(f"images: expected values in [0, 1], got {low:.4g} to {high:.4g}; {advice}")
 
 
-def _generators(images: Tensor, seed: int, first: int) -> list[np.random.Generator]:
-    return [np.random.default_rng([seed, first + index]) for index in range(len(images))]
+def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
+    """Blur every image with its own Gaussian, cut off at four standard deviations; the border is repeated.
+
+    Args:
+        images: `(N, c, h, w)`, floating point.
+        sigma: `(N,)`, standard deviations in pixels; `(1,)` for one that all images share.
+    """
+    rows, columns = (_blur_matrix(size, sigma).to(images.dtype) for size in images.shape[-2:])
+    return rows[:, None] @ images @ columns[:, None].mT
 
 
-def _noise(images: Tensor, seed: int, first: int) -> Tensor:
-    noise = np.empty(images.shape, dtype=np.float32)
-    for generator, image in zip(_generators(images, seed, first), noise, strict=True):
-        generator.standard_normal(dtype=np.float32, out=image)
-    return torch.from_numpy(noise).to(dtype=images.dtype, device=images.device)
-
-
-def _blur(images: Tensor, sigma: float) -> Tensor:
-    radius = math.ceil(4 * sigma)
-    offsets = torch.arange(-radius, radius + 1, dtype=torch.float64)
-    kernel = torch.exp(-(offsets**2) / (2 * sigma**2))
-    kernel = (kernel / kernel.sum()).to(dtype=images.dtype, device=images.device)
-    count, channels, height, width = images.shape
-    planes = images.reshape(count * channels, 1, height, width)
-    planes = functional.conv2d(
-        functional.pad(planes, (radius, radius, 0, 0), mode="replicate"), kernel[None, None, None]
-    )
-    planes = functional.pad(planes, (0, 0, radius, radius), mode="replicate")
-    return functional.conv2d(planes, kernel[None, None, :, None]).reshape(images.shape)
-
-
-def _pixelate(images: Tensor, intensity: float) -> Tensor:
+def _perturbed(images: Tensor, name: str, strength: Tensor, random: Tensor) -> Tensor:
+    """All images by one perturbation, each with its own strength `(N,)` (float64) and its random numbers."""
     height, width = images.shape[-2:]
-    cells = (max(1, round(height * (1 - intensity))), max(1, round(width * (1 - intensity))))
-    return functional.interpolate(
-        functional.adaptive_avg_pool2d(images, cells), size=(height, width), mode="nearest-exact"
-    )
+    amount = strength.to(images.dtype)[:, None, None, None]
+    if name == "gaussian-noise":
+        result = images + amount * random
+    elif name == "blur":
+        result = gaussian_blur(images, strength * min(height, width))
+    elif name == "contrast":
+        result = images + amount * (images.mean(dim=(1, 2, 3), keepdim=True) - images)
+    elif name == "pixelate":
+        rows, columns = (_cell_matrix(size, strength).to(images.dtype) for size in (height, width))
+        result = rows[:, None] @ images @ columns[:, None].mT
+    elif name == "cut-out":
+        rows, columns = (_inside(size, strength, place) for size, place in zip((height, width), random, strict=True))
+        result = images.masked_fill((rows[:, :, None] & columns[:, None, :])[:, None], 0)
+    else:
+        result = _bend(images, amount, random)
+    return result.clamp(0, 1)
 
 
-def _cut_out(images: Tensor, intensity: float, seed: int, first: int) -> Tensor:
-    height, width = images.shape[-2:]
-    rows, columns = round(height * intensity), round(width * intensity)
-    corners = [
-        (generator.integers(height - rows + 1), generator.integers(width - columns + 1))
-        for generator in _generators(images, seed, first)
-    ]
-    top, left = torch.tensor(corners, dtype=torch.int64, device=images.device).reshape(-1, 2).unbind(1)
-    row = torch.arange(height, device=images.device) - top[:, None]
-    column = torch.arange(width, device=images.device) - left[:, None]
-    inside_rows = (row >= 0) & (row < rows)
-    inside_columns = (column >= 0) & (column < columns)
-    return images.masked_fill((inside_rows[:, :, None] & inside_columns[:, None, :])[:, None], 0)
+def _by_number(images: Tensor, name: str, intensity: float, seed: int, first: int) -> Tensor:
+    """The random numbers that `_perturbed` needs, from the seed and the number of each image."""
+    count, _, height, width = images.shape
+    generators = (np.random.default_rng([seed, first + index]) for index in range(count))
+    if name == "cut-out":
+        free = [size - round(size * intensity) + 1 for size in (height, width)]
+        places = [[(generator.integers(size) + 0.5) / size for size in free] for generator in generators]
+        return torch.tensor(places, dtype=torch.float64, device=images.device).T
+    if name not in ("gaussian-noise", "elastic"):
+        return images.new_empty(0)
+    grids = sum(2 * nodes**2 for nodes in ELASTIC_NODES)
+    numbers = np.empty((count, grids) if name == "elastic" else images.shape, dtype=np.float32)
+    for generator, row in zip(generators, numbers, strict=True):
+        generator.standard_normal(dtype=np.float32, out=row)
+    return torch.from_numpy(numbers).to(dtype=images.dtype, device=images.device)
+
+
+def _drawn(images: Tensor, name: str, generator: torch.Generator) -> Tensor:
+    """The random numbers that `_perturbed` needs, from a generator."""
+    count = len(images)
+    if name == "cut-out":
+        return torch.rand(2, count, generator=generator, dtype=torch.float64, device=images.device)
+    if name not in ("gaussian-noise", "elastic"):
+        return images.new_empty(0)
+    grids = sum(2 * nodes**2 for nodes in ELASTIC_NODES)
+    shape = (count, grids) if name == "elastic" else images.shape
+    return torch.randn(shape, generator=generator, dtype=images.dtype, device=images.device)
+
+
+def _blur_matrix(size: int, sigma: Tensor) -> Tensor:
+    """`(N, size, size)`: the weights with which a Gaussian blur mixes the pixels of a line."""
+    radius = torch.ceil(4 * sigma)
+    widest = max(1, int(radius.max()))
+    offsets = torch.arange(-widest, widest + 1, dtype=torch.float64, device=sigma.device)
+    kernel = torch.exp(-(offsets**2) / (2 * sigma[:, None] ** 2)) * (offsets.abs() <= radius[:, None])
+    # the border is repeated, so its pixels collect all that lies beyond them: differences of the running sum
+    running = functional.pad((kernel / kernel.sum(1, keepdim=True)).cumsum(1), (1, 0))
+    places = torch.arange(size, device=sigma.device)
+    index = (places[None, :] - places[:, None] + widest).clamp(0, 2 * widest + 1)
+    below = running[:, index]
+    below[:, :, 0] = 0
+    above = torch.cat([below[:, :, 1:], torch.ones_like(below[:, :, :1])], dim=2)
+    return above - below
+
+
+def _cell_matrix(size: int, removed: Tensor) -> Tensor:
+    """`(N, size, size)`: the weights of a line that takes the mean of the cell in which each pixel lies."""
+    cells = torch.round(size * (1 - removed)).clamp_min(1).to(torch.int64)[:, None]
+    places = torch.arange(size, device=removed.device)
+    cell = (2 * places + 1) * cells // (2 * size)
+    start, end = cell * size // cells, -(-(cell + 1) * size // cells)
+    inside = (places >= start[:, :, None]) & (places < end[:, :, None])
+    return inside / (end - start)[:, :, None].double()
+
+
+def _inside(size: int, side: Tensor, place: Tensor) -> Tensor:
+    """`(N, size)`: which pixels of a line a square covers whose place among the possible ones is `place` in [0, 1)."""
+    length = torch.round(size * side).to(torch.int64)
+    start = (place * (size - length + 1)).to(torch.int64)
+    offset = torch.arange(size, device=side.device) - start[:, None]
+    return (offset >= 0) & (offset < length[:, None])
+
+
+def _bend(images: Tensor, amplitude: Tensor, random: Tensor) -> Tensor:
+    """The images seen through a smooth random displacement of their coordinates."""
+    count, _, height, width = images.shape
+    field = images.new_zeros(count, 2, height, width)
+    grids = random.split([2 * nodes**2 for nodes in ELASTIC_NODES], dim=1)
+    for nodes, grid in zip(ELASTIC_NODES, grids, strict=True):
+        coarse = grid.reshape(count, 2, nodes, nodes) / nodes
+        field += functional.interpolate(coarse, size=(height, width), mode="bicubic", align_corners=True)
+    still = torch.eye(2, 3, dtype=images.dtype, device=images.device)[None]
+    grid = functional.affine_grid(still, [1, 1, height, width], align_corners=False)
+    grid = grid + (amplitude * field).permute(0, 2, 3, 1)
+    return functional.grid_sample(images, grid, mode="bilinear", padding_mode="zeros", align_corners=False)

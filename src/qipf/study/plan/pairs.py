@@ -181,13 +181,15 @@ def _network(values: Mapping[str, Any], where: str, folder: Path | None) -> tupl
 
 
 def _shifts(values: Mapping[str, Any], where: str) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[int, ...]]]:
-    from qipf.study.shifts import SHIFTS
+    from qipf.study.shifts import FAMILIES
 
     severities = whole(values, "severities", where, 1)
     chosen = values["shifts"]
     if isinstance(chosen, list):
         chosen = {
-            name: [SHIFTS[name][s - 1] for s in _on_grid(severities, where)] if name in SHIFTS else []
+            name: [FAMILIES[name][s - 1] for s in _on_grid(severities, where) if s <= len(FAMILIES[name])]
+            if name in FAMILIES
+            else []
             for name in chosen
         }
     if not isinstance(chosen, dict):
@@ -195,15 +197,15 @@ def _shifts(values: Mapping[str, Any], where: str) -> tuple[dict[str, tuple[floa
     shifts: dict[str, tuple[float, ...]] = {}
     severity: dict[str, tuple[int, ...]] = {}
     for name, intensities in chosen.items():
-        if name not in SHIFTS:
-            raise PlanError(f"{where}.shifts: {name!r} is no shift; {did_you_mean(str(name), SHIFTS)}")
+        if name not in FAMILIES:
+            raise PlanError(f"{where}.shifts: {name!r} is no shift; {did_you_mean(str(name), FAMILIES)}")
         numbers = isinstance(intensities, list) and all(
             isinstance(value, int | float) and not isinstance(value, bool) for value in intensities
         )
         if not numbers or not intensities:
             raise PlanError(f"{where}.shifts.{name}: expected a list of intensities, got {intensities!r}")
         shifts[name] = tuple(float(value) for value in intensities)
-        grid = [float(value) for value in SHIFTS[name]]
+        grid = [float(value) for value in FAMILIES[name]]
         on_grid = all(value in grid for value in shifts[name])
         severity[name] = tuple(grid.index(v) + 1 if on_grid else i + 1 for i, v in enumerate(shifts[name]))
     return shifts, severity

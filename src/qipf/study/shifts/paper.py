@@ -1,4 +1,4 @@
-"""Shifted images: the five shifts of the paper, ten intensities each, and the figure that shows them.
+"""The five shifts of the paper, ten intensities each.
 
 | shift | intensity | none | what it does to images with values in [0, 1] |
 |---|---|---|---|
@@ -10,30 +10,19 @@
 
 The matrices map output to input coordinates, which run from -1 to 1 over the image (torch `affine_grid` and
 `grid_sample`, bilinear, zeros outside, `align_corners=False`). Angles are those on the pixel grid, also where
-the image is not square. The paper names "10 % to 90 %" and "270 degrees" and gives no grid; `SHIFTS` is ours.
-`apply` takes any intensity.
+the image is not square. The paper names "10 % to 90 %" and "270 degrees" without a grid; the intensities of `SHIFTS`
+are ours, and `apply` takes any other.
 """
 
 from __future__ import annotations
 
-import io
 import math
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from qipf._common.files import atomic_write
-from qipf._common.optional import require
-from qipf.models.perturbations import PERTURBATIONS, check_images, perturb
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-__all__ = ["IDENTITY", "PERTURBATIONS", "SHIFTS", "apply", "contact_sheet", "perturb"]
+from qipf.models.perturbations import check_images
 
 SHIFTS: dict[str, tuple[float, ...]] = {
     "rotation": (15, 30, 45, 60, 90, 120, 150, 180, 210, 270),
@@ -46,7 +35,7 @@ IDENTITY: dict[str, float] = {"rotation": 0, "brightness": 0, "shear": 0, "zoom"
 
 
 def apply(images: Tensor, name: str, intensity: float) -> Tensor:
-    """`images` shifted by `name` at `intensity`: a new tensor, same shape, dtype and device, within [0, 1].
+    """Shift images: a new tensor of the same shape, dtype and device, values within [0, 1].
 
     Args:
         images: `(N, c, h, w)`, floating point, values in [0, 1].
@@ -54,8 +43,8 @@ def apply(images: Tensor, name: str, intensity: float) -> Tensor:
         intensity: In the unit of the shift; see the table at the top of this module.
 
     Raises:
-        TypeError: The images are no floating-point tensor.
-        ValueError: The name is unknown, the images are not within [0, 1], or the intensity makes no sense.
+        TypeError: The images are not a floating-point tensor.
+        ValueError: The name is unknown, the images are not within [0, 1], or the intensity is impossible.
     """
     if name not in SHIFTS:
         raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(SHIFTS)}")
@@ -68,42 +57,12 @@ def apply(images: Tensor, name: str, intensity: float) -> Tensor:
         return (images + intensity).clamp_(0, 1)
     height, width = images.shape[-2:]
     matrix = _matrix(name, intensity, height, width)
-    # half precision cannot address pixels: 1/256 apart at the border of a grid that ends at 1
+    # half precision cannot address pixels: near 1 its numbers are 1/256 apart
     computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
     grid = functional.affine_grid(matrix[None], [1, 1, height, width], align_corners=False)
     grid = grid.to(dtype=computed.dtype, device=images.device).expand(len(images), -1, -1, -1)
     moved = functional.grid_sample(computed, grid, mode="bilinear", padding_mode="zeros", align_corners=False)
     return moved.clamp_(0, 1).to(images.dtype)
-
-
-def contact_sheet(images: Tensor, path: str | os.PathLike[str] | None = None) -> Figure:
-    """Every shift at every intensity, one row per shift and image (the figure of the paper's appendix E).
-
-    Args:
-        images: `(n, c, h, w)`, a few images.
-        path: Where to write the figure as well; the suffix chooses the format.
-    """
-    figure_module = require("matplotlib.figure", extra="bench")
-    check_images(images)
-    if not 1 <= len(images) <= 16:
-        raise ValueError(f"contact_sheet: expected 1 to 16 images, got {len(images)}; pass for instance images[:2]")
-    columns = 1 + max(len(intensities) for intensities in SHIFTS.values())
-    rows = len(SHIFTS) * len(images)
-    figure = figure_module.Figure(figsize=(columns, 1.25 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False)
-    for number, (name, intensities) in enumerate(SHIFTS.items()):
-        for column, intensity in enumerate((IDENTITY[name], *intensities)):
-            shifted = apply(images, name, intensity)
-            for index, image in enumerate(shifted):
-                axis = axes[number * len(images) + index, column]
-                _draw(axis, image)
-                axis.set_title(name if column == 0 else f"{intensity:g}", fontsize=7)
-    if path is not None:
-        buffer = io.BytesIO()
-        suffix = Path(path).suffix.lstrip(".") or "png"
-        figure.savefig(buffer, format=suffix, dpi=150)
-        atomic_write(path, buffer.getvalue())
-    return figure
 
 
 def _matrix(name: str, intensity: float, height: int, width: int) -> Tensor:
@@ -131,12 +90,3 @@ def _cos_sin(degrees: float) -> tuple[float, float]:
     if rest == 0:
         return ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))[int(quarter) % 4]
     return math.cos(math.radians(degrees)), math.sin(math.radians(degrees))
-
-
-def _draw(axis: Any, image: Tensor) -> None:
-    pixels = image.detach().float().cpu()
-    if len(pixels) == 3:
-        axis.imshow(pixels.permute(1, 2, 0).numpy(), vmin=0, vmax=1)
-    else:
-        axis.imshow(pixels[0].numpy(), cmap="gray", vmin=0, vmax=1)
-    axis.set_axis_off()
