@@ -29,11 +29,12 @@ from qipf.scores import Mahalanobis as Mahalanobis
 from qipf.scores import Margin as Margin
 from qipf.scores import MaxLogit as MaxLogit
 from qipf.scores import PosteriorContrast as PosteriorContrast
+from qipf.scores import Probe as Probe
 from qipf.scores import SoftmaxResponse as SoftmaxResponse
 from qipf.scores import WeightQIPF as WeightQIPF
 from qipf.scores.calibration import ErrorProbability as ErrorProbability
 from qipf.scores.default import default as default
-from qipf.scores.default import reference_outputs as reference_outputs
+from qipf.scores.old_default import reference_outputs as reference_outputs
 from qipf.scores.persistence import load as load
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ __all__ = [
     "MaxLogit",
     "Outputs",
     "PosteriorContrast",
+    "Probe",
     "SoftmaxResponse",
     "WeightQIPF",
     "collect",

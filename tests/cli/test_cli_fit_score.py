@@ -135,7 +135,7 @@ def test_scoring_with_other_weights_is_said(place, net, images, labels, capsys) 
 
 
 def test_the_recommended_scorer_with_its_layers(place, net, images, labels, capsys) -> None:
-    from qipf.scores.default import default
+    from qipf.scores.old_default import default
 
     save_file(net.state_dict(), "net.safetensors")
     np.savez("train.npz", inputs=images, labels=labels)

@@ -14,7 +14,7 @@ from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.models.references import References
 from qipf.scores import KNN, Entropy
-from qipf.scores.default import default, perturbed, reference_outputs, spaces_of
+from qipf.scores.old_default import default, perturbed, reference_outputs, spaces_of
 from qipf.study import nets
 
 

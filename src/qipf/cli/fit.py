@@ -180,7 +180,7 @@ def _fit_default(
     net: Any, data: Data, settings: dict[str, Any], *, device: str | None, batch_size: int, quiet: bool
 ) -> Scorer:
     """What `qipf.default` recommends for the model, fitted to as many examples as it takes."""
-    from qipf.scores.default import REFERENCES, default
+    from qipf.scores.old_default import REFERENCES, default
 
     torch = require("torch", extra="torch")
     if is_weights(net) or not data.has_inputs:

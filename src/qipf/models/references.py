@@ -25,7 +25,7 @@ class References:
     """
 
     def __init__(self, data: Any, *, size: int, perturbs: bool, seed: int, batch_size: int) -> None:
-        self._batches, self._count, self._rows = _source(_sampled(data, size, seed), batch_size)
+        self._batches, self._count, self._rows = _source(sampled(data, size, seed), batch_size)
         self._size, self._perturbs, self._seed = size, perturbs, seed
         self.cut = False
 
@@ -104,7 +104,7 @@ def random_rows(count: int, size: int, seed: int) -> Tensor:
     return torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:size].sort().values
 
 
-def _sampled(data: Any, size: int, seed: int) -> Any:
+def sampled(data: Any, size: int, seed: int) -> Any:
     """`data` with `size` rows drawn at random, where it has more and any row can be had at once."""
     whole = _whole(data)
     if whole is not None:

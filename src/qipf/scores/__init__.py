@@ -5,6 +5,7 @@ from qipf.scores.class_field import ClassField, PosteriorContrast
 from qipf.scores.combine import Combine
 from qipf.scores.confidence import Energy, Entropy, Margin, MaxLogit, SoftmaxResponse
 from qipf.scores.neighbours import KNN, Mahalanobis
+from qipf.scores.probe import Probe
 from qipf.scores.weight_field import WeightQIPF
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Margin",
     "MaxLogit",
     "PosteriorContrast",
+    "Probe",
     "Scorer",
     "SoftmaxResponse",
     "WeightQIPF",

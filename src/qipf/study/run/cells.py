@@ -101,7 +101,7 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
     net, data, device = network_of(context, parents["network"])
     settings, note = params["settings"], ""
     if params["kind"] == "default":
-        from qipf.scores.default import default
+        from qipf.scores.old_default import default
 
         size = params["reference_size"] or len(data.train.inputs)
         scorer: Any = default(net, data.train, size=size, device=device, progress=False, **settings)
@@ -247,7 +247,7 @@ def _outputs(context: Context, network: Mapping[str, str], group: Group, layers:
 def _collect(context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...]) -> list[Outputs]:
     net, data, device = network_of(context, network)
     if group.name == "perturbed":
-        from qipf.scores.default import perturbed
+        from qipf.scores.old_default import perturbed
 
         split = data.reference(group.size)
         splits = [Split(perturbed(split.inputs), split.targets)]

@@ -1,0 +1,161 @@
+"""What a network makes of labelled inputs and of perturbed copies of them, read once and kept in half precision."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qipf._common.progress import track
+from qipf.models.batches import Batch, Batches
+from qipf.models.draws import Draws, Perturb
+from qipf.models.features import Recorder
+from qipf.models.labels import check_classes
+from qipf.models.logits import Rows, find_logits
+from qipf.models.outputs import Outputs
+from qipf.models.references import sampled
+from qipf.models.spaces import few, find_space
+from qipf.models.state import input_device, untouched, unwrap
+
+
+def collect_augmented(
+    model: nn.Module,
+    data: Any,
+    *,
+    draws: int,
+    perturb: Perturb | bool = True,
+    space: str | None = None,
+    size: int | None = None,
+    memory: int = 2 * 2**30,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    batch_size: int = 500,
+    progress: bool = True,
+) -> tuple[Outputs, bool]:
+    """Logits, one layer and labels of every input and of its perturbed copies, on the device of the model.
+
+    Args:
+        model: a trained module; it is left as it was found, as by `qipf.collect`.
+        data: labelled inputs, as for `qipf.collect`.
+        draws: perturbed copies per input.
+        perturb: True for the perturbations of `qipf.models.draws`, False for none, or a function of one's own.
+        space: what to read, as in `qipf.models.readings`; None lets `find_space` choose.
+        size: how many inputs to take at most.
+        memory: bytes that the outputs take at most. Where the data would need more, a random sample is taken of
+            arrays and data sets, and the first inputs of loaders.
+        seed: of the sample and of the perturbations.
+        device: where the inputs go; None is the device of the model.
+        batch_size: inputs per pass where the data does not come in batches.
+        progress: show a progress bar.
+
+    Returns:
+        The outputs, floating-point numbers in bfloat16, and whether any input was perturbed.
+
+    Raises:
+        ValueError: there is no data, there are no labels, or nothing to read was found.
+    """
+    module = unwrap(model)
+    target = input_device(module, device)
+    batches = Batches(data if size is None else sampled(data, size, seed), batch_size, module, target)
+    stream = iter(batches)
+    first = next(stream, None)
+    if first is None:
+        raise ValueError("data: there are no inputs to fit to; is the set empty, or the iterator used up?")
+    space = space or find_space(module, *few(first.arguments, first.keywords))
+    draw = Draws(perturb if callable(perturb) else None, torch.Generator(target).manual_seed(seed))
+    reader = _Reader(module, space, draw, draws if perturb is not False else 0)
+    with untouched(module, eager=True), reader.recorder:
+        copies = 1 + (reader.draws if reader.perturbs(first) else 0)
+        room = max(1, memory // (copies * reader.row_bytes(first)))
+        if batches.rows is not None and batches.rows > room:
+            batches = Batches(sampled(data, int(min(room, size or room)), seed), batch_size, module, target)
+            source = iter(batches) if batches.rows is not None and batches.rows <= room else chain([first], stream)
+        else:
+            source = chain([first], stream)
+        limit = min(room, size or room)
+        expected = copies * min(limit, batches.rows) if batches.rows is not None else None
+        kept = {name: Rows(expected, target) for name in ("logits", "rows", "labels")}
+        for number, batch in enumerate(track(source, "reading the network", total=batches.count, show=progress)):
+            for results in reader.read(batch, number):
+                for name, values in results.items():
+                    kept[name].append(values)
+            if kept["labels"].count >= copies * limit:
+                break
+    found = {name: rows.finish() for name, rows in kept.items()}
+    outputs = Outputs(found["logits"], None, found["labels"], {space: found["rows"]})
+    _warn_of_missing_classes(outputs)
+    return outputs, copies > 1
+
+
+class _Reader:
+    """Runs a batch and its perturbed copies through the network."""
+
+    def __init__(self, module: nn.Module, space: str, draw: Draws, draws: int) -> None:
+        self.module, self.space, self.draw, self.draws = module, space, draw, draws
+        self.recorder = Recorder(module, False, (space,))
+
+    def perturbs(self, batch: Batch) -> bool:
+        """Whether there is a perturbation for inputs of this form."""
+        return self.draws > 0 and self.draw.knows(_inputs(batch))
+
+    def row_bytes(self, batch: Batch) -> int:
+        """Bytes that one row of results takes in half precision, with its label."""
+        arguments, keywords = few(batch.arguments, batch.keywords)
+        logits = find_logits(self.module(*arguments, **keywords), None, 0)
+        rows = self.recorder.take(logits)[f"layer:{self.space}"]
+        return 2 * (logits.shape[1] + (0 if rows is None else rows.shape[1])) + 8
+
+    def read(self, batch: Batch, number: int) -> Iterator[dict[str, Tensor]]:
+        """Logits, rows and labels of the batch, then those of each perturbed copy."""
+        if batch.labels is None:
+            raise ValueError(
+                f"data: batch {number} has no labels, and the probe learns from them; give (inputs, labels) as "
+                "tensors, or a loader whose batches are (inputs, labels)"
+            )
+        for arguments, keywords in self._copies(batch):
+            logits = find_logits(self.module(*arguments, **keywords), batch.rows, number)
+            rows = self.recorder.take(logits)[f"layer:{self.space}"]
+            check_classes(batch.labels, max(2, logits.shape[1]))
+            labels = batch.labels.to(logits.device)
+            yield {"logits": logits.bfloat16(), "rows": _finite_half(rows, self.space), "labels": labels}
+
+    def _copies(self, batch: Batch) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
+        yield batch.arguments, batch.keywords
+        if self.perturbs(batch):
+            for _ in range(self.draws):
+                changed = self.draw(_inputs(batch))
+                if batch.keywords:
+                    yield batch.arguments, changed
+                else:
+                    yield changed if isinstance(changed, tuple) else (changed,), {}
+
+
+def _inputs(batch: Batch) -> Any:
+    if batch.keywords:
+        return batch.keywords
+    return batch.arguments if len(batch.arguments) > 1 else batch.arguments[0]
+
+
+def _finite_half(rows: Tensor | None, space: str) -> Tensor:
+    if rows is None or not bool(torch.isfinite(rows).all()):
+        raise ValueError(
+            f"features: the layer {space!r} gives values that are NaN or infinite; name another one with features=, or "
+            "run the model in single precision"
+        )
+    return rows.bfloat16()
+
+
+def _warn_of_missing_classes(outputs: Outputs) -> None:
+    """The first inputs of a loader that is sorted by class are of a few classes only."""
+    classes = max(2, outputs.logits.shape[1])
+    missing = sorted(set(range(classes)) - set(torch.unique(outputs.labels).tolist()))
+    if missing:
+        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        warnings.warn(
+            f"data: no input is of class {shown} ({len(missing)} of {classes} classes); shuffle the data, or give more",
+            stacklevel=4,
+        )

@@ -1,0 +1,174 @@
+"""The probe: one small head on a network's features that knows perturbed inputs as well as clean ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf.arrays import Array, as_array, namespace
+from qipf.models.labels import check_classes
+from qipf.scores.base import Fitted, Scorer, check_rows, wide
+from qipf.scores.coordinates import class_logits
+from qipf.scores.head import hidden_units, train_head
+
+if TYPE_CHECKING:
+    from qipf.models.outputs import Outputs
+
+WIDE = 1024
+"""Spaces with more features than this are trained with input dropout: their heads overfit otherwise."""
+
+
+@dataclass(eq=False)
+class Probe(Scorer):
+    r"""How unlikely a small head on the network's features finds the class that the network predicts.
+
+    The head has one hidden layer. It is trained, after the fact, to name the true class of clean and of perturbed
+    inputs; `qipf.default` makes both. With :math:`h` for its softmax, :math:`p` for that of the network at temperature
+    :math:`T` and :math:`s` for `share`, the posterior over classes and the score of the predicted class :math:`c^*` are
+
+    .. math:: q = (1 - s)\, h + s\, p, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
+
+    Args:
+        space: what the head reads: the name of one of `Outputs.layers`, as `qipf.models.spaces.find_space` gives it;
+            None reads `Outputs.features`.
+        hidden: hidden units; fewer where the head would exceed 8 MB.
+        epochs: passes over the rows in training.
+        dropout: share of the hidden units left out in each step of training.
+        input_dropout: share of the features left out; None takes 0.2 for more than 1,024 features, else 0.
+        learning_rate: the peak of the one-cycle schedule.
+        share: weight of the network's own softmax in the posterior; 1 leaves the head out.
+        temperature: what the network's logits are divided by; networks are overconfident.
+        seed: of the initial weights, the order of the rows and dropout.
+        progress: show a progress bar while the head is trained.
+    """
+
+    name: ClassVar[str] = "probe"
+    reads_labels: ClassVar[bool] = True
+
+    space: str | None = None
+    hidden: int = 1024
+    epochs: int = 8
+    dropout: float = 0.2
+    input_dropout: float | None = None
+    learning_rate: float = 3e-3
+    share: float = 0.2
+    temperature: float = 1.5
+    seed: int = 0
+    progress: bool = False
+
+    def __post_init__(self) -> None:
+        for name, low, high in (("share", 0, 1), ("dropout", 0, 0.99), ("input_dropout", 0, 0.99)):
+            value = getattr(self, name)
+            if value is not None and not low <= value <= high:
+                raise ValueError(f"{name}: expected a number from {low} to {high}, got {value!r}")
+        for name in ("hidden", "epochs"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
+        for name in ("learning_rate", "temperature"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)!r}")
+
+    @property
+    def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether it reads `Outputs.features`, rather than one of the layers."""
+        return self.space is None and self.share < 1
+
+    @property
+    def layers(self) -> tuple[str, ...]:
+        """The layer that it reads."""
+        return () if self.space is None or self.share == 1 else (self.space,)
+
+    def posterior(self, outputs: Outputs | Array) -> Array:
+        """The probability of every class, (N, C), given the features: often a better prediction than the network's.
+
+        Args:
+            outputs: what the probe scores: `qipf.collect(model, data, layers=probe.layers)`.
+        """
+        fitted = self._require_fitted()
+        checked = self._checked(outputs, fitted)
+        return self.class_probabilities(checked, self._placed(fitted, checked.logits))
+
+    def class_probabilities(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        """The same without any check, with the fitted tensors given: what a compiled or exported graph traces."""
+        own = _softmax(class_logits(outputs.logits) / self.temperature)
+        if self.share == 1:
+            return own
+        rows = wide(self._rows(outputs))
+        xp = namespace(rows)
+        inner, inner_bias, outer, outer_bias = (
+            xp.astype(tensors[name], rows.dtype, copy=False) for name in ("inner", "inner_bias", "outer", "outer_bias")
+        )
+        units = xp.clip(rows @ inner + inner_bias, 0.0, None)
+        head = xp.astype(_softmax(units @ outer + outer_bias), own.dtype, copy=False)
+        return head if self.share == 0 else (1 - self.share) * head + self.share * own
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        if outputs is None or outputs.labels is None or (outputs.logits.shape[1] == 1 and not outputs.binary):
+            raise ValueError(
+                "probe: needs outputs with true classes as labels; collect them from labelled data, or let "
+                "qipf.default(model, data) do it"
+            )
+        columns = outputs.logits.shape[1]
+        classes = 2 if columns == 1 else columns
+        check_classes(outputs.labels, classes)
+        if self.share == 1:
+            return Fitted(tensors={}, facts={"columns": columns})
+        rows = self._rows(outputs)
+        width = rows.shape[1]
+        wanted = self.input_dropout if self.input_dropout is not None else 0.2 if width > WIDE else 0.0
+        head = train_head(
+            rows, outputs.labels, classes,
+            hidden=hidden_units(self.hidden, width, classes), epochs=self.epochs, dropout=self.dropout,
+            input_dropout=wanted, learning_rate=self.learning_rate, seed=self.seed, progress=self.progress,
+        )  # fmt: skip
+        if not all(np.isfinite(part).all() for part in head):
+            raise ValueError("probe: training the head gave weights that are not finite; lower learning_rate")
+        return Fitted(tensors=head._asdict(), facts={"columns": columns, "width": width})
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        chance = self.class_probabilities(outputs, tensors)
+        xp = namespace(chance)
+        logits = class_logits(outputs.logits)
+        places = xp.arange(chance.shape[1], device=compat.device(chance))
+        winner = places[None, :] == xp.argmax(logits, axis=1, keepdims=True)
+        nothing = xp.zeros_like(chance)
+        # sums of the two parts, not 1 minus one of them: that would round all sure predictions to the same score
+        tiny = 1e-37
+        against = xp.sum(xp.where(winner, nothing, chance), axis=1)
+        favour = xp.sum(xp.where(winner, chance, nothing), axis=1)
+        return xp.log(against + tiny) - xp.log(favour + tiny)
+
+    def _rows(self, outputs: Outputs) -> Array:
+        if self.space is None:
+            return outputs.features
+        if self.space not in outputs.layers:
+            raise ValueError(
+                f"probe: reads the layer {self.space!r}, and these outputs have "
+                f"{', '.join(map(repr, outputs.layers)) or 'none'}; collect it: "
+                "qipf.collect(model, data, layers=probe.layers)"
+            )
+        return outputs.layers[self.space]
+
+    def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
+        checked = super()._checked(outputs, fitted)
+        if self.share == 1:
+            return checked
+        rows = self._rows(checked)
+        name = "features" if self.space is None else f"layers[{self.space!r}]"
+        check_rows(as_array(rows, name), name)
+        width = None if fitted is None else fitted.facts.get("width")
+        if width is not None and rows.shape[1] != width:
+            raise ValueError(f"{name}: expected {width} columns, as in fitting, got {rows.shape[1]}")
+        return checked
+
+
+def _softmax(logits: Array) -> Array:
+    xp = namespace(logits)
+    # exponentials that underflow are many times slower on a CPU, and tell nothing
+    values = xp.exp(xp.clip(logits - xp.max(logits, axis=1, keepdims=True), -80.0, None))
+    return values / xp.sum(values, axis=1, keepdims=True)
