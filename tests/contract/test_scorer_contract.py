@@ -22,6 +22,7 @@ CASES: dict[str, Scorer] = {
     "margin": scores.Margin(),
     "max-logit": scores.MaxLogit(),
     "energy": scores.Energy(),
+    "contrast": scores.Contrast(),
     "knn": scores.KNN(k=10),
     "mahalanobis": scores.Mahalanobis(),
     "class-field": scores.ClassField(),

@@ -4,6 +4,7 @@ from qipf.scores.base import SCORERS, Scorer
 from qipf.scores.class_field import ClassField, PosteriorContrast
 from qipf.scores.combine import Combine
 from qipf.scores.confidence import Energy, Entropy, Margin, MaxLogit, SoftmaxResponse
+from qipf.scores.contrast import Contrast
 from qipf.scores.neighbours import KNN, Mahalanobis
 from qipf.scores.weight_field import WeightQIPF
 
@@ -12,6 +13,7 @@ __all__ = [
     "SCORERS",
     "ClassField",
     "Combine",
+    "Contrast",
     "Energy",
     "Entropy",
     "Mahalanobis",

@@ -40,6 +40,27 @@ def others(logits: Array) -> tuple[Array, Array]:
     return behind, xp.where(winner, xp.zeros_like(behind), xp.exp(behind))
 
 
+def log_odds(scores: Array, predicted: Array | None = None) -> Array:
+    r"""The log odds of one class per row, :math:`s_c - \log\sum_{j \ne c} e^{s_j} = \log p_c - \log(1 - p_c)`, (N,).
+
+    The sum is taken relative to its largest term, so the result neither overflows nor rounds to a tie.
+
+    Args:
+        scores: (N, C) logits or log probabilities, with C of at least 2.
+        predicted: (N,) the class of each row; None takes the one with the largest score.
+    """
+    xp = namespace(scores)
+    limits = xp.finfo(scores.dtype)
+    scores = xp.clip(scores, limits.min / 4, limits.max / 4)  # so that no difference overflows
+    columns = xp.arange(scores.shape[1], device=compat.device(scores))
+    own = columns[None, :] == (xp.argmax(scores, axis=1) if predicted is None else predicted)[:, None]
+    lowest = xp.full_like(scores, limits.min / 2)
+    rest = xp.where(own, lowest, scores)
+    second = xp.max(rest, axis=1)
+    behind = xp.clip(rest - second[:, None], -80.0 if limits.bits < 64 else -700.0, None)
+    return xp.max(xp.where(own, scores, lowest), axis=1) - second - xp.log(xp.sum(xp.exp(behind), axis=1))
+
+
 def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
     r"""The number y(x) by which a prediction meets the field, (N,).
 
@@ -63,4 +84,4 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
     two_sided = class_logits(logits)
     if kind == "max_logit":
         return xp.max(two_sided, axis=1)
-    return -xp.log(xp.sum(others(two_sided)[1], axis=1))
+    return log_odds(two_sided)
