@@ -23,6 +23,8 @@ CASES: dict[str, Scorer] = {
     "max-logit": scores.MaxLogit(),
     "energy": scores.Energy(),
     "contrast": scores.Contrast(),
+    "max-logit-p-norm": scores.MaxLogitPNorm(p=3),
+    "max-logit-p-norm fallback": scores.MaxLogitPNorm(),
     "knn": scores.KNN(k=10),
     "mahalanobis": scores.Mahalanobis(),
     "class-field": scores.ClassField(),

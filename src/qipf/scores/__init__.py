@@ -6,6 +6,7 @@ from qipf.scores.combine import Combine
 from qipf.scores.confidence import Energy, Entropy, Margin, MaxLogit, SoftmaxResponse
 from qipf.scores.contrast import Contrast
 from qipf.scores.neighbours import KNN, Mahalanobis
+from qipf.scores.p_norm import MaxLogitPNorm
 from qipf.scores.weight_field import WeightQIPF
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "Mahalanobis",
     "Margin",
     "MaxLogit",
+    "MaxLogitPNorm",
     "PosteriorContrast",
     "Scorer",
     "SoftmaxResponse",
