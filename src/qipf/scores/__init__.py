@@ -7,6 +7,7 @@ from qipf.scores.confidence import Energy, Entropy, Margin, MaxLogit, SoftmaxRes
 from qipf.scores.contrast import Contrast
 from qipf.scores.neighbours import KNN, Mahalanobis
 from qipf.scores.p_norm import MaxLogitPNorm
+from qipf.scores.vim import ViM
 from qipf.scores.weight_field import WeightQIPF
 
 __all__ = [
@@ -24,5 +25,6 @@ __all__ = [
     "PosteriorContrast",
     "Scorer",
     "SoftmaxResponse",
+    "ViM",
     "WeightQIPF",
 ]

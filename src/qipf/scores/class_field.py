@@ -14,7 +14,7 @@ from qipf.fields.field import check_bandwidth
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.class_features import NORMALISATIONS, Normalise, centre_of, landmarks, normalise
 from qipf.scores.class_selection import choose_bandwidth, choose_temperature
-from qipf.scores.coordinates import class_logits, log_odds
+from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp
 from qipf.scores.held_out import check_labels
 from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
 
@@ -209,7 +209,7 @@ class ClassField(Scorer):
             found = -log_odds(self._pooled(outputs, tensors), predicted)
         else:
             (fields,) = self._log_fields(0, outputs, tensors)
-            found = -(log_sum(fields) if self.kind == "density" else pick(fields, predicted))
+            found = -(log_sum_exp(fields) if self.kind == "density" else pick(fields, predicted))
         largest = min(LARGEST, 0.9 * float(xp.finfo(outputs.logits.dtype).max))
         return xp.clip(found, -largest, largest)
 
@@ -281,18 +281,6 @@ class PosteriorContrast(ClassField):
     name: ClassVar[str] = "posterior-contrast"
     bandwidth: float | tuple[float, ...] | Literal["cv"] = (0.14, 0.4)
     logits: bool = True
-
-
-def log_sum(values: Array) -> Array:
-    """The log of summed exponentials over the last axis of (N, C)."""
-    xp = namespace(values)
-    high = xp.max(values, axis=1)
-    return high + xp.log(xp.sum(xp.exp(xp.clip(values - high[:, None], -80.0, None)), axis=1))
-
-
-def log_softmax(values: Array) -> Array:
-    """Values (N, C) shifted so that their exponentials sum to one."""
-    return values - log_sum(values)[:, None]
 
 
 def pick(values: Array, columns: Array) -> Array:

@@ -11,6 +11,7 @@ from qipf.arrays import Array, namespace
 from qipf.scores.base import wide
 
 Coordinate = Literal["max_logit", "log_odds"] | Callable[[Array], Array]
+FLOOR = -80.0  # exponentials of less vanish next to 1, and are many times slower on the CPU
 Task = Literal["classification", "binary", "regression"]
 
 
@@ -56,9 +57,19 @@ def log_odds(scores: Array, predicted: Array | None = None) -> Array:
     own = columns[None, :] == (xp.argmax(scores, axis=1) if predicted is None else predicted)[:, None]
     lowest = xp.full_like(scores, limits.min / 2)
     rest = xp.where(own, lowest, scores)
-    second = xp.max(rest, axis=1)
-    behind = xp.clip(rest - second[:, None], -80.0 if limits.bits < 64 else -700.0, None)
-    return xp.max(xp.where(own, scores, lowest), axis=1) - second - xp.log(xp.sum(xp.exp(behind), axis=1))
+    return xp.max(xp.where(own, scores, lowest), axis=1) - log_sum_exp(rest)
+
+
+def log_sum_exp(values: Array) -> Array:
+    """The logarithm of the summed exponentials of every row of (N, C), (N,)."""
+    xp = namespace(values)
+    high = xp.max(values, axis=1)
+    return high + xp.log(xp.sum(xp.exp(xp.clip(values - high[:, None], FLOOR, None)), axis=1))
+
+
+def log_softmax(values: Array) -> Array:
+    """Values (N, C) shifted so that the exponentials of every row sum to one."""
+    return values - log_sum_exp(values)[:, None]
 
 
 def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:

@@ -11,6 +11,7 @@ import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
+from qipf.scores.feature_rows import check_width, reference_features, unit
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -38,16 +39,16 @@ class KNN(Scorer):
             raise ValueError(f"k: expected a whole number of at least 1, got {self.k!r}")
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features = _reference_features(self, outputs)
+        features, facts = reference_features(self, outputs)
         if len(features) < self.k:
             raise ValueError(f"knn: k = {self.k} needs at least as many reference inputs, got {len(features)}")
-        return Fitted({"features": _unit(features)}, _sizes(outputs))
+        return Fitted({"features": unit(features)}, facts)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        queries = _unit(wide(outputs.features))
+        queries = unit(wide(outputs.features))
         xp = namespace(queries)
         reference = xp.astype(tensors["features"], queries.dtype, copy=False)
-        _check_width(queries, reference.shape[1])
+        check_width(queries, reference.shape[1])
 
         def farthest(block: Array) -> Array:
             cosine = _kth_largest(block @ reference.T, self.k)
@@ -76,7 +77,8 @@ class Mahalanobis(Scorer):
     reads_labels: ClassVar[bool] = True
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features = _reference_features(self, outputs).astype(np.float64)
+        features, facts = reference_features(self, outputs)
+        features = features.astype(np.float64)
         if outputs is None or outputs.labels is None:
             raise ValueError("mahalanobis: needs labels for its class means; collect outputs from labelled data")
         labels = to_numpy(outputs.labels)
@@ -90,7 +92,7 @@ class Mahalanobis(Scorer):
         centre = features.mean(axis=0)
         whitening = vectors[:, kept] / np.sqrt(values[kept])
         tensors = {"centre": centre, "whitening": whitening, "means": (means - centre) @ whitening}
-        return Fitted(tensors, {**_sizes(outputs), "classes": len(classes), "rank": int(kept.sum())})
+        return Fitted(tensors, {**facts, "classes": len(classes), "rank": int(kept.sum())})
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         features = wide(outputs.features)
@@ -98,31 +100,10 @@ class Mahalanobis(Scorer):
         centre, whitening, means = (
             xp.astype(tensors[key], features.dtype, copy=False) for key in ("centre", "whitening", "means")
         )
-        _check_width(features, whitening.shape[0])
+        check_width(features, whitening.shape[0])
         white = (features - centre) @ whitening
         squares = xp.sum(white * white, axis=1)[:, None] + xp.sum(means * means, axis=1)[None, :]
         return xp.clip(xp.min(squares - 2 * (white @ means.T), axis=1), 0.0, None)
-
-
-def _reference_features(scorer: Scorer, outputs: Outputs | None) -> np.ndarray:
-    if outputs is None:
-        raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(outputs=qipf.collect(...))")
-    return to_numpy(wide(outputs.features))
-
-
-def _sizes(outputs: Any) -> dict[str, int]:
-    return {"references": len(outputs), "width": outputs.features.shape[1], "columns": outputs.logits.shape[1]}
-
-
-def _check_width(features: Array, expected: int) -> None:
-    if features.shape[1] != expected:
-        raise ValueError(f"features: expected {expected} columns, as in fitting, got {features.shape[1]}")
-
-
-def _unit(features: Array) -> Array:
-    xp = namespace(features)
-    length = xp.sqrt(xp.sum(features * features, axis=1, keepdims=True))
-    return features / xp.clip(length, float(xp.finfo(features.dtype).smallest_normal), None)
 
 
 def _kth_largest(values: Array, k: int) -> Array:
