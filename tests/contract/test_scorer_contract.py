@@ -27,6 +27,8 @@ CASES: dict[str, Scorer] = {
     "max-logit-p-norm fallback": scores.MaxLogitPNorm(),
     "knn": scores.KNN(k=10),
     "mahalanobis": scores.Mahalanobis(),
+    "last-layer-laplace": scores.LastLayerLaplace(),
+    "last-layer-laplace full": scores.LastLayerLaplace(structure="full"),
     "vim": scores.ViM(),
     "class-field": scores.ClassField(),
     "class-field density": scores.ClassField(kind="density", bandwidth=0.2),

@@ -5,6 +5,7 @@ from qipf.scores.class_field import ClassField, PosteriorContrast
 from qipf.scores.combine import Combine
 from qipf.scores.confidence import Energy, Entropy, Margin, MaxLogit, SoftmaxResponse
 from qipf.scores.contrast import Contrast
+from qipf.scores.laplace import LastLayerLaplace
 from qipf.scores.neighbours import KNN, Mahalanobis
 from qipf.scores.p_norm import MaxLogitPNorm
 from qipf.scores.vim import ViM
@@ -18,6 +19,7 @@ __all__ = [
     "Contrast",
     "Energy",
     "Entropy",
+    "LastLayerLaplace",
     "Mahalanobis",
     "Margin",
     "MaxLogit",

@@ -49,3 +49,13 @@ def unit(values: Array) -> Array:
     smallest = float(xp.finfo(values.dtype).smallest_normal)
     scaled = values / xp.clip(largest, smallest, None)  # squares of what is left neither overflow nor vanish
     return scaled / xp.clip(xp.sqrt(xp.sum(scaled * scaled, axis=1, keepdims=True)), smallest, None)
+
+
+def bounded(values: Array) -> Array:
+    """Values no larger than the fourth root of what their type holds, so that squares and products stay finite.
+
+    Only values above 4e9 in single precision, and above 1e77 in double precision, are changed.
+    """
+    xp = namespace(values)
+    largest = float(xp.finfo(values.dtype).max) ** 0.25
+    return xp.clip(values, -largest, largest)
