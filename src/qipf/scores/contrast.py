@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
 from qipf.arrays import Array
 from qipf.scores.base import Fitted, Scorer
+from qipf.scores.confidence import check_positive
 from qipf.scores.coordinates import class_logits, log_odds
 from qipf.scores.held_out import fit_temperature, labelled_logits
 
@@ -38,8 +37,8 @@ class Contrast(Scorer):
     temperature: float | None = None
 
     def __post_init__(self) -> None:
-        if self.temperature is not None and not (self.temperature > 0 and np.isfinite(self.temperature)):
-            raise ValueError(f"temperature: expected a positive number or None, got {self.temperature!r}")
+        if self.temperature is not None:
+            check_positive(self.temperature, "temperature")
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         logits, labels = labelled_logits(self, outputs)

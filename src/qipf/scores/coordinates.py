@@ -72,6 +72,12 @@ def log_softmax(values: Array) -> Array:
     return values - log_sum_exp(values)[:, None]
 
 
+def softplus(values: Array) -> Array:
+    """The logarithm of 1 + exp(values), elementwise, without overflow."""
+    xp = namespace(values)
+    return xp.clip(values, 0.0, None) + xp.log1p(xp.exp(xp.clip(-xp.abs(values), FLOOR, None)))
+
+
 def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
     r"""The number y(x) by which a prediction meets the field, (N,).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,6 +12,7 @@ import numpy as np
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.feature_rows import check_width, reference_features, unit
+from qipf.scores.held_out import labelled_logits
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -34,9 +35,7 @@ class KNN(Scorer):
     k: int = 50
 
     def __post_init__(self) -> None:
-        self.k = plain(self.k)
-        if not isinstance(self.k, int) or self.k < 1:
-            raise ValueError(f"k: expected a whole number of at least 1, got {self.k!r}")
+        self.k = _check_k(self.k)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs)
@@ -47,19 +46,59 @@ class KNN(Scorer):
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         queries = unit(wide(outputs.features))
         xp = namespace(queries)
-        reference = xp.astype(tensors["features"], queries.dtype, copy=False)
-        check_width(queries, reference.shape[1])
 
-        def farthest(block: Array) -> Array:
-            cosine = _kth_largest(block @ reference.T, self.k)
-            return xp.sqrt(xp.clip(2 - 2 * cosine, 0.0, None))
+        def farthest(cosines: Array) -> Array:
+            return xp.sqrt(xp.clip(2 - 2 * _kth_largest(cosines, self.k), 0.0, None))
 
-        if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size to cut by
-            return farthest(queries)
-        rows = max(1, SCRATCH // (8 * reference.shape[0]))
-        count = queries.shape[0]
-        blocks = [queries[start : min(start + rows, count), :] for start in range(0, count, rows)]
-        return xp.concat([farthest(block) for block in blocks], axis=0)
+        return _by_blocks(queries, tensors["features"], farthest)
+
+
+@dataclass(eq=False)
+class DeltaKNN(Scorer):
+    r"""Whether the features lie nearer to those of wrong than of correct predictions (Heng and Soh, 2025, "Delta-KNN").
+
+    .. math::  u = \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{correct}) + \epsilon \right)
+                 - \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{wrong}) + \epsilon \right), \qquad \epsilon = 10^{-6},
+
+    with :math:`d_i` the distance to the i-th nearest held-out features of that kind, all scaled to unit length. Up to a
+    constant it estimates the log likelihood ratio of wrong and correct predictions. Fit it to held-out outputs with
+    labels.
+
+    Args:
+        k: how many neighbours of each kind; fewer where there are fewer.
+    """
+
+    name: ClassVar[str] = "delta-knn"
+    reads_features: ClassVar[bool] = True
+    reads_labels: ClassVar[bool] = True
+    held_out: ClassVar[bool] = True
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        self.k = _check_k(self.k)
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        features, facts = reference_features(self, outputs)
+        logits, labels = labelled_logits(self, outputs)
+        wrong = np.argmax(logits, axis=1) != labels
+        if wrong.all() or not wrong.any():
+            raise ValueError(
+                f"delta-knn: {int(wrong.sum())} of {len(wrong)} held-out predictions are wrong, expected some of both "
+                "kinds; collect more held-out outputs"
+            )
+        tensors = {"correct": unit(features[~wrong]), "wrong": unit(features[wrong])}
+        return Fitted(tensors, {**facts, "errors": int(wrong.sum())})
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        queries = unit(wide(outputs.features))
+        xp = namespace(queries)
+
+        def log_distance(cosines: Array) -> Array:
+            nearest = _k_largest(cosines, min(self.k, cosines.shape[1]))
+            return xp.mean(xp.log(xp.clip(2 - 2 * nearest, 0.0, None) + 1e-6), axis=1)
+
+        correct, wrong = (_by_blocks(queries, tensors[kind], log_distance) for kind in ("correct", "wrong"))
+        return correct - wrong
 
 
 @dataclass(eq=False)
@@ -106,10 +145,33 @@ class Mahalanobis(Scorer):
         return xp.clip(xp.min(squares - 2 * (white @ means.T), axis=1), 0.0, None)
 
 
+def _check_k(k: Any) -> int:
+    k = plain(k)
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise ValueError(f"k: expected a whole number of at least 1, got {k!r}")
+    return k
+
+
+def _by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array]) -> Array:
+    """What `reduce` makes of the cosines (N, n) of queries and references, a few rows at a time."""
+    xp = namespace(queries)
+    reference = xp.astype(reference, queries.dtype, copy=False)
+    check_width(queries, reference.shape[1])
+    if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size to cut by
+        return reduce(queries @ reference.T)
+    rows, count = max(1, SCRATCH // (8 * reference.shape[0])), queries.shape[0]
+    blocks = [queries[start : min(start + rows, count), :] for start in range(0, count, rows)]
+    return xp.concat([reduce(block @ reference.T) for block in blocks], axis=0)
+
+
 def _kth_largest(values: Array, k: int) -> Array:
-    """Row by row, without a full sort where the library offers less."""
+    return namespace(values).min(_k_largest(values, k), axis=1)
+
+
+def _k_largest(values: Array, k: int) -> Array:
+    """The k largest values of every row, in any order, without a full sort where the library offers less."""
     if compat.is_torch_array(values):
-        return values.topk(k, dim=1, sorted=True).values[:, -1]
+        return values.topk(k, dim=1, sorted=False).values
     if compat.is_numpy_array(values):
-        return np.partition(values, values.shape[1] - k, axis=1)[:, values.shape[1] - k]
-    return namespace(values).sort(values, axis=1, descending=True)[:, k - 1]
+        return np.partition(values, values.shape[1] - k, axis=1)[:, values.shape[1] - k :]
+    return namespace(values).sort(values, axis=1, descending=True)[:, :k]

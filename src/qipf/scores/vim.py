@@ -11,7 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import class_logits, log_sum_exp
-from qipf.scores.feature_rows import check_width, length, reference_features
+from qipf.scores.feature_rows import bounded, check_width, length, reference_features
 from qipf.scores.head import find_head
 
 if TYPE_CHECKING:
@@ -51,20 +51,20 @@ class ViM(Scorer):
         features = features.astype(np.float64)
         logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
         head = find_head(features, logits)
-        origin, residual = residual_space(features, self._dimension(features.shape[1]), head.origin())
-        norms = length((features - origin) @ residual)[:, 0]
+        dimension = self._dimension(features.shape[1])
+        tensors = residual_space(features, dimension, head.origin())
+        norms = residual_length(features, tensors)
         if not norms.sum() > 0:
             raise ValueError(
-                f"vim: the features of the references have no part outside {facts['width'] - residual.shape[1]} "
-                "dimensions; give a smaller dimension=..., or more references"
+                f"vim: the features of the references have no part outside {dimension} dimensions; "
+                "give a smaller dimension=..., or more references"
             )
         alpha = max(0.0, float(logits.max(axis=1).sum() / norms.sum()))
-        facts = {**facts, "alpha": alpha, "dimension": facts["width"] - residual.shape[1], "head_error": head.error}
-        return Fitted({"origin": origin, "residual": residual}, facts)
+        return Fitted(tensors, {**facts, "alpha": alpha, "dimension": dimension, "head_error": head.error})
 
     def _dimension(self, width: int) -> int:
         if self.dimension is None:
-            return 1000 if width >= 2048 else 512 if width >= 1024 else width // 2
+            return paper_dimension(width)
         if self.dimension >= width:
             raise ValueError(f"dimension: expected less than the {width} features there are, got {self.dimension}")
         return self.dimension
@@ -75,16 +75,21 @@ class ViM(Scorer):
         return namespace(logits).astype(virtual, logits.dtype, copy=False) - log_sum_exp(logits)
 
 
-def residual_space(features: np.ndarray, dimension: int, origin: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def paper_dimension(width: int) -> int:
+    """The size of the principal space that the paper uses for features of this width."""
+    return 1000 if width >= 2048 else 512 if width >= 1024 else width // 2
+
+
+def residual_space(features: np.ndarray, dimension: int, origin: np.ndarray) -> dict[str, np.ndarray]:
     """The origin (d,), and a basis (d, d - D) of what is orthogonal to the first `dimension` principal directions."""
     about = features - origin
     _, vectors = np.linalg.eigh(about.T @ about)
-    return origin, np.ascontiguousarray(vectors[:, : features.shape[1] - dimension])
+    return {"origin": origin, "residual": np.ascontiguousarray(vectors[:, : features.shape[1] - dimension])}
 
 
 def residual_length(features: Array, tensors: Mapping[str, Array]) -> Array:
     """How far every row of features lies outside the principal space, (N,)."""
-    features = wide(features)
+    features = bounded(wide(features))
     xp = namespace(features)
     origin, residual = (xp.astype(tensors[key], features.dtype, copy=False) for key in ("origin", "residual"))
     check_width(features, residual.shape[0])
