@@ -11,7 +11,7 @@ from scipy.stats import entropy
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.models.outputs import Outputs
-from qipf.scores import Energy, Entropy, Margin, MaxLogit, SoftmaxResponse
+from qipf.scores import GEN, Doctor, Energy, Entropy, LogitMargin, Margin, MaxLogit, SoftmaxResponse
 
 
 def oracle(name: str, logits: np.ndarray) -> np.ndarray:
@@ -22,10 +22,13 @@ def oracle(name: str, logits: np.ndarray) -> np.ndarray:
         "margin": 1 - (p[:, -1] - p[:, -2]),
         "max-logit": -logits.max(axis=1),
         "energy": -logsumexp(logits, axis=1),
+        "logit-margin": -np.diff(np.sort(logits, axis=1)[:, -2:], axis=1)[:, 0],
+        "doctor": 1 / np.sum(p**2, axis=1) - 1,
+        "gen": np.sum((p * (1 - p)) ** 0.1, axis=1),
     }[name]
 
 
-SCORERS = [SoftmaxResponse(), Entropy(), Margin(), MaxLogit(), Energy()]
+SCORERS = [SoftmaxResponse(), Entropy(), Margin(), MaxLogit(), Energy(), LogitMargin(), Doctor(), GEN()]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -46,7 +49,7 @@ def test_one_logit_is_a_binary_classifier(scorer, rng) -> None:
 
 def test_sure_predictions_are_still_ranked_in_single_precision() -> None:
     logits = torch.tensor([[20.0, 0, 0], [30.0, 0, 0], [60.0, 0, 0]])
-    for scorer in (SoftmaxResponse(), Margin(), Entropy()):
+    for scorer in (SoftmaxResponse(), Margin(), Entropy(), Doctor(), GEN()):
         scores = scorer(logits).tolist()
         assert scores[0] > scores[1] > scores[2] > 0
     np.testing.assert_allclose(SoftmaxResponse()(logits), 2 * np.exp([-20.0, -30, -60]), rtol=1e-5)
@@ -57,6 +60,22 @@ def test_energy_follows_its_temperature(rng) -> None:
     np.testing.assert_allclose(Energy(temperature=2.5)(logits), -2.5 * logsumexp(logits / 2.5, axis=1), rtol=1e-12)
     with pytest.raises(ValueError, match="temperature"):
         Energy(temperature=0)
+
+
+def test_gen_sums_the_largest_probabilities(rng) -> None:
+    logits = 3 * rng.standard_normal((30, 12))
+    p = np.sort(softmax(logits, axis=1), axis=1)[:, -4:]
+    np.testing.assert_allclose(GEN(gamma=0.3, largest=4)(logits), np.sum((p * (1 - p)) ** 0.3, axis=1), rtol=1e-10)
+    with pytest.raises(ValueError, match="largest"):
+        GEN(largest=0)
+    with pytest.raises(ValueError, match="gamma"):
+        GEN(gamma=-1)
+
+
+def test_doctor_follows_its_temperature(rng) -> None:
+    logits = rng.standard_normal((20, 4))
+    g = np.sum(softmax(logits / 2.5, axis=1) ** 2, axis=1)
+    np.testing.assert_allclose(Doctor(temperature=2.5)(logits), (1 - g) / g, rtol=1e-11)
 
 
 def test_huge_logits_stay_finite() -> None:

@@ -12,7 +12,7 @@ from sklearn.preprocessing import normalize
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.models.outputs import Outputs
-from qipf.scores import KNN, Mahalanobis, neighbours
+from qipf.scores import KNN, DeltaKNN, Mahalanobis, neighbours
 from qipf.scores.persistence import load
 
 
@@ -76,6 +76,29 @@ def test_mahalanobis_ignores_dead_units(rng) -> None:
     assert scorer.fitted is not None
     assert scorer.fitted.facts["rank"] == 12
     np.testing.assert_allclose(scorer(with_dead(queries)), Mahalanobis().fit(outputs=reference)(queries), rtol=1e-8)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_delta_knn_compares_neighbours_of_scikit_learn(library, rng) -> None:
+    held_out, queries = planted(rng, 300), planted(rng, 40)
+    wrong = held_out.logits.argmax(axis=1) != held_out.labels
+
+    def log_distance(kind: np.ndarray) -> np.ndarray:
+        search = NearestNeighbors(n_neighbors=6).fit(normalize(held_out.features[kind]))
+        return np.log(search.kneighbors(normalize(queries.features))[0] ** 2 + 1e-6).mean(axis=1)
+
+    scores = DeltaKNN(k=6).fit(outputs=held_out)(in_library(queries, LIBRARIES[library]))
+    np.testing.assert_allclose(to_numpy(scores), log_distance(~wrong) - log_distance(wrong), rtol=1e-7)
+
+
+def test_delta_knn_takes_what_errors_there_are(rng) -> None:
+    held_out = planted(rng, 100)
+    predicted = held_out.logits.argmax(axis=1)
+    one = Outputs(held_out.logits, held_out.features, np.where(np.arange(100) == 7, (predicted + 1) % 4, predicted))
+    scorer = DeltaKNN(k=5).fit(outputs=one)
+    assert scorer(one).argmax() == 7  # it is its own nearest error
+    with pytest.raises(ValueError, match="wrong"):
+        DeltaKNN().fit(outputs=Outputs(held_out.logits, held_out.features, predicted))
 
 
 def test_knn_takes_numpy_numbers_and_can_be_saved(rng, tmp_path) -> None:

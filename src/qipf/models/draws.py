@@ -77,8 +77,8 @@ def perturbable(inputs: Any) -> Any:
     if images:
         if not tensors[images[0]].is_floating_point():
             raise ValueError(
-                f"data: images of {tensors[images[0]].dtype} cannot be perturbed; scale them to [0, 1] as floating-point "
-                "numbers, or give perturb=False or a function of your own"
+                f"data: images of {tensors[images[0]].dtype} cannot be perturbed; scale them to [0, 1] as "
+                "floating-point numbers, or give perturb=False or a function of your own"
             )
         return images[0] if len(images) == 1 else None
     rows = [key for key, part in tensors.items() if part.ndim == 2 and part.shape[1] > 1 and part.dtype != torch.bool]

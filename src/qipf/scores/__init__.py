@@ -1,26 +1,44 @@
-"""Scores from one forward pass, one method a file. Higher is less sure, always."""
+"""Scores from one forward pass, one method or family per file. Higher is less sure, always."""
 
 from qipf.scores.base import SCORERS, Scorer
 from qipf.scores.class_field import ClassField, PosteriorContrast
 from qipf.scores.combine import Combine
-from qipf.scores.confidence import Energy, Entropy, Margin, MaxLogit, SoftmaxResponse
-from qipf.scores.neighbours import KNN, Mahalanobis
+from qipf.scores.confidence import GEN, Doctor, Energy, Entropy, LogitMargin, Margin, MaxLogit, SoftmaxResponse
+from qipf.scores.contrast import Contrast
+from qipf.scores.geometric_margin import GeometricMargin
+from qipf.scores.laplace import LastLayerLaplace
+from qipf.scores.neighbours import KNN, DeltaKNN, Mahalanobis
+from qipf.scores.p_norm import MaxLogitPNorm
 from qipf.scores.probe import Probe
+from qipf.scores.rel_u import RelU
+from qipf.scores.sirc import SIRC
+from qipf.scores.vim import ViM
 from qipf.scores.weight_field import WeightQIPF
 
 __all__ = [
+    "GEN",
     "KNN",
     "SCORERS",
+    "SIRC",
     "ClassField",
     "Combine",
+    "Contrast",
+    "DeltaKNN",
+    "Doctor",
     "Energy",
     "Entropy",
+    "GeometricMargin",
+    "LastLayerLaplace",
+    "LogitMargin",
     "Mahalanobis",
     "Margin",
     "MaxLogit",
+    "MaxLogitPNorm",
     "PosteriorContrast",
     "Probe",
+    "RelU",
     "Scorer",
     "SoftmaxResponse",
+    "ViM",
     "WeightQIPF",
 ]

@@ -14,7 +14,8 @@ from qipf.fields.field import check_bandwidth
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.class_features import NORMALISATIONS, Normalise, centre_of, landmarks, normalise
 from qipf.scores.class_selection import choose_bandwidth, choose_temperature
-from qipf.scores.coordinates import class_logits
+from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp
+from qipf.scores.held_out import check_labels
 from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
 
 if TYPE_CHECKING:
@@ -205,10 +206,10 @@ class ClassField(Scorer):
             return self._potential(outputs, tensors)
         predicted = xp.argmax(logits, axis=1)
         if self.kind == "contrast":
-            found = contrast(self._pooled(outputs, tensors), predicted)
+            found = -log_odds(self._pooled(outputs, tensors), predicted)
         else:
             (fields,) = self._log_fields(0, outputs, tensors)
-            found = -(log_sum(fields) if self.kind == "density" else pick(fields, predicted))
+            found = -(log_sum_exp(fields) if self.kind == "density" else pick(fields, predicted))
         largest = min(LARGEST, 0.9 * float(xp.finfo(outputs.logits.dtype).max))
         return xp.clip(found, -largest, largest)
 
@@ -282,39 +283,11 @@ class PosteriorContrast(ClassField):
     logits: bool = True
 
 
-def contrast(log_posterior: Array, predicted: Array) -> Array:
-    r""":math:`\log\sum_{c \ne c^*} p_c - \log p_{c^*}` for log posteriors (N, C) and predicted classes (N,)."""
-    xp = namespace(log_posterior)
-    own = _columns(log_posterior) == predicted[:, None]
-    lowest = xp.full_like(log_posterior, ABSENT)
-    return log_sum(xp.where(own, lowest, log_posterior)) - xp.max(xp.where(own, log_posterior, lowest), axis=1)
-
-
-def log_sum(values: Array) -> Array:
-    """The log of summed exponentials over the last axis of (N, C)."""
-    xp = namespace(values)
-    high = xp.max(values, axis=1)
-    return high + xp.log(xp.sum(xp.exp(xp.clip(values - high[:, None], -80.0, None)), axis=1))
-
-
-def log_softmax(values: Array) -> Array:
-    """Values (N, C) shifted so that their exponentials sum to one."""
-    return values - log_sum(values)[:, None]
-
-
 def pick(values: Array, columns: Array) -> Array:
     """One value a row of (N, C), in the given columns."""
     xp = namespace(values)
     own = _columns(values) == columns[:, None]
     return xp.sum(xp.where(own, values, xp.zeros_like(values)), axis=1)
-
-
-def check_labels(labels: Array, classes: int, name: str) -> np.ndarray:
-    """Labels as int64, if they are classes from 0 to `classes` - 1: those of a one-logit model may be none."""
-    found = to_numpy(labels).astype(np.int64)
-    if found.min() < 0 or found.max() >= classes:
-        raise ValueError(f"{name}: expected labels from 0 to {classes - 1}, got {found.min()} to {found.max()}")
-    return found
 
 
 def _columns(values: Array) -> Array:
@@ -324,4 +297,4 @@ def _columns(values: Array) -> Array:
 
 def _contrasts(samples: np.ndarray, packed: Packed, bandwidth: float) -> np.ndarray:
     fields = log_fields(samples, packed, bandwidth)
-    return contrast(log_softmax(fields), np.argmax(fields, axis=1))
+    return -log_odds(fields)

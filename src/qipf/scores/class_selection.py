@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qipf.arrays import to_numpy
+from qipf.scores.held_out import log_loss
 from qipf.scores.kernel_sums import log_fields, pack
 
 if TYPE_CHECKING:
@@ -43,17 +44,6 @@ def choose_bandwidth(samples: np.ndarray, labels: np.ndarray, classes: int) -> f
 def choose_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     """The temperature under which the softmax of the logits makes the labels likeliest."""
     return min(TEMPERATURES, key=lambda temperature: log_loss(logits / temperature, labels))
-
-
-def log_loss(scores: np.ndarray, labels: np.ndarray) -> float:
-    """The mean of -log softmax(scores) at the labels, no row counting for more than 20.
-
-    The cap keeps one hopeless row from choosing for all others: a class without any sample near has psi = 0.
-    """
-    scores = scores.astype(np.float64)
-    high = scores.max(axis=1, keepdims=True)
-    log = scores - high - np.log(np.exp(scores - high).sum(axis=1, keepdims=True))
-    return float(-np.maximum(log[np.arange(len(labels)), labels], -20.0).mean())
 
 
 def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:

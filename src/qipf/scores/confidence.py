@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from qipf.arrays import Array, namespace
-from qipf.scores.base import Fitted, Scorer
-from qipf.scores.coordinates import class_logits, others
+from qipf.scores.base import Fitted, Scorer, plain
+from qipf.scores.coordinates import FLOOR, class_logits, log_odds, log_sum_exp, others, softplus
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -107,11 +108,83 @@ class Energy(Confidence):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        if not self.temperature > 0:
-            raise ValueError(f"temperature: expected a positive number, got {self.temperature!r}")
+        check_positive(self.temperature, "temperature")
 
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)
         scaled = logits / self.temperature
         _, rest = others(scaled)
         return -self.temperature * (xp.max(scaled, axis=1) + xp.log1p(xp.sum(rest, axis=1)))
+
+
+@dataclass(eq=False)
+class LogitMargin(Confidence):
+    r"""The gap of the two largest logits, negated: :math:`u = -(z_{(1)} - z_{(2)})`, also called the raw margin."""
+
+    name: ClassVar[str] = "logit-margin"
+
+    def _of(self, logits: Array) -> Array:
+        xp = namespace(logits)
+        top = xp.sort(logits / 2, axis=1, descending=True)  # halved, so that the gap of extreme floats is finite
+        return xp.clip(top[:, 1] - top[:, 0], xp.finfo(logits.dtype).min / 2, None) * 2
+
+
+@dataclass(eq=False)
+class Doctor(Confidence):
+    r"""DOCTOR of Granese et al. (2021), the version that reads all probabilities.
+
+    .. math::  u = \frac{1 - g}{g}, \qquad g = \sum_j p_j^2, \qquad p = \mathrm{softmax}(z / T)
+
+    Their second version, :math:`(1 - p_{c^*}) / p_{c^*}`, ranks as `SoftmaxResponse` does.
+    """
+
+    name: ClassVar[str] = "doctor"
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive(self.temperature, "temperature")
+
+    def _of(self, logits: Array) -> Array:
+        xp = namespace(logits)
+        _, rest = others(logits / self.temperature)
+        total = xp.sum(rest, axis=1)
+        # numerator and denominator times (1 + s)^2, with no difference of nearly equal numbers
+        doubt = total + xp.sum(rest * (1 + total[:, None] - rest), axis=1)
+        return doubt / (1 + xp.sum(rest * rest, axis=1))
+
+
+@dataclass(eq=False)
+class GEN(Confidence):
+    r"""Generalised entropy of the M largest probabilities (Liu et al., 2023, "GEN").
+
+    .. math::  u = \sum_{j=1}^M p_{(j)}^\gamma (1 - p_{(j)})^\gamma
+
+    Args:
+        gamma: the exponent, between 0 and 1; a small one weighs the improbable classes more.
+        largest: M; at most this many classes are summed.
+    """
+
+    name: ClassVar[str] = "gen"
+    gamma: float = 0.1
+    largest: int = 100
+
+    def __post_init__(self) -> None:
+        check_positive(self.gamma, "gamma")
+        self.largest = plain(self.largest)
+        if not isinstance(self.largest, int) or self.largest < 1:
+            raise ValueError(f"largest: expected a whole number of at least 1, got {self.largest!r}")
+
+    def _of(self, logits: Array) -> Array:
+        xp = namespace(logits)
+        top = xp.sort(logits, axis=1, descending=True)[:, : min(self.largest, logits.shape[1])]
+        log_p = top - log_sum_exp(logits)[:, None]
+        odds = log_odds(logits)  # of the largest: 1 - p is lost to rounding if taken from p
+        log_rest = xp.log1p(-xp.exp(xp.clip(log_p[:, 1:], None, -math.log(2))))  # no other class has more than 1/2
+        first = xp.exp(-self.gamma * (softplus(odds) + softplus(-odds)))
+        return first + xp.sum(xp.exp(xp.clip(self.gamma * (log_p[:, 1:] + log_rest), FLOOR, None)), axis=1)
+
+
+def check_positive(value: float, name: str) -> None:
+    """Raise ValueError unless a setting is a positive number."""
+    if not (value > 0 and math.isfinite(value)):
+        raise ValueError(f"{name}: expected a positive number, got {value!r}")

@@ -11,6 +11,7 @@ from qipf.arrays import Array, namespace
 from qipf.scores.base import wide
 
 Coordinate = Literal["max_logit", "log_odds"] | Callable[[Array], Array]
+FLOOR = -80.0  # exponentials of less vanish next to 1, and are many times slower on the CPU
 Task = Literal["classification", "binary", "regression"]
 
 
@@ -40,6 +41,43 @@ def others(logits: Array) -> tuple[Array, Array]:
     return behind, xp.where(winner, xp.zeros_like(behind), xp.exp(behind))
 
 
+def log_odds(scores: Array, predicted: Array | None = None) -> Array:
+    r"""The log odds of one class per row, :math:`s_c - \log\sum_{j \ne c} e^{s_j} = \log p_c - \log(1 - p_c)`, (N,).
+
+    The sum is taken relative to its largest term, so the result neither overflows nor rounds to a tie.
+
+    Args:
+        scores: (N, C) logits or log probabilities, with C of at least 2.
+        predicted: (N,) the class of each row; None takes the one with the largest score.
+    """
+    xp = namespace(scores)
+    limits = xp.finfo(scores.dtype)
+    scores = xp.clip(scores, limits.min / 4, limits.max / 4)  # so that no difference overflows
+    columns = xp.arange(scores.shape[1], device=compat.device(scores))
+    own = columns[None, :] == (xp.argmax(scores, axis=1) if predicted is None else predicted)[:, None]
+    lowest = xp.full_like(scores, limits.min / 2)
+    rest = xp.where(own, lowest, scores)
+    return xp.max(xp.where(own, scores, lowest), axis=1) - log_sum_exp(rest)
+
+
+def log_sum_exp(values: Array) -> Array:
+    """The logarithm of the summed exponentials of every row of (N, C), (N,)."""
+    xp = namespace(values)
+    high = xp.max(values, axis=1)
+    return high + xp.log(xp.sum(xp.exp(xp.clip(values - high[:, None], FLOOR, None)), axis=1))
+
+
+def log_softmax(values: Array) -> Array:
+    """Values (N, C) shifted so that the exponentials of every row sum to one."""
+    return values - log_sum_exp(values)[:, None]
+
+
+def softplus(values: Array) -> Array:
+    """The logarithm of 1 + exp(values), elementwise, without overflow."""
+    xp = namespace(values)
+    return xp.clip(values, 0.0, None) + xp.log1p(xp.exp(xp.clip(-xp.abs(values), FLOOR, None)))
+
+
 def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
     r"""The number y(x) by which a prediction meets the field, (N,).
 
@@ -63,4 +101,4 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
     two_sided = class_logits(logits)
     if kind == "max_logit":
         return xp.max(two_sided, axis=1)
-    return -xp.log(xp.sum(others(two_sided)[1], axis=1))
+    return log_odds(two_sided)

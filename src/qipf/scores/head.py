@@ -1,115 +1,41 @@
-"""A small classifier on a network's features: one hidden layer, trained after the fact."""
+"""The last linear layer, found from the outputs: it is the affine map that takes features to logits."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from qipf._common.optional import require
-from qipf.arrays import Array, to_numpy
-
-MOST_NUMBERS = 1_970_000
-"""The most weights that a head has: in single precision they are below 8 MB."""
-LARGEST_BATCH = 2000
-
 
 class Head(NamedTuple):
-    """The weights of `max(x @ inner + inner_bias, 0) @ outer + outer_bias`, in single precision."""
+    """The affine map from features to logits."""
 
-    inner: np.ndarray
-    inner_bias: np.ndarray
-    outer: np.ndarray
-    outer_bias: np.ndarray
+    weight: np.ndarray
+    """(C, d)"""
+    bias: np.ndarray
+    """(C,)"""
+    error: float
+    """the root mean square residual of the fit, as a share of the logits' standard deviation; about 0 where the
+    features are what the last linear layer reads"""
+
+    def origin(self) -> np.ndarray:
+        """The features (d,) for which the logits are zero; of several, those with the smallest length."""
+        return -np.linalg.pinv(self.weight) @ self.bias
 
 
-def hidden_units(wanted: int, width: int, classes: int) -> int:
-    """The number of hidden units: as many as wanted, or as many as keep the head below 8 MB."""
-    return max(16, min(wanted, MOST_NUMBERS // (width + classes + 1)))
+def find_head(features: np.ndarray, logits: np.ndarray) -> Head:
+    r"""The head with :math:`z = W f + b`, by least squares; of several, the one with the smallest weights.
 
-
-def train_head(
-    features: Array,
-    labels: Array,
-    classes: int,
-    *,
-    hidden: int,
-    epochs: int,
-    dropout: float,
-    input_dropout: float,
-    learning_rate: float,
-    seed: int,
-    progress: bool,
-) -> Head:
-    """Train a head to name the class of each row; the device is that of the features.
-
-    AdamW with a one-cycle schedule and cross-entropy. Features are standardised while the head is trained, which is
-    folded into its weights afterwards.
+    Reading it from the outputs instead of the model makes no assumption about where the model comes from (PyTorch,
+    ONNX, a file of arrays). Directions in which the features do not vary get no weight.
 
     Args:
-        features: (N, D), of any array library and floating-point type.
-        labels: (N,) classes from 0 to `classes - 1`.
-        classes: how many classes there are.
-        hidden: hidden units.
-        epochs: passes over the rows.
-        dropout: share of the hidden units left out in each step.
-        input_dropout: share of the features left out in each step.
-        learning_rate: the peak of the schedule.
-        seed: of the initial weights, the order and dropout.
-        progress: show a progress bar.
+        features: (n, d) float64.
+        logits: (n, C) float64.
     """
-    torch = require("torch", extra="torch")
-    from qipf.models.split import Split
-    from qipf.training import seeded, train
-
-    rows = (
-        features if isinstance(features, torch.Tensor) else torch.from_numpy(np.array(to_numpy(features), np.float32))
-    )
-    rows = rows if rows.dtype in (torch.float32, torch.bfloat16) else rows.float()
-    targets = torch.as_tensor(to_numpy(labels).astype(np.int64)).to(rows.device)
-    mean, scale = _moments(rows)
-    with seeded(seed, rows.device):
-        net = _build(torch, mean, scale, hidden, classes, dropout, input_dropout)
-    batch = int(min(LARGEST_BATCH, max(32, len(rows) // 64)))
-    train(
-        net, Split(rows, targets), epochs=epochs, batch_size=batch, learning_rate=learning_rate, weight_decay=0.01,
-        seed=seed, device=rows.device, cuda_graph=True, progress=progress,
-    )  # fmt: skip
-    return _folded(net, mean, scale)
-
-
-def _build(torch: Any, mean: Any, scale: Any, hidden: int, classes: int, dropout: float, input_dropout: float) -> Any:
-    nn = torch.nn
-
-    class Standardise(nn.Module):
-        def forward(self, x: Any) -> Any:
-            return (x.float() - mean) / scale
-
-    layers = [Standardise(), nn.Dropout(input_dropout), nn.Linear(len(mean), hidden), nn.ReLU()]
-    net = nn.Sequential(*layers, nn.Dropout(dropout), nn.Linear(hidden, classes))
-    nn.init.normal_(net[2].weight, std=(2 / len(mean)) ** 0.5)
-    nn.init.normal_(net[5].weight, std=hidden**-0.5)
-    nn.init.zeros_(net[2].bias)
-    nn.init.zeros_(net[5].bias)
-    return net.to(mean.device)
-
-
-def _moments(rows: Any) -> tuple[Any, Any]:
-    """Mean and scale of every column; the scale of a column that hardly varies is kept away from zero."""
-    total = square = 0.0
-    for part in rows.split(65_536):
-        part = part.double()
-        total, square = total + part.sum(0), square + (part * part).sum(0)
-    mean = total / len(rows)
-    deviation = (square / len(rows) - mean * mean).clamp_min(0).sqrt()
-    typical = deviation.mean()
-    floor = 1e-3 * typical if float(typical) > 0 else 1.0
-    return mean.float(), (deviation + floor).float()
-
-
-def _folded(net: Any, mean: Any, scale: Any) -> Head:
-    inner, outer = (net[place].weight.detach().double().T for place in (2, 5))
-    inner_bias, outer_bias = (net[place].bias.detach().double() for place in (2, 5))
-    inner = inner / scale.double()[:, None]
-    inner_bias = inner_bias - mean.double() @ inner
-    return Head(*(to_numpy(part.float().contiguous()) for part in (inner, inner_bias, outer, outer_bias)))
+    centre, offset = features.mean(axis=0), logits.mean(axis=0)
+    weight = np.linalg.lstsq(features - centre, logits - offset, rcond=None)[0].T
+    residual = logits - offset - (features - centre) @ weight.T
+    spread = float(np.sqrt(np.mean((logits - offset) ** 2)))
+    error = float(np.sqrt(np.mean(residual**2))) / spread if spread > 0 else 0.0
+    return Head(weight, offset - weight @ centre, error)

@@ -18,8 +18,8 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace
+from qipf.scores.coordinates import FLOOR
 
-FLOOR = -80.0  # exp of less is many times slower in float32 on the CPU, and adds nothing
 ABSENT = -1e30  # the bias of padding and the log of an empty sum: finite in float32, below everything that occurs
 _LONGEST_BLOCK = 256
 _GPU_TILE = 2**26  # numbers in one tile: 256 MiB in float32

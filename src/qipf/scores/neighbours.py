@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,6 +11,8 @@ import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
+from qipf.scores.feature_rows import check_width, reference_features, unit
+from qipf.scores.held_out import labelled_logits
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -33,32 +35,70 @@ class KNN(Scorer):
     k: int = 50
 
     def __post_init__(self) -> None:
-        self.k = plain(self.k)
-        if not isinstance(self.k, int) or self.k < 1:
-            raise ValueError(f"k: expected a whole number of at least 1, got {self.k!r}")
+        self.k = _check_k(self.k)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features = _reference_features(self, outputs)
+        features, facts = reference_features(self, outputs)
         if len(features) < self.k:
             raise ValueError(f"knn: k = {self.k} needs at least as many reference inputs, got {len(features)}")
-        return Fitted({"features": _unit(features)}, _sizes(outputs))
+        return Fitted({"features": unit(features)}, facts)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        queries = _unit(wide(outputs.features))
+        queries = unit(wide(outputs.features))
         xp = namespace(queries)
-        reference = xp.astype(tensors["features"], queries.dtype, copy=False)
-        _check_width(queries, reference.shape[1])
 
-        def farthest(block: Array) -> Array:
-            cosine = _kth_largest(block @ reference.T, self.k)
-            return xp.sqrt(xp.clip(2 - 2 * cosine, 0.0, None))
+        def farthest(cosines: Array) -> Array:
+            return xp.sqrt(xp.clip(2 - 2 * _kth_largest(cosines, self.k), 0.0, None))
 
-        if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size to cut by
-            return farthest(queries)
-        rows = max(1, SCRATCH // (8 * reference.shape[0]))
-        count = queries.shape[0]
-        blocks = [queries[start : min(start + rows, count), :] for start in range(0, count, rows)]
-        return xp.concat([farthest(block) for block in blocks], axis=0)
+        return _by_blocks(queries, tensors["features"], farthest)
+
+
+@dataclass(eq=False)
+class DeltaKNN(Scorer):
+    r"""Whether the features lie nearer to those of wrong than of correct predictions (Heng and Soh, 2025, "Delta-KNN").
+
+    .. math::  u = \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{correct}) + \epsilon \right)
+                 - \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{wrong}) + \epsilon \right), \qquad \epsilon = 10^{-6},
+
+    with :math:`d_i` the distance to the i-th nearest held-out features of that kind, all scaled to unit length. Up to a
+    constant it estimates the log likelihood ratio of wrong and correct predictions. Fit it to held-out outputs with
+    labels.
+
+    Args:
+        k: how many neighbours of each kind; fewer where there are fewer.
+    """
+
+    name: ClassVar[str] = "delta-knn"
+    reads_features: ClassVar[bool] = True
+    reads_labels: ClassVar[bool] = True
+    held_out: ClassVar[bool] = True
+    k: int = 10
+
+    def __post_init__(self) -> None:
+        self.k = _check_k(self.k)
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        features, facts = reference_features(self, outputs)
+        logits, labels = labelled_logits(self, outputs)
+        wrong = np.argmax(logits, axis=1) != labels
+        if wrong.all() or not wrong.any():
+            raise ValueError(
+                f"delta-knn: {int(wrong.sum())} of {len(wrong)} held-out predictions are wrong, expected some of both "
+                "kinds; collect more held-out outputs"
+            )
+        tensors = {"correct": unit(features[~wrong]), "wrong": unit(features[wrong])}
+        return Fitted(tensors, {**facts, "errors": int(wrong.sum())})
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        queries = unit(wide(outputs.features))
+        xp = namespace(queries)
+
+        def log_distance(cosines: Array) -> Array:
+            nearest = _k_largest(cosines, min(self.k, cosines.shape[1]))
+            return xp.mean(xp.log(xp.clip(2 - 2 * nearest, 0.0, None) + 1e-6), axis=1)
+
+        correct, wrong = (_by_blocks(queries, tensors[kind], log_distance) for kind in ("correct", "wrong"))
+        return correct - wrong
 
 
 @dataclass(eq=False)
@@ -76,7 +116,8 @@ class Mahalanobis(Scorer):
     reads_labels: ClassVar[bool] = True
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features = _reference_features(self, outputs).astype(np.float64)
+        features, facts = reference_features(self, outputs)
+        features = features.astype(np.float64)
         if outputs is None or outputs.labels is None:
             raise ValueError("mahalanobis: needs labels for its class means; collect outputs from labelled data")
         labels = to_numpy(outputs.labels)
@@ -90,7 +131,7 @@ class Mahalanobis(Scorer):
         centre = features.mean(axis=0)
         whitening = vectors[:, kept] / np.sqrt(values[kept])
         tensors = {"centre": centre, "whitening": whitening, "means": (means - centre) @ whitening}
-        return Fitted(tensors, {**_sizes(outputs), "classes": len(classes), "rank": int(kept.sum())})
+        return Fitted(tensors, {**facts, "classes": len(classes), "rank": int(kept.sum())})
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         features = wide(outputs.features)
@@ -98,37 +139,39 @@ class Mahalanobis(Scorer):
         centre, whitening, means = (
             xp.astype(tensors[key], features.dtype, copy=False) for key in ("centre", "whitening", "means")
         )
-        _check_width(features, whitening.shape[0])
+        check_width(features, whitening.shape[0])
         white = (features - centre) @ whitening
         squares = xp.sum(white * white, axis=1)[:, None] + xp.sum(means * means, axis=1)[None, :]
         return xp.clip(xp.min(squares - 2 * (white @ means.T), axis=1), 0.0, None)
 
 
-def _reference_features(scorer: Scorer, outputs: Outputs | None) -> np.ndarray:
-    if outputs is None:
-        raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(outputs=qipf.collect(...))")
-    return to_numpy(wide(outputs.features))
+def _check_k(k: Any) -> int:
+    k = plain(k)
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise ValueError(f"k: expected a whole number of at least 1, got {k!r}")
+    return k
 
 
-def _sizes(outputs: Any) -> dict[str, int]:
-    return {"references": len(outputs), "width": outputs.features.shape[1], "columns": outputs.logits.shape[1]}
-
-
-def _check_width(features: Array, expected: int) -> None:
-    if features.shape[1] != expected:
-        raise ValueError(f"features: expected {expected} columns, as in fitting, got {features.shape[1]}")
-
-
-def _unit(features: Array) -> Array:
-    xp = namespace(features)
-    length = xp.sqrt(xp.sum(features * features, axis=1, keepdims=True))
-    return features / xp.clip(length, float(xp.finfo(features.dtype).smallest_normal), None)
+def _by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array]) -> Array:
+    """What `reduce` makes of the cosines (N, n) of queries and references, a few rows at a time."""
+    xp = namespace(queries)
+    reference = xp.astype(reference, queries.dtype, copy=False)
+    check_width(queries, reference.shape[1])
+    if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size to cut by
+        return reduce(queries @ reference.T)
+    rows, count = max(1, SCRATCH // (8 * reference.shape[0])), queries.shape[0]
+    blocks = [queries[start : min(start + rows, count), :] for start in range(0, count, rows)]
+    return xp.concat([reduce(block @ reference.T) for block in blocks], axis=0)
 
 
 def _kth_largest(values: Array, k: int) -> Array:
-    """Row by row, without a full sort where the library offers less."""
+    return namespace(values).min(_k_largest(values, k), axis=1)
+
+
+def _k_largest(values: Array, k: int) -> Array:
+    """The k largest values of every row, in any order, without a full sort where the library offers less."""
     if compat.is_torch_array(values):
-        return values.topk(k, dim=1, sorted=True).values[:, -1]
+        return values.topk(k, dim=1, sorted=False).values
     if compat.is_numpy_array(values):
-        return np.partition(values, values.shape[1] - k, axis=1)[:, values.shape[1] - k]
-    return namespace(values).sort(values, axis=1, descending=True)[:, k - 1]
+        return np.partition(values, values.shape[1] - k, axis=1)[:, values.shape[1] - k :]
+    return namespace(values).sort(values, axis=1, descending=True)[:, :k]

@@ -13,7 +13,7 @@ from qipf.arrays import Array, as_array, namespace
 from qipf.models.labels import check_classes
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.coordinates import class_logits
-from qipf.scores.head import hidden_units, train_head
+from qipf.scores.probe_head import hidden_units, train_head
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs

@@ -128,7 +128,8 @@ def fit_on(kind: str, params: Mapping[str, Any]) -> str:
     if chosen or kind == "default":
         return chosen or "perturbed"
     scorer = build(kind, {key: value for key, value in params.items() if key != "fit_on"})
-    return "held-out" if getattr(scorer, "factor", None) in ("auto", "cv") else "reference"
+    learns = getattr(scorer, "factor", None) in ("auto", "cv") or getattr(scorer, "held_out", False)
+    return "held-out" if learns else "reference"
 
 
 def _arguments(cls: Any) -> Iterator[str]:

@@ -1,0 +1,61 @@
+"""What every scorer that reads features does with their rows: take, check, measure and scale them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.scores.base import wide
+
+if TYPE_CHECKING:
+    from qipf.models.outputs import Outputs
+    from qipf.scores.base import Scorer
+
+
+def reference_features(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, dict[str, int]]:
+    """The features (n, d) of the reference outputs, in 32 bits or more, and the facts that say how many there are.
+
+    Raises:
+        ValueError: there are no outputs.
+    """
+    if outputs is None:
+        raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(outputs=qipf.collect(...))")
+    features = to_numpy(wide(outputs.features))
+    facts = {"references": len(features), "width": features.shape[1], "columns": outputs.logits.shape[1]}
+    return features, facts
+
+
+def check_width(features: Array, expected: int) -> None:
+    """Raise ValueError unless the features have as many columns as those of the reference outputs."""
+    if features.shape[1] != expected:
+        raise ValueError(f"features: expected {expected} columns, as in fitting, got {features.shape[1]}")
+
+
+def length(values: Array) -> Array:
+    """The Euclidean length of every row, (N, 1), without squares that overflow or vanish."""
+    xp = namespace(values)
+    largest = xp.max(xp.abs(values), axis=1, keepdims=True)
+    largest = xp.clip(largest, float(xp.finfo(values.dtype).smallest_normal), None)
+    scaled = values / largest
+    return largest * xp.sqrt(xp.sum(scaled * scaled, axis=1, keepdims=True))
+
+
+def unit(values: Array) -> Array:
+    """Every row scaled to unit length; rows of zeros stay zero."""
+    xp = namespace(values)
+    largest = xp.max(xp.abs(values), axis=1, keepdims=True)
+    smallest = float(xp.finfo(values.dtype).smallest_normal)
+    scaled = values / xp.clip(largest, smallest, None)  # squares of what is left neither overflow nor vanish
+    return scaled / xp.clip(xp.sqrt(xp.sum(scaled * scaled, axis=1, keepdims=True)), smallest, None)
+
+
+def bounded(values: Array) -> Array:
+    """Values no larger than the fourth root of what their type holds, so that squares and products stay finite.
+
+    Only values above 4e9 in single precision, and above 1e77 in double precision, are changed.
+    """
+    xp = namespace(values)
+    largest = float(xp.finfo(values.dtype).max) ** 0.25
+    return xp.clip(values, -largest, largest)

@@ -1,0 +1,146 @@
+"""A Laplace approximation of the last linear layer: how far its logits could be off, given the references."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.scores.base import Fitted, Scorer, plain, wide
+from qipf.scores.coordinates import class_logits, log_odds, log_softmax
+from qipf.scores.feature_rows import bounded, check_width, reference_features
+from qipf.scores.head import find_head
+
+if TYPE_CHECKING:
+    from qipf.models.outputs import Outputs
+
+_MOST_PARAMETERS = 4096  # of the full structure: its matrix has this number of rows
+_PRECISIONS = (1e-6, 1e8)  # bounds of the search for a prior precision
+
+
+@dataclass(eq=False)
+class LastLayerLaplace(Scorer):
+    r"""Last-layer Laplace approximation with the probit predictive (Daxberger et al., 2021, "Laplace redux").
+
+    With :math:`\phi = (f, 1)` and :math:`p = \mathrm{softmax}(z)`, the posterior precision of the head is the
+    generalised Gauss-Newton matrix of the n training inputs plus the precision :math:`\delta` of a Gaussian prior. Its
+    Kronecker form is
+
+    .. math::  P = n \, B \otimes A + \delta I, \qquad A = \frac1n \sum_i \phi_i \phi_i^T, \qquad
+               B = \frac1n \sum_i \left( \mathrm{diag}(p_i) - p_i p_i^T \right) .
+
+    Logits are taken relative to their mean, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`: a shift that
+    they share does not change the softmax, no data can tell its size, and its variance under the prior would outweigh
+    all others. The head is linear, so :math:`\tilde z_c` has the variance
+    :math:`v_c = (M e_c \otimes \phi)^T P^{-1} (M e_c \otimes \phi)`, and the probit approximation divides it by
+    :math:`\kappa_c = \sqrt{1 + \pi v_c / 8}`. The score is the log odds against the class c* that the network predicts:
+
+    .. math::  u = \log \sum_{j \ne c^*} e^{\tilde z_j / \kappa_j} - \tilde z_{c^*} / \kappa_{c^*} .
+
+    Fit it to outputs of training inputs; labels are not read. Without a given precision, the one that maximises the
+    marginal likelihood is taken, with the head that `qipf.scores.head` finds.
+
+    Args:
+        structure: "kronecker", as above; "full" keeps :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes
+            \phi_i \phi_i^T + \delta I` whole, for heads of at most 4,096 parameters.
+        prior_precision: :math:`\delta`; None maximises the marginal likelihood.
+        train_size: n, where the outputs are a sample of the training data; None takes the number of outputs.
+    """
+
+    name: ClassVar[str] = "last-layer-laplace"
+    reads_features: ClassVar[bool] = True
+    structure: Literal["kronecker", "full"] = "kronecker"
+    prior_precision: float | None = None
+    train_size: int | None = None
+
+    def __post_init__(self) -> None:
+        self.prior_precision, self.train_size = plain(self.prior_precision), plain(self.train_size)
+        if self.structure not in ("kronecker", "full"):
+            raise ValueError(f"structure: expected kronecker or full, got {self.structure!r}")
+        if self.prior_precision is not None and not 0 < self.prior_precision < np.inf:
+            raise ValueError(f"prior_precision: expected a positive number or None, got {self.prior_precision!r}")
+        if self.train_size is not None and (not isinstance(self.train_size, int) or self.train_size < 1):
+            raise ValueError(f"train_size: expected a whole number of at least 1 or None, got {self.train_size!r}")
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        features, facts = reference_features(self, outputs)
+        features = features.astype(np.float64)
+        logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
+        head = find_head(features, logits)
+        squared_head = float(np.sum(head.weight**2) + np.sum(head.bias**2))
+        rows = np.concatenate([features, np.ones((len(features), 1))], axis=1)
+        p = np.exp(log_softmax(logits))
+        size = len(rows) if self.train_size is None else self.train_size
+        fit = self._fit_full if self.structure == "full" else self._fit_kronecker
+        tensors, precision = fit(rows, p, size, squared_head)
+        return Fitted(tensors, {**facts, "prior_precision": precision, "head_error": head.error})
+
+    def _fit_kronecker(
+        self, rows: np.ndarray, p: np.ndarray, size: int, squared_head: float
+    ) -> tuple[dict[str, np.ndarray], float]:
+        a, inputs = np.linalg.eigh(rows.T @ rows / len(rows))
+        b, classes = np.linalg.eigh(np.diag(p.mean(axis=0)) - p.T @ p / len(p))
+        curvature = size * np.outer(np.maximum(a, 0), np.maximum(b, 0))  # (d + 1, C)
+        precision = self._precision(curvature, squared_head)
+        classes = classes - classes.mean(axis=0)  # takes out the shift, which is the eigenvector (1, ..., 1)
+        return {"inputs": inputs, "classes": classes**2, "variances": 1 / (curvature + precision)}, precision
+
+    def _fit_full(
+        self, rows: np.ndarray, p: np.ndarray, size: int, squared_head: float
+    ) -> tuple[dict[str, np.ndarray], float]:
+        classes, width = p.shape[1], rows.shape[1]
+        if classes * width > _MOST_PARAMETERS:
+            raise ValueError(
+                f'structure: "full" is for heads of at most {_MOST_PARAMETERS} parameters, and this one has '
+                f'{classes * width}; use structure="kronecker"'
+            )
+        matrix = np.zeros((classes, width, classes, width))
+        for c in range(classes):
+            for other in range(c, classes):
+                weight = p[:, c] * ((c == other) - p[:, other])
+                matrix[c, :, other] = matrix[other, :, c] = (rows * weight[:, None]).T @ rows
+        curvature, vectors = np.linalg.eigh(matrix.reshape(classes * width, -1) * (size / len(rows)))
+        curvature = np.maximum(curvature, 0)
+        precision = self._precision(curvature, squared_head)
+        roots = (vectors / np.sqrt(curvature + precision)).reshape(classes, width, -1)
+        roots = roots - roots.mean(axis=0)
+        covariance = roots @ roots.transpose(0, 2, 1)  # the blocks on the diagonal, one per class
+        variances, vectors = np.linalg.eigh(covariance)
+        return {"roots": vectors * np.sqrt(np.maximum(variances, 0))[:, None, :]}, precision
+
+    def _precision(self, curvature: np.ndarray, squared_head: float) -> float:
+        r"""The given prior precision, or the one that maximises the log marginal likelihood up to a constant.
+
+        .. math::  \tfrac12 \left( k \log\delta - \delta |W|^2 - \sum_i \log(\lambda_i + \delta) \right)
+        """
+        if self.prior_precision is not None:
+            return float(self.prior_precision)
+        from scipy.optimize import minimize_scalar
+
+        def loss(log_precision: float) -> float:
+            precision = np.exp(log_precision)
+            return precision * squared_head + float(np.log1p(curvature / precision).sum())
+
+        found: Any = minimize_scalar(loss, bounds=tuple(np.log(_PRECISIONS)), method="bounded")
+        return float(np.exp(found.x))
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        features = bounded(wide(outputs.features))
+        xp = namespace(features)
+        placed = {key: xp.astype(value, features.dtype, copy=False) for key, value in tensors.items()}
+        rows = xp.concat([features, xp.ones_like(features[:, :1])], axis=1)
+        logits = class_logits(outputs.logits)
+        if self.structure == "full":
+            check_width(features, placed["roots"].shape[1] - 1)
+            projected = xp.matmul(rows[None, :, :], placed["roots"])  # (C, N, d + 1)
+            variance = xp.matrix_transpose(xp.sum(projected * projected, axis=2))
+        else:
+            check_width(features, placed["inputs"].shape[0] - 1)
+            projected = rows @ placed["inputs"]
+            variance = (projected * projected) @ placed["variances"] @ xp.matrix_transpose(placed["classes"])
+        scale = xp.sqrt(1 + (np.pi / 8) * xp.astype(variance, logits.dtype, copy=False))
+        centred = logits - xp.mean(logits, axis=1, keepdims=True)
+        return -log_odds(centred / scale, xp.argmax(logits, axis=1))

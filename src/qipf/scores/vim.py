@@ -1,0 +1,96 @@
+"""Virtual-logit matching: what of the features lies outside the space that the references span."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.scores.base import Fitted, Scorer, plain, wide
+from qipf.scores.coordinates import class_logits, log_sum_exp
+from qipf.scores.feature_rows import bounded, check_width, length, reference_features
+from qipf.scores.head import find_head
+
+if TYPE_CHECKING:
+    from qipf.models.outputs import Outputs
+
+
+@dataclass(eq=False)
+class ViM(Scorer):
+    r"""Virtual-logit matching (Wang et al., 2022, "ViM: out-of-distribution with virtual-logit matching").
+
+    With the features measured from the point o where the head gives zero logits, and R an orthonormal basis of the
+    space orthogonal to the first D principal directions of the reference features,
+
+    .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
+               \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
+
+    u rises with the softmax probability of the virtual logit :math:`\alpha \| R^T (f - o) \|`. The head is found from
+    the outputs (`qipf.scores.head`), so no model is needed; `fitted.facts["head_error"]` says how well it fits. Where
+    the largest logits are negative on average, alpha is 0 and only the energy is left.
+
+    Args:
+        dimension: D; None takes the paper's 1,000 for features of 2,048 numbers or more and 512 from 1,024 on, and
+            half of the features below that.
+    """
+
+    name: ClassVar[str] = "vim"
+    reads_features: ClassVar[bool] = True
+    dimension: int | None = None
+
+    def __post_init__(self) -> None:
+        self.dimension = plain(self.dimension)
+        if self.dimension is not None and (not isinstance(self.dimension, int) or self.dimension < 1):
+            raise ValueError(f"dimension: expected a whole number of at least 1 or None, got {self.dimension!r}")
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        features, facts = reference_features(self, outputs)
+        features = features.astype(np.float64)
+        logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
+        head = find_head(features, logits)
+        dimension = self._dimension(features.shape[1])
+        tensors = residual_space(features, dimension, head.origin())
+        norms = residual_length(features, tensors)
+        if not norms.sum() > 0:
+            raise ValueError(
+                f"vim: the features of the references have no part outside {dimension} dimensions; "
+                "give a smaller dimension=..., or more references"
+            )
+        alpha = max(0.0, float(logits.max(axis=1).sum() / norms.sum()))
+        return Fitted(tensors, {**facts, "alpha": alpha, "dimension": dimension, "head_error": head.error})
+
+    def _dimension(self, width: int) -> int:
+        if self.dimension is None:
+            return paper_dimension(width)
+        if self.dimension >= width:
+            raise ValueError(f"dimension: expected less than the {width} features there are, got {self.dimension}")
+        return self.dimension
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        virtual = residual_length(outputs.features, tensors) * self._require_fitted().facts["alpha"]
+        logits = class_logits(outputs.logits)
+        return namespace(logits).astype(virtual, logits.dtype, copy=False) - log_sum_exp(logits)
+
+
+def paper_dimension(width: int) -> int:
+    """The size of the principal space that the paper uses for features of this width."""
+    return 1000 if width >= 2048 else 512 if width >= 1024 else width // 2
+
+
+def residual_space(features: np.ndarray, dimension: int, origin: np.ndarray) -> dict[str, np.ndarray]:
+    """The origin (d,), and a basis (d, d - D) of what is orthogonal to the first `dimension` principal directions."""
+    about = features - origin
+    _, vectors = np.linalg.eigh(about.T @ about)
+    return {"origin": origin, "residual": np.ascontiguousarray(vectors[:, : features.shape[1] - dimension])}
+
+
+def residual_length(features: Array, tensors: Mapping[str, Array]) -> Array:
+    """How far every row of features lies outside the principal space, (N,)."""
+    features = bounded(wide(features))
+    xp = namespace(features)
+    origin, residual = (xp.astype(tensors[key], features.dtype, copy=False) for key in ("origin", "residual"))
+    check_width(features, residual.shape[0])
+    return length((features - origin) @ residual)[:, 0]
