@@ -15,8 +15,8 @@ from qipf.predictive._fitting import build
 from qipf.predictive.summary import Summary, Sums
 from qipf.training import device_of
 
-Network = Callable[[Tensor, int], Tensor]
-"""One sampled network: (inputs, index of the first of them in the whole set) -> outputs."""
+Network = Callable[[Tensor], Tensor]
+"""One sampled network: inputs -> outputs."""
 
 ModelOrFactory = nn.Module | Callable[[], nn.Module]
 
@@ -84,8 +84,8 @@ class Predictive(ABC):
             source = self._source(net, x, batch_size)
             for k in range(n):
                 network = self._network(k, seed)
-                for start, batch in _batches(source, 0, batch_size, device_of(net)):
-                    values = self._probabilities(network(batch, start))
+                for start, batch in _batches(source, batch_size, device_of(net)):
+                    values = self._probabilities(network(batch))
                     if k == start == 0:
                         passes = torch.empty(n, len(x), *values.shape[1:], dtype=values.dtype, device=x.device)
                     passes[k, start : start + len(values)] = values
@@ -136,8 +136,8 @@ class Predictive(ABC):
                 source = self._source(net, chunk, batch_size)
                 for k in range(n):
                     network, batches = self._network(k, seed), []
-                    for start, batch in _batches(source, first, batch_size, device_of(net)):
-                        batches.append(self._probabilities(network(batch, start)))
+                    for _, batch in _batches(source, batch_size, device_of(net)):
+                        batches.append(self._probabilities(network(batch)))
                         bar.advance(task)
                     sums.add(torch.cat(batches), classes=self._classes)
                 parts.append(sums.summary(asked, x.device, classes=self._classes))
@@ -225,7 +225,7 @@ class Predictive(ABC):
         """The inputs of the sampled part: `x` itself, or what the trunk makes of it, computed once."""
         trunk = self._trunk()
         if trunk is not None:
-            x = torch.cat([trunk(batch) for _, batch in _batches(x, 0, batch_size, device_of(net))])
+            x = torch.cat([trunk(batch) for _, batch in _batches(x, batch_size, device_of(net))])
         return x
 
     def _rows_within(self, net: nn.Module, memory: int) -> int:
@@ -245,12 +245,12 @@ def with_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Any]:
     return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
 
 
-def _batches(x: Tensor, first: int, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    """(index of the first input counted from `first`, inputs on `device`); one empty batch where there is nothing."""
+def _batches(x: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    """Yield (index of the first input, inputs on `device`); one empty batch where there are no inputs."""
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
     for start in range(0, max(len(x), 1), batch_size):
-        yield first + start, x[start : start + batch_size].to(device)
+        yield start, x[start : start + batch_size].to(device)
 
 
 def _count(length: int, batch_size: int) -> int:

@@ -88,7 +88,7 @@ class DeepEnsemble(Predictive):
     def _network(self, k: int, seed: int) -> Network:
         del seed
         net, member = self._ready(), self._members[k]
-        return lambda x, start: functional_call(net, member, (x,))
+        return lambda x: functional_call(net, member, (x,))
 
     def _state(self) -> dict[str, Tensor]:
         return {f"members.{name}": torch.stack([member[name] for member in self._members]) for name in self._members[0]}

@@ -86,7 +86,7 @@ class SGDIterates(Predictive):
     def _network(self, k: int, seed: int) -> Network:
         del seed
         net, visited = self._ready(), self._visited[k]
-        return lambda x, start: functional_call(net, visited, (x,))
+        return lambda x: functional_call(net, visited, (x,))
 
     def _state(self) -> dict[str, Tensor]:
         names = self._visited[0]

@@ -12,7 +12,6 @@ from qipf.predictive._fitting import train_new
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.flipout import Flipout
 from qipf.predictive.heads import trunk_of
-from qipf.predictive.prefix import prefix_of
 from qipf.predictive.randomness import derive, normal
 from qipf.predictive.structure import last, replace, trace
 from qipf.training import negative_log_likelihood
@@ -30,7 +29,7 @@ class SVI(Predictive):
 
     by the optimiser of `qipf.training.train`. Classes have the categorical likelihood; regression has
     N(f(x), noise^2). One pass draws one set of weights from q for all inputs: for each input that is the same
-    distribution as Flipout's, at half the cost. What comes before the first random layer is computed once.
+    distribution as Flipout's, at half the cost.
     """
 
     name: ClassVar[str] = "svi"
@@ -96,7 +95,8 @@ class SVI(Predictive):
             prepare=self._randomise,
             loss=loss,
         )
-        return self._ready_to_sample(net)
+        self._prepare(net)
+        return net
 
     def kl(self, net: nn.Module | None = None) -> Tensor:
         """KL divergence of the weights' distribution from their prior, summed over all weights."""
@@ -108,21 +108,15 @@ class SVI(Predictive):
         mean = negative_log_likelihood(outputs, targets)
         return mean if self._classes else mean * targets[0].numel() / (2 * self.noise**2)
 
-    def _ready_to_sample(self, net: nn.Module) -> nn.Module:
-        layers = [module for module in net.modules() if isinstance(module, Flipout)]
-        self._prefix = prefix_of(net.eval(), layers, self._example)
-        return net
-
-    def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        return None if self._prefix is None else self._prefix.compute
+    def _prepare(self, net: nn.Module) -> None:
+        """Get ready to draw passes from the trained network."""
 
     def _network(self, k: int, seed: int) -> Network:
         net, key = self._ready(), derive(seed, self.name, k)
         layers = {name: module for name, module in net.named_modules() if isinstance(module, Flipout)}
         noise = {name: normal(layer.rho.shape, derive(key, name), layer.rho.device) for name, layer in layers.items()}
 
-        def forward(x: Tensor, start: int) -> Tensor:
-            del start
+        def forward(x: Tensor) -> Tensor:
             try:
                 for name, layer in layers.items():
                     layer.noise = noise[name]
@@ -134,10 +128,12 @@ class SVI(Predictive):
         return forward
 
     def _run(self, net: nn.Module, x: Tensor) -> Tensor:
-        return net(x) if self._prefix is None else self._prefix.finish(x)
+        return net(x)
 
     def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
-        return self._ready_to_sample(super()._load_state(self._randomise(net), state, data).eval())
+        net = super()._load_state(self._randomise(net), state, data).eval()
+        self._prepare(net)
+        return net
 
 
 class SVILastLayer(SVI):
@@ -153,13 +149,12 @@ class SVILastLayer(SVI):
         name = last(trace(net, self._example), "dense")
         return [] if name is None else [name]
 
-    def _ready_to_sample(self, net: nn.Module) -> nn.Module:
+    def _prepare(self, net: nn.Module) -> None:
         self._head = next(module for module in net.modules() if isinstance(module, Flipout))
-        self._fast_trunk = trunk_of(net.eval(), self._head, self._example)
-        return net if self._fast_trunk is not None else super()._ready_to_sample(net)
+        self._shared = trunk_of(net.eval(), self._head, self._example)
 
     def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        return self._fast_trunk or super()._trunk()
+        return self._shared
 
     def _run(self, net: nn.Module, x: Tensor) -> Tensor:
-        return self._head(x) if self._fast_trunk is not None else super()._run(net, x)
+        return net(x) if self._shared is None else self._head(x)
