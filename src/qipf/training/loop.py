@@ -219,9 +219,11 @@ def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("net: expected parameters to train, found none that requires a gradient")
+    kept = {id(m.get_parameter(name)) for m in net.modules() for name in getattr(m, "undecayed", ())}
+    decayed = [p.ndim > 1 and id(p) not in kept for p in trained]
     groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p, decays in zip(trained, decayed, strict=True) if decays], "weight_decay": decay},
+        {"params": [p for p, decays in zip(trained, decayed, strict=True) if not decays], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
     if name == "adam":
