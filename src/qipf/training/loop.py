@@ -23,6 +23,8 @@ from qipf.training.state import fingerprint, load_state, save_state
 __all__ = ["EpochReport", "accuracy", "device_of", "negative_log_likelihood", "one_cycle", "seeded", "train"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+MOMENTUM = 0.9
+"""The momentum of SGD."""
 
 
 @dataclass(frozen=True)
@@ -232,7 +234,7 @@ def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded
         given = torch.tensor(rate, device=trained[0].device) if recorded else rate
         return torch.optim.AdamW(groups, lr=given, fused=fused, capturable=recorded)
     if name == "sgd":
-        return torch.optim.SGD(groups, lr=rate, momentum=0.9)
+        return torch.optim.SGD(groups, lr=rate, momentum=MOMENTUM)
     raise ValueError(f"optimizer: expected 'adam' or 'sgd', got {name!r}")
 
 

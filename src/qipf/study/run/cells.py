@@ -30,8 +30,6 @@ SCORES = {
     "max_logit_one_pass": "minus_max_logit_of_one_pass",
 }
 """The scores of a many-pass method and where `qipf.predictive.Summary` has them; the first is the paper's."""
-TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
-"""Methods of many passes whose fit takes training steps."""
 BATCH_NORM_INPUTS = 10000
 """How many training inputs SWAG's batch-norm statistics are taken from, for every draw anew."""
 
@@ -135,13 +133,13 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
 def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
     data = _data(context, params)
     settings = dict(params["settings"])
-    if params["kind"] in methods.FROM_SCRATCH:
+    if "network" not in parents:
         start: Any = partial(inputs.new_network, params["net"], data)
         if params["device"] == "cpu":
             settings["checkpoint"] = context.store.scratch(context.key).with_suffix(".safetensors")
     else:
         start = network_of(context, parents["network"])[0]
-    if params["kind"] in TRAINED and parents.get("network", {}).get("kind") != "model":
+    if params["kind"] in methods.TRAINED and parents.get("network", {}).get("kind") != "model":
         settings["cuda_graph"] = True  # our own networks decide nothing from step to step
     method = methods.build(params["kind"], settings)
     method.fit(start, data.train, seed=params["seed"], device=params["device"], progress=False)
