@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from qipf.models.split import Split
 from qipf.predictive import MCDropout, MCDropoutLastLayer
-from qipf.predictive.masks import Masks
+from qipf.predictive.masks import Masks, Place
 from qipf.study import nets
 from qipf.training import seeded
 
@@ -31,9 +31,8 @@ class Drops(nn.Module):
 
 
 def many(method, x, count=4000):
-    """`count` draws for every input: masks differ between examples as they do between passes, and that is faster."""
-    halves = method.sample(x.repeat_interleave(count // 2, 0), 2, batch_size=10**6)
-    return halves.view(2, len(x), count // 2, -1).movedim(1, 2).flatten(0, 1)
+    """Many passes, shape (count, N, C)."""
+    return method.sample(x, count)
 
 
 X = torch.tensor([[1.0, -2.0, 0.5, 3.0, 0.0, 1.5], [0.3, 0.1, 2.0, -1.0, 1.0, 1.0]])
@@ -73,7 +72,7 @@ def test_alpha_dropout_has_the_moments_of_torchs_own():
     with seeded(0, CPU):
         values = functional.selu(torch.randn(400, 500))
         own = functional.alpha_dropout(values, 0.2, training=True)
-    with Masks(3, 0, 400, rate=None):
+    with Masks(3, [], rate=None):
         ours = functional.alpha_dropout(values, 0.2, training=False)
     assert not torch.equal(ours, values)
     torch.testing.assert_close(ours.mean(), own.mean(), rtol=0, atol=0.01)
@@ -94,9 +93,9 @@ def test_last_layer_probabilities_are_the_sum_over_all_masks():
         exact, second = exact + weight * p, second + weight * p**2
     data = Split(x, torch.zeros(5, dtype=torch.int64))
     for method in (MCDropoutLastLayer(rate), MCDropout(rate)):  # here both have the same single place
-        passes = many(method.fit(net, data), x, 10_000)
+        passes = many(method.fit(net, data), x, 6400)
         std = (second - exact**2).sqrt()
-        assert ((passes.mean(0) - exact).abs() < 4 * std / 100).all()
+        assert ((passes.mean(0) - exact).abs() < 4 * std / 80).all()
         torch.testing.assert_close(passes.std(0), std, rtol=0.05, atol=0)
 
 
@@ -162,8 +161,8 @@ def test_masks_do_not_depend_on_the_batch_size_wherever_the_examples_are(form):
     for size in (1, 2, 3, 4, 8):
         torch.testing.assert_close(method.sample(x, 3, batch_size=size), passes, rtol=0, atol=1e-6)
     same = method.sample(x[:1].repeat(16, 1), 1)[0]
-    masks = len(same.unique(dim=0))  # 8 channels have few masks, so that two examples may have the same one
-    assert masks == 1 if form == "weight" else masks > 10
+    assert (same == same[0]).all()  # a pass is one network for all inputs
+    assert len(method.sample(x[:1], 20).unique(dim=0)) > 10
 
 
 def test_a_network_without_a_place_is_refused():
@@ -176,9 +175,27 @@ def test_a_network_without_a_place_is_refused():
         MCDropout(1.5)
 
 
-def test_a_channels_last_image_loses_the_same_values():
-    values = torch.rand(4, 3, 5, 6)
-    kept = [
-        Masks(3, 10, 4, rate=0.4).drop(x, 0.4) for x in (values, values.contiguous(memory_format=torch.channels_last))
-    ]
-    assert torch.equal(*kept)
+def test_inputs_of_another_size_than_those_of_the_fit():
+    """The masks follow the shape of one input, so the batch size still changes nothing."""
+    with seeded(4, CPU):
+        net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.MaxPool2d(2), nn.Conv2d(4, 4, 3), nn.AdaptiveAvgPool2d(1))
+        net.extend([nn.Flatten(), nn.Linear(4, 3)])
+        small, large = torch.rand(4, 1, 12, 12), torch.rand(6, 1, 17, 17)
+    method = MCDropout(0.3).fit(net, Split(small, torch.zeros(4, dtype=torch.int64)))
+    passes = method.sample(large, 3)
+    torch.testing.assert_close(method.sample(large, 3, batch_size=4), passes, rtol=0, atol=1e-6)
+    assert not torch.allclose(passes[0], passes[1])
+
+
+def test_where_the_last_layer_method_drops():
+    """The authors' program drops the output of LeNet's first dense layer; the paper's text says the second one's."""
+    for before, lenet, vgg in (("second-to-last", "dense2", "4"), ("last", "dense3", "7")):
+        for name, shape, expected in (("lenet", (1, 28, 28), lenet), ("vgg3", (3, 32, 32), vgg)):
+            method = MCDropoutLastLayer(before=before)
+            method.fit(nets.build(name), Split(torch.zeros(2, *shape), torch.zeros(2, dtype=torch.int64)))
+            assert method._places == [Place(expected, "input")]
+            assert (method._trunk() is None) == (before == "second-to-last")
+    one = MCDropoutLastLayer().fit(nets.build("resnet18"), Split(torch.zeros(2, 3, 8, 8), torch.zeros(2).long()))
+    assert one._places == [Place("dense", "input")]
+    with pytest.raises(ValueError, match="before"):
+        MCDropoutLastLayer(before="first")

@@ -8,8 +8,9 @@ from torch import nn
 
 from qipf.models.split import Split
 from qipf.predictive import SWAG, SGDIterates
+from qipf.predictive._fitting import sgd_decay
 from qipf.study import datasets
-from qipf.training import seeded
+from qipf.training import one_cycle, seeded
 
 CPU = torch.device("cpu")
 SETTINGS = {"iterates": 40, "every": 3, "sgd_rate": 0.02, "batch_size": 8, "epochs": 0}
@@ -130,6 +131,32 @@ def test_channels_last_weights_are_drawn_in_their_places():
         SWAG(iterates=2, rank=2, batch_size=20).fit(n, data, progress=False).sample(data.inputs, 2) for n in (net, last)
     ]
     torch.testing.assert_close(*draws, rtol=0, atol=1e-4)
+
+
+def test_iterates_take_the_decay_and_the_augmentation_of_the_recipe():
+    """AdamW at a mean rate r shrinks weights by r * decay per step, and so does SGD with its L2 factor."""
+    recipe = {"learning_rate": 5e-3, "weight_decay": 0.02}  # of the study's VGG-3
+    assert sgd_decay(recipe, 0.01) == pytest.approx(5e-4)  # the L2 factor of Maddox et al. 2019
+    assert sgd_decay({**recipe, "optimizer": "sgd"}, 0.01) == 0.02
+    assert sgd_decay({}, 0.01) == 0
+    rates = [one_cycle(step, 1000, 5e-3) for step in range(1000)]
+    assert sum(rates) / 1000 == pytest.approx(2.5e-3, rel=0.02)
+
+    # inputs of zeros give no gradient to the weight: it shrinks by the decay alone
+    data = Split(torch.zeros(20, 2), torch.ones(20))
+    net = nn.Linear(2, 1, bias=True)
+    steps = 400
+    method = SGDIterates(iterates=2, every=steps // 2, batch_size=20, **recipe).fit(net, data, progress=False)
+    left = (method.state()["iterates.weight"][-1] / net.weight).mean().item()
+    assert left == pytest.approx((1 - 2.5e-3 * 0.02) ** steps, rel=1e-3)
+
+    images = Split(torch.rand(30, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(30) % 3)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    plain, cropped = (
+        SWAG(iterates=2, rank=2, augment=augment).fit(net, images, progress=False).state()["mean"]
+        for augment in ("none", "crop")
+    )
+    assert not torch.allclose(plain, cropped, atol=1e-5)
 
 
 def test_wrong_settings_are_refused():

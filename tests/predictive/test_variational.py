@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from qipf.models.split import Split
-from qipf.predictive import SVI, SVILastLayer
+from qipf.predictive import AUTHORS_SETTINGS, SVI, SVILastLayer
 from qipf.predictive.flipout import Flipout
 from qipf.study import nets
 from qipf.training import seeded
@@ -24,6 +24,8 @@ def test_which_layers_are_random():
     assert random_layers(SVI(), "lenet", (1, 28, 28)) == {"conv2", "dense1", "dense2", "dense3"}
     assert random_layers(SVI(), "vgg3", (3, 32, 32)) == {"2.3", "4", "7"}
     assert random_layers(SVILastLayer(), "lenet", (1, 28, 28)) == {"dense3"}
+    authors = SVI(**AUTHORS_SETTINGS["svi"])  # their program leaves the convolution as it is
+    assert random_layers(authors, "lenet", (1, 28, 28)) == {"dense1", "dense2", "dense3"}
     assert SVI().training["epochs"] == 100
     assert SVILastLayer().training["epochs"] == 50
 
@@ -43,7 +45,8 @@ def test_bayesian_linear_regression():
     mean = torch.linalg.solve(precision, x.T @ y / noise**2).T
     variances = 1 / precision.diagonal()
 
-    method = SVI(noise=noise, prior_std=prior, initial_std=0.3, epochs=1500, batch_size=24, learning_rate=0.06)
+    settings = {"noise": noise, "prior_std": prior, "initial_std": 0.3, "batch_size": 24, "learning_rate": 0.06}
+    method = SVI(epochs=1500, weight_decay=0.1, **settings)  # which must not move the weights of the bound
     method.fit(lambda: nn.Sequential(nn.Linear(3, count, bias=False)), Split(x, y), progress=False)
     layer = method._ready()[0]
     error = (layer.weight - mean) / variances.sqrt()
@@ -62,7 +65,7 @@ def test_bayesian_linear_regression():
 def test_without_information_the_posterior_becomes_the_prior():
     """With nothing to learn (all inputs zero, no bias) the posterior must become the prior."""
     data = Split(torch.zeros(8, 2), torch.zeros(8))
-    method = SVI(prior_std=0.7, epochs=800, batch_size=8, learning_rate=0.05)
+    method = SVI(prior_std=0.7, epochs=800, batch_size=8, learning_rate=0.05, weight_decay=0.5)
     method.fit(lambda: nn.Sequential(nn.Linear(2, 1, bias=False)), data, progress=False)
     layer = next(module for module in method._ready().modules() if isinstance(module, Flipout))
     torch.testing.assert_close(layer.std, torch.full((1, 2), 0.7), rtol=1e-3, atol=0)
@@ -84,3 +87,67 @@ def test_a_bare_layer_and_a_network_without_layers():
         SVI().fit(nn.Sequential(nn.PReLU()), data, progress=False)
     with pytest.raises(ValueError, match="prior_std: expected a positive number, got 0"):
         SVI(prior_std=0)
+
+
+def test_the_unscaled_kl_of_the_authors_weighs_n_times_as_much():
+    """One weight without a bias, targets 1: the bound is minimal at the mean sum(x y) / (sum(x^2) + N k noise^2).
+
+    k = 1 / N is the KL term divided by N, and k = 1 the authors' undivided one.
+    """
+    x = torch.linspace(0.5, 1.5, 20)[:, None]
+    data = Split(x, torch.ones(20))
+    for scaled, k in ((True, 1 / 20), (False, 1.0)):
+        method = SVI(noise=0.5, scale_kl=scaled, full_batch=True, epochs=1500, learning_rate=0.02)
+        method.fit(lambda: nn.Sequential(nn.Linear(1, 1, bias=False)), data, progress=False)
+        expected = x.sum() / (x.square().sum() + 20 * k * 0.25)
+        assert method._ready()[0].weight.item() == pytest.approx(expected.item(), abs=0.03)
+
+
+def test_a_full_batch_takes_one_step_per_epoch():
+    data = Split(torch.ones(300, 2), torch.ones(300))
+    for full, count in ((True, 2), (False, 6)):
+        steps = []
+        method = SVI(epochs=2, full_batch=full, on_step=lambda step, _, steps=steps: steps.append(step))
+        method.fit(lambda: nn.Linear(2, 1), data, progress=False)
+        assert steps == list(range(1, count + 1))
+
+
+def test_what_training_starts_from():
+    data = Split(torch.ones(3, 4), torch.arange(3))
+    base = nn.Sequential(nn.Linear(4, 50), nn.ReLU(), nn.Linear(50, 60))
+
+    def fitted(start, given):
+        return SVILastLayer(start=start, epochs=0).fit(given, data, seed=2, progress=False)._ready()
+
+    whole, trunk = fitted("base", base), fitted("trunk", base)
+    for net in (whole, trunk):
+        assert torch.equal(net[0].weight, base[0].weight)
+    assert torch.equal(whole[2].weight, base[2].weight)
+    assert not torch.allclose(trunk[2].weight, base[2].weight)
+    assert trunk[2].weight.std().item() == pytest.approx(0.1, rel=0.05)
+    assert (trunk[2].bias == 0).all()
+    assert torch.equal(fitted("trunk", base)[2].weight, trunk[2].weight)
+    with pytest.raises(TypeError, match="needs a trained network"):
+        fitted("base", lambda: base)
+    with pytest.raises(TypeError, match="builds a new network"):
+        fitted("scratch", base)
+    with pytest.raises(ValueError, match="start: expected one of"):
+        SVI(start="anywhere")
+
+
+def test_the_logit_of_one_flipout_pass_has_weights_of_its_own_for_every_input():
+    """Two logits x w_j, w_j ~ N(m, s^2): the larger one has the moments of a maximum of Gaussians (Clark 1961)."""
+    net = nn.Sequential(nn.Linear(1, 2, bias=False))
+    nn.init.constant_(net[0].weight, 0.5)
+    data = Split(torch.ones(4, 1), torch.tensor([0, 1, 0, 1]))
+    method = SVI(epochs=0, initial_std=0.3).fit(net, data, progress=False)
+    x = torch.full((60_000, 1), 2.0)
+    found = method.summarise(x, 1, seed=1, progress=False).minus_max_logit_of_one_pass
+    std = 2 * 0.3
+    mean = 1.0 + std / torch.pi**0.5  # of max(A, B), equal means
+    variance = std**2 * (1 - 1 / torch.pi)
+    assert len(found.unique()) > 120  # 120 blocks of 500 inputs, and signs within each
+    assert -found.mean().item() == pytest.approx(mean, abs=0.15)
+    assert found.var().item() == pytest.approx(variance, rel=0.3)
+    assert torch.equal(method.summarise(x, 1, seed=1, batch_size=7000, progress=False)[-1], found)
+    assert not torch.equal(method.summarise(x, 1, seed=2, progress=False)[-1], found)

@@ -1,4 +1,6 @@
-"""Many-pass methods: sampled class probabilities and what can be read off them."""
+"""Many-pass methods: sampled class probabilities, and the statistics that can be read off them."""
+
+from typing import Any
 
 from qipf.predictive.base import Predictive
 from qipf.predictive.dropout import RATES, MCDropout, MCDropoutLastLayer
@@ -14,7 +16,16 @@ METHODS: dict[str, type[Predictive]] = {
 }
 """Every method by its name."""
 
+_KERAS_ADAM: dict[str, Any] = {"learning_rate": 1e-3, "schedule": "constant", "weight_decay": 0.0, "augment": "none"}
+AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
+    "mc-dropout-ll": {"before": "second-to-last"},
+    "svi": {"start": "scratch", "convolution": False, "full_batch": True, "scale_kl": False, **_KERAS_ADAM},
+    "svi-ll": {"start": "trunk", "batch_size": 10_000, "scale_kl": False, **_KERAS_ADAM},
+}
+"""Settings by method name with which a method does what the authors' public program does, where that differs from the
+text of the paper. Without them SVI and SVI-LL have the setting of the paper of origin (Wen et al. 2018)."""
+
 __all__ = [
-    "METHODS", "RATES", "SVI", "SWAG",
+    "AUTHORS_SETTINGS", "METHODS", "RATES", "SVI", "SWAG",
     "DeepEnsemble", "MCDropout", "MCDropoutLastLayer", "Predictive", "SGDIterates", "SVILastLayer", "Summary",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""The contract of every many-pass method, and the streamed evaluation they share."""
+"""The contract of every many-pass method, and the streamed evaluation that they share."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from qipf.predictive._fitting import build
 from qipf.predictive.summary import Summary, Sums
 from qipf.training import device_of
 
-Network = Callable[[Tensor, int], Tensor]
-"""One sampled network: (inputs, index of the first of them in the whole set) -> outputs."""
+Network = Callable[[Tensor], Tensor]
+"""One sampled network: inputs -> outputs."""
 
 ModelOrFactory = nn.Module | Callable[[], nn.Module]
 
@@ -24,8 +24,9 @@ ModelOrFactory = nn.Module | Callable[[], nn.Module]
 class Predictive(ABC):
     """A method that turns one input into many sampled predictions.
 
-    A subclass implements `_fit` (learn), `_network` (the k-th sampled network), `_state` and `_load_state`, and sets
-    `passes`, the number of passes that the method takes when nobody asks for another.
+    A subclass implements `_fit` (learn) and `_network` (the k-th sampled network), and sets `passes`, the number of
+    passes that the method takes unless the caller asks for another. `_state` and `_load_state` save and restore what
+    was learnt beyond the weights of the network.
     """
 
     name: ClassVar[str]
@@ -44,10 +45,10 @@ class Predictive(ABC):
         device: str | torch.device | None = None,
         progress: bool = True,
     ) -> Self:
-        """Fit the method to `data`; the caller's network and the global random generators stay as they are.
+        """Fit the method to `data`. The caller's network and the global random generators are not changed.
 
         Args:
-            model_or_factory: A network, or a function without arguments that builds a fresh one.
+            model_or_factory: A network, or a function without arguments that builds a new one.
             data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.models.split.as_split`).
                 Integer targets mean classes, floating-point targets mean regression.
             seed: Everything random in the fit follows from it.
@@ -73,10 +74,10 @@ class Predictive(ABC):
         return self
 
     def sample(self, x: Tensor, n: int | None = None, *, seed: int = 0, batch_size: int = 500) -> Tensor:
-        """Sampled class probabilities (n, N, C), or sampled outputs for regression.
+        """Return sampled class probabilities (n, N, C), or sampled outputs for regression.
 
-        The same seed gives the same numbers, whatever the batch size and the device (up to rounding). The tensor is
-        as large as its shape says; `summarise` needs no such memory.
+        The same seed gives the same numbers, up to rounding, for every batch size and on every device. The tensor
+        needs the memory that its shape says; `summarise` does not.
         """
         net, n = self._ready(), self._passes(n)
         passes = torch.empty(0)
@@ -84,8 +85,8 @@ class Predictive(ABC):
             source = self._source(net, x, batch_size)
             for k in range(n):
                 network = self._network(k, seed)
-                for start, batch in _batches(source, 0, batch_size, device_of(net)):
-                    values = self._probabilities(network(batch, start))
+                for start, batch in batches(source, batch_size, device_of(net)):
+                    values = self._probabilities(network(batch))
                     if k == start == 0:
                         passes = torch.empty(n, len(x), *values.shape[1:], dtype=values.dtype, device=x.device)
                     passes[k, start : start + len(values)] = values
@@ -98,30 +99,29 @@ class Predictive(ABC):
         *,
         seed: int = 0,
         batch_size: int = 500,
-        predicted: Tensor | None = None,
+        base_classes: Tensor | None = None,
         memory: int = 256 * 2**20,
         progress: bool = True,
     ) -> Summary:
-        """Mean, standard deviation, entropy and mutual information over n passes, one pass in memory at a time.
+        """Compute the statistics of `Summary` over n passes, with one pass in memory at a time.
 
-        Equal to the functions of `qipf.predictive.reductions` on `sample(x, n)`, without ever holding that array:
-        beside the result and the network's own activations for `batch_size` inputs, at most `memory` bytes are used,
-        however many passes there are.
+        They are those of `sample(x, n)`, but that array is never held: in addition to the result and the network's
+        activations for `batch_size` inputs, at most `memory` bytes are used, however many passes there are.
 
         Args:
             x: Inputs, first axis N.
             n: Number of passes; the method's own number by default.
             seed: What the passes are drawn from.
             batch_size: How many inputs go through the network at once; it does not change the result.
-            predicted: Classes (N,) whose standard deviation is wanted, such as the base model's predictions.
-            memory: Bound on the running sums (and the features of last-layer methods), in bytes.
+            base_classes: The classes (N,) that the base network predicts, for the statistics of that class.
+            memory: Bound on the running sums (and on the features of last-layer methods), in bytes.
             progress: Whether to show a progress bar.
         """
         net, n = self._ready(), self._passes(n)
-        if predicted is not None and (not self._classes or predicted.shape != x.shape[:1]):
+        if base_classes is not None and (not self._classes or base_classes.shape != x.shape[:1]):
             raise ValueError(
-                f"predicted: expected one class for each of {len(x)} inputs of a classifier, "
-                f"got shape {tuple(predicted.shape)}"
+                f"base_classes: expected one class for each of {len(x)} inputs of a classifier, "
+                f"got shape {tuple(base_classes.shape)}"
             )
         rows = self._rows_within(net, memory)
         chunks = range(0, max(len(x), 1), rows)
@@ -130,21 +130,23 @@ class Predictive(ABC):
         with torch.no_grad(), _progress.bar(progress) as bar:
             task = bar.add_task(f"{self.name}: {n} passes", total=steps)
             for first in chunks:
-                chunk = x[first : first + rows]
-                asked = None if predicted is None else predicted[first : first + rows]
-                sums = Sums()
-                source = self._source(net, chunk, batch_size)
+                sums = Sums(classes=self._classes)
+                source = self._source(net, x[first : first + rows], batch_size)
                 for k in range(n):
-                    network, batches = self._network(k, seed), []
-                    for start, batch in _batches(source, first, batch_size, device_of(net)):
-                        batches.append(self._probabilities(network(batch, start)))
+                    network, values = self._network(k, seed), []
+                    for _, batch in batches(source, batch_size, device_of(net)):
+                        values.append(self._probabilities(network(batch).double()))
                         bar.advance(task)
-                    sums.add(torch.cat(batches), classes=self._classes)
-                parts.append(sums.summary(asked, x.device, classes=self._classes))
-        return Summary(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))  # pyright: ignore[reportArgumentType]
+                    sums.add(torch.cat(values))
+                parts.append(
+                    sums.summary(None if base_classes is None else base_classes[first : first + rows], x.device)
+                )
+            logit = self._minus_max_logit(net, x, seed) if self._classes else None
+        whole = Summary(*(None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)))  # pyright: ignore[reportArgumentType]
+        return whole._replace(minus_max_logit_of_one_pass=logit)
 
     def state(self) -> dict[str, Tensor]:
-        """Everything the fit learnt, as tensors on the CPU that share no memory, ready for safetensors."""
+        """Return everything that the fit learnt, as tensors on the CPU that share no memory, ready for safetensors."""
         self._ready()
         state = {"example": self._example, "classes": torch.tensor(self._classes), **self._state()}
         return {name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in state.items()}
@@ -157,7 +159,7 @@ class Predictive(ABC):
         *,
         device: str | torch.device | None = None,
     ) -> Self:
-        """Take up what `state` returned, in a method built with the same settings.
+        """Restore what `state` returned, in a method built with the same settings.
 
         Args:
             model_or_factory: A network of the same architecture or a factory of it; its weights do not matter.
@@ -189,10 +191,15 @@ class Predictive(ABC):
 
     @abstractmethod
     def _network(self, k: int, seed: int) -> Network:
-        """The k-th sampled network, a pure function of (fit, seed, k)."""
+        """Return the k-th sampled network, a pure function of (fit, seed, k)."""
 
     def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        """The part of the network that is the same in every pass, if any: then `_network` starts from its outputs."""
+        """Return the part of the network that all passes share, if any; `_network` then starts from its outputs."""
+        return None
+
+    def _minus_max_logit(self, net: nn.Module, x: Tensor, seed: int) -> Tensor | None:
+        """Return minus the largest logit of one pass (N,), for methods whose authors score by it."""
+        del net, x, seed
         return None
 
     def _state(self) -> dict[str, Tensor]:
@@ -200,7 +207,10 @@ class Predictive(ABC):
 
     def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
         del data
-        net.load_state_dict(with_prefix(state, "net."))
+        own: dict[str, Any] = {
+            name.removeprefix("net."): value for name, value in state.items() if name.startswith("net.")
+        }
+        net.load_state_dict(own)
         return net
 
     def _ready(self) -> nn.Module:
@@ -222,35 +232,30 @@ class Predictive(ABC):
         return torch.softmax(outputs, dim=-1)
 
     def _source(self, net: nn.Module, x: Tensor, batch_size: int) -> Tensor:
-        """The inputs of the sampled part: `x` itself, or what the trunk makes of it, computed once."""
+        """Return the inputs of the sampled part: `x` itself, or what the trunk makes of it, computed once."""
         trunk = self._trunk()
         if trunk is not None:
-            x = torch.cat([trunk(batch) for _, batch in _batches(x, 0, batch_size, device_of(net))])
+            x = torch.cat([trunk(batch) for _, batch in batches(x, batch_size, device_of(net))])
         return x
 
     def _rows_within(self, net: nn.Module, memory: int) -> int:
-        """How many inputs can be worked on at once within `memory` bytes."""
+        """Return how many inputs can be worked on at once within `memory` bytes."""
         with torch.no_grad():
             source = self._source(net, self._example[:1], 1)
             outputs = self._probabilities(net(self._example[:1].to(device_of(net))))
-        # two running moments and their temporaries in float64, the pass itself, and a last-layer method's features
-        row = outputs[0].numel() * (7 * 8 + 2 * 4) + (source[0].numel() * 4 if self._trunk() is not None else 0)
+        # float64: two running moments, their temporaries and the pass itself; then the features of a last-layer method
+        row = outputs[0].numel() * 9 * 8 + (source[0].numel() * 4 if self._trunk() is not None else 0)
         if memory < row:
             raise ValueError(f"memory: {memory} bytes do not hold one input; expected at least {row}")
         return memory // row
 
 
-def with_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Any]:
-    """The entries whose names begin with `prefix`, without it."""
-    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
-
-
-def _batches(x: Tensor, first: int, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    """(index of the first input counted from `first`, inputs on `device`); one empty batch where there is nothing."""
+def batches(x: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+    """Yield (index of the first input, inputs on `device`); one empty batch where there are no inputs."""
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
     for start in range(0, max(len(x), 1), batch_size):
-        yield first + start, x[start : start + batch_size].to(device)
+        yield start, x[start : start + batch_size].to(device)
 
 
 def _count(length: int, batch_size: int) -> int:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, ClassVar
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ from qipf.predictive._fitting import train_new
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.heads import trunk_of
 from qipf.predictive.randomness import derive
-from qipf.predictive.structure import last, private_copy, trace
+from qipf.predictive.structure import private_copy, trace
 
 if TYPE_CHECKING:
     from qipf.models.split import Split
@@ -25,11 +25,11 @@ RATES = {"lenet": 0.1, "vgg3": 0.2}
 
 
 class MCDropout(Predictive):
-    """Dropout after each convolutional block and before each dense layer, on while predicting.
+    """Dropout after each convolutional block and before each dense layer, left on during prediction.
 
-    p_k(y | x) = softmax(f(x; m_k)), with masks m_k ~ Bernoulli(1 - rate) / (1 - rate) drawn anew for every input and
-    pass. The layers are put into a copy of any network (see `masks.places`); dropout that the network has already, as a
-    module or as a function, is on as well; batch-norm and everything else predicts as usual.
+    p_k(y | x) = softmax(f(x; m_k)), with masks m_k ~ Bernoulli(1 - rate) / (1 - rate) drawn for every pass (see
+    `masks.Masks`). The layers are put into a copy of any network (see `masks.places`). Dropout that the network already
+    has, as a module or as a function, is on as well; batch-norm and everything else predict as usual.
     """
 
     name: ClassVar[str] = "mc-dropout"
@@ -38,36 +38,44 @@ class MCDropout(Predictive):
         """Set up the method.
 
         Args:
-            rate: Share of the values dropped; the paper takes 0.1 for LeNet, 0.2 for VGG-3.
+            rate: Share of the values that are dropped; the paper takes 0.1 for LeNet and 0.2 for VGG-3.
             passes: Number of passes.
             own_rates: Keep the rates of the network's own dropout instead of `rate`.
             training: Settings of `qipf.training.train`, used where `fit` is given a factory: the network is then
                 trained with the dropout layers in place.
         """
-        _check(rate, passes)
+        if not 0 < rate < 1:
+            raise ValueError(f"rate: expected a share between 0 and 1, got {rate}")
+        if passes < 1:
+            raise ValueError(f"passes: expected at least 1, got {passes}")
         self.rate, self.passes, self.own_rates, self.training = rate, passes, own_rates, training
+        self._own_dropout = True
 
     def _fit(
         self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
     ) -> nn.Module:
         if isinstance(model_or_factory, nn.Module):
             net = private_copy(model_or_factory).to(device).eval()
-            self._places = self._find_places(net)
-            return net
+        else:
+            net = train_new(
+                model_or_factory,
+                data,
+                seed=seed,
+                device=device,
+                progress=progress,
+                options=self.training,
+                during=self._while_training,
+            )
+        self._prepare(net)
+        return net
 
-        def dropping(net: nn.Module) -> AbstractContextManager[None]:
-            self._places = self._find_places(net)
-            return masks.inserted(net, self._places, lambda x: functional.dropout(x, self.rate, net.training))
+    def _while_training(self, net: nn.Module) -> AbstractContextManager[None]:
+        drop = lambda values: functional.dropout(values, self.rate, net.training)  # noqa: E731
+        return masks.inserted(net, self._find_places(net), drop)
 
-        return train_new(
-            model_or_factory,
-            data,
-            seed=seed,
-            device=device,
-            progress=progress,
-            options=self.training,
-            during=dropping,
-        )
+    def _prepare(self, net: nn.Module) -> None:
+        self._places = self._find_places(net)
+        self._shapes: dict[torch.Size, list[torch.Size]] = {}
 
     def _find_places(self, net: nn.Module) -> list[masks.Place]:
         steps = trace(net, self._example)
@@ -77,91 +85,87 @@ class MCDropout(Predictive):
                 "the network has no place for dropout: no dense layer after another layer, no convolutional block "
                 "before another convolution, and no dropout of its own"
             )
-        self._batched = masks.batched(net, found, self._example)
         return found
 
     def _network(self, k: int, seed: int) -> Network:
-        net, where, key = self._ready(), self._places, derive(seed, self.name, k)
+        net, key = self._ready(), derive(seed, self.name, k)
+        rate = None if self.own_rates else self.rate
 
-        def forward(x: Tensor, start: int) -> Tensor:
-            rate = None if self.own_rates else self.rate
-            mode = masks.Masks(key, start, len(x), rate=rate, where=self._batched)
-            with mode, masks.inserted(net, where, lambda values: mode.drop(values, self.rate)):
+        def forward(x: Tensor) -> Tensor:
+            mode = masks.Masks(key, self._shapes_for(net, x), rate=rate, own=self._own_dropout)
+            with mode, masks.inserted(net, self._places, lambda values: mode.drop(values, self.rate)):
                 return net(x)
 
         return forward
 
+    def _shapes_for(self, net: nn.Module, x: Tensor) -> list[torch.Size]:
+        """What is dropped of one example of this shape; found once for every shape."""
+        shape = x.shape[1:]
+        if len(x) and shape not in self._shapes:
+            self._shapes[shape] = masks.shapes_of_one(net, self._places, x, own=self._own_dropout)
+        return self._shapes.get(shape, [])
+
     def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
-        net = super()._load_state(net, state, data)
-        self._places = self._find_places(net)
+        net = super()._load_state(net, state, data).eval()
+        self._prepare(net)
         return net
 
 
-class MCDropoutLastLayer(Predictive):
-    """One dropout layer, before the last dense layer (appendix F.2); all that comes before is computed once.
+class MCDropoutLastLayer(MCDropout):
+    """One dropout layer, before one of the last two dense layers; the network's own dropout stays off.
 
-    The network's own dropout stays off.
+    The paper's text puts it before the last dense layer (appendix F.2), as the paper of origin does (Riquelme et al.
+    2018); everything before that layer is then computed once for all passes. The authors' program puts it on the output
+    of LeNet's first dense layer, that is, before the second-to-last one.
     """
 
     name: ClassVar[str] = "mc-dropout-ll"
 
-    def __init__(self, rate: float = 0.2, *, passes: int = 100, **training: Any) -> None:
+    def __init__(
+        self,
+        rate: float = 0.2,
+        *,
+        passes: int = 100,
+        before: Literal["second-to-last", "last"] = "second-to-last",
+        **training: Any,
+    ) -> None:
         """Set up the method.
 
         Args:
-            rate: Share of the values dropped; the paper takes 0.2 for every network.
+            rate: Share of the values that are dropped; the paper takes 0.2 for every network.
             passes: Number of passes.
-            training: Settings of `qipf.training.train`, used where `fit` is given a factory.
+            before: Which dense layer the dropout precedes. "second-to-last" is the authors' setting, and means the
+                last one where there is no other dense layer or where that one reads the raw input; "last" is the
+                setting of the paper of origin.
+            training: Settings of `qipf.training.train`, used where `fit` is given a factory; the network is trained
+                without the dropout layer.
         """
-        _check(rate, passes)
-        self.rate, self.passes, self.training = rate, passes, training
+        if before not in ("second-to-last", "last"):
+            raise ValueError(f"before: expected 'second-to-last' or 'last', got {before!r}")
+        super().__init__(rate, passes=passes, **training)
+        self.before = before
+        self._own_dropout = False
 
-    def _fit(
-        self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
-    ) -> nn.Module:
-        if isinstance(model_or_factory, nn.Module):
-            net = private_copy(model_or_factory).to(device).eval()
-        else:
-            net = train_new(
-                model_or_factory, data, seed=seed, device=device, progress=progress, options=self.training
-            ).eval()
-        self._find_head(net)
-        return net
+    def _while_training(self, net: nn.Module) -> AbstractContextManager[None]:
+        return nullcontext()
 
-    def _find_head(self, net: nn.Module) -> None:
-        name = last(trace(net, self._example), "dense")
-        if name is None:
+    def _find_places(self, net: nn.Module) -> list[masks.Place]:
+        layers = [step for step in trace(net, self._example) if step.kind in ("dense", "convolution")]
+        dense = [place for place, step in enumerate(layers) if step.kind == "dense"]
+        if not dense:
             raise ValueError("the network has no dense layer (torch.nn.Linear) to put dropout in front of")
-        self._head_name = name
-        self._fast_trunk = trunk_of(net, net.get_submodule(name), self._example)
-        self._batched = None  # the trunk gives one row for each example
-        if self._fast_trunk is None:
-            self._batched = masks.batched(net, [masks.Place(name, "input")], self._example, on=False)
+        second = self.before == "second-to-last" and len(dense) > 1 and dense[-2] > 0
+        return [masks.Place(layers[dense[-2 if second else -1]].name, "input")]
+
+    def _prepare(self, net: nn.Module) -> None:
+        super()._prepare(net)
+        self._shared = trunk_of(net, net.get_submodule(self._places[0].name), self._example)
 
     def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        return self._fast_trunk
+        return self._shared
 
     def _network(self, k: int, seed: int) -> Network:
-        net, key = self._ready(), derive(seed, self.name, k)
-        head, where = net.get_submodule(self._head_name), [masks.Place(self._head_name, "input")]
-
-        def forward(x: Tensor, start: int) -> Tensor:
-            mode = masks.Masks(key, start, len(x), rate=None, on=False, where=self._batched)
-            if self._fast_trunk is not None:
-                return head(mode.drop(x, self.rate))
-            with mode, masks.inserted(net, where, lambda values: mode.drop(values, self.rate)):
-                return net(x)
-
-        return forward
-
-    def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
-        net = super()._load_state(net, state, data).eval()
-        self._find_head(net)
-        return net
-
-
-def _check(rate: float, passes: int) -> None:
-    if not 0 < rate < 1:
-        raise ValueError(f"rate: expected a share between 0 and 1, got {rate}")
-    if passes < 1:
-        raise ValueError(f"passes: expected at least 1, got {passes}")
+        if self._shared is None:
+            return super()._network(k, seed)
+        head, key = self._ready().get_submodule(self._places[0].name), derive(seed, self.name, k)
+        return lambda x: head(masks.Masks(key, [x[:1].shape], rate=None).drop(x, self.rate))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -12,25 +12,29 @@ from torch.nn import functional
 class Flipout(nn.Module):
     """A layer whose weights follow independent Gaussians N(weight, std^2); the bias is a plain parameter.
 
-    Training: y = f(x; weight) + r * f(s * x; std * eps), with one eps ~ N(0, 1) for the batch and random signs s (input
-    channels) and r (output channels) for every example (Wen et al. 2018, eq. 4). Every example sees the marginal
-    distribution of its weights, and the perturbations of different examples are uncorrelated.
+    Training: y = f(x; weight) + r * f(s * x; std * eps), with one eps ~ N(0, 1) for the batch and random signs s (of
+    the input channels) and r (of the output channels) for every example (Wen et al. 2018, eq. 4). Every example sees
+    the marginal distribution of its weights, and the perturbations of different examples are uncorrelated.
 
-    Prediction: the mean weights, or `weight + std * noise` where `noise` is set.
+    Prediction: the mean weights; or `weight + std * noise` where `noise` is set; or the formula of training, with
+    random numbers from `generator`, where that is set.
     """
+
+    undecayed: ClassVar[tuple[str, ...]] = ("rho", "layer.weight")
+    """Parameters that weight decay leaves alone: their regularisation is the KL term of the bound."""
 
     def __init__(self, layer: nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d, initial_std: float = 0.05) -> None:
         """Take over the weights of `layer` as the means; every standard deviation starts at `initial_std`."""
         super().__init__()
         self.layer = layer
-        device, dtype = layer.weight.device, layer.weight.dtype
         start = torch.tensor(initial_std, dtype=torch.float64).expm1().log()  # the inverse of softplus
-        self.rho = nn.Parameter(torch.full_like(layer.weight, float(start), device=device, dtype=dtype))
+        self.rho = nn.Parameter(torch.full_like(layer.weight, float(start)))
         self.noise: Tensor | None = None
+        self.generator: torch.Generator | None = None
 
     @property
     def weight(self) -> Tensor:
-        """The means of the weights, for code that looks at a layer's weight."""
+        """The means of the weights, for code that reads the weight of a layer."""
         return self.layer.weight
 
     @property
@@ -49,16 +53,17 @@ class Flipout(nn.Module):
         return (0.5 * (ratio**2 + (self.layer.weight / prior_std) ** 2 - 1) - ratio.log()).sum()
 
     def forward(self, x: Tensor) -> Tensor:
-        """The layer's output; see the class for what is random about it."""
+        """Compute the layer's output; see the class for what is random about it."""
         if self.noise is not None:
             return self._compute(x, self.layer.weight + self.std * self.noise, self.layer.bias)
         mean = self._compute(x, self.layer.weight, self.layer.bias)
-        if not self.training:
+        if not self.training and self.generator is None:
             return mean
-        perturbation = self.std * torch.randn_like(self.rho)
-        signs_in = _signs(x, self.rho.shape[1] * self._groups, channels_last=self._dense)
-        signs_out = _signs(mean, self.rho.shape[0], channels_last=self._dense)
-        return mean + signs_out * self._compute(x * signs_in, perturbation, None)
+        drawn_on = self.rho.device if self.generator is None else self.generator.device
+        noise = torch.randn(self.rho.shape, generator=self.generator, device=drawn_on).to(self.rho)
+        signs_in = self._signs(x, self.rho.shape[1] * self._groups, drawn_on)
+        signs_out = self._signs(mean, self.rho.shape[0], drawn_on)
+        return mean + signs_out * self._compute(x * signs_in, self.std * noise, None)
 
     @property
     def _dense(self) -> bool:
@@ -72,10 +77,10 @@ class Flipout(nn.Module):
         layer: Any = self.layer
         return functional.linear(x, weight, bias) if self._dense else layer._conv_forward(x, weight, bias)
 
-
-def _signs(like: Tensor, channels: int, *, channels_last: bool) -> Tensor:
-    """Random signs for every example and channel, the same at every other position, shaped to multiply `like`."""
-    shape = [1] * like.ndim
-    shape[0] = like.shape[0]
-    shape[-1 if channels_last else 1] = channels
-    return torch.randint(0, 2, shape, device=like.device).mul_(2).sub_(1).to(like.dtype)
+    def _signs(self, like: Tensor, channels: int, drawn_on: torch.device) -> Tensor:
+        """Draw signs for every example and channel, the same at every position, shaped to multiply `like`."""
+        shape = [1] * like.ndim
+        shape[0] = like.shape[0]
+        shape[-1 if self._dense else 1] = channels
+        drawn = torch.randint(0, 2, shape, generator=self.generator, device=drawn_on)
+        return drawn.to(like.device).mul_(2).sub_(1).to(like.dtype)

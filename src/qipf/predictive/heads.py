@@ -1,4 +1,4 @@
-"""Splitting a network before its last dense layer, for methods that are random there only."""
+"""Splitting a network before its last dense layer, for methods that are random only there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qipf.training import device_of
 
 
 class _Found(Exception):
-    """Carries the head's input out of a forward pass that need not go on."""
+    """Carries the input of the head out of a forward pass that need not go on."""
 
     def __init__(self, features: Tensor) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class _Found(Exception):
 
 
 def trunk_of(network: nn.Module, head: nn.Module, example: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """The network up to the input of `head`, or None where head(trunk(x)) is not what the network computes."""
+    """Return the network up to the input of `head`, or None where head(trunk(x)) is not the network's output."""
 
     def stop(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         raise _Found(inputs[0])
@@ -33,7 +33,7 @@ def trunk_of(network: nn.Module, head: nn.Module, example: Tensor) -> Callable[[
             return found.features
         finally:
             handle.remove()
-        raise RuntimeError("the last dense layer did not run")
+        raise RuntimeError("the layer to split at did not run")
 
     with torch.no_grad():
         x = example.to(device_of(network))

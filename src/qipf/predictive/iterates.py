@@ -11,7 +11,7 @@ from torch.func import functional_call
 
 from qipf.predictive._fitting import build, train_new, wander
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
-from qipf.predictive.structure import snapshot
+from qipf.predictive.structure import snapshot, unstack
 
 if TYPE_CHECKING:
     from qipf.models.split import Split
@@ -37,10 +37,11 @@ class SGDIterates(Predictive):
 
         Args:
             iterates: How many iterates to take, and the number of passes.
-            every: Steps between two of them; one epoch by default.
-            sgd_rate: The constant learning rate while they are taken.
-            training: Settings of `qipf.training.train` for the training before that, where `fit` is given a factory;
-                batch size, weight decay, augmentation and loss are those of the collecting, too.
+            every: Number of steps between two iterates; one epoch by default.
+            sgd_rate: The constant learning rate at which they are taken.
+            training: The recipe of the network, as settings of `qipf.training.train`. The iterates are taken with its
+                batch size, augmentation, loss and weight decay (translated by `_fitting.sgd_decay`); where `fit` is
+                given a factory, the network is first trained with it.
         """
         if iterates < 2:
             raise ValueError(f"iterates: expected at least 2, got {iterates}")
@@ -86,7 +87,7 @@ class SGDIterates(Predictive):
     def _network(self, k: int, seed: int) -> Network:
         del seed
         net, visited = self._ready(), self._visited[k]
-        return lambda x, start: functional_call(net, visited, (x,))
+        return lambda x: functional_call(net, visited, (x,))
 
     def _state(self) -> dict[str, Tensor]:
         names = self._visited[0]
@@ -96,14 +97,3 @@ class SGDIterates(Predictive):
         del data
         self._visited = unstack(state, "iterates.", net)
         return net
-
-
-def unstack(state: Mapping[str, Tensor], prefix: str, net: nn.Module) -> list[dict[str, Tensor]]:
-    """Snapshots of `net`, one for each entry along the first axis of the tensors below `prefix`."""
-    stacked = {}
-    for name, own in snapshot(net).items():
-        stacked[name] = state[prefix + name].to(own.device)
-        if stacked[name].shape[1:] != own.shape:
-            raise ValueError(f"state: {name} has shape {tuple(stacked[name].shape[1:])}, expected {tuple(own.shape)}")
-    count = len(next(iter(stacked.values())))
-    return [{name: values[k] for name, values in stacked.items()} for k in range(count)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -20,12 +20,12 @@ Kind = Literal["convolution", "dense", "block end", "dropout"]
 
 @dataclass(frozen=True)
 class Step:
-    """One thing that happened in a forward pass.
+    """One event of a forward pass.
 
     Attributes:
-        kind: What it was.
+        kind: What happened.
         name: The name of the module (empty for dropout, which may be a function).
-        reduced: For a convolution: whether its input is smaller than what the convolution before it put out, which
+        reduced: For a convolution, whether its input is smaller than the output of the convolution before it, which
             means that pooling ended a convolutional block in between.
     """
 
@@ -35,12 +35,12 @@ class Step:
 
 
 def has_batch_norm(network: nn.Module) -> bool:
-    """Whether the network keeps batch-norm statistics."""
+    """Tell whether the network keeps batch-norm statistics."""
     return any(isinstance(module, _BatchNorm) and module.track_running_stats for module in network.modules())
 
 
 def private_copy(network: nn.Module) -> nn.Module:
-    """A copy, so that the caller's network keeps its mode, hooks and weights."""
+    """Copy the network, so that the caller's keeps its mode, hooks and weights."""
     try:
         return copy.deepcopy(network)
     except RuntimeError as error:
@@ -51,14 +51,25 @@ def private_copy(network: nn.Module) -> nn.Module:
 
 
 def snapshot(network: nn.Module) -> dict[str, Tensor]:
-    """Copies of all parameters and buffers by name; a tensor with several names (tied weights) under its first one."""
+    """Copy all parameters and buffers by name; a tensor with several names (tied weights) has its first one."""
     tensors = [*network.named_parameters(), *network.named_buffers()]
     return {name: tensor.detach().clone() for name, tensor in tensors}
 
 
+def unstack(state: Mapping[str, Tensor], prefix: str, net: nn.Module) -> list[dict[str, Tensor]]:
+    """Return snapshots of `net`, one for each entry along the first axis of the tensors below `prefix`."""
+    stacked = {}
+    for name, own in snapshot(net).items():
+        stacked[name] = state[prefix + name].to(own.device)
+        if stacked[name].shape[1:] != own.shape:
+            raise ValueError(f"state: {name} has shape {tuple(stacked[name].shape[1:])}, expected {tuple(own.shape)}")
+    count = len(next(iter(stacked.values())))
+    return [{name: values[k] for name, values in stacked.items()} for k in range(count)]
+
+
 @contextmanager
 def predicting(network: nn.Module) -> Iterator[None]:
-    """Evaluation mode without gradients inside the block, every module's own mode after it."""
+    """Switch to evaluation mode without gradients inside the block, and restore every module's own mode after it."""
     was_training = {module: module.training for module in network.modules()}
     network.eval()
     try:
@@ -82,12 +93,12 @@ def trace(network: nn.Module, example: Tensor) -> list[Step]:
 
 
 def last(steps: list[Step], kind: Kind) -> str | None:
-    """The name of the last layer of that kind, or None."""
+    """Return the name of the last layer of that kind, or None."""
     return next((step.name for step in reversed(steps) if step.kind == kind), None)
 
 
 def replace(network: nn.Module, name: str, new: nn.Module) -> None:
-    """Put `new` in the place of the module called `name`, and wherever else that module is used."""
+    """Put `new` in the place of the module called `name`, wherever that module is used."""
     old = network.get_submodule(name)
     for parent in list(network.modules()):
         for child_name, child in list(parent.named_children()):
@@ -107,11 +118,11 @@ DROPOUT_FUNCTIONS: dict[Any, str] = {
     torch.alpha_dropout: "alpha",
     torch.feature_alpha_dropout: "channel alpha",
 }
-"""Every function that drops something out, and what it drops; the modules of torch.nn end up in these."""
+"""Every function that applies dropout, and what it drops; the modules of torch.nn call these."""
 
 
 class _Recorder(torch.overrides.TorchFunctionMode):
-    """Notes the layers through hooks, and dropout through the functions it is made of."""
+    """Records layers through hooks, and dropout through the functions that apply it."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()
@@ -147,7 +158,7 @@ class _Recorder(torch.overrides.TorchFunctionMode):
 
 
 def _blocks(network: nn.Module) -> set[nn.Module]:
-    """The innermost modules of the user's own classes that hold two convolutions or more, such as residual blocks."""
+    """Find the innermost modules of the user's own classes with two or more convolutions, such as residual blocks."""
 
     def convolutions(module: nn.Module) -> int:
         return sum(isinstance(child, _ConvNd) for child in module.modules())

@@ -1,4 +1,18 @@
-"""What the passes say about each input, gathered one pass at a time."""
+"""The statistics that every many-pass method is scored by, gathered one pass at a time.
+
+Let p_k be the class probabilities of pass k, m = mean_k p_k, c_mean = argmax m, and c_base the class that the base
+network predicts (the network whose errors are to be found). Every statistic is higher where the prediction is less
+certain:
+
+| field | formula | who scores by it |
+|---|---|---|
+| `std_of_mean_class` | std_k p_k(c_mean) | the authors' program for ensembles |
+| `std_of_base_class` | std_k p_k(c_base) | the paper (appendix F) |
+| `entropy_of_mean` | -sum_c m_c log m_c | Lakshminarayanan et al. 2017, Maddox et al. 2019, and most others |
+| `contrast_of_base_class` | log(1 - m(c_base)) - log m(c_base) | what an ensemble should be scored by |
+| `mutual_information` | entropy of m - mean_k entropy of p_k | Houlsby et al. 2011: what the passes disagree about |
+| `minus_max_logit_of_one_pass` | -max_c f_c(x; w), one draw of w per input | the authors' program for SVI and SVI-LL |
+"""
 
 from __future__ import annotations
 
@@ -7,40 +21,59 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from qipf.predictive import reductions
+_TINY = torch.finfo(torch.float64).tiny
 
 
 class Summary(NamedTuple):
-    """What the passes say about each input. Higher is less sure in every score.
+    """What the passes say about each of N inputs; see `qipf.predictive.summary` for the formulas.
 
     Attributes:
         mean: Mean probabilities (N, C); mean outputs for regression.
-        std: Standard deviation over the passes of every probability (output), (N, C).
-        std_predicted: The paper's score (N,): standard deviation of the predicted class's probability; the class is
-            `base_predicted` where that was given, else `predicted`. Regression: root of the total variance.
-        predicted: The class that the mean prefers (N,); None for regression.
-        entropy: Entropy of the mean (N,), in nats; None for regression.
-        mutual_information: Entropy of the mean minus mean entropy (N,); None for regression.
-        base_predicted: The classes that were given to `summarise`, or None.
+        std: Standard deviation over the passes of every probability or output (N, C). It divides by the number of
+            passes, as the authors' program does.
+        predicted: The class that the mean prefers (N,). This and all that follow are None for regression.
+        std_of_mean_class: Standard deviation of the probability of the class that the mean prefers (N,).
+        std_of_base_class: Standard deviation of the probability of the base network's class (N,); None without one.
+        entropy_of_mean: Entropy of the mean (N,), in nats.
+        contrast_of_base_class: Log odds of the mean against the base network's class (N,); None without one.
+        mutual_information: Entropy of the mean minus the mean entropy of the passes (N,), in nats.
+        minus_max_logit_of_one_pass: Minus the largest logit of one Flipout pass (N,); None for methods other than SVI.
     """
 
     mean: Tensor
     std: Tensor
-    std_predicted: Tensor
-    predicted: Tensor | None
-    entropy: Tensor | None
-    mutual_information: Tensor | None
-    base_predicted: Tensor | None
+    predicted: Tensor | None = None
+    std_of_mean_class: Tensor | None = None
+    std_of_base_class: Tensor | None = None
+    entropy_of_mean: Tensor | None = None
+    contrast_of_base_class: Tensor | None = None
+    mutual_information: Tensor | None = None
+    minus_max_logit_of_one_pass: Tensor | None = None
+
+
+def entropy(probabilities: Tensor) -> Tensor:
+    """Compute -sum_c p_c log p_c over the last axis, with 0 log 0 = 0."""
+    return -(probabilities * probabilities.clamp(min=_TINY).log()).sum(-1)
+
+
+def contrast(probabilities: Tensor, classes: Tensor) -> Tensor:
+    """Compute log(1 - p(c)) - log p(c) for the class c of each row of (N, C) probabilities.
+
+    1 - p(c) is the sum over the other classes, so that it keeps its digits where p(c) is close to one.
+    """
+    chosen = classes[:, None]
+    others = probabilities.scatter(1, chosen, 0).sum(1)
+    return others.clamp(min=_TINY).log() - probabilities.gather(1, chosen)[:, 0].clamp(min=_TINY).log()
 
 
 class Sums:
-    """Running mean and squared deviations (Welford's update) of the passes, and their mean entropy."""
+    """Running mean and squared deviations of the passes (Welford's update), and their mean entropy."""
 
-    def __init__(self) -> None:
-        self._count = 0
+    def __init__(self, *, classes: bool) -> None:
+        self._count, self._classes = 0, classes
 
-    def add(self, values: Tensor, *, classes: bool) -> None:
-        values = values.double()
+    def add(self, values: Tensor) -> None:
+        """Add a pass of shape (N, C) in float64."""
         if self._count == 0:
             self._mean, self._squares = torch.zeros_like(values), torch.zeros_like(values)
             self._entropy = torch.zeros_like(values[:, 0])
@@ -48,28 +81,30 @@ class Sums:
         delta = values - self._mean
         self._mean += delta / self._count
         self._squares += delta * (values - self._mean)
-        if classes:
-            self._entropy += reductions.entropy_of(values)
+        if self._classes:
+            self._entropy += entropy(values)
 
-    def summary(self, asked: Tensor | None, device: torch.device, *, classes: bool) -> Summary:
-        variance = self._squares / self._count
-        std = variance.sqrt()
+    def summary(self, base_classes: Tensor | None, device: torch.device) -> Summary:
+        """Return the statistics of the passes added so far, in float32 on `device`."""
+        mean, std = self._mean, (self._squares / self._count).sqrt()
 
         def out(tensor: Tensor) -> Tensor:
             return tensor.to(device, torch.float32)
 
-        if not classes:
-            return Summary(out(self._mean), out(std), out(variance.sum(1).sqrt()), None, None, None, None)
-        predicted = self._mean.argmax(1)
-        chosen = predicted if asked is None else asked.to(predicted.device, torch.int64)
-        entropy = reductions.entropy_of(self._mean)
-        information = (entropy - self._entropy / self._count).clamp(min=0)
+        def std_of(classes: Tensor) -> Tensor:
+            return out(std.gather(1, classes[:, None])[:, 0])
+
+        if not self._classes:
+            return Summary(out(mean), out(std))
+        predicted, total = mean.argmax(1), entropy(mean)
+        base = None if base_classes is None else base_classes.to(mean.device, torch.int64)
         return Summary(
-            mean=out(self._mean),
+            mean=out(mean),
             std=out(std),
-            std_predicted=out(std.gather(1, chosen[:, None])[:, 0]),
             predicted=predicted.to(device),
-            entropy=out(entropy),
-            mutual_information=out(information),
-            base_predicted=None if asked is None else asked.to(device),
+            std_of_mean_class=std_of(predicted),
+            std_of_base_class=None if base is None else std_of(base),
+            entropy_of_mean=out(total),
+            contrast_of_base_class=None if base is None else out(contrast(mean, base)),
+            mutual_information=out((total - self._entropy / self._count).clamp(min=0)),
         )

@@ -82,7 +82,7 @@ class SWAG(SGDIterates):
         pieces = self.draw(k, seed).split([shape.numel() for shape in shapes])
         weights = {name: piece.view(shape) for name, piece, shape in zip(names, pieces, shapes, strict=True)}
         weights |= batch_norm_statistics(net, weights, self._inputs) if self._inputs is not None else {}
-        return lambda x, start: functional_call(net, weights, (x,))
+        return lambda x: functional_call(net, weights, (x,))
 
     def _state(self) -> dict[str, Tensor]:
         moments = self._moments

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from qipf.predictive._fitting import train_new
-from qipf.predictive.base import ModelOrFactory, Network, Predictive
+from qipf.predictive.base import ModelOrFactory, Network, Predictive, batches
 from qipf.predictive.flipout import Flipout
 from qipf.predictive.heads import trunk_of
-from qipf.predictive.prefix import prefix_of
 from qipf.predictive.randomness import derive, normal
 from qipf.predictive.structure import last, replace, trace
-from qipf.training import negative_log_likelihood
+from qipf.training import device_of, negative_log_likelihood
 
 if TYPE_CHECKING:
     from qipf.models.split import Split
+
+Start = Literal["scratch", "base", "trunk"]
+_FLIPOUT_BATCH = (
+    500  # inputs that share one draw of Flipout's noise, up to their signs, in `minus_max_logit_of_one_pass`
+)
 
 
 class SVI(Predictive):
@@ -28,9 +32,13 @@ class SVI(Predictive):
 
         -mean_i log p(y_i | x_i, w) + KL(q || prior) / N,    w ~ q,
 
-    by the optimiser of `qipf.training.train`. Classes have the categorical likelihood; regression has
-    N(f(x), noise^2). One pass draws one set of weights from q for all inputs: for each input that is the same
-    distribution as Flipout's, at half the cost. What comes before the first random layer is computed once.
+    by the optimiser of `qipf.training.train`, whose weight decay does not act on random weights. Classes have the
+    categorical likelihood; regression has N(f(x), noise^2). One pass draws one set of weights from q for all inputs:
+    for each input that is the same distribution as Flipout's, at half the cost.
+
+    This is the setting of the paper of origin (Wen et al. 2018). The authors of the QIPF paper train in full batches,
+    do not divide the KL term by N, and make only the dense layers random: see `qipf.predictive.AUTHORS_SETTINGS`. They
+    score by minus the largest logit of one Flipout pass (`Summary.minus_max_logit_of_one_pass`).
     """
 
     name: ClassVar[str] = "svi"
@@ -43,6 +51,10 @@ class SVI(Predictive):
         prior_std: float = 1.0,
         initial_std: float = 0.05,
         noise: float = 1.0,
+        start: Start | None = None,
+        scale_kl: bool = True,
+        full_batch: bool = False,
+        convolution: bool = True,
         **training: Any,
     ) -> None:
         """Set up the method.
@@ -53,27 +65,42 @@ class SVI(Predictive):
             prior_std: Standard deviation of the weights' prior N(0, prior_std^2).
             initial_std: Where the weights' standard deviations start.
             noise: Standard deviation of the targets of a regression.
+            start: What training starts from: "scratch", new weights, for which `fit` needs a factory; "base", the
+                weights of a trained network, which `fit` is then given; "trunk", the same except that the means of the
+                random layers are drawn from N(0, 0.1^2). None: whatever `fit` is given, a factory or a network.
+            scale_kl: Divide the KL term by the number of examples N, as the bound says; False is the authors' setting.
+            full_batch: Take every step on all examples at once, which is the authors' setting.
+            convolution: Make the last convolution random, as the paper's text says; the authors' program does not.
             training: Other settings of `qipf.training.train`.
         """
         for setting, value in (("prior_std", prior_std), ("initial_std", initial_std), ("noise", noise)):
             if not value > 0:
                 raise ValueError(f"{setting}: expected a positive number, got {value}")
+        if start is not None and start not in get_args(Start):
+            raise ValueError(f"start: expected one of {', '.join(get_args(Start))}, got {start!r}")
         self.passes, self.prior_std, self.initial_std, self.noise = passes, prior_std, initial_std, noise
+        self.start, self.scale_kl, self.full_batch, self.convolution = start, scale_kl, full_batch, convolution
         self.training = {"epochs": epochs, **training}
 
     def _layers(self, net: nn.Module) -> list[str]:
-        """The layers to make random: every dense layer and the last convolution."""
+        """Name the layers to make random."""
         steps = trace(net, self._example)
         dense = [step.name for step in steps if step.kind == "dense"]
-        convolution = last(steps, "convolution")
+        convolution = last(steps, "convolution") if self.convolution else None
         return list(dict.fromkeys(dense + ([convolution] if convolution else [])))
 
-    def _randomise(self, net: nn.Module) -> nn.Module:
+    def _randomise(self, net: nn.Module, seed: int | None = None) -> nn.Module:
+        """Put Flipout layers in place, with means drawn from `seed` unless it is None."""
         names = self._layers(net)
         if not names:
             raise ValueError("the network has no dense layer and no convolution to give random weights")
         for name in names:
             layer: Any = net.get_submodule(name)
+            if seed is not None:
+                with torch.no_grad():
+                    layer.weight.copy_(0.1 * normal(layer.weight.shape, derive(seed, "means", name), device_of(layer)))
+                    if layer.bias is not None:
+                        layer.bias.zero_()
             random = Flipout(layer, self.initial_std)
             if layer is net:
                 return random
@@ -83,8 +110,15 @@ class SVI(Predictive):
     def _fit(
         self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
     ) -> nn.Module:
+        given = "scratch" if not isinstance(model_or_factory, nn.Module) else "base"
+        if self.start is not None and (self.start == "scratch") != (given == "scratch"):
+            wanted = "a function that builds a new network" if self.start == "scratch" else "a trained network"
+            raise TypeError(f"model_or_factory: start={self.start!r} needs {wanted}; pass one, or change start")
+        scale = len(data.inputs) if self.scale_kl else 1
+        options = self.training | ({"batch_size": len(data.inputs)} if self.full_batch else {})
+
         def loss(net: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
-            return self._negative_log_likelihood(outputs, targets) + self.kl(net) / len(data.inputs)
+            return self._negative_log_likelihood(outputs, targets) + self.kl(net) / scale
 
         net = train_new(
             model_or_factory,
@@ -92,37 +126,31 @@ class SVI(Predictive):
             seed=seed,
             device=device,
             progress=progress,
-            options=self.training,
-            prepare=self._randomise,
+            options=options,
+            prepare=lambda net: self._randomise(net, seed if self.start == "trunk" else None),
             loss=loss,
         )
-        return self._ready_to_sample(net)
+        self._prepare(net)
+        return net
 
     def kl(self, net: nn.Module | None = None) -> Tensor:
-        """KL divergence of the weights' distribution from their prior, summed over all weights."""
-        layers = [module for module in (net or self._ready()).modules() if isinstance(module, Flipout)]
-        return torch.stack([layer.kl(self.prior_std) for layer in layers]).sum()
+        """Compute the KL divergence of the weights' distribution from their prior, summed over all weights."""
+        return torch.stack([layer.kl(self.prior_std) for layer in _random(net or self._ready()).values()]).sum()
 
     def _negative_log_likelihood(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean over the batch, sum over the outputs of a regression, up to a constant."""
+        """Take the mean over the batch and the sum over the outputs of a regression, up to a constant."""
         mean = negative_log_likelihood(outputs, targets)
         return mean if self._classes else mean * targets[0].numel() / (2 * self.noise**2)
 
-    def _ready_to_sample(self, net: nn.Module) -> nn.Module:
-        layers = [module for module in net.modules() if isinstance(module, Flipout)]
-        self._prefix = prefix_of(net.eval(), layers, self._example)
-        return net
-
-    def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        return None if self._prefix is None else self._prefix.compute
+    def _prepare(self, net: nn.Module) -> None:
+        """Get ready to draw passes from the trained network."""
 
     def _network(self, k: int, seed: int) -> Network:
         net, key = self._ready(), derive(seed, self.name, k)
-        layers = {name: module for name, module in net.named_modules() if isinstance(module, Flipout)}
+        layers = _random(net)
         noise = {name: normal(layer.rho.shape, derive(key, name), layer.rho.device) for name, layer in layers.items()}
 
-        def forward(x: Tensor, start: int) -> Tensor:
-            del start
+        def forward(x: Tensor) -> Tensor:
             try:
                 for name, layer in layers.items():
                     layer.noise = noise[name]
@@ -134,14 +162,35 @@ class SVI(Predictive):
         return forward
 
     def _run(self, net: nn.Module, x: Tensor) -> Tensor:
-        return net(x) if self._prefix is None else self._prefix.finish(x)
+        return net(x)
+
+    def _minus_max_logit(self, net: nn.Module, x: Tensor, seed: int) -> Tensor:
+        """Run one Flipout pass in batches of a fixed size; one logit of two classes counts by its absolute value."""
+        layers, found = _random(net).values(), []
+        try:
+            for start, batch in batches(x, _FLIPOUT_BATCH, device_of(net)):
+                generator = torch.Generator().manual_seed(derive(seed, self.name, "flipout", start))
+                for layer in layers:
+                    layer.generator = generator
+                outputs = net(batch)
+                found.append(-(outputs if outputs.shape[1] > 1 else outputs.abs()).amax(1))
+        finally:
+            for layer in layers:
+                layer.generator = None
+        return torch.cat(found).to(x.device, torch.float32)
 
     def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
-        return self._ready_to_sample(super()._load_state(self._randomise(net), state, data).eval())
+        net = super()._load_state(self._randomise(net), state, data).eval()
+        self._prepare(net)
+        return net
 
 
 class SVILastLayer(SVI):
-    """SVI with random weights in the last dense layer only (appendix F.1): 50 epochs."""
+    """SVI with random weights in the last dense layer only (appendix F.1): 50 epochs.
+
+    The authors start from the trained network with a new last layer, train all of it in batches of 10,000, and do not
+    divide the KL term by N: see `qipf.predictive.AUTHORS_SETTINGS`.
+    """
 
     name: ClassVar[str] = "svi-ll"
 
@@ -153,13 +202,16 @@ class SVILastLayer(SVI):
         name = last(trace(net, self._example), "dense")
         return [] if name is None else [name]
 
-    def _ready_to_sample(self, net: nn.Module) -> nn.Module:
-        self._head = next(module for module in net.modules() if isinstance(module, Flipout))
-        self._fast_trunk = trunk_of(net.eval(), self._head, self._example)
-        return net if self._fast_trunk is not None else super()._ready_to_sample(net)
+    def _prepare(self, net: nn.Module) -> None:
+        self._head = next(iter(_random(net).values()))
+        self._shared = trunk_of(net.eval(), self._head, self._example)
 
     def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        return self._fast_trunk or super()._trunk()
+        return self._shared
 
     def _run(self, net: nn.Module, x: Tensor) -> Tensor:
-        return self._head(x) if self._fast_trunk is not None else super()._run(net, x)
+        return net(x) if self._shared is None else self._head(x)
+
+
+def _random(net: nn.Module) -> dict[str, Flipout]:
+    return {name: module for name, module in net.named_modules() if isinstance(module, Flipout)}

@@ -1,4 +1,8 @@
-"""A training step recorded once as a CUDA graph: small networks wait for their kernels to be launched, not to run."""
+"""A training step recorded once as a CUDA graph, because small networks wait for their kernels to be launched.
+
+Measured on an H200, seconds per epoch with ordinary and with recorded steps: LeNet 1.25 and 0.17, VGG-3 1.02 and 0.35,
+ResNet-18 1.66 and 1.00. `benchmarks/recorded_steps.py` repeats the first two beside `torch.compile`.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,14 @@ import torch
 from torch import Tensor
 
 Step = Callable[[Tensor, Tensor], None]
-_WARM_UP = 3  # steps before the recording, so that libraries and the optimizer have set themselves up
+_WARM_UP = 3  # steps before the recording, in which the libraries and the optimiser set themselves up
 
 
 class GraphedStep:
-    """Does what `step(inputs, targets)` does; after some ordinary steps it replays a recording of it.
+    """Does what `step(inputs, targets)` does; after a few ordinary steps it replays a recording of one.
 
-    A step is recorded for the shape of the first batch; batches of other shapes, the last of an epoch for instance, run
-    as they are. What a step decides in Python is decided while it is recorded and never again.
+    The step is recorded for the shape of the first batch. Batches of other shapes, such as the last one of an epoch,
+    run as ordinary steps. What a step decides in Python is decided during the recording and never again.
     """
 
     def __init__(self, step: Step, device: torch.device) -> None:
@@ -30,11 +34,11 @@ class GraphedStep:
         if self._inputs is None or self._targets is None:
             self._inputs, self._targets = torch.empty_like(inputs), torch.empty_like(targets)
         if inputs.shape != self._inputs.shape:
-            self._aside(inputs, targets)
+            self._ordinary(inputs, targets)
             return
         if self._graph is None and self._done < _WARM_UP:
             self._done += 1
-            self._aside(inputs, targets)
+            self._ordinary(inputs, targets)
             return
         self._inputs.copy_(inputs)
         self._targets.copy_(targets)
@@ -53,8 +57,8 @@ class GraphedStep:
             ) from error
         return graph
 
-    def _aside(self, inputs: Tensor, targets: Tensor) -> None:
-        """An ordinary step on the stream of the recording: gradients then belong to that stream in both."""
+    def _ordinary(self, inputs: Tensor, targets: Tensor) -> None:
+        """Take an ordinary step on the stream of the recording, so that the gradients always belong to that stream."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(self._stream):
             self._step(inputs, targets)

@@ -23,6 +23,8 @@ from qipf.training.state import fingerprint, load_state, save_state
 __all__ = ["EpochReport", "accuracy", "device_of", "negative_log_likelihood", "one_cycle", "seeded", "train"]
 
 Loss = Callable[[Tensor, Tensor], Tensor]
+MOMENTUM = 0.9
+"""The momentum of SGD."""
 
 
 @dataclass(frozen=True)
@@ -219,9 +221,11 @@ def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("net: expected parameters to train, found none that requires a gradient")
+    kept = {id(m.get_parameter(name)) for m in net.modules() for name in getattr(m, "undecayed", ())}
+    decayed = [p.ndim > 1 and id(p) not in kept for p in trained]
     groups = [
-        {"params": [p for p in trained if p.ndim > 1], "weight_decay": decay},
-        {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
+        {"params": [p for p, decays in zip(trained, decayed, strict=True) if decays], "weight_decay": decay},
+        {"params": [p for p, decays in zip(trained, decayed, strict=True) if not decays], "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
     if name == "adam":
@@ -230,7 +234,7 @@ def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded
         given = torch.tensor(rate, device=trained[0].device) if recorded else rate
         return torch.optim.AdamW(groups, lr=given, fused=fused, capturable=recorded)
     if name == "sgd":
-        return torch.optim.SGD(groups, lr=rate, momentum=0.9)
+        return torch.optim.SGD(groups, lr=rate, momentum=MOMENTUM)
     raise ValueError(f"optimizer: expected 'adam' or 'sgd', got {name!r}")
 
 

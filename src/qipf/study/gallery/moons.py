@@ -54,8 +54,8 @@ def one_seed(seed: int, size: int = 80) -> Maps:
     maps = {"QIPF, cross-validated": chosen(plane), "QIPF, paper's factor": paper(plane)}
     for name, method in TOY.many_pass(net, points, seed).items():
         summary = method.summarise(inputs, progress=False)
-        maps[f"{name} (std)"] = summary.std_predicted
-        maps[f"{name} (entropy)"] = summary.entropy
+        maps[f"{name} (std)"] = summary.std_of_mean_class
+        maps[f"{name} (entropy)"] = summary.entropy_of_mean
     probability = to_numpy(torch.softmax(plane.logits, dim=1))
     nearest = to_numpy(torch.cdist(inputs, points.inputs).min(dim=1).values)
     regions = {"seen": nearest <= REACH, "unseen": nearest > REACH, "boundary": probability.max(axis=1) < SURE}

@@ -68,7 +68,7 @@ def one_seed(seed: int, points: int = 451) -> Curves:
     for name, method in TOY.many_pass(net, pairs, seed).items():
         summary = method.summarise(inputs, progress=False)
         centre[name] = to_numpy(summary.mean[:, 0])
-        half[name] = WIDTH * to_numpy(summary.std_predicted)
+        half[name] = WIDTH * to_numpy(summary.std[:, 0])
     return Curves(pairs, x, centre, half, factor)
 
 

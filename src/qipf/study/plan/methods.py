@@ -23,6 +23,8 @@ MANY_PASSES = {
 }
 FROM_SCRATCH = ("svi", "svi-ll", "ensemble")
 """These train networks of their own, and need to know how."""
+TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
+"""Methods of many passes whose fit takes training steps, with the recipe of the pair."""
 
 FIT_ON = ("reference", "held-out", "perturbed")
 """Training inputs; inputs that no network saw; training inputs, every second one with a reference perturbation."""
@@ -44,7 +46,7 @@ class Kind:
         if self.passes == "many":
             names = _arguments(many_pass_class(self.name))
             extra = (
-                ["epochs", "batch_size", "learning_rate", "weight_decay", "augment"]
+                ["epochs", "batch_size", "learning_rate", "weight_decay", "augment", "schedule"]
                 if self.name in FROM_SCRATCH
                 else []
             )

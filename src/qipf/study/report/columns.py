@@ -114,7 +114,7 @@ def intensity_label(shift: str, intensity: float) -> str:
 
 
 def _is_many(score: str) -> bool:
-    return score in ("std", "entropy", "mutual_information")
+    return score != "score"
 
 
 def _place(name: str) -> int:

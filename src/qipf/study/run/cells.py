@@ -21,10 +21,15 @@ from qipf.study.run import inputs, own_data
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import Data, Group
 
-SCORES = ("std", "entropy", "mutual_information")
-"""The scores of a many-pass method; the first is the paper's."""
-TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
-"""Methods of many passes whose fit takes training steps."""
+SCORES = {
+    "std": "std_of_base_class",
+    "entropy": "entropy_of_mean",
+    "mutual_information": "mutual_information",
+    "std_mean_class": "std_of_mean_class",
+    "contrast": "contrast_of_base_class",
+    "max_logit_one_pass": "minus_max_logit_of_one_pass",
+}
+"""The scores of a many-pass method and where `qipf.predictive.Summary` has them; the first is the paper's."""
 BATCH_NORM_INPUTS = 10000
 """How many training inputs SWAG's batch-norm statistics are taken from, for every draw anew."""
 
@@ -128,13 +133,13 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
 def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
     data = _data(context, params)
     settings = dict(params["settings"])
-    if params["kind"] in methods.FROM_SCRATCH:
+    if "network" not in parents:
         start: Any = partial(inputs.new_network, params["net"], data)
         if params["device"] == "cpu":
             settings["checkpoint"] = context.store.scratch(context.key).with_suffix(".safetensors")
     else:
         start = network_of(context, parents["network"])[0]
-    if params["kind"] in TRAINED and parents.get("network", {}).get("kind") != "model":
+    if params["kind"] in methods.TRAINED and parents.get("network", {}).get("kind") != "model":
         settings["cuda_graph"] = True  # our own networks decide nothing from step to step
     method = methods.build(params["kind"], settings)
     method.fit(start, data.train, seed=params["seed"], device=params["device"], progress=False)
@@ -210,9 +215,9 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
         found = _summarise(method, x, torch.from_numpy(chosen).to(device), params["seed"])
         for place, i in enumerate(some):
             part = slice(place * rows, (place + 1) * rows)
-            arrays[f"std/{i}"] = _float32(found.std_predicted[part])
-            arrays[f"entropy/{i}"] = _float32(found.entropy[part])
-            arrays[f"mutual_information/{i}"] = _float32(found.mutual_information[part])
+            for name, statistic in SCORES.items():
+                if getattr(found, statistic) is not None:
+                    arrays[f"{name}/{i}"] = _float32(getattr(found, statistic)[part])
             arrays[f"predicted/{i}"] = _small(found.predicted[part])
     return Result({"passes": method.passes}, arrays)
 
@@ -220,7 +225,7 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
 def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
     """What the passes say; on a GPU in half precision, and again in single where a drawn network leaves its range."""
     on_gpu = x.device.type == "cuda"
-    settings: dict[str, Any] = {"seed": seed, "predicted": predicted, "progress": False}
+    settings: dict[str, Any] = {"seed": seed, "base_classes": predicted, "progress": False}
     if on_gpu:  # moves ROC-AUC by less than a thousandth: docs/reproduction.md, "What was run"
         settings |= {"batch_size": max(1000, 2**23 // x[0].numel()), "memory": 2**33}
         with torch.autocast("cuda", dtype=torch.float16):

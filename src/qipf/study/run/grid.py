@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from qipf.study.plan.methods import FROM_SCRATCH, KINDS, fit_on
+from qipf.study.plan.methods import FROM_SCRATCH, KINDS, TRAINED, fit_on
 from qipf.study.plan.plan import Method, Pair, Plan
 from qipf.study.run.graph import Cell
 from qipf.study.run.inputs import Group, digest, held_out_of, model_digest
@@ -151,12 +151,13 @@ class _Study:
                 ),
             }
         cost = 20.0
-        if method.kind in FROM_SCRATCH:
-            params["net"] = self.pair.net
+        if method.kind in TRAINED:
             recipe = {key: value for key, value in self.pair.train.items() if key != "epochs"}
             params["settings"] = {**recipe, **params["settings"]}
+        if method.kind in FROM_SCRATCH:
+            params["net"] = self.pair.net
             cost = 10.0 * params["settings"].get("epochs", 100)
-            parents = {}
+            parents = {} if method.params.get("start", "scratch") == "scratch" else parents
         fit = self._cell("fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", cost=cost)
         return {"network": network, "fit": fit}
 
