@@ -1,0 +1,69 @@
+"""Train the networks of the probe study and keep what they say about every condition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from conditions import PAIRS
+from torch import Tensor, nn
+
+from qipf.models.draws import draw_images
+from qipf.models.split import Split
+from qipf.study import nets
+from qipf.study.recipes import recipe
+from qipf.study.run.inputs import Data
+from qipf.training import train
+
+
+def network(pair: str, data: Data, seed: int, cache: Path, *, retrained: bool = False) -> nn.Module:
+    """The network of a seed, trained now or read from the cache."""
+    dataset, name, _ = PAIRS[pair]
+    shape = data.train.inputs.shape[1:]
+    net = nets.build(name, classes=data.classes, channels=shape[0], size=shape[1], seed=seed)
+    net = net.to(data.train.inputs.device)
+    file = cache / f"{pair}-{seed}.pt"
+    if file.exists():
+        net.load_state_dict(torch.load(file, weights_only=True))
+        return net.eval()
+    how = recipe(name, dataset)
+    split, epochs = (perturbed(data.train, seed), 10) if retrained else (data.train, how.epochs)
+    train(
+        net, split, epochs=epochs, batch_size=how.batch_size, learning_rate=how.learning_rate,
+        weight_decay=how.weight_decay, augment=how.augment, seed=seed, cuda_graph=True, progress=False,
+    )  # fmt: skip
+    torch.save(net.state_dict(), file)
+    return net
+
+
+def perturbed(split: Split, seed: int, copies: int = 4) -> Split:
+    """The images and perturbed copies of each."""
+    generator = torch.Generator(split.inputs.device).manual_seed(seed)
+    drawn = [draw_images(split.inputs, generator) for _ in range(copies)]
+    return Split(torch.cat([split.inputs, *drawn]), split.targets.repeat(1 + copies))
+
+
+@torch.no_grad()
+def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Tensor:
+    """The softmax of every condition, (K, N, C), computed in half precision on a GPU."""
+    on_gpu = images[0].device.type == "cuda"
+    layout = torch.channels_last if on_gpu else torch.contiguous_format
+    net = net.eval().to(memory_format=layout)  # pyright: ignore[reportCallIssue]
+    result = []
+    for condition in images:
+        with torch.autocast("cuda", dtype=torch.float16, enabled=on_gpu):
+            logits = [net(part.contiguous(memory_format=layout)) for part in condition.split(batch)]
+        result.append(torch.cat(logits).float().softmax(1))
+    return torch.stack(result)
+
+
+def cached_probabilities(
+    pair: str, data: Data, images: list[Tensor], seed: int, cache: Path, *, retrained: bool = False
+) -> Tensor:
+    """`probabilities` of the network of a seed, computed once."""
+    file = cache / f"{pair}-{seed}.probabilities.pt"
+    if not file.exists():
+        net = network(pair, data, seed, cache, retrained=retrained)
+        torch.save(probabilities(net, images).cpu(), file.with_suffix(".part"))
+        file.with_suffix(".part").rename(file)
+    return torch.load(file, weights_only=True).to(data.train.inputs.device).double()
