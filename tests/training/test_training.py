@@ -255,7 +255,7 @@ def test_batches_hold_every_image_once(augment) -> None:
                 used.add(int(equal.to(torch.int8).argmax()))
                 break
         else:
-            raise AssertionError("a batch holds an image that is no crop of the data")
+            raise AssertionError("a batch holds an image that is not a crop of the data")
     assert len(used) == 25
     assert (moved == {(4, 4)}) == (augment == "none")
     assert (flipped > 0) == (augment == "crop-flip")
