@@ -70,6 +70,25 @@ def test_true_and_false_are_flags(tmp_path, data):
     assert result_of(write(tmp_path / "b.csv", data), tmp_path, bootstrap=0) == expected
 
 
+@pytest.mark.parametrize("words", [("false", "true"), ("False", "True"), ("FALSE", "TRUE"), ("0", "1")])
+@pytest.mark.parametrize("ending", [".parquet", ".npz"])
+def test_flags_may_be_texts(tmp_path, data, words, ending):
+    expected = result_of(write(tmp_path / "a.csv", data), tmp_path, bootstrap=0)
+    data["correct"] = np.array(words)[data["correct"]]
+    assert result_of(write(tmp_path / f"b{ending}", data), tmp_path, bootstrap=0) == expected
+
+
+def test_names_are_shown_as_they_are(tmp_path, data, capsys):
+    names = ["[red]", "[/nothing]", "a|b", "\x1b[31mc"]
+    columns = {"correct": data["correct"], **dict.fromkeys(names, data["other"])}
+    evaluate(write(tmp_path / "a.parquet", columns), bootstrap=0, out=tmp_path / "a.md")
+    text = capsys.readouterr().out
+    assert all(name in text for name in ("[red]", "[/nothing]", "a|b", r"\x1b[31mc"))
+    assert "\x1b" not in text
+    lines = (tmp_path / "a.md").read_text().splitlines()
+    assert len({line.replace(r"\|", "").count("|") for line in lines if line.startswith("|")}) == 1
+
+
 def test_what_score_writes_is_read_as_it_is(tmp_path, data):
     path = tmp_path / "scores.csv"
     with path.open("w", newline="") as file:
