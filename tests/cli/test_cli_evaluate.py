@@ -180,10 +180,10 @@ def test_through_the_command_line(tmp_path, data, capsys):
         ("u,correct\n0.5,2\n", r"column 'u': correct: expected 0 or 1 .*got 2 in row 0"),
         ("u,correct\n0.5,1\n,0\n", r"column 'u': uncertainty: 1 of 2 values are NaN or infinite \(rows 1\)"),
         ("u,correct\n0.5,1\n0.6,\n", "column 'correct': no value in row 1"),
-        ("u,correct\n0.5,1\n0.6\n", "no CSV table with a header line"),
+        ("u,correct\n0.5,1\n0.6\n", "not a CSV table"),
         ("u,u,correct\n1,2,1\n", "two columns have the same name"),
         ("u,correct,probability\n1,1,7\n", "from 0 to 1, got 7.0 in row 0"),
-        ("", "no CSV table"),
+        ("", "not a CSV table"),
     ],
 )
 def test_bad_tables(tmp_path, text, message):
@@ -211,28 +211,15 @@ def test_bad_files_and_options(tmp_path, data):
         evaluate(path, bootstrap=-1)
     for name in ("c.npz", "c.parquet"):
         (tmp_path / name).write_bytes(b"not what it says")
-        with pytest.raises(UserError, match=r"no NPZ file|no Parquet file"):
+        with pytest.raises(UserError, match=r"not an NPZ file|not a Parquet file"):
             evaluate(tmp_path / name)
     np.savez(tmp_path / "d.npz", u=np.array([{}], dtype=object))
-    with pytest.raises(UserError, match="no NPZ file of plain arrays"):
+    with pytest.raises(UserError, match="not an NPZ file"):
         evaluate(tmp_path / "d.npz")
 
 
 def repeated(value, count):
     return pyarrow.DictionaryArray.from_arrays(pyarrow.array(np.zeros(count, np.int8)), pyarrow.array([value]))
-
-
-@pytest.mark.parametrize(
-    ("value", "count"), [(0.5, 5_000_000), ("x" * 70_000_000, 2), (b"x" * 2**20, 70)], ids=["rows", "text", "fixed"]
-)
-def test_a_small_parquet_file_cannot_fill_the_memory(tmp_path, value, count):
-    path = tmp_path / "bomb.parquet"
-    column = pyarrow.array([value] * count, pyarrow.binary(len(value))) if isinstance(value, bytes) else None
-    columns = {"u": repeated(value, count) if column is None else column, "correct": repeated(1, count)}
-    pyarrow.parquet.write_table(pyarrow.table(columns), path, compression="zstd", store_schema=False)
-    assert path.stat().st_size < 200_000
-    with pytest.raises(UserError, match=r"bomb\.parquet has \d+ bytes and would unpack to more than 100 times as many"):
-        evaluate(path)
 
 
 def test_a_text_that_is_repeated_is_read_once(tmp_path):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -252,26 +250,6 @@ def test_data_that_does_not_fit_the_model_is_one_line(place, images, capsys) -> 
         assert lines[0].startswith("qipf: ")
         assert "30" in lines[0]  # the width that came, of 36
         assert not (place / words[-1]).exists()
-
-
-@pytest.mark.parametrize("command", ["fit", "score", "evaluate"])
-def test_archives_made_to_fill_the_memory_are_refused(place, command, capsys) -> None:
-    Entropy().save("e.qipf")
-    with zipfile.ZipFile("bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        header = io.BytesIO()
-        rows = 200 * 2**20
-        np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (rows,)})
-        with archive.open("x.npy", "w") as member:
-            member.write(header.getvalue())
-            for _ in range(200):
-                member.write(bytes(2**20))
-    words = {
-        "fit": ("fit", "builder_for_tests:build", "bomb.npz", "-o", "a.qipf"),
-        "score": ("score", "e.qipf", "bomb.npz", "--model", "builder_for_tests:build", "-o", "a.csv"),
-        "evaluate": ("evaluate", "bomb.npz"),
-    }[command]
-    assert run(*words) == 1
-    assert "would unpack to" in capsys.readouterr().err
 
 
 def test_small_archives_may_compress_well(place) -> None:
