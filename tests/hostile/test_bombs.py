@@ -101,7 +101,7 @@ def report_csv(path: Path) -> None:
     line = (",".join(map(str, ROW)) + "\n").encode()
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(",".join(Row._fields).encode() + b"\n")
-        for _ in range(60):
+        for _ in range(150):
             file.write(line * 10_000)
 
 

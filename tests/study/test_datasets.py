@@ -198,6 +198,10 @@ def test_the_second_address_is_tried(web, cache, monkeypatch) -> None:
     assert datasets.load("mnist").test.targets.tolist() == [2, 6]
 
 
+def test_downloads_are_encrypted() -> None:
+    assert all(address.startswith("https://") for addresses in _files.ADDRESSES.values() for address in addresses)
+
+
 def test_a_failed_download_says_what_to_do_and_leaves_nothing(web, cache) -> None:
     with pytest.raises(OSError, match=r"the download failed. Get train-images-idx3-ubyte.gz yourself(.|\n)*404"):
         datasets.load("mnist")

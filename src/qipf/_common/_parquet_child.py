@@ -20,7 +20,7 @@ def main(path: str, most: int, row: int, seconds: int) -> None:
         if _claimed(file.metadata) > most or file.metadata.num_rows * row > 2 * most:
             raise MemoryError
     texts = [part.name for part in flat if not pyarrow.types.is_primitive(part.type)]
-    with parquet.ParquetFile(path, read_dictionary=texts) as file:
+    with parquet.ParquetFile(path, read_dictionary=texts, page_checksum_verification=True) as file:
         # in this thread alone: after an error in another one, Arrow may abort the process when it ends
         table = file.read([part.name for part in flat], use_threads=False)
     if table.num_rows * row > 2 * most:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,8 +18,8 @@ from qipf.study.run.consolidate import Row
 TABLES = ("table.csv", "table.parquet", "table.csv.gz")
 """Files that may hold a long table."""
 
-LINE, LETTER = 2000, 4
-"""Bytes that a line takes in memory at least, and a letter at most."""
+LINE = 700
+"""Bytes that a row takes in memory in addition to its texts."""
 
 KINDS = {float: "a number", int: "a whole number", str: "a text"}
 MEND = "mend the row, or copy the file anew"
@@ -76,7 +77,7 @@ def _bounded(file: Any, path: Path) -> Iterator[str]:
     """The lines of a file, until they are too many; one that is far too long comes in pieces, which are no rows."""
     budget = Budget(path)
     while line := file.readline(2**20):
-        budget.spend(LINE + LETTER * len(line))
+        budget.spend(LINE + sys.getsizeof(line))
         yield line
 
 
