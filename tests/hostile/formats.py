@@ -6,6 +6,7 @@ import gzip
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +35,7 @@ LABELS = RNG.integers(0, 3, 40)
 ROW = Row("mnist", "lenet", 0, "zoom", 0.5, 3, "entropy", "score", "base", "roc_auc", 0.7, 0.6, 0.8, 100, 0.9, "all")
 CSV = "u,v,name,correct\n" + "".join(f"{u},{i},n{i},{i % 2}\n" for i, u in enumerate(LOGITS[:, 0]))
 LONG = ",".join(Row._fields) + "\n" + 5 * (",".join(map(str, ROW)) + "\n")
-PLAN = """
-name = "mine"
-methods = ["entropy", { kind = "qipf", name = "wide", factor = 80 }]
-shifts = { rotation = [10, 20], zoom = [0.9] }
-[[pairs]]
-dataset = "digits"
-net = "small-cnn"
-seeds = [0, 1]
-"""
+PLAN = resources.files("qipf.study.plan.plans").joinpath("demo.toml").read_text()
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,7 @@ def test_a_broken_cifar_archive_leaves_nothing(web, cache, spoil) -> None:
 
 @pytest.mark.parametrize(("data", "message"), [
     (b"", "starts with nothing"),
-    (b"\x1f\x8b\x08\x00", "no idx file, it starts with 1f8b0800"),
+    (b"\x1f\x8b\x08\x00", "not an idx file, it starts with 1f8b0800"),
     (b"\0\0\x0d\x01\0\0\0\0", "type 0x0d, expected 0x08"),
     (b"\0\0\x08\x02\0\0", "header is cut short"),
     (b"\0\0\x08\x00", "names no dimension"),

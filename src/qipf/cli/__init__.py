@@ -27,8 +27,6 @@ def build(listing: bool = False) -> Any:
         version=version("qipf"),
         help="How far can each prediction of a trained neural network be trusted?",
         suppress_keyboard_interrupt=False,
-        print_error=False,
-        exit_on_error=False,
         help_epilogue="--debug shows the traceback of an error. Exit codes: 0 done, 1 something failed (a missing or "
         "damaged file, data that does not fit, a cell of a benchmark), 2 the command line is wrong, 130 interrupted "
         "(128 plus the number of another signal).",
@@ -65,7 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(words: list[str]) -> int:
-    result = build(listing=not words or words[0] in ("--help", "-h"))(words, result_action="return_value")
+    app = build(listing=not words or words[0] in ("--help", "-h"))
+    result = app(words, print_error=False, exit_on_error=False, result_action="return_value")
     sys.stdout.flush()
     return result if isinstance(result, int) else 0
 

@@ -140,7 +140,7 @@ def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[
 
 
 def _no_number(values: np.ndarray) -> int | None:
-    """The first row of a column that is no number."""
+    """The first row of a column whose value is not a number."""
     if values.dtype.kind in "buif":
         return None
     for row, value in enumerate(values.tolist()):
@@ -199,7 +199,7 @@ def _cell(result: dict[str, Any], name: str) -> str:
 
 
 def _notes(results: Results) -> list[str]:
-    """Why values are missing, one line a score and reason."""
+    """Why values are missing, one line per score and reason."""
     from qipf.metrics.summary import NO_PROBABILITY
 
     notes: list[str] = []
