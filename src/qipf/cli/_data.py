@@ -110,8 +110,8 @@ def open_data(path: Path, labels: Path | None = None) -> Data:
     if len(data) == 0:
         raise InputError(f"DATA: {path} holds no examples")
     for name, array in data.arrays.items():
-        if array.dtype.kind not in "biuf":
-            raise InputError(f"DATA: {name}: expected numbers, got values of type {array.dtype}")
+        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise InputError(f"DATA: {name}: expected numbers of at most 64 bits, got values of type {array.dtype}")
     if "labels" in data.arrays and data.arrays["labels"].ndim != 1:
         raise InputError(f"DATA: expected one label per example, got shape {data.arrays['labels'].shape}")
     return data

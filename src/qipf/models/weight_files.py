@@ -114,6 +114,8 @@ class _Reader:
     def _values(self, dataset: Any) -> np.ndarray:
         if not hasattr(dataset, "shape") or dataset.shape is None or dataset.dtype.kind not in "fiub":
             raise OSError(f"{dataset.name} is not an array of numbers")
+        if dataset.dtype.itemsize > 8:
+            raise OSError(f"{dataset.name} has numbers of more than 64 bits, which no network has")
         if dataset.external or dataset.is_virtual:
             raise OSError(f"{dataset.name} keeps its values in another file")
         self._once(dataset)
