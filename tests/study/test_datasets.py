@@ -198,6 +198,10 @@ def test_the_second_address_is_tried(web, cache, monkeypatch) -> None:
     assert datasets.load("mnist").test.targets.tolist() == [2, 6]
 
 
+def test_downloads_are_encrypted() -> None:
+    assert all(address.startswith("https://") for addresses in _files.ADDRESSES.values() for address in addresses)
+
+
 def test_a_failed_download_says_what_to_do_and_leaves_nothing(web, cache) -> None:
     with pytest.raises(OSError, match=r"the download failed. Get train-images-idx3-ubyte.gz yourself(.|\n)*404"):
         datasets.load("mnist")
@@ -253,7 +257,7 @@ def test_a_broken_cifar_archive_leaves_nothing(web, cache, spoil) -> None:
 
 @pytest.mark.parametrize(("data", "message"), [
     (b"", "starts with nothing"),
-    (b"\x1f\x8b\x08\x00", "no idx file, it starts with 1f8b0800"),
+    (b"\x1f\x8b\x08\x00", "not an idx file, it starts with 1f8b0800"),
     (b"\0\0\x0d\x01\0\0\0\0", "type 0x0d, expected 0x08"),
     (b"\0\0\x08\x02\0\0", "header is cut short"),
     (b"\0\0\x08\x00", "names no dimension"),

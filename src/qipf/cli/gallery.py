@@ -1,4 +1,4 @@
-"""`qipf gallery`: the paper's illustrations, computed and drawn anew."""
+"""`qipf gallery`: the paper's illustrations, computed and drawn again."""
 
 from __future__ import annotations
 
