@@ -54,7 +54,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
         )  # fmt: skip
         yield _row(
             f"Fig. 3 a: {name}, tells seen from unseen better than the others",
-            f"AUC {qipf['AUC']}, {best} {others[best]:.3g}", _more(qipf["AUC"].value, others[best]),
+            f"AUC {qipf['AUC']}, {best} {others[best]:.3g}", verdict(qipf["AUC"].low - others[best], qipf["AUC"].high - others[best]),
         )  # fmt: skip
     for name, row in curve.items():
         if name != "QIPF, cross-validated":
@@ -109,10 +109,6 @@ def _above_one(spread: Spread) -> Verdict:
 def _opposite(holds: Verdict) -> Verdict:
     opposites: dict[Verdict, Verdict] = {"yes": "no", "no": "yes"}
     return opposites.get(holds, holds)
-
-
-def _more(ours: float, theirs: float) -> Verdict:
-    return verdict(ours - theirs, ours - theirs)
 
 
 def _table(name: str) -> dict[str, dict[str, Spread]]:
