@@ -54,7 +54,8 @@ def _rows() -> Iterator[tuple[str, str, str]]:
         )  # fmt: skip
         yield _row(
             f"Fig. 3 a: {name}, tells seen from unseen better than the others",
-            f"AUC {qipf['AUC']}, {best} {others[best]:.3g}", verdict(qipf["AUC"].low - others[best], qipf["AUC"].high - others[best]),
+            f"AUC {qipf['AUC']}, {best} {others[best]:.3g}",
+            verdict(qipf["AUC"].low - others[best], qipf["AUC"].high - others[best]),
         )  # fmt: skip
     for name, row in curve.items():
         if name != "QIPF, cross-validated":

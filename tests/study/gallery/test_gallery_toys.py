@@ -38,7 +38,8 @@ def test_tables_hold_medians_ratios_and_auc():
     assert row[5] == pytest.approx(roc_auc_score(regions["unseen"], values))
     shown = toys.as_text(means).rows[0]
     ratio = means["a"]["unseen"] / means["a"]["seen"]
-    assert shown[3] == f"{np.median(ratio):.2f} [{ratio.min():.2f}, {ratio.max():.2f}]"
+    numbers = [float(text) for text in shown[3].replace("[", "").replace("]", "").replace(",", "").split()]
+    assert numbers == pytest.approx([np.median(ratio), ratio.min(), ratio.max()], rel=5e-3)
 
 
 def test_one_pole_decides_nothing():
@@ -59,7 +60,7 @@ def test_qipf_is_a_function_of_the_predicted_value(run):
     """The reason the captions give: equal predictions have equal bands, whether they were seen or not."""
     centre, half = run.centre["QIPF, paper's factor"], run.half["QIPF, paper's factor"]
     masks = regression.regions(run.x)
-    inside = (centre > centre[masks["seen"]].min()) & (centre < centre[masks["seen"]].max()) & masks["gap"]
+    inside = (centre > centre[masks["seen"]].min()) & (centre < centre[masks["seen"]].max()) & masks["unseen"]
     assert inside.sum() >= 5
     usual = float(half[masks["seen"]].mean())
     for at in np.flatnonzero(inside):
