@@ -50,6 +50,9 @@ class Wrapped(nn.Module):
         super().__init__()
         self.model = model = original(model)
         self.scorer = ScorerModule(scorer)
+        home = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
+        if home is not None and home.type != "meta":
+            self.scorer.to(home)
         self._taps: dict[str, _Tap] = {}
         if scorer.reads_features:
             self._taps["features"] = _feature_tap(model, scorer, features)
@@ -70,7 +73,7 @@ class Wrapped(nn.Module):
         output = self.model(*args, **kwargs)
         taken = {name: tap.take() for name, tap in self._taps.items()}
         features = taken.pop("features", None)
-        return output, Outputs(logits=find_logits(output, None, 0), features=features, layers=taken)
+        return output, _outputs(find_logits(output, None, 0), features, taken)
 
 
 class ScorerModule(nn.Module):
@@ -80,6 +83,7 @@ class ScorerModule(nn.Module):
         super().__init__()
         fitted = scorer._require_fitted()
         self._kind = type(scorer)
+        self._moving = _Lock()
         for key, value in fitted.tensors.items():
             self.register_buffer(key, torch.from_numpy(np.array(value, order="C")))
         self._rebuild(scorer.settings(), fitted.facts)
@@ -92,9 +96,8 @@ class ScorerModule(nn.Module):
 
     def forward(self, outputs: Outputs) -> Tensor:
         """The uncertainty (N,); NaN where a logit is NaN or infinite, since a graph cannot raise."""
-        finite, known = self._prepared(outputs)
-        uncertainty = self.scorer.score(known, dict(self.named_buffers()))
-        return torch.where(finite, uncertainty, torch.nan)
+        mark, known = self._prepared(outputs)
+        return self.scorer.score(known, self._buffers) + mark
 
     def modes(self, outputs: Outputs) -> Tensor:
         """The modes (N, K), for a scorer that has them; NaN as in `forward`."""
@@ -102,17 +105,27 @@ class ScorerModule(nn.Module):
 
         if not isinstance(self.scorer, WeightQIPF):
             raise TypeError(f"{self.scorer.name} has no modes")
-        finite, known = self._prepared(outputs)
-        modes = self.scorer.modes_of(known.logits, dict(self.named_buffers())).to(known.logits.dtype)
-        return torch.where(finite[:, None], modes, torch.nan)
+        mark, known = self._prepared(outputs)
+        return self.scorer.modes_of(known.logits, self._buffers).to(known.logits.dtype) + mark[:, None]
 
     def _prepared(self, outputs: Outputs) -> tuple[Tensor, Outputs]:
-        """Which rows are finite, and the outputs with zeros in the others."""
+        """NaN for every row with a logit that is not finite and 0 for the others, and the outputs without those."""
         if torch.compiler.is_exporting() and self.scorer.export_problem:
             raise ValueError(f"{self.scorer.name} cannot be exported: {self.scorer.export_problem}")
-        finite = torch.isfinite(outputs.logits).all(dim=1)
-        logits = torch.where(finite[:, None], outputs.logits, 0.0)
-        return finite, Outputs(logits=logits, features=outputs.features, layers=outputs.layers)
+        logits = outputs.logits
+        if not torch.compiler.is_compiling():
+            self._follow(logits.device)
+        mark = (logits * 0).sum(dim=1)  # infinity times 0 is NaN
+        finite = torch.nan_to_num(logits, 0.0, 0.0, 0.0)
+        return mark, _outputs(finite, outputs.features, outputs.layers)
+
+    def _follow(self, device: torch.device) -> None:
+        """Move to where the model gives its logits, if it was moved by itself."""
+        for buffer in self._buffers.values():
+            if buffer is not None and buffer.device != device:
+                with self._moving:
+                    self.to(device)
+            return
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ScorerModule:
         before = dict(self.named_buffers())
@@ -150,6 +163,31 @@ class ScorerModule(nn.Module):
         if told["scorer"] != self._kind.name:
             raise ValueError(f"the state dict is of a scorer {told['scorer']!r}, this module holds {self._kind.name!r}")
         self._rebuild({**self.scorer.settings(), **told["settings"]}, told["facts"])
+
+
+class _Lock:
+    """A lock that copies and files of its owner need not carry."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Lock, ()
+
+
+def _outputs(logits: Tensor, features: Tensor | None, layers: Mapping[str, Tensor]) -> Outputs:
+    """`Outputs` of one forward pass; outside a graph without the checks, which take longer than small models."""
+    if torch.compiler.is_compiling():
+        return Outputs(logits=logits, features=features, layers=layers)
+    outputs = object.__new__(Outputs)
+    outputs.__dict__.update(logits=logits, features=features, labels=None, layers=layers)
+    return outputs
 
 
 class _Tap:

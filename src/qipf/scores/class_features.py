@@ -7,10 +7,12 @@ from typing import Literal
 import numpy as np
 
 from qipf.arrays import Array, namespace
+from qipf.scores.feature_rows import unit
 
 Normalise = Literal["unit", "centred-unit", "none"]
 NORMALISATIONS: tuple[str, ...] = ("unit", "centred-unit", "none")
 _ROWS = 4096  # rows of one block of distances
+_LARGEST = 4e9  # features that are not scaled end here: the squares of larger ones leave single precision
 
 
 def normalise(values: Array, centre: Array, how: str) -> Array:
@@ -21,17 +23,16 @@ def normalise(values: Array, centre: Array, how: str) -> Array:
         centre: (d,) what is taken off: zero for "unit".
         how: one of `NORMALISATIONS`; "none" only takes off the centre, which changes no distance.
     """
-    xp = namespace(values)
-    values = values - centre
     if how == "none":
-        return values
-    length = xp.sqrt(xp.sum(values * values, axis=1, keepdims=True))
-    return values / xp.clip(length, float(xp.finfo(values.dtype).smallest_normal), None)
+        return namespace(values).clip(values, -_LARGEST, _LARGEST) - centre
+    return unit(0.5 * values - 0.5 * centre)  # half, so that the difference of the largest floats is finite
 
 
 def centre_of(features: np.ndarray, how: str) -> np.ndarray:
     """What `normalise` takes off for these reference features."""
-    return np.zeros(features.shape[1]) if how == "unit" else features.mean(axis=0, dtype=np.float64)
+    if how == "unit":
+        return np.zeros(features.shape[1])
+    return np.clip(features.mean(axis=0, dtype=np.float64), -_LARGEST, _LARGEST)
 
 
 def landmarks(

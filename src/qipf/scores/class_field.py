@@ -142,9 +142,9 @@ class ClassField(Scorer):
         facts: dict[str, Any] = {"columns": outputs.logits.shape[1], "references": len(labels)}
         bandwidths, blocks, lengths, errors = [], [], [], []
         for number, space in enumerate(self.spaces):
-            features = to_numpy(wide(self._space(outputs, space))).astype(np.float32)
+            features = to_numpy(wide(self._space(outputs, space)))
             centre = centre_of(features, self.normalise).astype(np.float32)
-            samples = normalise(features, centre, self.normalise)
+            samples = normalise(features, centre, self.normalise).astype(np.float32)
             chosen = choose_bandwidth(samples, labels, logits.shape[1]) if self.bandwidth == "cv" else self.bandwidth
             several = list(chosen) if isinstance(chosen, tuple) else [float(chosen)]
             packed, error = self._packed(samples, labels, logits.shape[1], several)

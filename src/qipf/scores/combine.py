@@ -11,6 +11,7 @@ import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import SCORERS, Fitted, Scorer, wide
+from qipf.scores.precision import in_range
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -136,9 +137,10 @@ class Combine(Scorer):
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         total: Any = 0.0
+        dtype = wide(outputs.logits).dtype  # parts are combined before the result is rounded to half precision
+        xp = namespace(outputs.logits)
         for number, part in enumerate(self.parts):
-            values = wide(part.score(outputs, _part(tensors, number)))
-            xp = namespace(values)
+            values = in_range(part._score(outputs, _part(tensors, number)), dtype)
             at, to, weights = (
                 xp.astype(tensors[key], values.dtype, copy=False) for key in (f"at{number}", f"to{number}", "weights")
             )

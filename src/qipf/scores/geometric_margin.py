@@ -33,9 +33,9 @@ class GeometricMargin(Scorer):
     reads_features: ClassVar[bool] = True
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs)
+        features, facts = reference_features(self, outputs, squared=True)
         logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
-        head = find_head(features.astype(np.float64), logits)
+        head = find_head(features, logits)
         distances = np.linalg.norm(head.weight[:, None, :] - head.weight[None, :, :], axis=2)
         if not distances.max() > 0:
             raise ValueError("geometric-margin: the logits do not depend on the features; collect the head's input")

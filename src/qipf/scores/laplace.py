@@ -66,8 +66,7 @@ class LastLayerLaplace(Scorer):
             raise ValueError(f"train_size: expected a whole number of at least 1 or None, got {self.train_size!r}")
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs)
-        features = features.astype(np.float64)
+        features, facts = reference_features(self, outputs, squared=True)
         logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
         head = find_head(features, logits)
         squared_head = float(np.sum(head.weight**2) + np.sum(head.bias**2))

@@ -11,7 +11,7 @@ import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
-from qipf.scores.feature_rows import check_width, reference_features, unit
+from qipf.scores.feature_rows import bounded, check_width, reference_features, unit
 from qipf.scores.held_out import labelled_logits
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ class Mahalanobis(Scorer):
     reads_labels: ClassVar[bool] = True
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs)
-        features = features.astype(np.float64)
+        features, facts = reference_features(self, outputs, squared=True)
         if outputs is None or outputs.labels is None:
             raise ValueError("mahalanobis: needs labels for its class means; collect outputs from labelled data")
         labels = to_numpy(outputs.labels)
@@ -134,7 +133,7 @@ class Mahalanobis(Scorer):
         return Fitted(tensors, {**facts, "classes": len(classes), "rank": int(kept.sum())})
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        features = wide(outputs.features)
+        features = bounded(wide(outputs.features))
         xp = namespace(features)
         centre, whitening, means = (
             xp.astype(tensors[key], features.dtype, copy=False) for key in ("centre", "whitening", "means")

@@ -43,8 +43,7 @@ class SIRC(Scorer):
             raise ValueError(f"secondary: expected residual or norm, got {self.secondary!r}")
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs)
-        features = features.astype(np.float64)
+        features, facts = reference_features(self, outputs, squared=True)
         tensors: dict[str, np.ndarray] = {}
         if self.secondary == "residual":
             logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]

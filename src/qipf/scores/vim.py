@@ -47,8 +47,7 @@ class ViM(Scorer):
             raise ValueError(f"dimension: expected a whole number of at least 1 or None, got {self.dimension!r}")
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs)
-        features = features.astype(np.float64)
+        features, facts = reference_features(self, outputs, squared=True)
         logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
         head = find_head(features, logits)
         dimension = self._dimension(features.shape[1])
