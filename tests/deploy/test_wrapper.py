@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from qipf.deploy.wrapper import ScorerModule, wrap
+from qipf.deploy.wrapper import ScorerModule, _moved, wrap
 from qipf.models.collect import collect
 from qipf.scores import KNN, ClassField, Entropy, Mahalanobis, Scorer, WeightQIPF
 
@@ -360,3 +360,20 @@ def test_a_call_adds_few_python_calls(images) -> None:
 
     with torch.no_grad():
         assert calls(both) - calls(net) < 200
+
+
+def test_a_device_without_double_precision_gets_single_precision(images) -> None:
+    net = Net()
+    module = ScorerModule(WeightQIPF(factor=160).fit(net, collect(net, images, progress=False)))
+
+    def refuse_double(tensor: torch.Tensor) -> torch.Tensor:  # as Apple's MPS does
+        if tensor.dtype == torch.float64:
+            raise TypeError("no float64")
+        return tensor.to("meta")
+
+    double = [key for key, buffer in module.named_buffers() if buffer.dtype == torch.float64]
+    assert double
+    moved = {key: _moved(refuse_double, buffer) for key, buffer in module.named_buffers()}
+    assert all(moved[key].dtype == torch.float32 for key in double)
+    with pytest.raises(TypeError, match="other"):
+        _moved(lambda tensor: (_ for _ in ()).throw(TypeError("other")), torch.zeros(1))

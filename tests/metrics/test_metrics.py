@@ -334,10 +334,10 @@ def test_any_array_library():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([1.0, np.nan, np.inf], [1, 0, 1]), r"2 of 3 values are NaN or infinite \(rows 1, 2\)"),
-        (([1.0, 2.0], [1]), "uncertainty has 2 values and correct has 1"),
+        (([1.0, np.nan, np.inf], [1, 0, 1]), r"2 of 3 values.*rows 1, 2"),
+        (([1.0, 2.0], [1]), "2 values.*1"),
         (([1.0, 2.0], [1, 2]), "expected 0 or 1.*got 2 in row 1"),
-        (([[1.0], [2.0]], [1, 0]), r"expected one value for each prediction, shape \(N,\), got \(2, 1\)"),
+        (([[1.0], [2.0]], [1, 0]), r"one value per prediction.*\(2, 1\)"),
         (([1.0, 2.0], [1, 0], [0.5, 1.5]), "from 0 to 1, got 1.5 in row 1"),
         (([1.0, 2.0], [1, 0], [0.5]), "probability has 1 values"),
     ],

@@ -1,8 +1,8 @@
 """The bootstrap: every metric for many resamples at once.
 
-A resample of N predictions is a row of integer weights over the predictions. With the predictions sorted
-once, each metric is a few cumulative sums over such rows, so no resample is ever sorted. The tests hold these
-formulas equal to the plain functions applied to the repeated rows.
+A resample of N predictions is a row of integer weights over the predictions. The predictions are sorted once; each
+metric is then a few cumulative sums over such rows, and no resample has to be sorted. The tests compare these formulas
+with the plain functions, applied to the repeated rows.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Ranking:
         flagged = n - before
         precision = found / np.maximum(flagged, 1)
         average_precision = np.einsum("ij,ij->i", errors, precision) / total
-        # a score above all that were drawn is no point of the curve
+        # a score above all that were drawn is not a point of the curve
         drawn_above = through[:, :-1] < n
         trapezoids = errors[:, :-1] * (precision[:, :-1] + precision[:, 1:]) / 2 * drawn_above
         needed = np.ceil(0.95 * total - 1e-9)

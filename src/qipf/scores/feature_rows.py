@@ -43,6 +43,12 @@ def reference_features(
     return features.astype(np.float64) if squared else features, facts
 
 
+def stored(tensors: dict[str, np.ndarray], outputs: Outputs | None) -> dict[str, np.ndarray]:
+    """Fitted tensors in the type of the reference features, so that scoring more of them converts nothing."""
+    dtype = np.float64 if outputs is None else to_numpy(wide(outputs.features[:1])).dtype  # pyright: ignore[reportOptionalSubscript]
+    return {key: value.astype(dtype) for key, value in tensors.items()}
+
+
 def check_width(features: Array, expected: int) -> None:
     """Raise ValueError unless the features have as many columns as those of the reference outputs."""
     if features.shape[1] != expected:

@@ -12,7 +12,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import class_logits
-from qipf.scores.feature_rows import reference_features
+from qipf.scores.feature_rows import reference_features, stored
 from qipf.scores.head import find_head
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class GeometricMargin(Scorer):
         if not distances.max() > 0:
             raise ValueError("geometric-margin: the logits do not depend on the features; collect the head's input")
         distances = np.maximum(distances, 1e-12 * distances.max())  # classes with the same weights
-        return Fitted({"distances": distances}, {**facts, "head_error": head.error})
+        return Fitted(stored({"distances": distances}, outputs), {**facts, "head_error": head.error})
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         logits = class_logits(outputs.logits)

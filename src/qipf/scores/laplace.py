@@ -11,7 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import class_logits, log_odds, log_softmax
-from qipf.scores.feature_rows import bounded, check_width, reference_features
+from qipf.scores.feature_rows import bounded, check_width, reference_features, stored
 from qipf.scores.head import find_head
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class LastLayerLaplace(Scorer):
         size = len(rows) if self.train_size is None else self.train_size
         fit = self._fit_full if self.structure == "full" else self._fit_kronecker
         tensors, precision = fit(rows, p, size, squared_head)
-        return Fitted(tensors, {**facts, "prior_precision": precision, "head_error": head.error})
+        return Fitted(stored(tensors, outputs), {**facts, "prior_precision": precision, "head_error": head.error})
 
     def _fit_kronecker(
         self, rows: np.ndarray, p: np.ndarray, size: int, squared_head: float

@@ -11,7 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
 from qipf.scores.coordinates import class_logits, log_odds, softplus
-from qipf.scores.feature_rows import bounded, check_width, reference_features
+from qipf.scores.feature_rows import bounded, check_width, reference_features, stored
 from qipf.scores.head import find_head
 from qipf.scores.vim import paper_dimension, residual_length, residual_space
 
@@ -57,7 +57,7 @@ class SIRC(Scorer):
                 f'is nothing to compare with; fit it to more references, or use secondary="'
                 f'{"norm" if self.secondary == "residual" else "residual"}"'
             )
-        return Fitted(tensors, {**facts, "mean": mean, "std": deviation})
+        return Fitted(stored(tensors, outputs), {**facts, "mean": mean, "std": deviation})
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         facts = self._require_fitted().facts

@@ -11,7 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import class_logits, log_sum_exp
-from qipf.scores.feature_rows import bounded, check_width, length, reference_features
+from qipf.scores.feature_rows import bounded, check_width, length, reference_features, stored
 from qipf.scores.head import find_head
 
 if TYPE_CHECKING:
@@ -59,7 +59,9 @@ class ViM(Scorer):
                 "give a smaller dimension=..., or more references"
             )
         alpha = max(0.0, float(logits.max(axis=1).sum() / norms.sum()))
-        return Fitted(tensors, {**facts, "alpha": alpha, "dimension": dimension, "head_error": head.error})
+        return Fitted(
+            stored(tensors, outputs), {**facts, "alpha": alpha, "dimension": dimension, "head_error": head.error}
+        )
 
     def _dimension(self, width: int) -> int:
         if self.dimension is None:
