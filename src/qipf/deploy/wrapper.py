@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -12,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from qipf.arrays import is_traced
 from qipf.deploy.taps import Tap, feature_tap, submodule
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
@@ -97,6 +99,10 @@ class ScorerModule(nn.Module):
 
     def forward(self, outputs: Outputs) -> Tensor:
         """The uncertainty (N,); NaN where a logit is NaN or infinite, since a graph cannot raise."""
+        logits = outputs.logits
+        if logits.device.type == "cpu" and not is_traced(logits) and math.isfinite(logits.detach().sum()):
+            self._follow(logits.device)
+            return self.scorer.score(outputs, self._buffers)  # nothing to mark, which is cheap to know on a CPU
         mark, known = self._prepared(outputs)
         return self.scorer.score(known, self._buffers) + mark
 
@@ -133,10 +139,8 @@ class ScorerModule(nn.Module):
         super()._apply(partial(_moved, fn), recurse)
         for key, old in before.items():
             new = self._buffers[key]
-            if (
-                new is not None and new.dtype != old.dtype and new.device.type != "mps"
-            ):  # a model in half precision keeps the scorer's types
-                self._buffers[key] = old.to(new.device)
+            if new is not None and new.dtype != old.dtype and new.device.type != "mps":
+                self._buffers[key] = old.to(new.device)  # a model in half precision keeps the types of its scorer
         self._place()
         return self
 

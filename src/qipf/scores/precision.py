@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -28,7 +29,9 @@ def in_range(values: Array, dtype: Any) -> Array:
     if compat.is_torch_array(values):
         import torch
 
-        limits = torch.finfo(dtype)
+        if values.dtype == dtype:
+            return torch.nan_to_num(values, nan=math.nan)
+        limits = torch.finfo(min(dtype, values.dtype, key=lambda kind: torch.finfo(kind).max))
         return values.clamp(limits.min, limits.max).to(dtype)
     xp = namespace(values)
     limits = xp.finfo(dtype)
