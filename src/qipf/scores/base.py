@@ -13,6 +13,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array, as_array, is_traced, namespace, to_numpy
+from qipf.scores.precision import check_scores, in_range, without_autocast
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -100,7 +101,10 @@ class Scorer(ABC):
         """
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
-        return self.score(checked, self._placed(fitted, checked.logits))
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is checked below
+            scores = self.score(checked, self._placed(fitted, checked.logits))
+        check_scores(scores, self.name)
+        return scores
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one file that `qipf.load` reads back to the same scores, bit for bit."""
@@ -126,8 +130,8 @@ class Scorer(ABC):
 
     def score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         """The same without any check, with the fitted tensors given: what a compiled or exported graph traces."""
-        xp = namespace(outputs.logits)
-        return xp.astype(self._score(outputs, tensors), outputs.logits.dtype, copy=False)
+        with without_autocast(outputs.logits):
+            return in_range(self._score(outputs, tensors), outputs.logits.dtype)
 
     def prepare(self, reference: Array) -> None:
         """Move what is kept beside the fitted tensors to the library and device of `reference`, ahead of scoring."""

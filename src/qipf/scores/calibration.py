@@ -10,7 +10,7 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array, as_array, like, to_numpy
-from qipf.metrics._inputs import check
+from qipf.metrics.inputs import check
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
