@@ -22,6 +22,6 @@ PLAN: dict[str, Any] = {
         "entropy": {},
         "max-logit": {},
         "ensemble": {"members": 2},
-        HOSTILE: {"kind": "entropy"},
+        HOSTILE: {"kind": "margin"},
     },
 }
