@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from html import unescape
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from report_plan import PLAN
 
 from qipf.study.plan.registry import REGISTRY
 from qipf.study.report import write_report
-from qipf.study.report.columns import columns, severity_of
+from qipf.study.report.columns import SHAPES, columns, severity_of
 from qipf.study.report.source import open_source
 from qipf.study.run.read import Row
 from qipf.study.shifts import SHIFTS
@@ -80,8 +81,10 @@ def test_the_recommended_score_is_first_lit_and_has_one_colour() -> None:
         assert (first.id, first.recommended, first.shown) == ("default", True, True)
         assert (first.colour, first.marker, first.dash) == (0, 0, 0)
         assert sum(column.recommended for column in found) == 1
-    drawn = [(column.colour, column.marker) for column in among]
-    assert len(set(drawn[:20])) == 20
+    drawn = [(column.colour, column.marker, column.dash) for column in among]
+    assert len(set(drawn)) == len(drawn)
+    shapes = resources.files("qipf.study.report").joinpath("charts.js").read_text(encoding="utf-8")
+    assert shapes.count("(x, y, r) =>") == SHAPES
     assert next(c.label for c in columns([a_row("mc-dropout", "std")])) == "MC dropout, standard deviation"
 
 

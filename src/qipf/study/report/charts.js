@@ -7,8 +7,10 @@ const MARKERS = [
   (x, y, r) => `M${x - r},${y - r}h${2 * r}v${2 * r}h${-2 * r}Z`,
   (x, y, r) => `M${x},${y - 1.2 * r}L${x + 1.15 * r},${y + r}H${x - 1.15 * r}Z`,
   (x, y, r) => `M${x},${y - 1.35 * r}L${x + 1.35 * r},${y}L${x},${y + 1.35 * r}L${x - 1.35 * r},${y}Z`,
+  (x, y, r) => `M${x},${y + 1.2 * r}L${x + 1.15 * r},${y - r}H${x - 1.15 * r}Z`,
+  (x, y, r) => `M${x - 0.5 * r},${y - 1.2 * r}h${r}v${0.7 * r}h${0.7 * r}v${r}h${-0.7 * r}v${0.7 * r}h${-r}v${-0.7 * r}h${-0.7 * r}v${-r}h${0.7 * r}Z`,
 ];
-const DASHES = ["", "7 3", "2 3"];
+const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "1 5"];
 
 function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);

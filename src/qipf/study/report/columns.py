@@ -9,7 +9,6 @@ from typing import Any
 
 from qipf.study.plan.registry import (
     COLOURS,
-    MARKERS,
     STATISTICS,
     column_title,
     info,
@@ -21,6 +20,9 @@ from qipf.study.shifts import SHIFTS
 from qipf.study.tables import paper
 from qipf.study.tables.answer import BASELINE, recommended_columns
 from qipf.study.tables.frame import column_of, column_order
+
+SHAPES = 6
+"""Number of markers that the charts have. A score takes the next one where it would look like a score before it."""
 
 FEWEST = 3
 """Scores that are lit at the least when a page opens, if there are so many."""
@@ -68,16 +70,20 @@ def columns(rows: Iterable[Row], best: Iterable[str] = ()) -> list[Column]:
     order = sorted(found, key=column_order)
     lit = {*best, BASELINE, *shown_first()} & set(order)
     lit |= set([name for name in order if name not in lit][: max(0, FEWEST - len(lit))])
-    places = slots(method for name in order for method in [found[name][0]])
+    places = slots(found[name][0] for name in order)
     dashes = {name: i for i, name in enumerate(s for s in STATISTICS if s != "score")}
-    return [
-        Column(
-            name, column_title(name), method, score, _is_many(score), name in recommended_columns(),
-            places[method] % COLOURS, places[method] // COLOURS % MARKERS, dashes.get(score, 0), name in lit,
-        )
-        for name in order
-        for method, score in [found[name]]
-    ]  # fmt: skip
+    result: list[Column] = []
+    taken: set[tuple[int, int, int]] = set()
+    for name in order:
+        method, score = found[name]
+        colour, dash = places[method] % COLOURS, dashes.get(score, 0)
+        markers = [(places[method] // COLOURS + step) % SHAPES for step in range(SHAPES)]
+        marker = next((marker for marker in markers if (colour, marker, dash) not in taken), markers[0])
+        taken.add((colour, marker, dash))
+        recommended = name in recommended_columns()
+        many, label = score != "score", column_title(name)
+        result.append(Column(name, label, method, score, many, recommended, colour, marker, dash, name in lit))
+    return result
 
 
 def method_title(method: str) -> str:
@@ -117,7 +123,3 @@ def severity_of(shift: str, intensity: float, severity: int) -> int:
     if shift != "zoom" or intensity not in SHIFTS["zoom"]:
         return severity
     return 1 + sorted(SHIFTS["zoom"], key=lambda scale: abs(math.log(scale))).index(intensity)
-
-
-def _is_many(score: str) -> bool:
-    return score != "score"
