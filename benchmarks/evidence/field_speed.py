@@ -26,39 +26,39 @@ PASSES = {
     "mc-dropout": "a pass of MC dropout, masks hashed in one kernel",
     "svi": "a pass of SVI, what comes before the random layers computed once in {passes} passes",
     "svi-ll": "a pass of SVI of the last layer, likewise",
-    "swag": "a pass of SWAG, batch-norm statistics taken anew for every draw",
+    "swag": "a pass of SWAG, batch-norm statistics computed again for every draw",
     "sgd-iterates": "a pass of SGD iterates",
 }
 
 
 def on_cpu(results: Results) -> str:
-    """Nanoseconds a prediction of every way on the CPU."""
+    """Nanoseconds per prediction of every way on the CPU."""
     found = results.json("speed-cpu.json")["ns a prediction"]
     loop = found["authors' loop"]
     rows = [[words, _three(found[way]), _three(loop / found[way])] for way, words in WAYS.items()]
-    return markdown(["way", "ns a prediction", "times the authors' loop"], rows)
+    return markdown(["way", "ns per prediction", "times the authors' loop"], rows)
 
 
 def bars_on_cpu(results: Results) -> str:
-    """What was measured on the CPU beside what was aimed at."""
+    """What was measured on the CPU, next to the targets."""
     found = results.json("speed-cpu.json")
     by_weights, by_count = (list(found[key].values()) for key in ("flat in n (ns)", "linear in N (ns)"))
     spread = max(by_weights) / min(by_weights)
     rows = [
         ["n = 10^3 .. 10^7", f"{min(by_weights):.1f} to {max(by_weights):.1f} ns, within {spread:.2f}", "1.2"],
-        ["N = 2^12 .. 2^20", f"{min(by_count):.0f} to {max(by_count):.0f} ns a prediction", "linear"],
+        ["N = 2^12 .. 2^20", f"{min(by_count):.0f} to {max(by_count):.0f} ns per prediction", "linear"],
         ["11 million float32 weights to the field", f"{found['build (s)']['whole']:.2f} s", "1 s"],
     ]
     for net, words, bar in (("lenet", "LeNet", 1.0), ("resnet18", "ResNet-18", 0.1)):
         own = found["beside a forward pass"][net]
         missed = ": **missed**" if own["percent"] > bar else ""
         text = f"{own['scoring_ms']:.2f} ms of {own['forward_ms']:.1f} ms, {own['percent']:.2g} %{missed}"
-        rows.append([f"`WeightQIPF` beside {words}, batch {own['batch']}", text, f"{bar:g} %"])
+        rows.append([f"`WeightQIPF` in addition to {words}, batch {own['batch']}", text, f"{bar:g} %"])
     return markdown(["", "measured", "target"], rows)
 
 
 def on_gpu(results: Results) -> str:
-    """Kernels beside the bandwidth of the GPU's memory."""
+    """The kernels, next to the bandwidth of the GPU's memory."""
     found = results.json("speed-gpu.json")
     bandwidth = found["copy_bandwidth_GB_s"]
     rows = []

@@ -19,8 +19,9 @@ PLAN: dict[str, Any] = {
     "methods": {
         "qipf": {"factor": 160},
         "softmax-response": {},
+        "entropy": {},
         "max-logit": {},
         "ensemble": {"members": 2},
-        HOSTILE: {"kind": "entropy"},
+        HOSTILE: {"kind": "margin"},
     },
 }

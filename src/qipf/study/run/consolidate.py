@@ -33,7 +33,7 @@ class Row(NamedTuple):
         n: number of predictions.
         accuracy: share of right ones among them (of clean inputs where `errors` is "ood").
         subset: "all", or "common": the inputs that every method has scored, where methods of many passes see only some
-            (`multi_pass_size`). Compare methods on these, see `qipf.study.tables.rows.comparable`.
+            (`multi_pass_size`). Compare methods on these, see `qipf.study.tables.frame.comparable`.
     """
 
     dataset: str
