@@ -136,7 +136,7 @@ def test_a_folder_with_other_files_is_left_alone(quick, tmp_path, capfd):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
     assert main(["bench", str(quick), "-o", str(tmp_path / "mine")]) == 1
-    assert "is no benchmark store" in capfd.readouterr().err
+    assert "is not a benchmark store" in capfd.readouterr().err
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 

@@ -9,7 +9,7 @@ from qipf.scores import SCORERS
 from qipf.study.plan import plan as plans
 from qipf.study.plan import registry
 from qipf.study.plan.methods import KINDS
-from qipf.study.plan.registry import COLOURS, MARKERS, REGISTRY
+from qipf.study.plan.registry import COLOURS, REGISTRY
 
 
 def test_every_scorer_and_method_of_several_passes_is_registered():
@@ -43,15 +43,21 @@ def test_what_a_scorer_needs_is_what_it_reads(name):
 def test_methods_of_several_passes_are_said_to_be(name):
     assert REGISTRY[name].passes == "many"
     assert REGISTRY[name].needs == {"dropout" if "dropout" in name else "training"}
-    assert registry.info(name).statistics == ("std", "entropy", "mutual_information")
+    assert registry.info(name).statistics[:3] == ("std", "entropy", "mutual_information")
+    assert ("max_logit_one_pass" in registry.info(name).statistics) == name.startswith("svi")
 
 
 def test_titles_and_places_tell_methods_apart():
     entries = [entry for entry in REGISTRY.values() if entry.name != "weight-qipf"]
     assert len({entry.title for entry in entries}) == len(entries)
     assert sorted(entry.slot for entry in entries) == list(range(len(entries)))
-    assert len(entries) <= COLOURS * MARKERS
     assert all(entry.slot < COLOURS for entry in entries if entry.shown)
+
+
+def test_statistics_are_those_that_cells_compute():
+    from qipf.study.run.cells import SCORES
+
+    assert tuple(SCORES) == registry.MANY_STATISTICS
 
 
 def test_the_paper_has_six_methods_in_its_order():
@@ -73,6 +79,7 @@ def test_columns_and_titles():
 def test_names_of_a_users_plan_get_the_free_places():
     places = registry.slots(["mine", "default", "qipf", "yours"])
     assert places == {"mine": 2, "default": 0, "qipf": 1, "yours": 3}
+    assert registry.slots(["mine", "default", "qipf", "yours", "softmax-response"])["mine"] == 3
 
 
 def test_examples_in_the_documentation_are_right():

@@ -11,9 +11,11 @@ from pathlib import Path
 import pytest
 from toy_cells import cell, diamond
 
-from qipf.study.run.engines import Accelerated, Cluster, Local, Serial, open_engine
+from qipf.study.run.cluster import Cluster
+from qipf.study.run.engines import Accelerated, Local, Serial, open_engine
+from qipf.study.run.errors import StoreError
 from qipf.study.run.runner import run
-from qipf.study.run.store import Store, StoreError
+from qipf.study.run.store import Store
 
 HERE = Path(__file__).parent
 

@@ -43,10 +43,13 @@ STATISTICS = {
     "std": "standard deviation",
     "entropy": "entropy of the mean",
     "mutual_information": "mutual information",
+    "std_mean_class": "standard deviation of the mean's class",
+    "contrast": "contrast of the mean",
+    "max_logit_one_pass": "largest logit of one pass",
 }
 """What is computed from the passes of a method, in words. A method of one pass has only its "score"."""
-MANY_STATISTICS = ("std", "entropy", "mutual_information")
-"""The statistics of a method of several passes; the first is the one of the paper."""
+MANY_STATISTICS = tuple(name for name in STATISTICS if name != "score")
+"""The statistics of methods of several passes; the first is the one of the paper, the last is that of SVI alone."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +84,9 @@ class MethodInfo:
     @property
     def statistics(self) -> tuple[str, ...]:
         """The statistics that the method has."""
-        return MANY_STATISTICS if self.passes == "many" else ("score",)
+        if self.passes != "many":
+            return ("score",)
+        return MANY_STATISTICS if self.name in ("svi", "svi-ll") else MANY_STATISTICS[:-1]
 
 
 def _one(
@@ -98,6 +103,7 @@ def _many(
 
 _ENTRIES = (
     _one("default", "Recommended scorer (qipf.default)", "recommended", 0, "features", "labels", shown=True),
+    _one("probe", "Probe on the features", "features", 5, "features", "labels", shown=True),
     MethodInfo("qipf", "QIPF of the weights", "qipf", 1, kind="qipf", shown=("score",), paper_place=6,
                paper_heading="QIPF"),
     _one("weight-qipf", "QIPF of the weights", "qipf", 1),
@@ -110,14 +116,25 @@ _ENTRIES = (
     _one("qipf-v0", "QIPF, potential without modes", "qipf", 21, kind="qipf"),
     _one("qipf-all-weights", "QIPF of all weights, without pooling", "qipf", 22, kind="qipf"),
     _one("class-field", "Class-field contrast", "features", 6, "features", "labels", shown=True),
-    _one("posterior-contrast", "Class fields and head together", "features", 23, "features", "labels"),
+    _one("posterior-contrast", "Class fields with the head", "features", 23, "features", "labels"),
     _one("softmax-response", "Softmax response", "confidence", 2, shown=True),
-    _one("entropy", "Entropy of the softmax", "confidence", 5),
+    _one("entropy", "Entropy of the softmax", "confidence", 28),
     _one("margin", "Margin of the softmax", "confidence", 8),
     _one("max-logit", "Largest logit", "confidence", 9),
     _one("energy", "Energy of the logits", "confidence", 10),
+    _one("logit-margin", "Margin of the logits", "confidence", 29),
+    _one("max-logit-p-norm", "Largest logit at unit p-norm", "confidence", 30, "labels"),
+    _one("doctor", "DOCTOR", "confidence", 31),
+    _one("gen", "GEN, generalised entropy", "confidence", 32),
+    _one("rel-u", "REL-U", "confidence", 33, "labels"),
+    _one("contrast", "Contrast, log odds against the predicted class", "confidence", 34, "labels"),
     _one("knn", "Distance to the nearest neighbours", "features", 11, "features"),
     _one("mahalanobis", "Mahalanobis distance", "features", 12, "features", "labels"),
+    _one("delta-knn", "Delta-KNN", "features", 35, "features", "labels"),
+    _one("vim", "ViM, virtual-logit matching", "features", 36, "features"),
+    _one("sirc", "SIRC", "features", 37, "features"),
+    _one("geometric-margin", "Distance to the decision boundary", "features", 38, "features"),
+    _one("last-layer-laplace", "Laplace approximation of the last layer", "features", 39, "features"),
     _one("combine", "Combination of several scores", "combination", 24),
     _many("mc-dropout", "MC dropout", 3, "dropout", shown=("std", "entropy"), paper=(1, "MC-DROP")),
     _many("mc-dropout-ll", "MC dropout of the last layer", 13, "dropout", paper=(2, "MC-DROP-LL")),
@@ -133,6 +150,8 @@ REGISTRY: dict[str, MethodInfo] = {entry.name: entry for entry in _ENTRIES}
 
 FROM_SCRATCH = ("svi", "svi-ll", "ensemble")
 """The methods that train networks of their own and need to know how."""
+TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
+"""The methods of several passes that are fitted by training steps, with the recipe of the pair."""
 
 
 def info(name: str) -> MethodInfo:
