@@ -35,7 +35,7 @@ class Row(NamedTuple):
         high: its upper end.
         n: number of predictions.
         accuracy: share of correct ones among them (of clean inputs where `errors` is "ood").
-        subset: "all", or "common": the inputs that every method has scored, where methods of many passes see only some
+        subset: "all", or "common" for the inputs that every method scored, where those of several passes see only some
             (`multi_pass_size`). Compare methods on these, see `qipf.study.tables.rows.comparable`.
     """
 

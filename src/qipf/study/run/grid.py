@@ -21,7 +21,7 @@ then computed again."""
 
 
 @dataclass(frozen=True)
-class Entry:
+class IndexEntry:
     """A cell and what it is about, for readers of the store."""
 
     cell: Cell
@@ -43,12 +43,12 @@ class Entry:
         return {"kind": self.cell.kind, "key": self.cell.key, **about}
 
 
-def entries(plan: Plan, device: str = "cpu") -> list[Entry]:
+def entries(plan: Plan, device: str = "cpu") -> list[IndexEntry]:
     """Every cell of a plan, in the order of the final table."""
     return [entry for pair in plan.pairs for entry in _PairCells(pair, device).entries()]
 
 
-def targets(all_entries: list[Entry], *, times: bool = True) -> list[Cell]:
+def targets(all_entries: list[IndexEntry], *, times: bool = True) -> list[Cell]:
     """The cells whose results are wanted; the others only serve them."""
     kinds = ("measure", "base", "score", *(("time",) if times else ()))
     return [entry.cell for entry in all_entries if entry.cell.kind in kinds]
@@ -79,7 +79,7 @@ class _PairCells:
             self.data["held_out_of"] = held_out_of(pair)
         self.networks: dict[int, Cell] = {}
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[IndexEntry]:
         seen: set[tuple[Any, ...]] = set()
         for seed in self.pair.seeds:
             for entry in self._of_seed(seed):
@@ -89,13 +89,13 @@ class _PairCells:
                     seen.add(about)
                     yield entry
 
-    def _of_seed(self, seed: int) -> Iterator[Entry]:
+    def _of_seed(self, seed: int) -> Iterator[IndexEntry]:
         pair, about = self.pair, {"dataset": self.pair.dataset_name, "net": self.pair.net, "seed": seed}
         network = self.network(seed)
-        yield Entry(network, **about)
+        yield IndexEntry(network, **about)
         base = {group.name: self._base(network, seed, group) for group in (HELD_OUT, *groups(pair))}
         for name, cell in base.items():
-            yield Entry(cell, **about, group=name)
+            yield IndexEntry(cell, **about, group=name)
         for method in pair.methods:
             if not method.measured_on(seed):
                 continue
@@ -103,15 +103,17 @@ class _PairCells:
             for cell in dict.fromkeys(fitted.values()):
                 if cell is not network:
                     member = cell.params["seed"] if cell.kind == "train" else seed
-                    yield Entry(cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name)
+                    yield IndexEntry(
+                        cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name
+                    )
             first = pair.seeds[0] if method.seeds is None else method.seeds[0]
             if seed == first and KINDS[method.kind].passes != "file":
-                yield Entry(self._time(method, seed, fitted), **about, method=method.name)
+                yield IndexEntry(self._time(method, seed, fitted), **about, method=method.name)
             scores = {group.name: self._score(method, seed, group, fitted, base) for group in (HELD_OUT, *groups(pair))}
             for group in (HELD_OUT, *groups(pair)):
-                yield Entry(scores[group.name], **about, group=group.name, method=method.name)
+                yield IndexEntry(scores[group.name], **about, group=group.name, method=method.name)
                 if group is not HELD_OUT:
-                    yield Entry(
+                    yield IndexEntry(
                         self._measure(method, seed, group, scores, base), **about, group=group.name, method=method.name
                     )
 

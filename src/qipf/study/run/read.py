@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["Bench", "Condition", "Predictions", "Row", "open_store"]
 
 ENTRY = {"kind", "key", "dataset", "net", "seed", "group", "method"}
-"""The keys of an entry of index.json, see `qipf.study.run.grid.Entry`."""
+"""The keys of an entry of index.json, see `qipf.study.run.grid.IndexEntry`."""
 
 
 class Condition(NamedTuple):

@@ -18,7 +18,7 @@ from qipf.study.run.display import Display
 from qipf.study.run.engines import open_engine
 from qipf.study.run.errors import DamagedError, StoreError
 from qipf.study.run.graph import Cell, needed
-from qipf.study.run.runner import Report
+from qipf.study.run.runner import RunSummary
 from qipf.study.run.store import Store
 from qipf.study.run.verify import clean, repair
 
@@ -36,7 +36,7 @@ def run_plan(
     workers: int | None = None,
     times: bool = True,
     quiet: bool = False,
-) -> tuple[Report, list[str]]:
+) -> tuple[RunSummary, list[str]]:
     """Run what a store lacks of a plan and write its tables; start it again after any interruption.
 
     Args:
@@ -125,9 +125,9 @@ class _Run:
         for name, content in contents.items():
             documents.write(name, content)
 
-    def run(self, engine: str, workers: int | None, display: Display) -> Report:
+    def run(self, engine: str, workers: int | None, display: Display) -> RunSummary:
         """Run the cells. If files were damaged meanwhile, they are set aside and their cells run again."""
-        total = Report()
+        total = RunSummary()
         for attempt in range(ATTEMPTS):
             chosen = open_engine(engine, device=self.device, workers=workers)
             report = runner.run(self._wanted(), self.store, chosen, device=self.device, data=self.data, display=display)

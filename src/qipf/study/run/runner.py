@@ -16,7 +16,7 @@ from qipf.study.run.store import Store
 
 
 @dataclass
-class Report:
+class RunSummary:
     """How a run ended.
 
     Attributes:
@@ -45,7 +45,7 @@ def run(
     device: str = "cpu",
     data: str | Path | None = None,
     display: Display | None = None,
-) -> Report:
+) -> RunSummary:
     """Run what the targets need and the store lacks.
 
     Finished cells are kept whatever happens. A cell that fails is recorded with its traceback, the cells that need it
@@ -59,7 +59,7 @@ def run(
     finished = store.finished()
     tasks = as_tasks(needed(targets, finished))
     cells = {cell.key: cell for task in tasks for cell in task.cells}
-    report = Report(reused=sum(cell.key in finished for cell in in_order(targets)))
+    report = RunSummary(reused=sum(cell.key in finished for cell in in_order(targets)))
     states: dict[str, str] = {}
     # expensive tasks first: a long one that begins last would keep all others waiting
     waiting = sorted(tasks, key=lambda task: (task.exclusive, -task.cost))

@@ -74,7 +74,7 @@ def run_task(job: Job) -> dict[str, str]:
 
 
 def run_for(parent: int, job: Job) -> dict[str, str]:
-    """`run_task` in a process that ends when `parent` does: a process of loky would wait for work for ever."""
+    """`run_task` in a process that ends when `parent` does: a process of loky would wait for work indefinitely."""
     global _watcher
     if _watcher is None:
         _watcher = threading.Thread(target=_end_with, args=(parent,), daemon=True)
