@@ -79,7 +79,7 @@ def test_a_failed_cell_gives_exit_code_1_and_the_rest_is_there(quick, tmp_path, 
     assert "skipped because they need a failed one" in errors
     assert "entropy" in (store / "table.csv").read_text()
     (failure,) = (store / "failed").iterdir()
-    assert "Traceback" in json.loads(failure.read_text())["traceback"]
+    assert "Traceback" in json.loads(failure.read_text())["content"]["traceback"]
 
 
 @pytest.mark.parametrize(

@@ -83,9 +83,7 @@ def bench(
     except RefusedError as error:
         raise InputError(str(error)) from error
     except KeyboardInterrupt:
-        print(
-            f"interrupted; what is finished is in {store}, and the same command goes on from there", file=sys.stderr
-        )
+        print(f"interrupted; what is finished is in {store}, and the same command goes on from there", file=sys.stderr)
         return 130
     for note in notes:
         print(f"note: {note}", file=sys.stderr)

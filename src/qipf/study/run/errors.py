@@ -8,6 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the operating system says when a disk is full."""
+
+
 class StoreError(OSError):
     """The store cannot be read or written."""
 
@@ -32,7 +36,7 @@ def explained(path: Path) -> Iterator[None]:
     except StoreError:
         raise
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in FULL:
             what = "the disk is full; free some space and start the same command again: finished cells are kept"
         elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
             what = "it is not writable; change its permissions or name another folder"

@@ -16,7 +16,7 @@ from typing import Any
 from qipf._common.optional import require
 from qipf.study.run.context import Context
 from qipf.study.run.digests import ChangedError
-from qipf.study.run.errors import DamagedError, RefusedError, StoreError
+from qipf.study.run.errors import FULL, DamagedError, RefusedError, StoreError, explained
 from qipf.study.run.sources import source_digest
 from qipf.study.run.store import Store
 
@@ -104,6 +104,9 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
     except BaseException as error:  # whatever a method raises is its result, and the others go on
         if isinstance(error, StoreError) and not isinstance(error, DamagedError):
             raise
+        if isinstance(error, OSError) and error.errno in FULL:  # a checkpoint, most likely: no other cell will fit
+            with explained(store.path):
+                raise
         where = f"{place()} refused: " if isinstance(error, ChangedError) else ""
         text = {
             "label": spec["label"],
