@@ -7,7 +7,6 @@ import errno
 from collections.abc import Iterator
 from pathlib import Path
 
-
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What the operating system says when a disk is full."""
 
