@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,13 +17,14 @@ class UnknownPlanError(PlanError):
 
 
 def check_name(name: str) -> None:
-    """Raise PlanError unless the name of a plan can be part of a file name.
+    """Raise PlanError unless the name of a plan, which is not empty, can be part of a file name.
 
     The results of a plan go to the folder "bench-NAME", so a name with path parts would write elsewhere.
     """
-    if not re.fullmatch(r"\w[\w .+-]{0,99}", name):
+    fine = name.isprintable() and name == name.strip() and not set(name) & set("/\\") and name[:1] not in ("", ".", "-")
+    if not fine or len(name) > 100:
         raise PlanError(
-            f"name: expected at most 100 letters, digits, spaces and . _ + -, beginning with a letter or digit, "
+            "name: expected at most 100 printable characters without / and \\, beginning with neither . nor -, "
             f"got {name!r}"
         )
 
