@@ -25,6 +25,8 @@ from qipf.study.report import page as pages
 from qipf.study.report import write_report
 from qipf.study.report.source import open_source
 from qipf.study.run.read import Condition, Row, open_store
+from qipf.study.run.sealed import seal, unseal
+from qipf.study.run.store import Store
 from qipf.study.tables.long_table import read_table
 
 
@@ -435,18 +437,18 @@ def break_times(store: Path) -> None:
 
 
 def break_environment(store: Path) -> None:
-    (store / "environment.json").write_text("[1, 2]")
+    Store(store).documents.write("environment.json", "[1, 2]")
 
 
 def stop_the_clock(store: Path) -> None:
     for file in (store / "cells" / "time").glob("*.json"):
-        file.write_text(json.dumps({**json.loads(file.read_text()), "forward_ms": 0.0}))
+        file.write_bytes(seal({**unseal(file.read_bytes()), "forward_ms": 0.0}))
 
 
 def fail_a_cell(store: Path) -> None:
     key = json.loads((store / "index.json").read_text())[-1]["key"]
     record = {"label": "time <b>it</b>", "kind": "time", "error": "no luck", "traceback": "Traceback ..."}
-    (store / "failed" / f"{key}.json").write_text(json.dumps(record))
+    Store(store).write_failure(key, record)
 
 
 @pytest.mark.parametrize(
