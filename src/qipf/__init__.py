@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from qipf.decisions.probability import ErrorProbability as ErrorProbability
 from qipf.fields import information as information
 from qipf.fields import published as published
 from qipf.fields.bandwidth import cross_validated_factor as cross_validated_factor
@@ -32,7 +33,6 @@ from qipf.scores import PosteriorContrast as PosteriorContrast
 from qipf.scores import Probe as Probe
 from qipf.scores import SoftmaxResponse as SoftmaxResponse
 from qipf.scores import WeightQIPF as WeightQIPF
-from qipf.scores.calibration import ErrorProbability as ErrorProbability
 from qipf.scores.default import default as default
 from qipf.scores.old_default import reference_outputs as reference_outputs
 from qipf.scores.persistence import load as load

@@ -135,7 +135,7 @@ def _held_out(path: Path, reference: Path, classes: tuple[str, ...]) -> Data:
 
 def _calibrate(scorer: Scorer, outputs: Outputs, columns: int) -> str:
     """Give the scorer its probability of error; says how, and from what."""
-    from qipf.scores.calibration import ErrorProbability
+    from qipf.decisions.probability import ErrorProbability
 
     if outputs.logits.shape[1] != columns:
         raise ValueError(

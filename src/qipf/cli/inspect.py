@@ -31,7 +31,8 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
         as_json: The header and the shapes of the tensors as JSON, for programs.
         width: Columns of the plot.
     """
-    from qipf.scores.persistence import load, read
+    from qipf.scores.file_format import read
+    from qipf.scores.persistence import load
 
     header, tensors = read(file)
     shapes = {

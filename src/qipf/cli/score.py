@@ -65,10 +65,10 @@ def score(
     """
     from qipf._common.progress import track
     from qipf.scores.base import check_rows
-    from qipf.scores.persistence import load_scorer
+    from qipf.scores.persistence import load
 
     check_at_least("--batch-size", batch_size, 1)
-    scorer = load_scorer(file)
+    scorer = load(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
     opened = open_data(data, labels)

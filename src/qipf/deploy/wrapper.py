@@ -93,7 +93,7 @@ class ScorerModule(nn.Module):
     def forward(self, outputs: Outputs) -> Tensor:
         """The uncertainty (N,); NaN where a logit is NaN or infinite, since a graph cannot raise."""
         finite, known = self._prepared(outputs)
-        uncertainty = self.scorer.score(known, dict(self.named_buffers()))
+        uncertainty = self.scorer.graph_score(known, dict(self.named_buffers()))
         return torch.where(finite, uncertainty, torch.nan)
 
     def modes(self, outputs: Outputs) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qipf.metrics._inputs import unit_range
+from qipf.metrics.inputs import unit_range
 from qipf.metrics.probabilistic import BINS, equal_width, log_losses
 from qipf.metrics.ranking import harmonic_numbers
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qipf.arrays import Array
-from qipf.metrics._inputs import check, probabilities
+from qipf.metrics.inputs import check, probabilities
 
 BINS = 15
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array
-from qipf.metrics._inputs import check, unit_range, why_undefined
+from qipf.metrics.inputs import check, unit_range, why_undefined
 
 
 def roc_auc(uncertainty: Array, correct: Array) -> float:

@@ -8,8 +8,8 @@ import numpy as np
 
 from qipf.arrays import Array
 from qipf.metrics import probabilistic, ranking
-from qipf.metrics._inputs import check, probabilities, unit_range, why_undefined
 from qipf.metrics._resample import resample
+from qipf.metrics.inputs import check, probabilities, unit_range, why_undefined
 
 
 class Metric(NamedTuple):

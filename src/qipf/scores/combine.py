@@ -137,7 +137,7 @@ class Combine(Scorer):
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         total: Any = 0.0
         for number, part in enumerate(self.parts):
-            values = wide(part.score(outputs, _part(tensors, number)))
+            values = wide(part.graph_score(outputs, _part(tensors, number)))
             xp = namespace(values)
             at, to, weights = (
                 xp.astype(tensors[key], values.dtype, copy=False) for key in (f"at{number}", f"to{number}", "weights")

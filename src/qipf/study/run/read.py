@@ -196,12 +196,12 @@ class Bench:
 
     def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
         """A fitted scorer; None for methods of many passes and scores from a file."""
-        from qipf.scores.persistence import load_scorer
+        from qipf.scores.persistence import load
 
         for entry in self._finished("fit"):
             if (entry["dataset"], entry["net"], entry["seed"], entry["method"]) == (dataset, net, seed, method):
                 path = self.store.file("fit", entry["key"], ".qipf")
-                return load_scorer(path) if path.is_file() else None
+                return load(path) if path.is_file() else None
         return None
 
     def networks(self) -> list[dict[str, Any]]:

@@ -1,0 +1,56 @@
+"""What fitting leaves behind, and what may travel with a fitted scorer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from qipf.scores.base import Scorer
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What fitting leaves behind: all that a file needs to hold in addition to the settings."""
+
+    tensors: Mapping[str, np.ndarray]
+    facts: Mapping[str, Any]
+    """plain JSON values: what was found (a bandwidth, a number of classes, a note to the user)"""
+
+
+class Attachment(ABC):
+    """Something learned about one fitted scorer that is saved, loaded and wrapped together with it.
+
+    A subclass names itself with `kind`, and gives `state` and `from_state`. `Scorer.attach` keeps at most one
+    attachment of each kind; fitting the scorer again drops all of them.
+    """
+
+    kind: ClassVar[str]
+    scorer: Scorer | None = None
+    """the scorer it was attached to, as it was then; None before"""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kind" in cls.__dict__:
+            ATTACHMENTS[cls.kind] = cls
+
+    @abstractmethod
+    def state(self) -> Fitted:
+        """Arrays and plain JSON values from which `from_state` makes an equal object."""
+
+    @classmethod
+    @abstractmethod
+    def from_state(cls, state: Fitted) -> Self:
+        """The object that `state` came from.
+
+        Raises:
+            ValueError: the state does not describe such an object.
+        """
+
+
+ATTACHMENTS: dict[str, type[Attachment]] = {}
+"""Every kind of attachment by its name: `qipf.load` finds them here."""
