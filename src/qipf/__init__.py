@@ -5,7 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from qipf.decisions.decision import Decision as Decision
 from qipf.decisions.probability import ErrorProbability as ErrorProbability
+from qipf.decisions.sets import PredictionSets as PredictionSets
 from qipf.fields import information as information
 from qipf.fields import published as published
 from qipf.fields.bandwidth import cross_validated_factor as cross_validated_factor
@@ -48,6 +50,7 @@ __all__ = [
     "ClassField",
     "Combine",
     "CompiledField",
+    "Decision",
     "Energy",
     "Entropy",
     "ErrorProbability",
@@ -58,6 +61,7 @@ __all__ = [
     "MaxLogit",
     "Outputs",
     "PosteriorContrast",
+    "PredictionSets",
     "Probe",
     "SoftmaxResponse",
     "WeightQIPF",

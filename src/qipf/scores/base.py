@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
@@ -85,7 +84,7 @@ class Scorer(ABC):
         if not compat.is_numpy_array(checked.logits):
             result = self.graph_score(checked, self._placed(fitted, checked.logits))
         else:
-            with np.errstate(over="ignore"):  # the check that follows says more than NumPy's warning
+            with np.errstate(over="ignore", invalid="ignore"):  # the check that follows says more than NumPy's warning
                 result = self.graph_score(checked, fitted.tensors)
         check_scores(result, self.name)
         return result
@@ -154,9 +153,7 @@ class Scorer(ABC):
                 f"attachment: expected an ErrorProbability, a Decision or PredictionSets, got "
                 f"{type(attachment).__name__}"
             )
-        own = copy.copy(self)  # a later fit of this scorer must not change what the attachment was learned about
-        own._attachments = {}
-        attachment.scorer = own
+        attachment.bind(self)
         self._attachments = {**self._attachments, attachment.kind: attachment}
         return self
 

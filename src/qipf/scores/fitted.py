@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,6 +38,12 @@ class Attachment(ABC):
         super().__init_subclass__(**kwargs)
         if "kind" in cls.__dict__:
             ATTACHMENTS[cls.kind] = cls
+
+    def bind(self, scorer: Scorer) -> None:
+        """Remember the scorer as it is now; a later fit of it must not change what was learned about it."""
+        own = copy.copy(scorer)
+        own._attachments = {}
+        self.scorer = own
 
     @abstractmethod
     def state(self) -> Fitted:
