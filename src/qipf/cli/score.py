@@ -39,8 +39,8 @@ def score(
 
     Data and table may be larger than memory (.npy and folders are read, and tables written, batch by batch). The
     table appears only when it is complete. Its columns: row, file (of images), predicted (class) or prediction
-    (regression), uncertainty, probability (of error, if FILE was made with --calibrate), and, where there are labels,
-    label and correct.
+    (regression), uncertainty, probability (of error, if FILE was made with --calibrate), accept (if it was made with
+    --promise), and, where there are labels, label and correct.
 
     For example:
 
@@ -131,6 +131,8 @@ def _columns(batch: Batch, outputs: Outputs, scorer: Scorer, modes: bool) -> dic
     columns["uncertainty"] = scorer(outputs)
     if scorer.probability is not None:
         columns["probability"] = scorer.probability(columns["uncertainty"])
+    if scorer.decision is not None:
+        columns["accept"] = scorer.decision.accept(columns["uncertainty"])
     if modes:
         every = scorer.modes(outputs)  # type: ignore[attr-defined]
         for number, order in enumerate(scorer.settings()["orders"]):

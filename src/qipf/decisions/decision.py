@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from qipf.arrays import Array, namespace, to_numpy
+from qipf.arrays import Array, to_numpy
 from qipf.decisions.bounds import error_interval, rank_interval
 from qipf.decisions.promises import Promise
 from qipf.decisions.threshold import Proof, Unsupported, prove
@@ -81,11 +81,11 @@ class Decision(Attachment):
         """
         correct = outputs.correct if loss is None else None
         self.fit(scorer(outputs), correct, loss=loss)
-        space = "logits" if outputs.features is None else "features"
-        random = np.random.default_rng(self.seed)
-        rows = np.arange(len(outputs)) if len(outputs) <= MOST_ROWS else random.choice(len(outputs), MOST_ROWS, False)
-        self._reference[space] = to_numpy(getattr(outputs[np.sort(rows)], space)).astype(np.float32)
         self.bind(scorer)
+        spaces = self._spaces(outputs)
+        name = "features" if "features" in spaces else "logits"
+        few = some_rows(spaces[name], MOST_ROWS, np.random.default_rng(self.seed))
+        self._reference[name] = few.astype(np.float32)
         return self
 
     @property
@@ -104,8 +104,8 @@ class Decision(Attachment):
 
     def accept(self, uncertainty: Array) -> Array:
         """Whether each prediction is accepted, from its uncertainty; of the shape and library of `uncertainty`."""
-        xp = namespace(uncertainty) if hasattr(uncertainty, "shape") else np
-        return xp.asarray(uncertainty) <= self._threshold_in(uncertainty)
+        values = uncertainty if hasattr(uncertainty, "shape") else np.asarray(uncertainty)
+        return values <= self._threshold_in(values)
 
     def __call__(self, outputs: Outputs | Array) -> Array:
         """Whether each prediction is accepted, from outputs of the model that the scorer was fitted to."""
@@ -124,10 +124,7 @@ class Decision(Attachment):
             level: the false-alarm rate of this one check.
         """
         if isinstance(outputs, Outputs):
-            live = {"scores": finite(self._require_scorer()(outputs), "uncertainty")}
-            live["logits"] = to_numpy(outputs.logits)
-            if outputs.features is not None:
-                live["features"] = to_numpy(outputs.features)
+            live = {"scores": finite(self._require_scorer()(outputs), "uncertainty"), **self._spaces(outputs)}
         else:
             live = {"scores": finite(outputs, "uncertainty")}
         self.threshold  # noqa: B018 (raises if there is nothing to compare with)
@@ -172,6 +169,12 @@ class Decision(Attachment):
 
     def __repr__(self) -> str:
         return f"Decision({str(self.promise)!r})" + ("" if self._threshold is not None else "  # not fitted")
+
+    def _spaces(self, outputs: Outputs) -> dict[str, np.ndarray]:
+        """Logits, and what the scorer reads of the network in addition to them, or else the features."""
+        read = next((outputs.layers[name] for name in self._require_scorer().layers), outputs.features)
+        spaces = {"logits": to_numpy(outputs.logits)}
+        return spaces if read is None else spaces | {"features": to_numpy(read)}
 
     def _inputs(self, uncertainty: Array, correct: Array | None, loss: Array | None) -> tuple[np.ndarray, np.ndarray]:
         if (correct is None) == (loss is None):

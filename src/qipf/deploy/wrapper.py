@@ -6,12 +6,14 @@ import json
 import threading
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from qipf.deploy.buffers import PreciseBuffers
+from qipf.deploy.judge import Guarded, Judge
 from qipf.models.features import as_rows, find_module, first_tensor, is_one_dimensional, own_copy
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
@@ -22,6 +24,9 @@ from qipf.scores.base import Fitted, Scorer
 
 def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None) -> Wrapped:
     """A module that returns the model's own output and the uncertainty of every prediction.
+
+    Where the scorer has a probability of error or a decision, it returns a named tuple of the output, the uncertainty,
+    the probability of error and whether each prediction is accepted.
 
     It can be moved (`.to()`), saved (`state_dict`), compiled (`torch.compile`) and exported (`torch.export`). The
     model is used as it is, in whatever mode it is in; call `.eval()` for predictions. Threads may share it.
@@ -50,6 +55,7 @@ class Wrapped(nn.Module):
         super().__init__()
         self.model = model = original(model)
         self.scorer = ScorerModule(scorer)
+        self.judge = Judge(scorer)
         self._taps: dict[str, _Tap] = {}
         if scorer.reads_features:
             self._taps["features"] = _feature_tap(model, scorer, features)
@@ -58,10 +64,11 @@ class Wrapped(nn.Module):
             self._taps[name] = _Tap(_submodule(model, reading.module), name, before=False, reading=reading)
         self.training = model.training
 
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor]:
-        """Whatever the model takes; its output as it is, and the uncertainty (N,)."""
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded:
+        """Whatever the model takes; its output as it is, and the uncertainty (N,), or all that `Guarded` has."""
         output, outputs = self.observe(*args, **kwargs)
-        return output, self.scorer(outputs)
+        uncertainty = self.scorer(outputs)
+        return Guarded(output, uncertainty, *self.judge(uncertainty)) if self.judge else (output, uncertainty)
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
         """The model's output as it is, and what the scorer reads of it."""
@@ -73,7 +80,7 @@ class Wrapped(nn.Module):
         return output, Outputs(logits=find_logits(output, None, 0), features=features, layers=taken)
 
 
-class ScorerModule(nn.Module):
+class ScorerModule(PreciseBuffers):
     """A fitted scorer whose tensors are buffers, and whose settings travel in the state dict."""
 
     def __init__(self, scorer: Scorer) -> None:
@@ -114,13 +121,8 @@ class ScorerModule(nn.Module):
         logits = torch.where(finite[:, None], outputs.logits, 0.0)
         return finite, Outputs(logits=logits, features=outputs.features, layers=outputs.layers)
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ScorerModule:
-        before = dict(self.named_buffers())
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)
-        for key, old in before.items():
-            new = self._buffers[key]
-            if new is not None and new.dtype != old.dtype:  # a model in half precision keeps its field in double
-                self._buffers[key] = old.to(new.device)
         self._place()
         return self
 
@@ -130,12 +132,6 @@ class ScorerModule(nn.Module):
             if buffer.device.type not in ("meta", "mps"):  # no values, and no double precision
                 self.scorer.prepare(torch.zeros(1, dtype=torch.float64, device=buffer.device))
             return
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        for key, buffer in self.named_buffers():  # another fit may have tensors of other sizes
-            if isinstance(found := state_dict.get(prefix + key), Tensor):
-                self._buffers[key] = torch.empty_like(found, device=buffer.device)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def get_extra_state(self) -> Tensor:
         """The settings and the fitted facts, as a tensor of bytes that any state-dict format can hold."""
