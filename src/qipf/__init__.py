@@ -6,6 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from qipf.decisions.decision import Decision as Decision
+from qipf.decisions.monitor import Monitor as Monitor
 from qipf.decisions.probability import ErrorProbability as ErrorProbability
 from qipf.decisions.sets import PredictionSets as PredictionSets
 from qipf.fields import information as information
@@ -59,6 +60,7 @@ __all__ = [
     "Mahalanobis",
     "Margin",
     "MaxLogit",
+    "Monitor",
     "Outputs",
     "PosteriorContrast",
     "PredictionSets",
