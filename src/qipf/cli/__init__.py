@@ -11,7 +11,7 @@ from typing import Any
 from qipf._common.errors import UserError
 from qipf._common.optional import require
 
-COMMANDS = ("bench", "demo", "evaluate", "fit", "gallery", "inspect", "report", "score", "train")
+COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "gallery", "inspect", "report", "score", "train", "watch")
 """Each is a function of a module of the same name."""
 
 

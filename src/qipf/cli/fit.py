@@ -15,12 +15,16 @@ from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
 from qipf.cli._device import usable_device
+from qipf.decisions.monitor import Monitor
 from qipf.models.loading import fingerprint, is_weights, load_model
 
 DEFAULT = "default"
 DEFAULT_OPTIONS = ("landmarks", "perturb", "size")
 ENOUGH_ERRORS = 200
 """For an isotonic probability of error; a logistic one is better with fewer."""
+
+ENOUGH_TO_WATCH = 10
+"""Held-out examples from which `qipf watch` can learn what is normal."""
 
 if TYPE_CHECKING:
     from qipf.decisions.decision import Decision
@@ -73,7 +77,7 @@ def fit(
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label an example, where DATA has none.
         calibrate: Data with labels that nothing was fitted to, an .npz or a folder with class subfolders: also learn
-            the probability of error from it, which `qipf score` then writes.
+            the probability of error from it, which `qipf score` then writes, and what is normal, for `qipf watch`.
         promise: Also choose a threshold from the data of --calibrate that keeps this promise, for example error<=0.01
             (among accepted predictions at most 1 % are wrong) or accept>=0.9; `qipf score` then writes `accept`.
         confidence: The probability with which the promise holds.
@@ -110,6 +114,8 @@ def fit(
             if decision is not None:
                 made.decision = decision.fit_scorer(made, outputs)
                 calibrated += f"\n{decision.report()}"
+            if len(outputs) >= ENOUGH_TO_WATCH:
+                made.attach(Monitor().fit_scorer(made, outputs))
         except (ValueError, RuntimeError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(f"--calibrate: {calibrate} does not fit: {reason}") from error
