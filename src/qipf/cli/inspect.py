@@ -47,8 +47,8 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
     table.add_column(overflow="fold")
     for key in ("scorer", "format", "checksum"):
         table.add_row(key, str(header[key]))
-    for group in ("settings", "facts", "versions"):
-        for key, value in header[group].items():
+    for group in ("settings", "facts", "attachments", "versions"):
+        for key, value in header.get(group, {}).items():
             table.add_row(f"{group}.{key}", str(value))
     for key, about in shapes.items():
         table.add_row(f"tensors.{key}", f"{tuple(about['shape'])} {about['dtype']}, {about['bytes']:,} bytes")

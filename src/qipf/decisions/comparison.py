@@ -57,8 +57,8 @@ def compare(scores: Mapping[str, Array], correct: Array, *, bootstrap: int = 200
     right = ~check(next(iter(scores.values())), correct)[1]
     if right.all() or not right.any():
         raise ValueError(
-            f"{int(right.sum())} of {right.size} predictions are correct, and scores are compared by the errors they find; "
-            "give more data, or harder data"
+            f"{int(right.sum())} of {right.size} predictions are correct, and scores are compared by the errors that "
+            "they tell from correct predictions; give more data, or harder data"
         )
     random = np.random.default_rng(seed)
     drawn = [random.integers(0, right.size, right.size) for _ in range(bootstrap)]
