@@ -12,10 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, as_array, is_traced, namespace, to_numpy
+from qipf.arrays import Array, as_array, is_traced, namespace
 from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.scores import file_format
+from qipf.scores.checks import check_matrix as check_matrix
+from qipf.scores.checks import check_rows as check_rows
+from qipf.scores.checks import check_scores
+from qipf.scores.checks import wide as wide
 from qipf.scores.file_format import plain as plain
 from qipf.scores.fitted import Attachment
 from qipf.scores.fitted import Fitted as Fitted
@@ -139,19 +143,28 @@ class Scorer(ABC):
 
     @property
     def attachments(self) -> Mapping[str, Attachment]:
-        """What travels with this fitted scorer, by kind: `probability`, `decision`, `prediction_sets`."""
+        """What travels with this fitted scorer, by kind: `probability`, `decision`, `prediction_sets`, `monitor`."""
         return MappingProxyType(dict(self._attachments))
 
     def attach(self, attachment: Attachment) -> Self:
         """Keep `attachment` with this scorer: `save`, `load`, `wrap` and `qipf score` take it along.
 
         It replaces an attachment of the same kind. Fitting the scorer again drops it.
+
+        Raises:
+            ValueError: it was learned about another scorer, or about another fit of this one.
         """
-        self._require_fitted()
+        fitted = self._require_fitted()
         if not isinstance(attachment, Attachment):
             raise TypeError(
-                f"attachment: expected an ErrorProbability, a Decision or PredictionSets, got "
+                f"attachment: expected an ErrorProbability, a Decision, PredictionSets or a Monitor, got "
                 f"{type(attachment).__name__}"
+            )
+        other = attachment.scorer
+        if other is not None and not (other.name == self.name and fitted.equals(other._require_fitted())):
+            raise ValueError(
+                f"{attachment.kind}: it was learned about another scorer ({other.name}) or another fit, and does not "
+                f"hold for this one ({self.name}); learn it again with this scorer"
             )
         attachment.bind(self)
         self._attachments = {**self._attachments, attachment.kind: attachment}
@@ -269,50 +282,3 @@ class Scorer(ABC):
                 )
             check_rows(as_array(outputs.features, "features"), "features")
         return outputs
-
-
-def check_matrix(values: Array, name: str) -> None:
-    """Raise ValueError unless `values` is (N, C) with at least one column."""
-    if values.ndim != 2 or values.shape[1] == 0:
-        raise ValueError(
-            f"{name}: expected shape (N, C), one row per prediction, got {tuple(values.shape)}"
-            + ("; for a model with one output reshape to (N, 1)" if values.ndim == 1 else "")
-        )
-
-
-def check_rows(values: Array, name: str, first: int = 0) -> None:
-    """Raise ValueError that names the rows with NaN or infinite values, where `first` is the number of row 0."""
-    check_matrix(values, name)
-    if is_traced(values) or values.shape[0] == 0:
-        return
-    xp = namespace(values)
-    if bool(xp.all(xp.isfinite(values))):
-        return
-    rows = np.flatnonzero(~np.isfinite(to_numpy(values)).all(axis=1))
-    shown = ", ".join(str(first + row) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
-    raise ValueError(
-        f"{name}: NaN or infinite values in {len(rows)} of {values.shape[0]} rows: row {shown} (counted from 0); "
-        "remove or repair them first"
-    )
-
-
-def check_scores(scores: Array, scorer: str) -> None:
-    """Raise ValueError that names the rows with a score that is NaN or infinite; do nothing in a traced graph."""
-    if is_traced(scores) or scores.shape[0] == 0:
-        return
-    xp = namespace(scores)
-    if bool(xp.all(xp.isfinite(scores))):
-        return
-    rows = np.flatnonzero(~np.isfinite(to_numpy(scores)))
-    shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-    largest = float(xp.finfo(scores.dtype).max)
-    raise ValueError(
-        f"{scorer}: the scores of {len(rows)} of {scores.shape[0]} rows are NaN or larger than {scores.dtype} holds "
-        f"({largest:.3g}): row {shown} (counted from 0); look for extreme logits or features there, or give float64"
-    )
-
-
-def wide(values: Array) -> Array:
-    """`values` in 32 bits or more: half precision is for storage, not for sums."""
-    xp = namespace(values)
-    return xp.astype(values, xp.float32) if xp.finfo(values.dtype).bits < 32 else values

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from qipf.scores.file_format import plain
+
 if TYPE_CHECKING:
     from qipf.scores.base import Scorer
 
@@ -21,6 +23,13 @@ class Fitted:
     tensors: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]
     """plain JSON values: what was found (a bandwidth, a number of classes, a note to the user)"""
+
+    def equals(self, other: Fitted) -> bool:
+        """Whether both hold the same tensors and facts."""
+        if self is other:
+            return True
+        same = self.tensors.keys() == other.tensors.keys() and plain(self.facts) == plain(other.facts)
+        return same and all(np.array_equal(value, other.tensors[key]) for key, value in self.tensors.items())
 
 
 class Attachment(ABC):
