@@ -6,13 +6,18 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test lint docs clean
+.PHONY: demo test fuzz lint docs clean
 
 demo: .venv/.demo
 	@$(BIN)/qipf demo
 
 test: lint
 	@OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 --dist worksteal --cov --cov-report=term:skip-covered $(ARGS)
+
+# make fuzz: 100,000 damaged files of every format; CASES=... changes how many, SEED=... which.
+fuzz: .venv/.dev
+	@QIPF_FUZZ_CASES=$${CASES:-100000} QIPF_FUZZ_SEED=$${SEED:-0} OMP_NUM_THREADS=1 \
+		$(BIN)/pytest --quiet --numprocesses 2 -rP tests/hostile/test_mutations.py
 
 lint: .venv/.dev
 	@$(BIN)/ruff check --quiet

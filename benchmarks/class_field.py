@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from qipf.scores.kernel_sums import Packed, log_fields, moments, pack
+from qipf.scores.kernel_sums import Packed, log_fields, pack
 
 
 def measure(calls: dict[str, Callable[[], Any]], device: str, repeats: int) -> dict[str, float]:
@@ -56,13 +56,11 @@ def main() -> None:
     calls: dict[str, Callable[[], Any]] = {
         "torch matmul": lambda: torch.mm(y_t, samples_t.T),
         "torch log fields": lambda: log_fields(y_t, packed_t),
-        "torch moments": lambda: moments(y_t, samples_t),
     }
     if given.device == "cpu":
         calls |= {
             "numpy matmul": lambda: y @ samples.T,
             "numpy log fields": lambda: log_fields(y, packed),
-            "numpy moments": lambda: moments(y, samples),
         }
     times = measure(calls, given.device, given.repeats)
     result: dict[str, Any] = {"sizes": [given.queries, given.samples, given.dimensions], "seconds": times}

@@ -1,7 +1,8 @@
-"""What passes cost on a GPU: python benchmarks/gpu_passes.py results/paper/gpu-passes.json
+"""Measure what passes cost on a GPU: python benchmarks/gpu_passes.py results/paper/gpu-passes.json
 
-Seconds for 10,000 random images in batches of 2,000, single precision, beside a bare forward pass, with nothing else on
-the GPU; and seconds an epoch of training takes with and without recorded steps.
+The file gets the seconds that passes of every method and a bare forward pass take for 10,000 random images in batches
+of 2,000, in single precision, and the seconds that an epoch of training takes with and without recorded steps. Nothing
+else should run on the GPU.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ OTHER_WEIGHTS = {"mc-dropout": 4, "swag": 4, "sgd-iterates": 4}
 
 
 def main(output: str) -> None:
-    """Measure all networks."""
+    """Measure all networks and write the file."""
     about = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "images": IMAGES, "batch": BATCH}
     found = {**about, "nets": {name: measure(name) for name in NETS}}
     Path(output).write_text(json.dumps(found, indent=1) + "\n")
 
 
 def measure(name: str) -> dict[str, Any]:
-    """Passes of every method, forward passes and epochs for one network."""
+    """Return the seconds of every method's passes, of forward passes and of epochs for one network."""
     dataset, count, channels, size = NETS[name]
     drawn = torch.Generator().manual_seed(0)
     data = Split(
@@ -79,7 +80,7 @@ def measure(name: str) -> dict[str, Any]:
 
 
 def seconds(function: Callable[[], Any]) -> float:
-    """How long a call takes, the GPU's work included."""
+    """Return how long a call takes, including the GPU's work."""
     torch.cuda.synchronize()
     start = time.perf_counter()
     function()

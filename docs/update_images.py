@@ -1,6 +1,8 @@
-"""Take the figures and captions of the gallery into the documentation.
+"""Copy the figures and captions of the gallery into the documentation.
 
-qipf gallery -o figures --dark && python docs/update_images.py figures
+qipf gallery -o figures --dark
+qipf gallery corruptions --dataset mnist --data FOLDER -o figures --dark
+python docs/update_images.py figures
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from pathlib import Path
 
 
 def main(figures: Path) -> None:
-    """Copy each figure's PNG files and caption to docs/images."""
+    """Copy the PNG files and the caption of each figure to docs/images."""
     images = Path(__file__).parent / "images"
     images.mkdir(exist_ok=True)
     for folder in sorted(path for path in figures.iterdir() if path.is_dir()):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -72,7 +74,9 @@ def images_of(pair: str, data: Data, condition: Condition, folder: str | None) -
         return images
     if condition.group != "ood":
         return shifts.apply(images, condition.family, condition.intensity)
-    other = datasets.load(condition.family, data=folder, download=False).test.inputs[: len(images)].to(images)
+    file = Path(str(folder)) / condition.family / "t10k-images-idx3-ubyte.gz"
+    pixels = datasets.parse_idx(gzip.decompress(file.read_bytes()), file.name)[: len(images), None]
+    other = torch.from_numpy(pixels.astype(np.float32) / 255).to(images)
     channels, size = images.shape[1], images.shape[-1]
     border = (size - other.shape[-1]) // 2
     return torch.nn.functional.pad(other, (border,) * 4).expand(-1, channels, -1, -1).contiguous()

@@ -11,9 +11,17 @@ import numpy as np
 Array = Any  # a NumPy, torch, JAX or any other array-API array; the standard has no static type yet
 
 
-def namespace(*arrays: Array) -> Any:
-    """The array-API namespace that the arrays share."""
-    return compat.array_namespace(*arrays)
+_NAMESPACES: dict[type, Any] = {}
+
+
+def namespace(array: Array, *others: Array) -> Any:
+    """The array-API namespace that the arrays share; asked once for each type, since scoring asks often."""
+    if others:
+        return compat.array_namespace(array, *others)
+    kind = type(array)
+    if kind not in _NAMESPACES:
+        _NAMESPACES[kind] = compat.array_namespace(array)
+    return _NAMESPACES[kind]
 
 
 def as_array(values: Any, name: str) -> Array:

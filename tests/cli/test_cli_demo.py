@@ -35,3 +35,12 @@ def test_means_best_first_in_eighty_columns():
     assert "brightness" in text.getvalue()
     assert lines[0].split() == ["ensemble", "(MI)", *["0.900"] * 6]
     assert lines[1].split() == ["entropy", *["0.750"] * 6]
+
+
+def test_a_missing_value_leaves_its_column_to_itself():
+    rows = [row("entropy", "score", shift, 1, 0.7) for shift in SHIFTS]
+    rows += [row("[red]", "score", shift, 1, 0.1 * place) for place, shift in enumerate(SHIFTS, 1) if shift != "shear"]
+    text = io.StringIO()
+    Console(file=text, width=80).print(summary(rows))
+    line = next(line for line in text.getvalue().splitlines() if "[red]" in line)
+    assert line.split() == ["[red]", "0.100", "0.200", "–", "0.400", "0.500", "0.300"]

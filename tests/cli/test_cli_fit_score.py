@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
+import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +29,13 @@ def build():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 20), torch.nn.Tanh(), torch.nn.Linear(20, 3))
 def conv():
     return torch.nn.Sequential(torch.nn.Conv2d(1, 3, 6), torch.nn.Flatten())
+def fixed():
+    torch.manual_seed(3)
+    return build()
+def unset():
+    return {}["config"]
+def leave():
+    raise SystemExit(0)
 number = 7
 def broken():
     return 3
@@ -245,26 +251,6 @@ def test_data_that_does_not_fit_the_model_is_one_line(place, images, capsys) -> 
         assert not (place / words[-1]).exists()
 
 
-@pytest.mark.parametrize("command", ["fit", "score", "evaluate"])
-def test_archives_made_to_fill_the_memory_are_refused(place, command, capsys) -> None:
-    Entropy().save("e.qipf")
-    with zipfile.ZipFile("bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
-        header = io.BytesIO()
-        rows = 200 * 2**20
-        np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (rows,)})
-        with archive.open("x.npy", "w") as member:
-            member.write(header.getvalue())
-            for _ in range(200):
-                member.write(bytes(2**20))
-    words = {
-        "fit": ("fit", "builder_for_tests:build", "bomb.npz", "-o", "a.qipf"),
-        "score": ("score", "e.qipf", "bomb.npz", "--model", "builder_for_tests:build", "-o", "a.csv"),
-        "evaluate": ("evaluate", "bomb.npz"),
-    }[command]
-    assert run(*words) == 1
-    assert "would unpack to" in capsys.readouterr().err
-
-
 def test_small_archives_may_compress_well(place) -> None:
     from qipf.cli._data import open_data
 
@@ -296,6 +282,57 @@ def test_regression_gets_predictions_not_classes(place, rng) -> None:
     columns = table(place / "reg.csv")
     assert list(columns) == ["row", "prediction", "uncertainty", "label"]
     np.testing.assert_array_equal(np.array(columns["prediction"], float), outputs[:, 0])
+
+
+def test_the_accuracy_is_printed(place, net, images, labels, capsys) -> None:
+    save_file(net.state_dict(), "net.safetensors")
+    outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False)
+    expected = f"accuracy of the model: {100 * float(outputs.correct.double().mean()):.1f} % of 60 labelled examples"
+    np.savez("train.npz", inputs=images, labels=labels)
+    model = ("builder_for_tests:build", "--weights", "net.safetensors")
+    for scorer in ("entropy", "default"):
+        assert run("fit", model[0], "train.npz", "-o", "a.qipf", "--scorer", scorer, *model[1:]) == 0
+        assert expected in capsys.readouterr().err
+    score = ("score", "a.qipf", "train.npz", "-o", "a.csv", "--batch-size", 25, "--model", *model)
+    assert run(*score) == 0
+    assert expected in capsys.readouterr().err
+    assert run(*score, "--quiet") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_an_untrained_network_draws_a_warning(place, images, labels, capsys) -> None:
+    np.savez("train.npz", inputs=images, labels=labels)
+    assert run("fit", "builder_for_tests:build", "train.npz", "-o", "a.qipf", "--scorer", "entropy", "--quiet") == 0
+    assert "not trained; give --weights" in capsys.readouterr().err
+    assert run("fit", "builder_for_tests:fixed", "train.npz", "-o", "a.qipf", "--scorer", "entropy", "--quiet") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_probabilities_in_place_of_logits_draw_a_warning(place, rng, capsys) -> None:
+    Entropy().save("e.qipf")
+    logits = rng.standard_normal((30, 4))
+    for values, warned in ((logits, False), (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), True)):
+        np.savez("data.npz", logits=values)
+        assert run("score", "e.qipf", "data.npz", "-o", "a.csv") == 0
+        assert ("look like probabilities" in capsys.readouterr().err) == warned
+
+
+def test_one_logit_without_labels_is_called_a_regression(place, rng, capsys) -> None:
+    save_file({"layer.weight": torch.asarray(rng.standard_normal((9, 9)))}, "weights.safetensors")
+    for labels, warned in (({}, True), ({"labels": rng.integers(0, 2, 20)}, False)):
+        np.savez("one.npz", logits=rng.standard_normal((20, 1)), **labels)
+        assert run("fit", "weights.safetensors", "one.npz", "-o", "a.qipf") == 0
+        assert ("taken as a regression" in capsys.readouterr().err) == warned
+
+
+def test_the_users_own_files_do_not_take_the_place_of_packages(place, images) -> None:
+    (place / "rich.py").write_text("raise SystemExit(77)")
+    (place / "scipy.py").write_text("raise SystemExit(77)")
+    np.save("x.npy", images)
+    command = "import sys, qipf.cli; sys.path = [p for p in sys.path if p]; sys.exit(qipf.cli.main(sys.argv[1:]))"
+    words = ["fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "entropy"]
+    done = subprocess.run([sys.executable, "-P", "-c", command, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_note_is_shown_where_no_labels_are_given(net, images, capsys) -> None:
@@ -344,10 +381,12 @@ def test_plot_draws_the_curve() -> None:
 
 BAD_FILES = [
     (("fit", "nothing.pt2", "x.npy", "-o", "a.qipf"), "no file nothing.pt2"),
-    (("fit", "bad.pt2", "x.npy", "-o", "a.qipf"), "no exported program"),
+    (("fit", "bad.pt2", "x.npy", "-o", "a.qipf"), "not an exported program"),
     (("fit", "no_such_module:build", "x.npy", "-o", "a.qipf"), "cannot import"),
     (("fit", "builder_for_tests:nothing", "x.npy", "-o", "a.qipf"), "has no 'nothing'"),
     (("fit", "builder_for_tests:number", "x.npy", "-o", "a.qipf"), "something to call"),
+    (("fit", "builder_for_tests:unset", "x.npy", "-o", "a.qipf"), "KeyError: 'config', in builder_for_tests.py, line "),
+    (("fit", "builder_for_tests:leave", "x.npy", "-o", "a.qipf"), "failed with SystemExit"),
     (("fit", "builder_for_tests:broken", "x.npy", "-o", "a.qipf"), "torch.nn.Module"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "bad.safetensors"), "does not fit"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "cut.safetensors"), "is damaged"),
@@ -368,6 +407,11 @@ BAD_FILES = [
     (("score", "e.qipf", "x.npy", "-o", "no/a.csv", "--model", "builder_for_tests:build"), "create it first"),
 ]
 WRONG_USE = [
+    (("fit", "net.pt", "x.npy", "-o", "a.qipf"), "safetensors.torch.save_file(torch.load("),
+    (("fit", "net.keras", "x.npy", "-o", "a.qipf"), "model.weights.h5"),
+    (("fit", "builder_for_tests:build", "table.csv", "-o", "a.qipf"), "pandas.read_csv('table.csv')"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'9' * 400}"), "--option"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'[' * 10**5}"), "--option"),
     (("fit", "model.onnx", "x.npy", "-o", "a.qipf"), "expected a .pt2"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "tea"), "there is no 'tea'"),
@@ -420,6 +464,7 @@ def test_errors_are_explained_and_leave_nothing(place, images, labels, code, wor
     for whole in ("w.safetensors", "xy.npz", "x.npy"):
         Path("cut").with_suffix(Path(whole).suffix).write_bytes(Path(whole).read_bytes()[:-20])
     Path("junk.safetensors").write_bytes(b"junk" * 100)
+    Path("table.csv").write_text("a,b,label\n1,2,0\n")
     Path("empty").mkdir()
     Path("sizes").mkdir()
     for side in (6, 7):

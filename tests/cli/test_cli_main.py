@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import pydoc
+import re
+import signal
 import subprocess
 import sys
+import warnings
 
 import pytest
 
@@ -69,12 +74,96 @@ def test_too_little_memory_is_one_line(monkeypatch, capsys, tmp_path):
     assert lines[0].startswith("qipf: not enough memory (Unable to allocate 9.00 TiB): ")
 
 
-@pytest.mark.parametrize("words", [["no-such-command"], ["evaluate"], ["evaluate", "--no-such-option", "x"]])
-def test_wrong_use_exits_with_2(words, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        main(words)
-    assert stopped.value.code == 2
-    assert capsys.readouterr().err
+@pytest.mark.parametrize(
+    "kind", ["tokenize.TokenError", "zlib.error", "lzma.LZMAError", "OverflowError", "BaseException"]
+)
+def test_an_error_of_any_kind_is_one_line_that_says_how_to_see_more(kind, monkeypatch, capsys):
+    def fail(file: str) -> None:
+        raise pydoc.locate(kind)("all is lost\nand \x1b[31mmore\x07")  # type: ignore[operator]
+
+    monkeypatch.setattr("qipf.cli.evaluate.evaluate", fail)
+    assert main(["evaluate", "x.csv"]) == 1
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert re.fullmatch(r"qipf: \w+: all is lost, in test_cli_main.py, line \d+ \(--debug shows .*\)\n", printed.err)
+
+
+def test_terminal_escapes_are_shown_and_not_obeyed(here, capsys):
+    assert main(["evaluate", "no\x1b[31mthing\x07\u202e.csv"]) == 1
+    assert r"no\x1b[31mthing\x07\u202e.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("no-such-command", "there is no command 'no-such-command'; there are bench, demo"),
+        ("evaluate", "evaluate: FILE is missing; see qipf evaluate --help"),
+        ("evaluate a b", "evaluate: unexpected argument 'b'"),
+        ("evaluate x --no-such-option y", "evaluate: Unknown option: --no-such-option"),
+        ("evaluate x --bootstrap many", '--bootstrap: unable to convert "many" into int'),
+        ("fit a b", "fit: --output/-o is missing"),
+        ("fit a b -o", "fit: --output/-o is missing"),
+    ],
+)
+def test_a_command_line_that_cannot_be_parsed_is_one_line(words, message, capsys):
+    assert main(words.split()) == 2
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(f"qipf: {message}") or message in printed.err
+    assert printed.err.count("\n") == 1
+    assert "─" not in printed.err
+
+
+SLOW = """
+import sys, time
+import qipf.cli, qipf.cli.evaluate
+from qipf._common.files import replacing
+
+def evaluate(file: str) -> None:
+    with replacing("half") as half:
+        half.write(b"some")
+        print("writing", flush=True)
+        time.sleep(60)
+
+qipf.cli.evaluate.evaluate = evaluate
+sys.exit(qipf.cli.main(["evaluate", "x.csv"]))
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 129)])
+def test_signals_end_a_command_cleanly(name, code, tmp_path):
+    command = [sys.executable, "-c", SLOW]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "writing\n"
+        process.send_signal(getattr(signal, name))
+        _, err = process.communicate(timeout=30)
+    assert process.returncode == code
+    assert err.startswith("interrupted; ")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_closed_pipe_is_no_error(tmp_path):
+    (tmp_path / "scores.csv").write_text("u,correct\n0.5,1\n0.7,0\n")
+    command = f"{sys.executable} -m qipf evaluate scores.csv --bootstrap 0 | true"
+    done = subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+
+
+def test_logged_errors_and_warnings_are_one_line(monkeypatch, capsys):
+    def noisy(file: str) -> None:
+        handler = logging.StreamHandler(sys.stderr)
+        log = logging.Logger("some.library")
+        log.addHandler(handler)
+        log.error("lost %s", "a worker", exc_info=RuntimeError("the worker\nis gone"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("take\ncare", stacklevel=1)
+
+    monkeypatch.setattr("qipf.cli.evaluate.evaluate", noisy)
+    assert main(["evaluate", "x.csv"]) == 0
+    assert capsys.readouterr().err == "lost a worker: the worker is gone\nwarning: take care\n"
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -293,3 +294,61 @@ def test_as_a_module_it_gives_the_same_scores(scorer: Scorer) -> None:
 
     outputs = in_torch(planted(6)[0])
     np.testing.assert_allclose(ScorerModule(scorer)(outputs).numpy(), scorer(outputs).numpy(), rtol=1e-12)
+
+
+def refuses(call: Callable[[], object], name: str) -> bool:
+    """Whether the call raises a ValueError that names the scorer; any other error is the test's."""
+    try:
+        call()
+    except ValueError as error:
+        if name not in str(error):
+            raise
+        return True
+    return False
+
+
+@pytest.mark.parametrize(("dtype", "factor"), [(np.float32, 1e30), (np.float64, 1e30), (np.float64, 1e200)])
+def test_huge_features_give_finite_scores(scorer: Scorer, dtype: type, factor: float) -> None:
+    outputs, _ = planted(7, clear=40, vague=10)
+    huge = np.where(np.arange(50)[:, None] % 2 == 0, factor, 1.0)  # every second row
+    for features in (outputs.features * huge, -outputs.features * huge):
+        given = Outputs(outputs.logits.astype(dtype), features.astype(dtype))
+        scores = scorer(given)
+        assert np.isfinite(scores).all()
+        np.testing.assert_allclose(scores[1::2], scorer(given[1::2]), rtol=1e-5, atol=1e-5)  # the others are not hurt
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e30, 1e200])
+def test_huge_and_tiny_references_give_finite_scores_or_an_error(fresh: Scorer, factor: float) -> None:
+    outputs, _ = planted(7)
+    scaled = Outputs(outputs.logits, outputs.features * factor, outputs.labels)
+    if refuses(lambda: fresh.fit(network(), scaled), fresh.name):
+        return
+    assert np.isfinite(fresh(scaled)).all()
+
+
+def test_huge_logits_give_finite_scores_or_an_error(scorer: Scorer) -> None:
+    outputs, _ = planted(7, clear=40, vague=10)
+    for dtype, factor in ((np.float32, 1e30), (np.float64, 1e300)):
+        given = Outputs((outputs.logits * factor).astype(dtype), outputs.features.astype(dtype))
+        if not refuses(lambda given=given: scorer(given), scorer.name):
+            assert np.isfinite(scorer(given)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_outputs_are_scored_in_single(scorer: Scorer, dtype: torch.dtype) -> None:
+    outputs = in_torch(planted(8, clear=60, vague=20)[0], dtype)
+    scores = scorer(outputs)
+    assert scores.dtype == dtype
+    single = Outputs(outputs.logits.float(), outputs.features.float())
+    np.testing.assert_array_equal(scores.float().numpy(), scorer(single).to(dtype).float().numpy())
+    far = Outputs(outputs.logits, 100 * outputs.features)
+    assert torch.isfinite(scorer(far)).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_does_not_reach_into_a_scorer(scorer: Scorer, dtype: torch.dtype) -> None:
+    outputs = in_torch(planted(8, clear=60, vague=20)[0], torch.float32)
+    plain = scorer(outputs)
+    with torch.autocast("cpu", dtype=dtype):
+        assert torch.equal(scorer(outputs), plain)

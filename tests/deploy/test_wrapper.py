@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import nn
 
-from qipf.deploy.wrapper import ScorerModule, wrap
+from qipf.deploy.wrapper import ScorerModule, _moved, wrap
 from qipf.models.collect import collect
 from qipf.scores import KNN, ClassField, Entropy, Mahalanobis, Scorer, WeightQIPF
 
@@ -298,3 +298,82 @@ def test_a_pickled_module_scores_the_same(fitted, images) -> None:
     file.seek(0)
     loaded = torch.load(file, weights_only=False)
     assert torch.equal(loaded(images)[1], both(images)[1])
+
+
+@pytest.mark.gpu
+@torch.no_grad()
+def test_the_scorer_follows_the_model_to_a_gpu_and_back(fitted, images) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    net, scorer = fitted
+    net = copy.deepcopy(net)
+    truth = wrap(net, scorer)(images)[1]
+    before = wrap(net, scorer)
+    net.cuda()  # the model alone, after it was wrapped
+    for both in (before, wrap(net, scorer)):
+        _, uncertainty = both(images.cuda())
+        assert uncertainty.device.type == "cuda"
+        assert all(buffer.device.type == "cuda" for buffer in both.scorer.buffers())
+        np.testing.assert_allclose(uncertainty.cpu(), truth, rtol=1e-3, atol=1e-4)
+    net.cpu()
+    np.testing.assert_allclose(before(images)[1], truth, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@torch.no_grad()
+def test_autocast_on_a_gpu_gives_finite_scores(fitted, images, dtype) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    net, scorer = fitted
+    both = wrap(copy.deepcopy(net).cuda(), scorer)
+    with torch.autocast("cuda", dtype=dtype):
+        _, uncertainty = both(images.cuda())
+    assert torch.isfinite(uncertainty).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@torch.no_grad()
+def test_autocast_around_a_wrapped_model_gives_finite_scores(fitted, images, dtype) -> None:
+    net, scorer = fitted
+    both = wrap(net, scorer)
+    with torch.autocast("cpu", dtype=dtype):
+        output, uncertainty = both(images)
+        _, seen = both.observe(images)
+    assert output.dtype == dtype
+    assert torch.equal(uncertainty, both.scorer(seen))  # the scorer itself works as it does without autocast
+
+
+def test_a_call_adds_few_python_calls(images) -> None:
+    import cProfile
+    import pstats
+
+    net = Net().eval()
+    outputs = collect(net, (images, torch.arange(64) % 5), progress=False)
+    both, x = wrap(net, Mahalanobis().fit(net, outputs)), images[:1]
+
+    def calls(function) -> int:
+        function(x)
+        profile = cProfile.Profile()
+        profile.runcall(function, x)
+        return pstats.Stats(profile).total_calls  # pyright: ignore[reportAttributeAccessIssue]
+
+    with torch.no_grad():
+        assert calls(both) - calls(net) < 200
+
+
+def test_a_device_without_double_precision_gets_single_precision(images) -> None:
+    net = Net()
+    module = ScorerModule(WeightQIPF(factor=160).fit(net, collect(net, images, progress=False)))
+
+    def refuse_double(tensor: torch.Tensor) -> torch.Tensor:  # as Apple's MPS does
+        if tensor.dtype == torch.float64:
+            raise TypeError("no float64")
+        return tensor.to("meta")
+
+    double = [key for key, buffer in module.named_buffers() if buffer.dtype == torch.float64]
+    assert double
+    moved = {key: _moved(refuse_double, buffer) for key, buffer in module.named_buffers()}
+    assert all(moved[key].dtype == torch.float32 for key in double)
+    with pytest.raises(TypeError, match="other"):
+        _moved(lambda tensor: (_ for _ in ()).throw(TypeError("other")), torch.zeros(1))

@@ -69,7 +69,7 @@ def test_the_low_rank_noise_is_shared_by_all_layers():
     for step in (-2.0, -1.0, 0.0, 1.0, 2.0):
         nn.init.constant_(net[0].weight, 1 + step)
         nn.init.constant_(net[1].weight, 5 - 3 * step)
-        method._collect(net)
+        method._keep(net)
     draws = torch.stack([method.draw(k) for k in range(4000)])
     # Cov = diag(2, 18) + [[1, -3], [-3, 9]] * 10 / 4
     expected = torch.tensor([[4.5, -7.5], [-7.5, 40.5]])

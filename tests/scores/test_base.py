@@ -16,7 +16,7 @@ from qipf.arrays import Array
 from qipf.decisions.probability import ErrorProbability
 from qipf.models.outputs import Outputs
 from qipf.scores import KNN, ClassField, Combine, Energy, Entropy
-from qipf.scores.base import SCORERS, Scorer, wide
+from qipf.scores.base import SCORERS, Scorer
 from qipf.scores.fitted import Fitted
 
 
@@ -45,29 +45,28 @@ def test_score_before_fit_fails_before_the_model_runs(net) -> None:
 
 
 @pytest.fixture
-def overflowing() -> Any:
+def ratio() -> Any:
     @dataclass(eq=False)
-    class Huge(Scorer):
-        name: ClassVar[str] = "huge-for-a-test"
+    class Ratio(Scorer):
+        name: ClassVar[str] = "ratio-for-a-test"
 
         def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
             return Fitted({}, {})
 
         def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-            return wide(outputs.logits[:, 0]) * 1e6
+            return outputs.logits[:, 0] / outputs.logits[:, 1]
 
-    yield Huge().fit()
-    del SCORERS[Huge.name]
+    yield Ratio().fit()
+    del SCORERS[Ratio.name]
 
 
-def test_a_score_is_finite_or_an_error_names_the_row(overflowing) -> None:
-    logits = np.ones((4, 2), np.float16)
-    logits[2, 0] = 0
-    with pytest.raises(ValueError, match=r"huge-for-a-test.*3 of 4 rows.*float16.*row 0, 1, 3"):
-        overflowing(logits)
-    assert np.isfinite(overflowing(logits.astype(np.float32))).all()
-    with pytest.raises(ValueError, match="row 0, 1, 3"):
-        overflowing(torch.asarray(logits))
+def test_a_score_is_finite_or_an_error_names_the_row(ratio) -> None:
+    logits = np.ones((4, 2))
+    assert (ratio(logits) == 1).all()
+    logits[[1, 3]] = 0
+    for given in (logits, torch.asarray(logits)):
+        with pytest.raises(ValueError, match=r"ratio-for-a-test.*2 of 4.*row 1, 3"):
+            ratio(given)
 
 
 def test_attachments_are_dropped_by_fitting_and_survive_copying(rng) -> None:

@@ -249,7 +249,7 @@ def test_it_can_be_exported_with_its_network() -> None:
         ({"bandwidth": 0}, "bandwidth"),
         ({"kind": "other"}, "kind: expected one of contrast"),
         ({"normalise": "l2"}, "normalise: expected one of unit"),
-        ({"kind": "density", "logits": True}, "one space and bandwidth without logits"),
+        ({"kind": "density", "logits": True}, "one bandwidth"),
         ({"kind": "potential", "landmarks": 50}, "every reference counts the same; leave out landmarks"),
         ({"kind": "modes", "priors": "reference"}, 'leave out landmarks and priors="reference"'),
         ({"spaces": ()}, "spaces"),

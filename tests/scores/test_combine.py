@@ -149,9 +149,9 @@ def test_bad_use_is_refused() -> None:
         Combine((Entropy(),), rule="mean")  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="expected scorers"):
         Combine(("entropy",))
-    with pytest.raises(ValueError, match="needs labelled outputs"):
+    with pytest.raises(ValueError, match="labelled"):
         Combine((Entropy(),), rule="learned").fit(outputs=Outputs(outputs.logits))
-    with pytest.raises(ValueError, match="1 outputs cannot both fit parts and calibrate"):
+    with pytest.raises(ValueError, match="1 outputs"):
         Combine((KNN(k=1),)).fit(outputs=outputs[:1])
-    with pytest.raises(ValueError, match="no errors to learn from"):
+    with pytest.raises(ValueError, match="nothing to learn from"):
         Combine((Entropy(),), rule="learned").fit(outputs=outputs[outputs.correct])

@@ -131,7 +131,7 @@ def test_figures_are_drawn_and_shown(planted):
 
 
 def test_captions_are_read():
-    assert illustrations._spread("69.2 [2.1, 6.3e+02]") == (69.2, 2.1, 630.0)
+    assert illustrations._spread("69.2 [2.10, 630]") == (69.2, 2.1, 630.0)
     assert illustrations._spread("0.92") == (0.92, 0.92, 0.92)
     rows = illustrations._table("moons")
     assert set(rows["MC dropout (std)"]) == {"seen", "unseen", "boundary", "unseen / seen", "boundary / seen", "AUC"}

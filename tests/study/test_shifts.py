@@ -306,17 +306,6 @@ def test_no_images_give_no_images() -> None:
     assert shifts.perturb(empty, "gaussian-noise", 0.3).shape == empty.shape
 
 
-def test_contact_sheet_shows_every_intensity(tmp_path) -> None:
-    images = random_images(2, 3, 8, 8)
-    figure = shifts.contact_sheet(images, tmp_path / "sheet.png")
-    assert (tmp_path / "sheet.png").read_bytes().startswith(b"\x89PNG")
-    assert len(figure.axes) == 5 * 2 * 11
-    drawn = figure.axes[11 * 2 * 1 + 11 + 3].images[0].get_array()  # brightness, second image, third intensity
-    np.testing.assert_allclose(drawn, shifts.apply(images, "brightness", 0.15)[1].permute(1, 2, 0).numpy())
-    with pytest.raises(ValueError, match="1 to 16 images"):
-        shifts.contact_sheet(images[:0])
-
-
 NOTED = {  # mean ROC-AUC of the max logit of the authors' LeNet, on their grids of intensities
     "rotation": (0.684, (15, 30, 45, 60, 90, 120, 150, 180, 210, 240, 270, 300, 330)),
     "shear": (0.826, (10, 20, 30, 40, 50, 60)),

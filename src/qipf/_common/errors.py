@@ -2,13 +2,13 @@
 
 
 class UserError(Exception):
-    """The command line is wrong. Shown on standard error as it is, without a traceback."""
+    """The command line is wrong. It is shown on standard error as it is, without a traceback."""
 
     exit_code = 2
 
 
 class InputError(UserError):
-    """The command line is right, and a file or folder that it names is missing, damaged or does not fit."""
+    """The command line is right, but a file or folder that it names is missing, damaged or does not fit."""
 
     exit_code = 1
 

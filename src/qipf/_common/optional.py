@@ -12,5 +12,5 @@ def require(module: str, *, extra: str) -> Any:
         return import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or module.split(".")[0] != error.name.split(".")[0]:
-            raise  # the package is there, and something it needs is not: its own message is the useful one
+            raise  # the package is installed but something it needs is not: its own message says more
         raise ImportError(f"this needs the package {error.name!r}: pip install 'qipf[{extra}]'") from None

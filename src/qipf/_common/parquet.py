@@ -1,48 +1,54 @@
-"""Read a Parquet file that may come from anywhere: nothing made to fill the memory, and errors that name the file."""
+"""Read a Parquet file that may come from anywhere, in a process of its own with a limit on its memory.
+
+A page of a Parquet file can unpack to a million times its size, whatever the file claims, and Arrow has no limit of
+its own. The operating system has one (on Linux; elsewhere only what the file claims is checked).
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+from qipf._common import _parquet_child
+from qipf._common.budget import budget, too_large
 from qipf._common.optional import require
 
+CHILD = Path(_parquet_child.__file__)
+SECONDS = 120
+"""Processor time for one file."""
 
-def read_parquet(path: Path, *, most: int, value: int, too_large: str) -> Any:
-    """The columns of one number or text a row, as an Arrow table; texts are dictionaries, each read once.
+
+def read_parquet(path: Path, *, row: int) -> Any:
+    """The columns of one number or text per row as an Arrow table; texts are dictionaries, each held once.
 
     Args:
         path: the file.
-        most: bytes that it may unpack to.
-        value: bytes that a value counts at least, repeated or not.
-        too_large: what to say of a file that unpacks to more.
+        row: bytes that a row will take in the memory of the caller.
 
     Raises:
-        ValueError: the file is too large, damaged or none; it is named.
+        ValueError: the file is too large, damaged or of another kind; the message names it.
     """
-    arrow, parquet = (require(name, extra="bench") for name in ("pyarrow", "pyarrow.parquet"))
-    data = arrow.BufferReader(path.read_bytes())
-    try:
-        with parquet.ParquetFile(data) as file:
-            if _unpacked(file.metadata, value) > most:
-                raise ValueError(f"{path} {too_large}")
-            flat = [part for part in file.schema_arrow if not arrow.types.is_nested(part.type)]
-        texts = [part.name for part in flat if not arrow.types.is_primitive(part.type)]
-        with parquet.ParquetFile(data, read_dictionary=texts) as file:
-            # in this thread alone: after an error in another one, Arrow may abort the process when it ends
-            return file.read([part.name for part in flat], use_threads=False)
-    except (arrow.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no Parquet file, or a damaged one: {error}; copy it anew") from error
-
-
-def _unpacked(about: Any, value: int) -> int:
-    """How many bytes the file says that it unpacks to; a repeated value takes next to none in it."""
-    stored = filled = 0
-    widths = [max(value, about.schema.column(i).length) for i in range(about.num_columns)]  # length: of fixed texts
-    for group in map(about.row_group, range(about.num_row_groups)):
-        stored += max(0, group.total_byte_size)
-        filled += sum(width * max(0, group.column(i).num_values) for i, width in enumerate(widths))
-    return max(stored, filled, value * about.num_columns * about.num_rows)
+    arrow = require("pyarrow", extra="bench")
+    path.open("rb").close()  # a file that cannot be opened says why itself
+    most = budget()
+    command = [sys.executable, "-P", str(CHILD), str(path), str(most // 2), str(row), str(SECONDS)]
+    environment = {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "1"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as child:  # noqa: S603
+        try:
+            with arrow.ipc.open_stream(child.stdout) as stream:
+                table = stream.read_all()
+        except (arrow.ArrowException, OSError):
+            table = None
+        said = child.stderr.read().decode(errors="replace").split() if child.stderr else []
+    if child.returncode == 0 and table is not None:
+        return table
+    if child.returncode == _parquet_child.TOO_LARGE or "std::bad_alloc" in said:
+        raise too_large(path, most)
+    why = " ".join(said) or f"reading it ended with code {child.returncode}"
+    raise ValueError(f"{path} is not a Parquet file, or it is damaged: {why}; copy it again")
 
 
 def column_values(column: Any) -> list[Any]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from qipf._common.optional import require
+from qipf._common.text import printable
+
 T = TypeVar("T")
 
 
@@ -13,20 +16,18 @@ def track(items: Iterable[T], description: str, *, total: int | None = None, sho
     if total is None and hasattr(items, "__len__"):
         total = len(items)  # pyright: ignore[reportArgumentType]
     with bar(show) as progress:
-        task = progress.add_task(description, total=total)
+        task = progress.add_task(printable(description), total=total)
         for item in items:
             yield item
             progress.advance(task)
 
 
 def bar(show: bool = True) -> Any:
-    """A rich Progress with spinner, bar, count and ETA on standard error, silent where it is no terminal."""
-    from qipf._common.optional import require
-
+    """A rich Progress with spinner, bar, count and ETA on standard error, silent where that is not a terminal."""
     rich_progress = require("rich.progress", extra="torch")
     console = require("rich.console", extra="torch").Console(stderr=True)
     return rich_progress.Progress(
-        rich_progress.TextColumn("{task.description}"),
+        rich_progress.TextColumn("{task.description}", markup=False),  # names of a user's own may hold brackets
         rich_progress.BarColumn(),
         rich_progress.MofNCompleteColumn(),
         rich_progress.TimeRemainingColumn(),

@@ -12,7 +12,7 @@ def read_safetensors(path: str | PathLike[str], framework: str) -> tuple[dict[st
     """Metadata and tensors by name; `framework` is "pt" or "numpy".
 
     Raises:
-        safetensors.SafetensorError: it is no such file, or it is cut short.
+        safetensors.SafetensorError: the file is of another kind, or cut short.
     """
     with require("safetensors", extra="torch").safe_open(fspath(path), framework=framework) as file:
         return file.metadata() or {}, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (no mapping)

@@ -1,22 +1,26 @@
-"""The command line: one file a command, loaded when it is called."""
+"""The command line: one file per command, loaded when the command is called."""
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 from qipf._common.errors import UserError
 from qipf._common.optional import require
+from qipf._common.text import one_line
+from qipf.cli._session import Stopped, session
 
 COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "gallery", "inspect", "report", "score", "train", "watch")
-"""Each is a function of a module of the same name."""
+"""Each is a function in a module of the same name."""
 
 
 def build(listing: bool = False) -> Any:
-    """The cyclopts application with every command registered; imported only for a `listing` of what each is for."""
+    """The cyclopts application; the commands are imported only for a `listing` of what each is for."""
     cyclopts = require("cyclopts", extra="bench")
     app = cyclopts.App(
         name="qipf",
@@ -24,7 +28,8 @@ def build(listing: bool = False) -> Any:
         help="How far can each prediction of a trained neural network be trusted?",
         suppress_keyboard_interrupt=False,
         help_epilogue="--debug shows the traceback of an error. Exit codes: 0 done, 1 something failed (a missing or "
-        "damaged file, data that does not fit, a cell of a benchmark), 2 the command line is wrong, 130 interrupted.",
+        "damaged file, data that does not fit, a cell of a benchmark), 2 the command line is wrong, 130 interrupted "
+        "(128 plus the number of another signal).",
     )
     for name in COMMANDS:
         place = f"qipf.cli.{name}"
@@ -34,40 +39,80 @@ def build(listing: bool = False) -> Any:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the command line; errors go to standard error in one line unless --debug is given."""
+    """Run the command line. Every error is one line on standard error, unless --debug asks for the traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
-    try:
-        listing = not given or given[0] in ("--help", "-h")
-        result = build(listing)([word for word in given if word != "--debug"], result_action="return_value")
-    except UserError as error:
-        return _fail(error, debug, code=error.exit_code)
-    except ModuleNotFoundError as error:
-        return _fail(error, debug, code=1, message=f"{error}; pip install 'qipf[report]' brings what the commands need")
-    except (ValueError, TypeError, OSError, ImportError) as error:
-        return _fail(error, debug, code=1)
-    except (RuntimeError, AssertionError, LookupError) as error:  # from torch or the user's model, mostly
-        return _fail(error, debug, code=1, message=_unexpected(error))
-    except MemoryError as error:
-        hint = "the data or a file is too large for this machine; a damaged file may only seem so"
-        return _fail(error, debug, code=1, message=f"not enough memory{f' ({error})' if str(error) else ''}: {hint}")
-    except KeyboardInterrupt:
-        print(
-            "interrupted; nothing half-written is left, and qipf bench and train go on where they were", file=sys.stderr
-        )
-        return 130
+    words = [word for word in given if word != "--debug"]
+    with session(debug) as stopped:
+        try:
+            code = _run(words)
+        except KeyboardInterrupt:
+            code = Stopped.INTERRUPT
+            print(
+                "interrupted; nothing half-written is left, and qipf bench and train go on where they were",
+                file=sys.stderr,
+            )
+        except BrokenPipeError:  # whoever read our output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = 1
+        except SystemExit:
+            raise
+        except BaseException as error:  # a panic in a library written in Rust is not an Exception
+            code = _fail(error, words, debug)
+    return stopped.code or code
+
+
+def _run(words: list[str]) -> int:
+    app = build(listing=not words or words[0] in ("--help", "-h"))
+    result = app(words, print_error=False, exit_on_error=False, result_action="return_value")
+    sys.stdout.flush()
     return result if isinstance(result, int) else 0
 
 
-def _fail(error: Exception, debug: bool, code: int, message: str | None = None) -> int:
+def _fail(error: BaseException, words: list[str], debug: bool) -> int:
+    code, message = _explain(error, words)
     if debug:
         traceback.print_exception(error)
-        return code
-    print(f"qipf: {error if message is None else message}", file=sys.stderr)
+    else:
+        print(f"qipf: {one_line(message)}", file=sys.stderr)
     return code
 
 
-def _unexpected(error: Exception) -> str:
-    """One line for an error whose text says little without its kind."""
+def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
+    """The exit code and the message of an error."""
+    if isinstance(error, UserError):
+        return error.exit_code, str(error)
+    if type(error).__module__.startswith("cyclopts"):
+        return 2, _wrong_use(error, words)
+    if isinstance(error, ModuleNotFoundError):
+        return 1, f"{error}; pip install 'qipf[report]' brings what the commands need"
+    if isinstance(error, MemoryError):
+        hint = "the data or a file is too large for this machine; a damaged file may only seem so"
+        return 1, f"not enough memory{f' ({error})' if str(error) else ''}: {hint}"
+    if isinstance(error, ValueError | TypeError | OSError | ImportError) and str(error):
+        return 1, str(error)
     first = (str(error).strip().splitlines() or ["no details"])[0]
-    return f"{type(error).__name__}: {first} (--debug shows where)"
+    return 1, f"{type(error).__name__}: {first}{_place(error)} (--debug shows the details)"
+
+
+def _place(error: BaseException) -> str:
+    """Where an error of somebody else's code was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f", in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
+
+
+def _wrong_use(error: Any, words: list[str]) -> str:
+    """A command line that cyclopts cannot parse."""
+    kind, argument = type(error).__name__, getattr(error, "argument", None)
+    if kind == "UnknownCommandError":
+        return f"there is no command {words[0]!r}; there are {', '.join(COMMANDS)}"
+    if kind == "MissingArgumentError" and argument is not None:
+        # cyclopts calls a positional argument by the name of an option
+        shown = "/".join(argument.names) if argument.field_info.is_keyword_only else argument.name.lstrip("-").upper()
+        message = f"{shown} is missing"
+    elif kind == "UnusedCliTokensError":
+        message = f"unexpected argument {' '.join(error.unused_tokens)!r}"
+    else:
+        error.verbose = False
+        message = str(error).strip().rstrip(".")
+    return f"{words[0]}: {message}; see qipf {words[0]} --help"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from qipf._common.budget import TooLargeError
 from qipf._common.errors import InputError, UserError
 from qipf._common.npz import load_npz
 from qipf._common.optional import require
+from qipf.cli._images import find_images, image_mode, read_images
 
-IMAGES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 NAMES = {"inputs": ("inputs", "x"), "labels": ("labels", "y"), "logits": ("logits",), "features": ("features",)}
 
 
@@ -24,7 +23,7 @@ class Data:
     """Arrays (possibly still on disk) or image files, with labels if there are any."""
 
     arrays: dict[str, np.ndarray]
-    """some of inputs, labels, logits, features, one row an example"""
+    """some of inputs, labels, logits, features, one row per example"""
     files: tuple[Path, ...] = ()
     classes: tuple[str, ...] = ()
 
@@ -51,8 +50,8 @@ class Data:
             part = {key: np.asarray(value[rows]) for key, value in self.arrays.items()}
             files = self.files[rows]
             if files:
-                mode = mode or _image_mode(files[0])
-                part["inputs"] = _images(files, mode)
+                mode = mode or image_mode(files[0])
+                part["inputs"] = read_images(files, mode)
             yield Batch(start, part, files)
 
 
@@ -72,10 +71,11 @@ class Batch:
         torch = require("torch", extra="torch")
         inputs = self.arrays["inputs"]
         if inputs.dtype == np.uint8:
-            inputs = inputs.astype(np.float32) / np.float32(255)
-        elif inputs.dtype == np.float64:
             inputs = inputs.astype(np.float32)
-        tensor = torch.from_numpy(np.array(inputs))
+            inputs /= np.float32(255)
+        elif inputs.dtype == np.float64:  # which no network expects, and some devices do not have
+            inputs = inputs.astype(np.float32)
+        tensor = torch.from_numpy(np.require(inputs, requirements=["W", "C"]))
         labels = self.arrays.get("labels")
         return tensor if labels is None else (tensor, torch.from_numpy(np.array(labels)))
 
@@ -85,10 +85,11 @@ def open_data(path: Path, labels: Path | None = None) -> Data:
 
     Raises:
         InputError: there is no such file, it cannot be read, or its parts do not fit together.
-        UserError: it is of another kind, or has labels where others were given.
+        UserError: it is of another kind, or has labels although others were given.
     """
     if path.is_dir():
-        data = _folder(path)
+        files, classes, names = find_images(path)
+        data = Data({} if classes is None else {"labels": classes}, files, names)
     elif not path.is_file():
         raise InputError(f"DATA: there is no file or folder {path}")
     elif path.suffix == ".npz":
@@ -96,7 +97,7 @@ def open_data(path: Path, labels: Path | None = None) -> Data:
     elif path.suffix == ".npy":
         data = Data({"inputs": _npy(path)})
     else:
-        raise UserError(f"DATA: expected an .npz, an .npy or a folder of images, got {path}")
+        raise UserError(f"DATA: expected an .npz, an .npy or a folder of images, got {path}{_way_out(path)}")
     if labels is not None:
         if "labels" in data.arrays:
             raise UserError(f"--labels: {path} has labels already")
@@ -108,34 +109,49 @@ def open_data(path: Path, labels: Path | None = None) -> Data:
         raise InputError(f"DATA: the parts of {path} differ in length: {lengths}")
     if len(data) == 0:
         raise InputError(f"DATA: {path} holds no examples")
-    kinds = data.arrays["labels"] if "labels" in data.arrays else np.zeros(0, np.int64)
-    if kinds.ndim != 1 or kinds.dtype.kind not in "biuf":
-        raise InputError(f"DATA: labels must be one number an example, got shape {kinds.shape}, dtype {kinds.dtype}")
+    for name, array in data.arrays.items():
+        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+            raise InputError(f"DATA: {name}: expected numbers of at most 64 bits, got values of type {array.dtype}")
+    if "labels" in data.arrays and data.arrays["labels"].ndim != 1:
+        raise InputError(f"DATA: expected one label per example, got shape {data.arrays['labels'].shape}")
     return data
+
+
+def _way_out(path: Path) -> str:
+    """How to bring a table into a file that is read."""
+    if path.suffix not in (".csv", ".parquet"):
+        return ""
+    return (
+        f"; a table becomes one by: import numpy, pandas; t = pandas.read_{path.suffix[1:]}({str(path)!r}); "
+        "numpy.savez('data.npz', inputs=t.drop(columns='label').to_numpy('float32'), labels=t['label'])"
+    )
 
 
 def _npy(path: Path) -> np.ndarray:
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} {_why(error, ValueError, EOFError)}") from None
+    except (OSError, MemoryError) as error:
+        raise InputError(f"{path} cannot be read ({error})") from None
+    except Exception as error:  # a damaged header: EOFError, SyntaxError, tokenize.TokenError, ...
+        raise InputError(f"{path} {_why(error)}") from None
     if not isinstance(array, np.ndarray) or array.ndim == 0:
-        raise InputError(f"{path}: expected an array with one row an example")
+        raise InputError(f"{path}: expected an array with one row per example")
     return array
 
 
 def _npz(path: Path) -> dict[str, np.ndarray]:
     try:
         with load_npz(path) as file:
-            found = {}
-            for part, names in NAMES.items():
-                for name in names:
-                    if name in file.files:
-                        found[part] = file[name]
-                        break
+            found = {
+                part: file[next(name for name in names if name in file.files)]
+                for part, names in NAMES.items()
+                if set(names) & set(file.files)
+            }
             held = file.files
-    except (OSError, ValueError, EOFError, MemoryError, zipfile.BadZipFile, zlib.error) as error:
-        raise InputError(f"DATA: {path} {_why(error, EOFError, zipfile.BadZipFile, zlib.error)}") from None
+    except TooLargeError as error:
+        raise InputError(f"DATA: {error}") from None
+    except ValueError as error:
+        raise InputError(f"DATA: {path} {_why(error)}") from None
     if not found or set(found) == {"labels"}:
         raise InputError(
             f"DATA: {path} holds {', '.join(held) or 'nothing'}; expected inputs (or x), or logits, and perhaps "
@@ -143,60 +159,12 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
         )
     for part, array in found.items():
         if array.ndim == 0:
-            raise InputError(f"DATA: {part} in {path} is a single number, expected one row an example")
+            raise InputError(f"DATA: {part} in {path} is a single number, expected one row per example")
     return found
 
 
-def _why(error: Exception, *damage: type[Exception]) -> str:
-    """What is the matter with a file, by the error that reading it gave; `damage` are those of a damaged one."""
+def _why(error: Exception) -> str:
+    """What is the matter with a file of arrays, by the error that reading it gave."""
     if "pickle" in str(error) or "Python objects" in str(error):  # NumPy has no error of its own for these
         return f"cannot be read without running code ({error})"
-    if isinstance(error, damage):
-        return f"is damaged, or not what its name says ({error}); copy it anew"
-    return f"cannot be read ({error})"
-
-
-def _folder(path: Path) -> Data:
-    here = sorted(file for file in path.iterdir() if file.suffix.lower() in IMAGES)
-    folders = sorted(folder for folder in path.iterdir() if folder.is_dir() and not folder.name.startswith("."))
-    by_class = [sorted(file for file in folder.rglob("*") if file.suffix.lower() in IMAGES) for folder in folders]
-    if here and any(by_class):
-        raise InputError(f"DATA: {path} has images beside subfolders of images; put all of them in class subfolders")
-    if here:
-        return Data({}, tuple(here))
-    files = tuple(file for group in by_class for file in group)
-    if not files:
-        raise InputError(f"DATA: {path} has no images ({', '.join(IMAGES)}), nor subfolders of them")
-    labels = np.repeat(np.arange(len(folders)), [len(group) for group in by_class])
-    return Data({"labels": labels}, files, tuple(folder.name for folder in folders))
-
-
-def _image_mode(file: Path) -> str:
-    with _open_image(file) as image:
-        return "L" if image.mode in ("1", "L", "LA", "I", "I;16", "F") else "RGB"
-
-
-def _images(files: tuple[Path, ...], mode: str) -> np.ndarray:
-    """(N, c, h, w), uint8."""
-    arrays = []
-    for file in files:
-        with _open_image(file) as image:
-            try:
-                pixels = np.asarray(image.convert(mode))
-            except OSError as error:
-                raise InputError(f"DATA: {file} is damaged ({error})") from None
-        arrays.append(pixels[None] if mode == "L" else pixels.transpose(2, 0, 1))
-        if arrays[-1].shape != arrays[0].shape:
-            raise InputError(
-                f"DATA: {file} is {arrays[-1].shape[1:]} pixels and {files[0]} is {arrays[0].shape[1:]}; "
-                "bring all images to one size first"
-            )
-    return np.stack(arrays)
-
-
-def _open_image(file: Path) -> Any:
-    pillow = require("PIL.Image", extra="bench")
-    try:
-        return pillow.open(file)
-    except OSError as error:
-        raise InputError(f"DATA: {file} cannot be read as an image ({error})") from None
+    return f"is damaged, or not what its name says ({error}); copy it again"

@@ -10,7 +10,7 @@ def usable_device(name: str) -> str:
     """`name`, if torch can put tensors there.
 
     Raises:
-        UserError: it cannot, for instance since there is no GPU.
+        UserError: it cannot, for instance because there is no GPU.
     """
     torch = require("torch", extra="torch")
     try:

@@ -45,7 +45,7 @@ class TableWriter:
             table = self._arrow.table(columns)
             if self._parquet is None:
                 parquet = require("pyarrow.parquet", extra="bench")
-                self._parquet = parquet.ParquetWriter(self._file, table.schema)
+                self._parquet = parquet.ParquetWriter(self._file, table.schema, write_page_checksum=True)
             self._parquet.write_table(table)
             return
         text = io.StringIO(newline="")

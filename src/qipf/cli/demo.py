@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
+
+from qipf._common.text import printable
 
 
 def demo(
@@ -18,8 +21,8 @@ def demo(
 ) -> int:
     """Train a small network on bundled digits, shift its test images, and see which uncertainty finds its errors.
 
-    Runs the plan `demo` with every method, prints a table and leaves report.html in the output folder. Stopped
-    half-way, it goes on where it was.
+    Runs the plan `demo` with every method, prints a table and leaves report.html in the output folder. If it is
+    stopped, the same command continues where it was.
 
     Args:
         output: folder for the results and the report.
@@ -45,9 +48,10 @@ def demo(
 
 
 def summary(rows: list[Any]) -> Any:
-    """Mean ROC-AUC of error detection over the severities, one line a score, one column a shift, best first."""
+    """Mean ROC-AUC of error detection over the severities, one line per score and one column per shift, best first."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text
 
     values: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
@@ -59,12 +63,16 @@ def summary(rows: list[Any]) -> Any:
             )
             values[name][row.shift].append(row.value)
     shifts = list(dict.fromkeys(row.shift for row in rows if row.severity > 0))
-    means = {name: [float(np.mean(found[shift])) for shift in shifts if found[shift]] for name, found in values.items()}
+    means = {
+        name: [float(np.mean(found[shift])) if found[shift] else math.nan for shift in shifts]
+        for name, found in values.items()
+    }
     title = "ROC-AUC of finding the network's errors under shift (mean over severities)"
     table = Table(title=title, box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("score", no_wrap=True)
     for shift in [*shifts, "mean"]:
-        table.add_column(shift, justify="right")
-    for name, row in sorted(means.items(), key=lambda item: -float(np.mean(item[1]))):
-        table.add_row(name, *(f"{value:.3f}" for value in row), f"{np.mean(row):.3f}")
+        table.add_column(Text(printable(shift)), justify="right")
+    for name, row in sorted(means.items(), key=lambda item: -float(np.nanmean(item[1]))):
+        shown = ("–" if math.isnan(value) else f"{value:.3f}" for value in [*row, float(np.nanmean(row))])
+        table.add_row(Text(printable(name)), *shown)
     return table

@@ -17,10 +17,11 @@ from cyclopts import Parameter
 from qipf._common.errors import InputError, UserError
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
+from qipf._common.text import printable
 from qipf.cli._table import Columns, read_columns
 
 NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}
-FLAGS = {"0", "1", "true", "false"}
+FLAGS = {"0": False, "1": True, "false": False, "true": True}
 LARGE = 100_000
 """More rows than this are resampled only if asked to."""
 
@@ -95,8 +96,11 @@ def _flags(columns: Columns, correct: str, label: str, predicted: str) -> tuple[
     if correct in columns:
         flags = columns[correct]
         if flags.dtype.kind not in "buif":
-            row = next((i for i, flag in enumerate(flags.tolist()) if str(flag).lower() not in FLAGS), 0)
-            raise _bad_value(correct, flags, row, "0 or 1, or true or false")
+            texts = [str(flag).strip().lower() for flag in flags.tolist()]
+            row = next((row for row, text in enumerate(texts) if text not in FLAGS), None)
+            if row is not None:
+                raise _bad_value(correct, flags, row, "0 or 1, or true or false")
+            flags = np.array([FLAGS[text] for text in texts])
         empty = np.flatnonzero(np.isnan(flags)) if flags.dtype.kind == "f" else np.zeros(0, int)
         if empty.size:
             raise _bad_value(correct, flags, int(empty[0]), "0 or 1, or true or false")
@@ -136,13 +140,13 @@ def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[
 
 
 def _no_number(values: np.ndarray) -> int | None:
-    """The first row of a column that is no number."""
+    """The first row of a column whose value is not a number."""
     if values.dtype.kind in "buif":
         return None
     for row, value in enumerate(values.tolist()):
         try:
             float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return row
     return None
 
@@ -160,16 +164,16 @@ def _probability(columns: Columns, score: str, *, alone: bool) -> np.ndarray | N
 
 
 def _show(results: Results) -> None:
-    console = require("rich.console", extra="torch").Console()
+    console = require("rich.console", extra="torch").Console(markup=False)  # a column may be called [red]
     table = require("rich.table", extra="torch").Table(title=_title(results))
     table.add_column("metric")
     for name in results:
-        table.add_column(name, justify="right")
+        table.add_column(printable(name), justify="right")
     for title, cells in _lines(results):
         table.add_row(title, *cells)
     console.print(table)
     for note in _notes(results):
-        console.print(note, style="dim", markup=False)
+        console.print(printable(note), style="dim")
 
 
 def _title(results: Results) -> str:
@@ -195,7 +199,7 @@ def _cell(result: dict[str, Any], name: str) -> str:
 
 
 def _notes(results: Results) -> list[str]:
-    """Why values are missing, one line a score and reason."""
+    """Why values are missing, one line per score and reason."""
     from qipf.metrics.summary import NO_PROBABILITY
 
     notes: list[str] = []
@@ -233,10 +237,19 @@ def _csv(results: Results) -> str:
 
 
 def _markdown(results: Results) -> str:
-    lines = [f"{_title(results)}.", "", f"| metric | {' | '.join(results)} |", "|---|" + "--:|" * len(results)]
+    lines = [
+        f"{_title(results)}.",
+        "",
+        f"| metric | {' | '.join(map(_in_markdown, results))} |",
+        "|---|" + "--:|" * len(results),
+    ]
     lines += [f"| {title} | {' | '.join(cells)} |" for title, cells in _lines(results)]
-    notes = [f"- {note}" for note in _notes(results)]
+    notes = [f"- {printable(note)}" for note in _notes(results)]
     return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
+
+
+def _in_markdown(name: str) -> str:
+    return printable(name).replace("|", "\\|")
 
 
 WRITERS = {".json": _json, ".csv": _csv, ".md": _markdown}

@@ -15,11 +15,16 @@ from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
 from qipf.cli._device import usable_device
+from qipf.cli._seen import Seen, seen_in
 from qipf.decisions.monitor import Monitor
 from qipf.models.loading import fingerprint, is_weights, load_model
 
 DEFAULT = "default"
 DEFAULT_OPTIONS = ("landmarks", "perturb", "size")
+LONGEST_NUMBER = 300
+"""Digits of a whole number that becomes a floating-point number."""
+FEW = 5000
+"""Examples on which the accuracy is measured where fitting does not show it."""
 ENOUGH_ERRORS = 200
 """For an isotonic probability of error; a logistic one is better with fewer."""
 
@@ -75,7 +80,7 @@ def fit(
             max-logit, softmax-response, knn, mahalanobis, ...
         option: A setting of the scorer as NAME=VALUE, for instance factor=80 or orders=[2,4]; may be repeated.
         weights: A .safetensors checkpoint for module:callable.
-        labels: An .npy with one label an example, where DATA has none.
+        labels: An .npy with one label per example, where DATA has none.
         calibrate: Data with labels that nothing was fitted to, an .npz or a folder with class subfolders: also learn
             the probability of error from it, which `qipf score` then writes, and what is normal, for `qipf watch`.
         promise: Also choose a threshold from the data of --calibrate that keeps this promise, for example error<=0.01
@@ -86,6 +91,8 @@ def fit(
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
     """
+    from qipf.scores import Entropy
+
     check_at_least("--batch-size", batch_size, 1)
     chosen = read_settings(option or [])
     made = None if scorer == DEFAULT else make_scorer(scorer, chosen)
@@ -95,15 +102,20 @@ def fit(
     if not output.parent.is_dir():
         raise InputError(f"--output: there is no folder {output.parent}; create it first")
     net = load_model(model, weights)
+    seen = Seen()
     if made is None:
         if features is not None:
             raise UserError("--features: goes with other scorers; the default one finds its own layers")
         made = _fit_default(net, opened, chosen, device=device, batch_size=batch_size, quiet=quiet)
         columns = made.fitted.facts["columns"] if made.fitted else 0
+        if not quiet:
+            few = opened.sample(FEW)
+            seen = seen_in(observe(net, few, Entropy(), features=None, device=None, batch_size=batch_size, quiet=True))
     else:
         outputs = observe(net, opened, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
         made.fit(net, outputs)
         columns = outputs.logits.shape[1]
+        seen = seen_in(outputs)
     if made.fitted is not None and (mark := fingerprint(net)):
         made._use(dataclasses.replace(made.fitted, facts={**made.fitted.facts, "model": mark}))
     calibrated = ""
@@ -128,6 +140,8 @@ def fit(
             print(calibrated, file=sys.stderr)
         if note:
             print(f"note: {note}", file=sys.stderr)
+        seen.say()
+    seen.warn(None if opened.has_inputs is False or weights is not None else model, net, data)
 
 
 def _held_out(path: Path, reference: Path, classes: tuple[str, ...]) -> Data:
@@ -137,8 +151,8 @@ def _held_out(path: Path, reference: Path, classes: tuple[str, ...]) -> Data:
         raise type(error)(f"--calibrate: {str(error).removeprefix('DATA: ')}") from None
     if path.samefile(reference):
         raise InputError(
-            f"--calibrate: {path} is DATA itself, on which the scorer looks better than it is; give data that nothing "
-            "was fitted to"
+            f"--calibrate: {path} is DATA itself, on which the scorer looks better than it is; give other data, "
+            "which nothing was fitted to"
         )
     if classes and data.classes and classes != data.classes:
         there, here = ", ".join(data.classes), ", ".join(classes)
@@ -183,10 +197,18 @@ def read_settings(options: list[str]) -> dict[str, Any]:
         if not equals:
             raise UserError(f"--option: expected NAME=VALUE, got {text!r}")
         try:
-            settings[key.strip()] = json.loads(value)
-        except json.JSONDecodeError:
+            settings[key.strip()] = json.loads(value, parse_int=_whole)
+        except ValueError:
             settings[key.strip()] = value
+        except RecursionError:
+            raise UserError(f"--option: {key.strip()}: nested too deeply") from None
     return settings
+
+
+def _whole(text: str) -> int:
+    if len(text) > LONGEST_NUMBER:
+        raise UserError(f"--option: a number of {len(text)} digits is too large")
+    return int(text)
 
 
 def make_scorer(name: str, settings: dict[str, Any]) -> Scorer:
@@ -200,7 +222,7 @@ def make_scorer(name: str, settings: dict[str, Any]) -> Scorer:
     except TypeError as error:
         known = ", ".join(SCORERS[name]().settings()) or "none"
         raise UserError(f"--option: {name} does not take that ({error}); its settings: {known}") from None
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise UserError(f"--option: {error}") from None
 
 

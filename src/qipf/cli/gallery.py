@@ -1,4 +1,4 @@
-"""`qipf gallery`: the paper's illustrations, computed and drawn anew."""
+"""`qipf gallery`: the paper's illustrations, computed and drawn again."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def gallery(
 ) -> None:
     """Draw the figures of the gallery: SVG, PNG, the numbers as CSV, and a caption.
 
-    NAMES are any of sine, regression, moons, regularisation, corruptions and field; all of them by default, in a few
-    minutes. Each goes to a folder of its own below the output folder.
+    NAMES are any of sine, regression, moons, regularisation, corruptions and field; by default all of them, which takes
+    a few minutes. Each figure gets a folder of its own below the output folder.
 
     For example:
 
@@ -43,17 +43,17 @@ def gallery(
     ```
 
     Args:
-        names: Which figures; all by default.
-        output: The folder to write to; created if it is not there.
-        dark: Draw every figure for dark pages as well (NAME-dark.svg, NAME-dark.png).
+        names: Which figures to draw; all by default.
+        output: The folder to write to; it is created if it does not exist.
+        dark: Also draw every figure for dark pages (NAME-dark.svg, NAME-dark.png).
         seeds: How many seeds the tables of regression, moons and regularisation cover.
-        scorer: For field: a file that `qipf fit` wrote with the scorer weight-qipf; without it a small network is
+        scorer: For field: a file that `qipf fit` wrote with the scorer weight-qipf; without it, a small network is
             trained on the bundled digits.
-        weights: For field: the file of weights the scorer was fitted to (.safetensors, .h5), to draw them as well.
-        outputs: For field: an .npz with logits, and perhaps labels, to draw the predictions as well.
-        dataset: For corruptions: whose images.
-        data: For corruptions: the folder with that dataset's files.
-        quiet: No progress bar and no list of files.
+        weights: For field: the file of weights that the scorer was fitted to (.safetensors, .h5), to draw them as well.
+        outputs: For field: an .npz file with logits, and optionally labels, to draw the predictions as well.
+        dataset: For corruptions: the dataset whose images are drawn.
+        data: For corruptions: the folder with the files of that dataset.
+        quiet: Show no progress bar and no list of files.
     """
     require("matplotlib", extra="bench")
     from qipf.study.gallery import FIGURES
@@ -69,7 +69,7 @@ def gallery(
         if dataset not in datasets.NAMES:
             raise UserError(f"--dataset: there is no {dataset!r}; there are {', '.join(datasets.NAMES)}")
     if scorer is None and (weights is not None or outputs is not None):
-        raise UserError("--weights and --outputs belong to a --scorer; give that, too")
+        raise UserError("--weights and --outputs belong to a --scorer; give --scorer as well")
     if output.exists() and not output.is_dir():
         raise InputError(f"--output: {output} is a file; give a folder")
     for name in names or tuple(FIGURES):
@@ -107,7 +107,10 @@ def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Pla
 
     scorer = load(file)
     if not isinstance(scorer, WeightQIPF):
-        raise InputError(f"--scorer: {file} holds {scorer.name}; the figure needs weight-qipf, whose field is a curve")
+        raise InputError(
+            f"--scorer: {file} holds {scorer.name}, and this figure needs weight-qipf, whose field is a curve; "
+            "fit one with `qipf fit --scorer weight-qipf`"
+        )
     return field.plate(field.compute(scorer, weights, _read_outputs(outputs)), f"`{file.name}`")
 
 

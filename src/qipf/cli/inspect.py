@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 
 from qipf._common.optional import require
+from qipf._common.text import printable
 
 BARS = " ▁▂▃▄▅▆▇█"
+NARROWEST, WIDEST = 16, 1000
 
 
 def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
@@ -29,7 +31,7 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
     Args:
         file: What `qipf fit` wrote.
         as_json: The header and the shapes of the tensors as JSON, for programs.
-        width: Columns of the plot.
+        width: Columns of the plot, from 16 to 1000.
     """
     from qipf.scores.file_format import read
     from qipf.scores.persistence import load
@@ -46,18 +48,21 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
     table.add_column()
     table.add_column(overflow="fold")
     for key in ("scorer", "format", "checksum"):
-        table.add_row(key, str(header[key]))
+        table.add_row(key, printable(header[key]))
     for group in ("settings", "facts", "attachments", "versions"):
         for key, value in header.get(group, {}).items():
-            table.add_row(f"{group}.{key}", str(value))
+            table.add_row(printable(f"{group}.{key}"), printable(value))
     for key, about in shapes.items():
-        table.add_row(f"tensors.{key}", f"{tuple(about['shape'])} {about['dtype']}, {about['bytes']:,} bytes")
+        table.add_row(
+            printable(f"tensors.{key}"), f"{tuple(about['shape'])} {about['dtype']}, {about['bytes']:,} bytes"
+        )
     console = require("rich.console", extra="torch").Console(file=sys.stdout, highlight=False, markup=False)
     console.print(table)
-    field = getattr(load(file), "field", None)
+    scorer = load(file)
+    field = getattr(scorer, "field", None)
     if field is not None and field.dimension == 1:
-        y = np.linspace(-4.0, 4.0, max(16, width))
-        print("\n" + plot(y, {"field psi(y)": field(y), "uncertainty": _uncertainty(load(file), y)}))
+        y = np.linspace(-4.0, 4.0, min(max(NARROWEST, width), WIDEST))
+        print("\n" + plot(y, {"field psi(y)": field(y), "uncertainty": _uncertainty(scorer, y)}))
 
 
 def _uncertainty(scorer: Any, y: np.ndarray) -> np.ndarray:
@@ -67,7 +72,7 @@ def _uncertainty(scorer: Any, y: np.ndarray) -> np.ndarray:
 
 
 def plot(y: np.ndarray, curves: dict[str, np.ndarray], height: int = 6) -> str:
-    """Curves over y as text, each on its own scale, with the largest and smallest value beside it."""
+    """Curves over y as text, each on its own scale, with the largest and smallest value at the left."""
     lines = []
     for name, values in curves.items():
         low, high = float(np.min(values)), float(np.max(values))

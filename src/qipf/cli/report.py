@@ -21,7 +21,7 @@ def report(
     """Write the report of a benchmark: one HTML file that opens offline, under 5 MB.
 
     A store gives everything. A folder with only its table.csv, table.parquet or table.csv.gz (and times.csv,
-    networks.csv, plan.json, environment.json beside it) gives the tables and the charts that can be made from them.
+    networks.csv, plan.json, environment.json next to it) gives the tables and the charts that can be made from them.
     What is missing, a failed cell for instance, is named on the page; what is there and cannot be read, here as well.
 
     For example:

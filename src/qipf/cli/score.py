@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from qipf._common.errors import UserError, check_at_least
+from qipf._common.errors import InputError, UserError, check_at_least
 from qipf.cli._data import Batch, open_data
 from qipf.cli._device import usable_device
+from qipf.cli._seen import Seen, seen_in
 from qipf.cli._writer import TableWriter
 from qipf.models.loading import fingerprint, is_weights, load_model
 
@@ -56,9 +57,9 @@ def score(
         output: The table to write, .csv or .parquet.
         model: The model, as for `qipf fit` (it is run); not needed where DATA brings logits.
         weights: A .safetensors checkpoint for module:callable.
-        labels: An .npy with one label an example, where DATA has none.
+        labels: An .npy with one label per example, where DATA has none.
         features: The module whose output are the features, as given to `qipf fit`.
-        modes: Also write the modes, one column an order, for a scorer that has them.
+        modes: Also write the modes, one column per order, for a scorer that has them.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
@@ -85,13 +86,21 @@ def score(
         if device is not None:
             net.to(usable_device(device))
     batches = opened.batches(batch_size)
+    seen = Seen()
     with TableWriter(output) as table:
         for batch in track(batches, "scoring", total=-(-len(opened) // batch_size), show=not quiet):
             outputs = _outputs(net, batch, scorer, features)
             check_rows(outputs.logits, f"{data}: logits", batch.start)
-            table.write(_columns(batch, outputs, scorer, modes))
+            try:
+                columns = _columns(batch, outputs, scorer, modes)
+            except ValueError as error:
+                raise InputError(f"{data} does not fit {file}: {error}") from error
+            seen += seen_in(outputs, columns.get("correct"))
+            table.write(columns)
     if not quiet:
         print(f"{output}: {len(opened)} rows", file=sys.stderr)
+        seen.say()
+    seen.warn(None if weights is not None else model, net, data, task=_task(scorer))
 
 
 def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Outputs:

@@ -50,7 +50,7 @@ def train(
         learning_rate: Peak of the one-cycle schedule; the recipe's if left out.
         seed: For the initial weights, the order of the data, augmentation and dropout.
         device: cpu, cuda or cuda:N; a GPU if there is one, if left out.
-        checkpoint: File to keep the state in after every epoch; a run that was stopped goes on from it.
+        checkpoint: File to keep the state in after every epoch; a run that was stopped continues from it.
         download: Whether missing files are downloaded.
         quiet: No progress bar and no line per epoch.
     """

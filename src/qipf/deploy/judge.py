@@ -42,7 +42,10 @@ class Judge(PreciseBuffers):
 
     def forward(self, uncertainty: Tensor) -> tuple[Tensor | None, Tensor | None]:
         """The probability of error (N,), and whether each prediction is accepted (N,); NaN is not accepted."""
-        tables, u = dict(self.named_buffers()), uncertainty.to(torch.float64)
+        if not torch.compiler.is_compiling():
+            self._follow(uncertainty.device)
+        tables = dict(self.named_buffers())
+        u = uncertainty.to(next(iter(tables.values())).dtype) if tables else uncertainty
         probability = None
         if self.method == "isotonic":
             probability = _interpolate(u, tables["scores"], tables["probabilities"])

@@ -1,4 +1,4 @@
-"""A wrapped model as one ONNX graph: inputs in; logits, uncertainty, probability, accept and modes out."""
+"""A wrapped model as one ONNX graph that returns logits, uncertainty, probability, accept and modes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ def export_onnx(
 ) -> None:
     """Write `wrap(model, scorer)` as an ONNX file that needs neither torch nor qipf to run.
 
-    The batch may have any size. Outputs are `logits`, `uncertainty` (N,) and, for a scorer that has them, `probability`
-    (of error), `accept` and `modes` (N, K). The model is exported in evaluation mode and left in the mode it was in.
+    The batch may have any size. The outputs are `logits`, `uncertainty` (N,) and, for a scorer that has them,
+    `probability` (of error), `accept` and `modes` (N, K). The model is exported in evaluation mode and keeps the mode
+    it was in.
 
     Args:
         wrapped: what `qipf.wrap` returned.
         path: the file to write.
-        example: an example input, or a tuple of the model's inputs, of two or more rows; only shapes and types count.
-        opset: the version of ONNX's operators.
+        example: an example input, or a tuple of all inputs of the model, with two or more rows; only shapes and types
+            matter.
+        opset: the version of the ONNX operators.
 
     Raises:
         ValueError: the scorer or the model cannot be part of a graph, or the example has fewer than two rows.
@@ -53,7 +55,7 @@ def export_onnx(
     wrapped.eval()
     try:
         with torch.no_grad():
-            graph(*inputs)  # raises the model's own errors, and places every table before it is traced
+            graph(*inputs)  # raises the errors of the model itself, and places every table before tracing
             program = _export(torch, graph, inputs, opset)
     finally:
         for module, training in was_training.items():
@@ -70,7 +72,7 @@ def _export(torch: Any, graph: Any, inputs: tuple[Tensor, ...], opset: int) -> A
     names = ["input"] if len(inputs) == 1 else [f"input_{number}" for number in range(len(inputs))]
     outputs = graph.names
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter's remarks about its own dependencies
+        warnings.simplefilter("ignore")  # the exporter comments on its own dependencies
         try:
             return torch.onnx.export(
                 graph,

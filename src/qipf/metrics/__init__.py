@@ -12,7 +12,7 @@ from qipf.metrics.ranking import (
     roc_auc,
     spearman,
 )
-from qipf.metrics.summary import METRICS, Metric, evaluate
+from qipf.metrics.summary import METRICS, Metric, evaluate, resamples_for
 
 __all__ = [
     "METRICS",
@@ -30,6 +30,7 @@ __all__ = [
     "point_biserial",
     "pr_auc",
     "pr_auc_trapezoid",
+    "resamples_for",
     "roc_auc",
     "spearman",
 ]

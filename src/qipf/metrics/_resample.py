@@ -1,8 +1,8 @@
 """The bootstrap: every metric for many resamples at once.
 
-A resample of N predictions is a row of integer weights over the predictions. With the predictions sorted
-once, each metric is a few cumulative sums over such rows, so no resample is ever sorted. The tests hold these
-formulas equal to the plain functions applied to the repeated rows.
+A resample of N predictions is a row of integer weights over the predictions. The predictions are sorted once; each
+metric is then a few cumulative sums over such rows, and no resample has to be sorted. The tests compare these formulas
+with the plain functions, applied to the repeated rows.
 """
 
 from __future__ import annotations
@@ -16,15 +16,22 @@ from qipf.metrics.probabilistic import BINS, equal_width, log_losses
 from qipf.metrics.ranking import harmonic_numbers
 
 _BLOCK = 2**18  # weights held at once: a few MB for each intermediate array
+_LONG = 2**24  # predictions drawn in about a second or more
 
 
 def resample(
-    scores: np.ndarray, wrong: np.ndarray, probability: np.ndarray | None, count: int, seed: int
+    scores: np.ndarray,
+    wrong: np.ndarray,
+    probability: np.ndarray | None,
+    count: int,
+    seed: int,
+    *,
+    progress: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Every metric of `count` resamples, NaN where a resample leaves it undefined; at least one prediction.
+    """Every metric of `count` resamples of one prediction or more, NaN where a resample leaves it undefined.
 
     The scaling behind the `paper` metrics is that of the full set in every resample: like the calibrator
-    behind the `proper` ones it is part of the score, and the bootstrap is known to fail for extremes.
+    behind the `proper` metrics it is part of the score, and the bootstrap is known to fail for extremes.
     """
     order = np.argsort(scores, kind="stable")
     scores, wrong = scores[order], wrong[order].astype(np.float64)
@@ -36,16 +43,29 @@ def resample(
         kernels.append(_Probability(probability[order], wrong, "proper"))
     parts: dict[str, list[np.ndarray]] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        for weights in _weights(len(scores), count, seed):
+        for weights in _shown(_weights(len(scores), count, seed), len(scores), count, progress):
             for kernel in kernels:
                 for name, values in kernel(weights).items():
                     parts.setdefault(name, []).append(values)
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
+def _shown(blocks: Iterator[np.ndarray], n: int, count: int, progress: bool) -> Iterator[np.ndarray]:
+    """The blocks, behind a progress bar where they take more than a moment."""
+    if not progress or n * count < _LONG:
+        return blocks
+    from qipf._common.progress import track
+
+    return track(blocks, "resampling", total=-(-count // _rows(n)))
+
+
+def _rows(n: int) -> int:
+    return max(1, _BLOCK // n)
+
+
 def _weights(n: int, count: int, seed: int) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(seed)
-    rows = max(1, _BLOCK // n)
+    rows = _rows(n)
     for start in range(0, count, rows):
         size = min(rows, count - start)
         drawn = rng.integers(0, n, size=(size, n)) + n * np.arange(size)[:, None]
@@ -81,7 +101,7 @@ class _Ranking:
         flagged = n - before
         precision = found / np.maximum(flagged, 1)
         average_precision = np.einsum("ij,ij->i", errors, precision) / total
-        # a score above all that were drawn is no point of the curve
+        # a score above all that were drawn is not a point of the curve
         drawn_above = through[:, :-1] < n
         trapezoids = errors[:, :-1] * (precision[:, :-1] + precision[:, 1:]) / 2 * drawn_above
         needed = np.ceil(0.95 * total - 1e-9)

@@ -1,4 +1,4 @@
-"""What every metric asks of its inputs, and when a metric has no value."""
+"""What every metric expects of its inputs, and when a metric has no value."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tupl
 
     Raises:
         ValueError: the lengths differ, a score is NaN or infinite, or `correct` is not all zeros and ones.
-        TypeError: the values are no real numbers.
+        TypeError: the values are not real numbers.
     """
     scores = finite(uncertainty, name)
     flags = vector(correct, "correct")
     if len(flags) != len(scores):
         raise ValueError(
-            f"{name} has {len(scores)} values and correct has {len(flags)}: one of each is needed for every prediction"
+            f"{name} has {len(scores)} values and correct has {len(flags)}: expected one of each per prediction"
         )
     if flags.dtype == np.bool_:
         return scores, ~flags
@@ -30,10 +30,12 @@ def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tupl
 
 
 def probabilities(values: Array, rows: int) -> np.ndarray:
-    """Probabilities of error as float64, one for each of `rows` predictions, all in [0, 1]."""
+    """Probabilities of error as float64 in [0, 1], one for each of `rows` predictions."""
     result = finite(values, "probability")
     if len(result) != rows:
-        raise ValueError(f"probability has {len(result)} values and uncertainty has {rows}")
+        raise ValueError(
+            f"probability has {len(result)} values and uncertainty has {rows}: expected one of each per prediction"
+        )
     bad = np.flatnonzero((result < 0) | (result > 1))
     if bad.size:
         raise ValueError(
@@ -60,7 +62,7 @@ def vector(values: Array, name: str) -> np.ndarray:
     """`values` as a real NumPy array of shape (N,)."""
     array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
     if array.ndim != 1:
-        raise ValueError(f"{name}: expected one value for each prediction, shape (N,), got {array.shape}")
+        raise ValueError(f"{name}: expected one value per prediction, shape (N,), got {array.shape}")
     if array.size == 0:
         return array.astype(np.float64)
     if array.dtype.kind not in "buif":
@@ -72,7 +74,7 @@ def unit_range(scores: np.ndarray) -> np.ndarray | None:
     """Scores scaled to [0, 1] by their own minimum and maximum; None where all are equal."""
     if scores.size == 0 or scores.min() == scores.max():
         return None
-    small = scores / np.abs(scores).max()  # the range of numbers near the largest float would overflow
+    small = scores / np.abs(scores).max()  # so that the difference of extreme floats does not overflow
     low, high = small.min(), small.max()
     return None if low == high else (small - low) / (high - low)
 

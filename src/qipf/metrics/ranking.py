@@ -2,8 +2,8 @@
 
 An error is the event to detect ("positive"); a higher score means less sure. Each function takes the scores
 and whether each prediction is correct, and returns NaN where the metric has no value (`evaluate` says why).
-All but the point-biserial correlation depend on the order of the scores and their ties alone, and none on the
-order of the rows.
+All metrics except the point-biserial correlation depend only on the order of the scores and their ties. None depends
+on the order of the rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def roc_auc(uncertainty: Array, correct: Array) -> float:
 
 
 def pr_auc(uncertainty: Array, correct: Array) -> float:
-    """Average precision, the sum of (R_i - R_(i-1)) P_i over thresholds: area under precision-recall."""
+    """Average precision, the sum of (R_i - R_(i-1)) P_i over thresholds: the area under precision-recall."""
     scores, wrong = check(uncertainty, correct)
     if why_undefined("pr_auc", scores, wrong):
         return float("nan")
@@ -36,8 +36,8 @@ def pr_auc(uncertainty: Array, correct: Array) -> float:
 def pr_auc_trapezoid(uncertainty: Array, correct: Array) -> float:
     """The authors' PR area: trapezoids over the curve without its end point (recall 0, precision 1).
 
-    It interpolates linearly, which is optimistic, and misses the area left of the first threshold, which is
-    not. For comparison with the published numbers only.
+    It interpolates linearly, which is optimistic, and leaves out the area before the first threshold, which is
+    pessimistic. Use it only to compare with the published numbers.
     """
     scores, wrong = check(uncertainty, correct)
     if why_undefined("pr_auc_trapezoid", scores, wrong):
@@ -62,7 +62,7 @@ def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
 def point_biserial(uncertainty: Array, correct: Array) -> float:
     """Pearson correlation of the score with the error indicator (appendix H)."""
     scores, wrong = check(uncertainty, correct)
-    scaled = unit_range(scores)  # correlation does not change, and rounding no longer depends on the scale
+    scaled = unit_range(scores)  # the correlation stays the same, and rounding does not depend on the scale
     if scaled is None or why_undefined("point_biserial", scores, wrong):
         return float("nan")
     from scipy import stats
@@ -84,8 +84,8 @@ def spearman(uncertainty: Array, correct: Array) -> float:
 def aurc(uncertainty: Array, correct: Array) -> float:
     """Area under the risk-coverage curve (Geifman and El-Yaniv 2017).
 
-    The mean over k = 1..N of the error rate among the k most certain predictions; in a group of tied scores
-    its expectation over all orders of the group. The error rate is what chance gives.
+    The mean over k = 1, ..., N of the error rate among the k most certain predictions. A group of tied scores counts
+    with its expectation over all orders of the group. A random ranking gives the error rate.
     """
     scores, wrong = check(uncertainty, correct)
     if scores.size == 0:
@@ -98,7 +98,7 @@ def aurc(uncertainty: Array, correct: Array) -> float:
 
 
 def excess_aurc(uncertainty: Array, correct: Array) -> float:
-    """E-AURC: `aurc` minus that of a perfect ranking of the same predictions, so 0 is perfect."""
+    """Excess AURC: `aurc` minus that of a perfect ranking of the same predictions, so 0 is perfect."""
     _, wrong = check(uncertainty, correct)
     return aurc(uncertainty, correct) - best_aurc(wrong.size, int(wrong.sum()))
 
@@ -106,8 +106,8 @@ def excess_aurc(uncertainty: Array, correct: Array) -> float:
 def augrc(uncertainty: Array, correct: Array) -> float:
     """Area under the generalised risk-coverage curve (Traub et al. 2024).
 
-    The risk at coverage k / N is the number of accepted errors over N, not over k; trapezoids. Equal to
-    (1 - ROC-AUC) p (1 - p) + p^2 / 2 with the error rate p, where ROC-AUC exists.
+    The risk at coverage k / N is the number of accepted errors divided by N, not by k, integrated by trapezoids. It
+    equals (1 - ROC-AUC) p (1 - p) + p^2 / 2 with the error rate p, where ROC-AUC exists.
     """
     scores, wrong = check(uncertainty, correct)
     if scores.size == 0:
@@ -125,19 +125,19 @@ def best_aurc(n: int, errors: int) -> float:
 
 
 def harmonic_numbers(n: int) -> np.ndarray:
-    """H_0..H_n with H_k = 1 + 1/2 + .. + 1/k."""
+    """H_0, ..., H_n with H_k = 1 + 1/2 + ... + 1/k."""
     return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
 
 
 def _tie_groups(scores: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, ...]:
-    """For every distinct score, rising: predictions and errors below it, predictions and errors at it."""
+    """For every distinct score, in rising order: predictions and errors below it, predictions and errors at it."""
     ranks = _dense_ranks(scores)
     size, errors = np.bincount(ranks), np.bincount(ranks, weights=wrong)
     return np.cumsum(size) - size, np.cumsum(errors) - errors, size, errors
 
 
 def _dense_ranks(scores: np.ndarray) -> np.ndarray:
-    # differences of scores overflow or vanish for extreme floats, those of ranks never
+    # differences of extreme floats may overflow or vanish; those of ranks never do
     return np.unique(scores, return_inverse=True)[1]
 
 

@@ -13,12 +13,13 @@ from qipf.metrics.inputs import check, probabilities, unit_range, why_undefined
 
 
 class Metric(NamedTuple):
-    """What a reader needs to know of a metric; `better` is None where neither direction is."""
+    """What a reader needs to know about a metric; `better` is None where neither direction is better."""
 
     title: str
     better: Literal["higher", "lower"] | None
 
 
+MOST_RESAMPLES, LEAST_RESAMPLES, MOST_DRAWN = 1000, 100, 2**25
 NO_PROBABILITY = "no probability of error was given"
 
 METRICS: dict[str, Metric] = {
@@ -53,43 +54,57 @@ def evaluate(
     correct: Array,
     *,
     probability: Array | None = None,
-    bootstrap: int = 1000,
+    bootstrap: int | None = None,
     seed: int = 0,
+    progress: bool = True,
 ) -> dict[str, Any]:
     """How well `uncertainty` finds the wrong predictions: every metric, with bootstrap 95 % intervals.
 
-    Calibration comes in two versions. `paper`: the score scaled to [0, 1] by its minimum and maximum over
-    this very set, confidence = 1 - score, as the paper seems to do; no probability in any strict sense.
-    `proper`: `probability`, the probability of error from a calibrator fitted on clean held-out data
-    (`qipf.ErrorProbability`).
+    Calibration comes in two versions. For `paper`, the score is scaled to [0, 1] by its minimum and maximum over
+    these predictions, and confidence is one minus it, as the paper seems to do; this is not a probability in any
+    strict sense. For `proper`, the probability of error is `probability`, from a calibrator fitted to clean held-out
+    data (`qipf.ErrorProbability`).
 
     Args:
-        uncertainty: one score for each prediction, higher = less sure.
+        uncertainty: one score per prediction; higher is less sure.
         correct: whether each prediction is correct (booleans, or zeros and ones).
         probability: the probability that each prediction is wrong, for the `proper` metrics.
-        bootstrap: number of resamples of the predictions; 0 for no intervals.
-        seed: of the resamples.
+        bootstrap: the number of resamples of the predictions; 0 for no intervals. None takes what a few seconds
+            allow (`resamples_for`): 1,000 up to about 33,000 predictions, 167 for 200,000, none above 335,000.
+        seed: seed of the resamples.
+        progress: show a progress bar where resampling takes more than a moment.
 
     Returns:
-        "n", "errors", and for each name in `METRICS` its value and, with `bootstrap`, name + "_low" and
+        "n", "errors", and for each name in `METRICS` its value and, with intervals, name + "_low" and
         name + "_high". A metric without a value is NaN, and "reasons" says why, by name.
     """
-    if bootstrap < 0:
+    if bootstrap is not None and bootstrap < 0:
         raise ValueError(f"bootstrap: expected the number of resamples, 0 or more, got {bootstrap}")
     scores, wrong = check(uncertainty, correct)
+    bootstrap = resamples_for(scores.size) if bootstrap is None else bootstrap
     p = None if probability is None else probabilities(probability, scores.size)
-    order = np.argsort(scores, kind="stable")  # no metric depends on it, and sorting what is sorted is cheap
+    order = np.argsort(scores, kind="stable")  # no metric depends on the order, and sorting a sorted array is cheap
     scores, wrong, p = scores[order], wrong[order], None if p is None else p[order]
     values = _values(scores, wrong, p)
     reasons = {name: reason for name in METRICS if (reason := _reason(name, scores, wrong, p))}
     result: dict[str, Any] = {"n": scores.size, "errors": int(wrong.sum())}
-    drawn = resample(scores, wrong, p, bootstrap, seed) if bootstrap and scores.size else {}
+    drawn = resample(scores, wrong, p, bootstrap, seed, progress=progress) if bootstrap and scores.size else {}
     for name in METRICS:
         result[name] = float("nan") if name in reasons else values[name]
         if bootstrap:
             low, high = (float("nan"),) * 2 if name in reasons else _interval(drawn[name])
             result |= {f"{name}_low": low, f"{name}_high": high}
     return result | {"reasons": reasons}
+
+
+def resamples_for(predictions: int) -> int:
+    """How many resamples `evaluate` draws by default, so that the work does not grow with the predictions.
+
+    At most 2^25 predictions are drawn in all, in at most 1,000 resamples; fewer than 100 resamples would give no
+    useful interval, and 0 is returned.
+    """
+    count = min(MOST_RESAMPLES, MOST_DRAWN // max(1, predictions))
+    return count if count >= LEAST_RESAMPLES else 0
 
 
 def _values(scores: np.ndarray, wrong: np.ndarray, p: np.ndarray | None) -> dict[str, float]:

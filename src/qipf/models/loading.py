@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,18 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
 
 WEIGHT_FILES = (".safetensors", ".h5")
+MOST_COMPARED = 10**8
+"""Parameters of a model up to which it is built twice to see whether its weights are random."""
+WAYS_OUT = {
+    ".keras": "unzip it and give its model.weights.h5",
+    ".onnx": "give the torch module it was made from as module:callable",
+    **dict.fromkeys(
+        (".pt", ".pth", ".ckpt", ".bin"),
+        "it may hold pickled code; in Python, safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
+        "'net.safetensors') makes a file for --weights, and MODEL is module:callable",
+    ),
+}
+"""What to do with files that are not read, by their ending."""
 
 
 def load_model(spec: str, weights: Path | None = None) -> Any:
@@ -26,7 +39,7 @@ def load_model(spec: str, weights: Path | None = None) -> Any:
 
     Raises:
         InputError: there is no such file, module or callable, or the checkpoint does not fit.
-        UserError: `spec` is nothing of that, or `weights` does not go with it.
+        UserError: `spec` is none of these, or `weights` does not go with it.
     """
     path = Path(spec)
     if path.suffix == ".pt2":
@@ -41,7 +54,7 @@ def load_model(spec: str, weights: Path | None = None) -> Any:
     if not colon or not module or not name:
         raise UserError(
             f"MODEL: expected a .pt2 exported program, module:callable or a file of weights "
-            f"({', '.join(WEIGHT_FILES)}), got {spec!r}"
+            f"({', '.join(WEIGHT_FILES)}), got {spec!r}{_way_out(path)}"
         )
     net = _called(module, name)
     if weights is not None:
@@ -50,7 +63,7 @@ def load_model(spec: str, weights: Path | None = None) -> Any:
 
 
 def fingerprint(model: Any) -> str:
-    """What the parameters of a module are known by, whatever they are called; empty for a file of weights."""
+    """A digest of a module's parameters, whatever their names; empty for a file of weights."""
     if is_weights(model):
         return ""
     torch = require("torch", extra="torch")
@@ -60,8 +73,22 @@ def fingerprint(model: Any) -> str:
 
 
 def is_weights(model: Any) -> bool:
-    """Whether `load_model` returned a file of weights, which can be read and not be run."""
+    """Whether `load_model` returned a file of weights, which can be read but not run."""
     return isinstance(model, Path)
+
+
+def is_random(spec: str, net: Any) -> bool:
+    """Whether `module:callable` gives other weights each time it is called, so that nobody trained them."""
+    torch = require("torch", extra="torch")
+    module, _, name = spec.partition(":")
+    if is_weights(net) or Path(spec).suffix == ".pt2" or sum(v.numel() for v in net.parameters()) > MOST_COMPARED:
+        return False
+    with torch.random.fork_rng(devices=[]):
+        torch.seed()
+        again = _called(module, name)
+    if any(torch.nn.parameter.is_lazy(values) for values in again.parameters()):
+        return True
+    return fingerprint(again) != fingerprint(net)
 
 
 def _exported(path: Path) -> Any:
@@ -71,18 +98,21 @@ def _exported(path: Path) -> Any:
     try:
         program = torch.export.load(path)
     except Exception as error:  # torch raises whatever its archive reader meets
-        raise InputError(f"MODEL: {path} is no exported program that this torch can read ({error})") from error
+        raise InputError(f"MODEL: {path} is not an exported program that this torch can read ({error})") from error
     return program.module()
 
 
 def _called(module: str, name: str) -> Any:
     torch = require("torch", extra="torch")
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))  # as `python -m` does: a user's own file beside the data is found
+    folder = str(Path.cwd())
+    if "" not in sys.path and folder not in sys.path:
+        sys.path.append(folder)  # last, so that no file here takes the place of an installed package
     try:
         function = importlib.import_module(module)
     except ModuleNotFoundError as error:
         raise InputError(f"MODEL: cannot import {module!r} ({error}); is it installed, or in this folder?") from error
+    except (Exception, SystemExit) as error:
+        raise _failed(f"importing {module!r}", error) from error
     for part in name.split("."):
         if not hasattr(function, part):
             raise InputError(f"MODEL: {module!r} has no {name!r}")
@@ -90,24 +120,40 @@ def _called(module: str, name: str) -> Any:
     if isinstance(function, torch.nn.Module):
         return function
     if not callable(function):
-        raise InputError(f"MODEL: {module}:{name} is a {type(function).__name__}, expected something to call")
-    net = function()
+        raise InputError(f"MODEL: {module}:{name} is of type {type(function).__name__}, expected something to call")
+    try:
+        net = function()
+    except (Exception, SystemExit) as error:
+        raise _failed(f"calling {module}:{name}", error) from error
     if not isinstance(net, torch.nn.Module):
         raise InputError(f"MODEL: {module}:{name}() returned a {type(net).__name__}, expected a torch.nn.Module")
     return net
+
+
+def _failed(what: str, error: BaseException) -> InputError:
+    """An error of the user's own code, with its place there."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return InputError(
+        f"MODEL: {what} failed with {type(error).__name__}: {error}, in {Path(last.filename).name}, line {last.lineno} "
+        "(--debug shows the details)"
+    )
+
+
+def _way_out(path: Path) -> str:
+    return f"; {WAYS_OUT[path.suffix]}" if path.suffix in WAYS_OUT else ""
 
 
 def _load_checkpoint(net: Any, path: Path) -> None:
     safetensors = require("safetensors.torch", extra="torch")
     error_type = require("safetensors", extra="torch").SafetensorError
     if path.suffix != ".safetensors":
-        raise UserError(f"--weights: expected a .safetensors file, got {path}; convert the checkpoint first")
+        raise UserError(f"--weights: expected a .safetensors file, got {path}{_way_out(path)}")
     if not path.is_file():
         raise InputError(f"--weights: there is no file {path}")
     try:
         tensors = safetensors.load_file(path)
     except error_type as error:
-        raise InputError(f"--weights: {path} is damaged, or not what its name says ({error}); copy it anew") from error
+        raise InputError(f"--weights: {path} is damaged, or not what its name says ({error}); copy it again") from error
     try:
         net.load_state_dict(tensors)
     except RuntimeError as error:

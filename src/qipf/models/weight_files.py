@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import math
 import re
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from qipf._common.budget import Budget, TooLargeError, budget
 from qipf._common.optional import require
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _NOT_WEIGHTS = {"optimizer", "optimizer_weights", "metrics", "compile_metrics"}
 _CONTAINERS = ("vars", "layers", "_layer_checkpoint_dependencies")
-_MOST_COMPRESSION = 100  # real weights hardly compress; a file that claims more is made to fill the memory
+_GZIP, _HARMLESS_FILTERS = 1, {1, 2, 3}  # of HDF5: gzip, shuffle and fletcher32
+_DEEPEST = 100  # groups in groups
+_MOST_NAMES = 2**16  # in one attribute, which HDF5 limits to as many bytes
 
 
 def read(path: Path) -> dict[str, Any]:
     """Every array in a weight file, by name.
 
     Raises:
-        ValueError: the file is damaged, hostile or of another kind.
+        ValueError: the file is damaged, of another kind, or decodes to more memory than it may.
     """
     if not path.is_file():
         raise FileNotFoundError(f"there is no weight file {path}")
@@ -45,8 +50,10 @@ def _read_safetensors(path: Path) -> dict[str, Any]:
     try:
         with safetensors.safe_open(path, framework="pt") as file:
             return {name: file.get_tensor(name) for name in sorted(file.keys(), key=_natural)}
-    except (safetensors.SafetensorError, OSError, RuntimeError) as error:
-        raise ValueError(f"{path} is damaged or no safetensors file: {error}") from None
+    except MemoryError:
+        raise
+    except Exception as error:  # damaged headers make torch raise AttributeError and more
+        raise ValueError(f"{path} is damaged or not a safetensors file: {error}") from None
 
 
 def _read_hdf5(path: Path) -> dict[str, np.ndarray]:
@@ -55,21 +62,87 @@ def _read_hdf5(path: Path) -> dict[str, np.ndarray]:
         with h5py.File(path, "r") as file:
             root = _member(file, "model_weights") if "model_weights" in file else file
             keras2 = "layer_names" in root.attrs or "layer_names0" in root.attrs
-            return dict(_keras2(root) if keras2 else _keras3(root, ""))
-    except (OSError, KeyError, RuntimeError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(f"{path} is damaged or no Keras weight file: {error}") from None
+            reader = _Reader(path)
+            return dict(reader.keras2(root) if keras2 else reader.keras3(root, ""))
+    except (TooLargeError, MemoryError):
+        raise
+    except Exception as error:  # HDF5 raises whatever it meets in a damaged file
+        raise ValueError(f"{path} is damaged or not a Keras weight file: {error}") from None
 
 
-def _keras2(root: Any) -> Iterator[tuple[str, np.ndarray]]:
-    """Layers in the order of the model, as the attributes of the file list them."""
-    names: set[str] = set()
-    for layer in _listed(root, "layer_names"):
-        group = _member(root, layer)
-        for weight in _listed(group, "weight_names"):
-            name = re.sub(r":\d+$", "", weight).replace("/", ".")
-            name = f"{layer}.{name}" if name in names or "." not in name else name
-            names.add(name)
-            yield name, _values(_member(group, weight))
+class _Reader:
+    """Reads every array of a file once, within the memory that the file may take."""
+
+    def __init__(self, path: Path) -> None:
+        self._budget = Budget(path, max(budget(), path.stat().st_size))
+        self._seen: set[int] = set()
+
+    def keras2(self, root: Any) -> Iterator[tuple[str, np.ndarray]]:
+        """Layers in the order of the model, as the attributes of the file list them."""
+        names: set[str] = set()
+        for layer in _listed(root, "layer_names"):
+            group = _member(root, layer)
+            for weight in _listed(group, "weight_names"):
+                name = re.sub(r":\d+$", "", weight).replace("/", ".")
+                name = f"{layer}.{name}" if name in names or "." not in name else name
+                names.add(name)
+                yield name, self._values(_member(group, weight))
+
+    def keras3(self, group: Any, name: str, depth: int = 0) -> Iterator[tuple[str, np.ndarray]]:
+        """Variables `.../vars/0, 1, ..` of layers sorted by name: Keras 3 does not store their order."""
+        self._once(group)
+        if depth > _DEEPEST:
+            raise OSError(f"more than {_DEEPEST} groups lie in one another")
+        for key in sorted(group, key=_natural):
+            if not name and key in _NOT_WEIGHTS:
+                continue
+            member = _member(group, key)
+            key_name = key.removeprefix("_layer_checkpoint_dependencies\\")  # one flat name, as Keras 2.12 has it
+            inner = name if key in _CONTAINERS else f"{name}.{key_name}".lstrip(".")
+            if not hasattr(member, "shape"):
+                yield from self.keras3(member, inner, depth + 1)
+            elif not _is_statistic(name, key, len(group)):
+                yield inner, self._values(member)
+
+    def _once(self, member: Any) -> None:
+        """Refuse what two links lead to: a few hundred bytes of them can stand for any number of arrays or groups."""
+        place = require("h5py", extra="bench").h5o.get_info(member.id).addr
+        if place in self._seen:
+            raise OSError(f"{member.name} is in the file under two names")
+        self._seen.add(place)
+
+    def _values(self, dataset: Any) -> np.ndarray:
+        if not hasattr(dataset, "shape") or dataset.shape is None or dataset.dtype.kind not in "fiub":
+            raise OSError(f"{dataset.name} is not an array of numbers")
+        if dataset.dtype.itemsize > 8:
+            raise OSError(f"{dataset.name} has numbers of more than 64 bits, which no network has")
+        if dataset.external or dataset.is_virtual:
+            raise OSError(f"{dataset.name} keeps its values in another file")
+        self._once(dataset)
+        self._budget.spend(dataset.nbytes)
+        if dataset.chunks:
+            self._check_chunks(dataset)
+        return np.asarray(dataset[()])
+
+    def _check_chunks(self, dataset: Any) -> None:
+        """Unpack every chunk up to the size it should have: HDF5 itself unpacks as much as there is."""
+        filters = dataset.id.get_create_plist()
+        kinds = [filters.get_filter(i)[0] for i in range(filters.get_nfilters())]
+        if not set(kinds) <= _HARMLESS_FILTERS or kinds.count(_GZIP) > 1:
+            raise OSError(f"{dataset.name} is compressed in another way than by gzip")
+        size = math.prod(dataset.chunks) * dataset.dtype.itemsize
+        Budget(self._budget.path).spend(size)
+        if _GZIP not in kinds:
+            return
+        for number in range(dataset.id.get_num_chunks()):
+            about = dataset.id.get_chunk_info(number)
+            if about.size > self._budget.path.stat().st_size:
+                raise OSError(f"a chunk of {dataset.name} claims more bytes than the file has")
+            skipped, packed = dataset.id.read_direct_chunk(about.chunk_offset)
+            if not skipped & 1 << kinds.index(_GZIP):
+                unpacked = zlib.decompressobj().decompress(packed, size + 1)
+                if len(unpacked) > size:
+                    raise OSError(f"a chunk of {dataset.name} unpacks to more than its {size} bytes")
 
 
 def _listed(group: Any, attribute: str) -> list[str]:
@@ -77,24 +150,12 @@ def _listed(group: Any, attribute: str) -> list[str]:
     pieces = [attribute] if attribute in group.attrs else []
     while f"{attribute}{len(pieces)}" in group.attrs:
         pieces.append(f"{attribute}{len(pieces)}")
+    for piece in pieces:
+        about = group.attrs.get_id(piece)
+        if math.prod(about.shape or ()) > _MOST_NAMES or about.dtype.itemsize > _MOST_NAMES:
+            raise OSError(f"{attribute} lists more than {_MOST_NAMES} names")
     names = [name for piece in pieces for name in np.asarray(group.attrs[piece]).ravel().tolist()]
     return [name.decode() if isinstance(name, bytes) else str(name) for name in names]
-
-
-def _keras3(group: Any, name: str) -> Iterator[tuple[str, np.ndarray]]:
-    """Variables `.../vars/0, 1, ..` of layers sorted by name: Keras 3 does not store their order."""
-    for key in sorted(group, key=_natural):
-        if not name and key in _NOT_WEIGHTS:
-            continue
-        member = _member(group, key)
-        key_name = key.removeprefix("_layer_checkpoint_dependencies\\")  # one flat name, as Keras 2.12 has it
-        inner = name if key in _CONTAINERS else f"{name}.{key_name}".lstrip(".")
-        if hasattr(member, "shape"):
-            if _is_statistic(name, key, len(group)):
-                continue
-            yield inner, _values(member)
-        else:
-            yield from _keras3(member, inner)
 
 
 def _is_statistic(layer: str, key: str, count: int) -> bool:
@@ -113,16 +174,6 @@ def _member(group: Any, name: str) -> Any:
     return group
 
 
-def _values(dataset: Any) -> np.ndarray:
-    if not hasattr(dataset, "shape") or dataset.dtype.kind not in "fiub":
-        raise OSError(f"{dataset.name} is no array of numbers")
-    if dataset.external or dataset.is_virtual:
-        raise OSError(f"{dataset.name} keeps its values in another file")
-    if dataset.nbytes > _MOST_COMPRESSION * dataset.id.get_storage_size():
-        raise OSError(f"{dataset.name} claims {dataset.nbytes} bytes, more than the file can hold")
-    return np.asarray(dataset[()])
-
-
 def _natural(name: str) -> list[tuple[str, int]]:
     """Sorts dense_2 before dense_10."""
-    return [(text, int(number or -1)) for text, number in re.findall(r"(\D*)([0-9]*)", name)]
+    return [(text, int(number or -1)) for text, number in re.findall(r"(\D*)([0-9]{0,18})", name)]

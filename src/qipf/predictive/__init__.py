@@ -3,7 +3,7 @@
 from typing import Any
 
 from qipf.predictive.base import Predictive
-from qipf.predictive.dropout import RATES, MCDropout, MCDropoutLastLayer
+from qipf.predictive.dropout import MCDropout, MCDropoutLastLayer
 from qipf.predictive.ensemble import DeepEnsemble
 from qipf.predictive.iterates import SGDIterates
 from qipf.predictive.summary import Summary
@@ -26,6 +26,6 @@ AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
 text of the paper. Without them SVI and SVI-LL have the setting of the paper of origin (Wen et al. 2018)."""
 
 __all__ = [
-    "AUTHORS_SETTINGS", "METHODS", "RATES", "SVI", "SWAG",
+    "AUTHORS_SETTINGS", "METHODS", "SVI", "SWAG",
     "DeepEnsemble", "MCDropout", "MCDropoutLastLayer", "Predictive", "SGDIterates", "SVILastLayer", "Summary",
 ]  # fmt: skip

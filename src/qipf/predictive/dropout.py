@@ -20,9 +20,6 @@ from qipf.predictive.structure import private_copy, trace
 if TYPE_CHECKING:
     from qipf.models.split import Split
 
-RATES = {"lenet": 0.1, "vgg3": 0.2}
-"""The rates that the paper found best for MC dropout (appendix F.2); 0.2 for the last layer of every network."""
-
 
 class MCDropout(Predictive):
     """Dropout after each convolutional block and before each dense layer, left on during prediction.

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import nn
 
 from qipf.predictive._fitting import train_new
-from qipf.predictive.base import ModelOrFactory, Network, Predictive
+from qipf.predictive.base import ModelOrFactory
 from qipf.predictive.randomness import derive
-from qipf.predictive.structure import snapshot, unstack
+from qipf.predictive.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from qipf.models.split import Split
 
 
-class DeepEnsemble(Predictive):
+class DeepEnsemble(Snapshots):
     """Networks with initial weights and an order of the data of their own; pass k is member k."""
 
     name: ClassVar[str] = "ensemble"
+    stored_as: ClassVar[str] = "members"
 
     def __init__(self, members: int = 10, **training: Any) -> None:
         """Set up the method.
@@ -54,24 +53,7 @@ class DeepEnsemble(Predictive):
             )
             for k in range(self.passes)
         ]
-        self._members = [snapshot(net) for net in nets]
+        self._kept = []
+        for net in nets:
+            self._keep(net)
         return nets[0]
-
-    def _passes(self, n: int | None) -> int:
-        n = super()._passes(n)
-        if n > len(self._members):
-            raise ValueError(f"n: {n} passes were asked for, but the ensemble has {len(self._members)} members")
-        return n
-
-    def _network(self, k: int, seed: int) -> Network:
-        del seed
-        net, member = self._ready(), self._members[k]
-        return lambda x: functional_call(net, member, (x,))
-
-    def _state(self) -> dict[str, Tensor]:
-        return {f"members.{name}": torch.stack([member[name] for member in self._members]) for name in self._members[0]}
-
-    def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
-        del data
-        self._members = unstack(state, "members.", net)
-        return net

@@ -1,29 +1,28 @@
-"""SGD iterates: the weights that SGD visits after training, taken as an ensemble (Mandt et al. 2017)."""
+"""SGD iterates: the weights that SGD visits after training, used as an ensemble (Mandt et al. 2017)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor, nn
-from torch.func import functional_call
+from torch import nn
 
 from qipf.predictive._fitting import build, train_new, wander
-from qipf.predictive.base import ModelOrFactory, Network, Predictive
-from qipf.predictive.structure import snapshot, unstack
+from qipf.predictive.base import ModelOrFactory
+from qipf.predictive.snapshots import Snapshots
 
 if TYPE_CHECKING:
     from qipf.models.split import Split
 
 
-class SGDIterates(Predictive):
+class SGDIterates(Snapshots):
     """The weights that SGD visits at a constant learning rate, started from the trained network.
 
-    Pass k is iterate k, so the passes do not depend on the seed of `sample`.
+    Pass k is iterate k.
     """
 
     name: ClassVar[str] = "sgd-iterates"
+    stored_as: ClassVar[str] = "iterates"
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class SGDIterates(Predictive):
             data,
             count=self.iterates,
             every=self.every,
-            collect=lambda: self._collect(net),
+            collect=lambda: self._keep(net),
             seed=seed,
             progress=progress,
             learning_rate=self.sgd_rate,
@@ -72,28 +71,6 @@ class SGDIterates(Predictive):
         return net
 
     def _begin(self, net: nn.Module, data: Split) -> None:
+        """Get ready to keep iterates."""
         del net, data
-        self._visited: list[dict[str, Tensor]] = []
-
-    def _collect(self, net: nn.Module) -> None:
-        self._visited.append(snapshot(net))
-
-    def _passes(self, n: int | None) -> int:
-        n = super()._passes(n)
-        if n > len(self._visited):
-            raise ValueError(f"n: {n} passes were asked for, but there are {len(self._visited)} iterates")
-        return n
-
-    def _network(self, k: int, seed: int) -> Network:
-        del seed
-        net, visited = self._ready(), self._visited[k]
-        return lambda x: functional_call(net, visited, (x,))
-
-    def _state(self) -> dict[str, Tensor]:
-        names = self._visited[0]
-        return {f"iterates.{name}": torch.stack([visited[name] for visited in self._visited]) for name in names}
-
-    def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
-        del data
-        self._visited = unstack(state, "iterates.", net)
-        return net
+        self._kept = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -48,23 +48,6 @@ def private_copy(network: nn.Module) -> nn.Module:
             f"the network {type(network).__name__} cannot be copied ({error}); "
             "it may hold tensors that belong to a graph: detach them first"
         ) from None
-
-
-def snapshot(network: nn.Module) -> dict[str, Tensor]:
-    """Copy all parameters and buffers by name; a tensor with several names (tied weights) has its first one."""
-    tensors = [*network.named_parameters(), *network.named_buffers()]
-    return {name: tensor.detach().clone() for name, tensor in tensors}
-
-
-def unstack(state: Mapping[str, Tensor], prefix: str, net: nn.Module) -> list[dict[str, Tensor]]:
-    """Return snapshots of `net`, one for each entry along the first axis of the tensors below `prefix`."""
-    stacked = {}
-    for name, own in snapshot(net).items():
-        stacked[name] = state[prefix + name].to(own.device)
-        if stacked[name].shape[1:] != own.shape:
-            raise ValueError(f"state: {name} has shape {tuple(stacked[name].shape[1:])}, expected {tuple(own.shape)}")
-    count = len(next(iter(stacked.values())))
-    return [{name: values[k] for name, values in stacked.items()} for k in range(count)]
 
 
 @contextmanager

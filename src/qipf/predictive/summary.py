@@ -4,14 +4,12 @@ Let p_k be the class probabilities of pass k, m = mean_k p_k, c_mean = argmax m,
 network predicts (the network whose errors are to be found). Every statistic is higher where the prediction is less
 certain:
 
-| field | formula | who scores by it |
-|---|---|---|
-| `std_of_mean_class` | std_k p_k(c_mean) | the authors' program for ensembles |
-| `std_of_base_class` | std_k p_k(c_base) | the paper (appendix F) |
-| `entropy_of_mean` | -sum_c m_c log m_c | Lakshminarayanan et al. 2017, Maddox et al. 2019, and most others |
-| `contrast_of_base_class` | log(1 - m(c_base)) - log m(c_base) | what an ensemble should be scored by |
-| `mutual_information` | entropy of m - mean_k entropy of p_k | Houlsby et al. 2011: what the passes disagree about |
-| `minus_max_logit_of_one_pass` | -max_c f_c(x; w), one draw of w per input | the authors' program for SVI and SVI-LL |
+    std_of_mean_class             std_k p_k(c_mean): the authors' program for ensembles
+    std_of_base_class             std_k p_k(c_base): the paper (appendix F)
+    entropy_of_mean               -sum_c m_c log m_c: Lakshminarayanan et al. 2017, Maddox et al. 2019
+    contrast_of_base_class        log(1 - m(c_base)) - log m(c_base): what an ensemble should be scored by
+    mutual_information            entropy of m - mean_k entropy of p_k: Houlsby et al. 2011
+    minus_max_logit_of_one_pass   -max_c f_c(x; w), one draw of w per input: the authors' program for SVI and SVI-LL
 """
 
 from __future__ import annotations

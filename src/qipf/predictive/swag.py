@@ -1,4 +1,4 @@
-"""SWAG: a Gaussian, diagonal plus low rank, through the iterates of SGD (Maddox et al. 2019)."""
+"""SWAG: a Gaussian with a diagonal plus low-rank covariance, from the iterates of SGD (Maddox et al. 2019)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ class SWAG(SGDIterates):
 
         w = m + sqrt(scale) (sqrt(v) * z1 + D^T z2 / sqrt(K - 1)),    z1 ~ N(0, I_P),  z2 ~ N(0, I_K),
 
-    so that the covariance is scale (diag v + D^T D / (K - 1)): with scale 1/2 the variances are the iterates' own.
-    z2 is one vector for the whole network: the low-rank part is what ties the layers to one another. Deviations
-    are taken from the final mean, not the running one of the original, which is biased while T is small. Batch-norm
-    statistics are computed anew for every draw, on the training inputs.
+    so that the covariance is scale (diag v + D^T D / (K - 1)): with scale 1/2 the variances are those of the iterates.
+    z2 is one vector for the whole network, because the low-rank part is what ties the layers together. Deviations are
+    taken from the final mean and not, as in the paper, from the running one, which is biased while T is small.
+    Batch-norm statistics are computed for every draw on the training inputs.
     """
 
     name: ClassVar[str] = "swag"
@@ -44,10 +44,10 @@ class SWAG(SGDIterates):
 
         Args:
             passes: Number of passes.
-            iterates: How many iterates the moments are taken over.
-            rank: How many of them, the last ones, make up the low-rank part.
+            iterates: Number of iterates that the moments are taken over.
+            rank: Number of iterates, the last ones, that make up the low-rank part.
             scale: Factor of the covariance.
-            settings: Those of `SGDIterates`.
+            settings: Settings of `SGDIterates`.
         """
         super().__init__(iterates=iterates, **settings)
         if rank < 2:
@@ -60,15 +60,15 @@ class SWAG(SGDIterates):
         self._inputs: Tensor | None = data.inputs if has_batch_norm(net) else None
         self._moments = _Moments(self.rank)
 
-    def _collect(self, net: nn.Module) -> None:
-        # not parameters_to_vector, which takes no channels-last weights
+    def _keep(self, net: nn.Module) -> None:
+        # not parameters_to_vector, which does not accept channels-last weights
         self._moments.add(torch.cat([parameter.detach().reshape(-1) for parameter in net.parameters()]))
 
     def _passes(self, n: int | None) -> int:
         return Predictive._passes(self, n)
 
     def draw(self, k: int, seed: int = 0) -> Tensor:
-        """The weights of pass k as one vector, in the order of the network's parameters."""
+        """Draw the weights of pass k as one vector, in the order of the network's parameters."""
         mean, variance, deviations = self._moments.mean, self._moments.variance, self._moments.deviations
         key = derive(seed, self.name, k)
         independent = variance.sqrt() * normal(mean.shape, derive(key, "diagonal"), mean.device)
@@ -106,7 +106,7 @@ class SWAG(SGDIterates):
 
 
 class _Moments:
-    """Mean and variances of all vectors, and the last ones as deviations from the mean."""
+    """Mean and variances of all vectors, and the deviations of the last ones from the mean."""
 
     def __init__(self, rank: int) -> None:
         self._count = 0
@@ -137,9 +137,9 @@ class _Moments:
 def batch_norm_statistics(
     net: nn.Module, weights: Mapping[str, Tensor], inputs: Tensor, batch_size: int = 500
 ) -> dict[str, Tensor]:
-    """Running means and variances of every batch-norm layer under `weights`: their averages over batches of `inputs`.
+    """Compute the means and variances of every batch-norm layer under `weights`, averaged over batches of `inputs`.
 
-    Only the batch-norm layers are switched to training, so dropout stays off and no random number is drawn; `net`
+    Only the batch-norm layers are switched to training, so dropout stays off and no random number is drawn. `net`
     itself is not changed.
     """
     layers = {

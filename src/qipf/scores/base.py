@@ -18,11 +18,11 @@ from qipf.models.outputs import Outputs
 from qipf.scores import file_format
 from qipf.scores.checks import check_matrix as check_matrix
 from qipf.scores.checks import check_rows as check_rows
-from qipf.scores.checks import check_scores
 from qipf.scores.checks import wide as wide
 from qipf.scores.file_format import plain as plain
 from qipf.scores.fitted import Attachment
 from qipf.scores.fitted import Fitted as Fitted
+from qipf.scores.precision import check_scores, in_range, without_autocast
 
 if TYPE_CHECKING:
     from qipf.decisions.decision import Decision
@@ -85,13 +85,10 @@ class Scorer(ABC):
         """
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
-        if not compat.is_numpy_array(checked.logits):
-            result = self.graph_score(checked, self._placed(fitted, checked.logits))
-        else:
-            with np.errstate(over="ignore", invalid="ignore"):  # the check that follows says more than NumPy's warning
-                result = self.graph_score(checked, fitted.tensors)
-        check_scores(result, self.name)
-        return result
+        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is checked below
+            scores = self.graph_score(checked, self._placed(fitted, checked.logits))
+        check_scores(scores, self.name)
+        return scores
 
     def score(
         self,
@@ -224,8 +221,8 @@ class Scorer(ABC):
 
     def graph_score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         """The scores without any check, from the given fitted tensors: what a compiled or exported graph traces."""
-        xp = namespace(outputs.logits)
-        return xp.astype(self._score(outputs, tensors), outputs.logits.dtype, copy=False)
+        with without_autocast(outputs.logits):
+            return in_range(self._score(outputs, tensors), outputs.logits.dtype)
 
     def prepare(self, reference: Array) -> None:
         """Move what is kept in addition to the fitted tensors to the library and device of `reference`."""

@@ -32,22 +32,6 @@ def check_rows(values: Array, name: str, first: int = 0) -> None:
     )
 
 
-def check_scores(scores: Array, scorer: str) -> None:
-    """Raise ValueError that names the rows with a score that is NaN or infinite; do nothing in a traced graph."""
-    if is_traced(scores) or scores.shape[0] == 0:
-        return
-    xp = namespace(scores)
-    if bool(xp.all(xp.isfinite(scores))):
-        return
-    rows = np.flatnonzero(~np.isfinite(to_numpy(scores)))
-    shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-    largest = float(xp.finfo(scores.dtype).max)
-    raise ValueError(
-        f"{scorer}: the scores of {len(rows)} of {scores.shape[0]} rows are NaN or larger than {scores.dtype} holds "
-        f"({largest:.3g}): row {shown} (counted from 0); look for extreme logits or features there, or give float64"
-    )
-
-
 def wide(values: Array) -> Array:
     """`values` in 32 bits or more: half precision is for storage, not for sums."""
     xp = namespace(values)

@@ -1,4 +1,4 @@
-"""The spaces that class fields live in: features normalised one way, and samples thinned out to landmarks."""
+"""The spaces of class fields: normalised features, and landmarks that represent many samples."""
 
 from __future__ import annotations
 
@@ -7,44 +7,45 @@ from typing import Literal
 import numpy as np
 
 from qipf.arrays import Array, namespace
+from qipf.scores.feature_rows import unit
 
 Normalise = Literal["unit", "centred-unit", "none"]
 NORMALISATIONS: tuple[str, ...] = ("unit", "centred-unit", "none")
 _ROWS = 4096  # rows of one block of distances
+_LARGEST = 4e9  # features that are not scaled end here: the squares of larger ones leave single precision
 
 
 def normalise(values: Array, centre: Array, how: str) -> Array:
-    """Features scaled to unit length ("unit"), after taking off the references' mean ("centred-unit"), or as they are.
+    """Features scaled to unit length ("unit"), centred first ("centred-unit"), or not scaled at all ("none").
 
     Args:
         values: (N, d).
-        centre: (d,) what is taken off: zero for "unit".
-        how: one of `NORMALISATIONS`; "none" only takes off the centre, which changes no distance.
+        centre: (d,) what is subtracted; zero for "unit".
+        how: one of `NORMALISATIONS`; "none" only subtracts the centre, which does not change distances.
     """
-    xp = namespace(values)
-    values = values - centre
     if how == "none":
-        return values
-    length = xp.sqrt(xp.sum(values * values, axis=1, keepdims=True))
-    return values / xp.clip(length, float(xp.finfo(values.dtype).smallest_normal), None)
+        return namespace(values).clip(values, -_LARGEST, _LARGEST) - centre
+    return unit(0.5 * values - 0.5 * centre)  # half, so that the difference of the largest floats is finite
 
 
 def centre_of(features: np.ndarray, how: str) -> np.ndarray:
-    """What `normalise` takes off for these reference features."""
-    return np.zeros(features.shape[1]) if how == "unit" else features.mean(axis=0, dtype=np.float64)
+    """What `normalise` subtracts for these reference features."""
+    if how == "unit":
+        return np.zeros(features.shape[1])
+    return np.clip(features.mean(axis=0, dtype=np.float64), -_LARGEST, _LARGEST)
 
 
 def landmarks(
     samples: np.ndarray, labels: np.ndarray, count: int, *, rounds: int = 6, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Fewer samples that stand for many: k-means in every class, each centre weighted by how many it stands for.
+    """A few samples that represent many: k-means in every class, where each centre has the weight of its members.
 
     Args:
         samples: (n, d).
-        labels: (n,) classes; each keeps a share of `count` as large as its share of the samples, and one at least.
-        count: about how many landmarks there shall be.
-        rounds: of Lloyd's algorithm.
-        seed: for the samples it starts from.
+        labels: (n,) classes; each class gets its share of `count`, and at least one landmark.
+        count: the approximate number of landmarks.
+        rounds: the number of rounds of Lloyd's algorithm.
+        seed: seed of the samples that it starts from.
 
     Returns:
         landmarks (m, d), their labels (m,) and their weights (m,), which sum to n.
@@ -56,7 +57,7 @@ def landmarks(
         share = min(len(members), max(1, round(count * len(members) / len(samples))))
         means = members[np.sort(rng.choice(len(members), share, replace=False))].astype(np.float64)
         sizes = np.ones(share)
-        for _ in range(rounds):  # ends with means and sizes of one and the same assignment
+        for _ in range(rounds):  # means and sizes always belong to the same assignment
             nearest = _nearest(members, means)
             sizes = np.bincount(nearest, minlength=share)
             sums = np.zeros_like(means)

@@ -1,4 +1,4 @@
-"""Fields of what the network learned about each class: one field a class in feature space, from labelled references."""
+"""Fields of what the network learned about each class: one field per class, from the features of references."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array, as_array, namespace, to_numpy
@@ -14,7 +13,7 @@ from qipf.fields.field import check_bandwidth
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.class_features import NORMALISATIONS, Normalise, centre_of, landmarks, normalise
 from qipf.scores.class_selection import choose_bandwidth, choose_temperature
-from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp
+from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp, mean_posterior, pick
 from qipf.scores.held_out import check_labels
 from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
 
@@ -24,36 +23,38 @@ if TYPE_CHECKING:
 FEATURES = "features"  # the space that `Outputs.features` spans; every other name is one of `Outputs.layers`
 Kind = Literal["contrast", "density", "own-density", "potential", "modes"]
 LARGEST = 1e6
-"""No contrast or density is further from 0 than this (or than half precision holds): that of an unknown class is."""
+"""The largest contrast or density, or the largest number of half precision; the score of a class without references."""
 KINDS: tuple[str, ...] = ("contrast", "density", "own-density", "potential", "modes")
 
 
 @dataclass(eq=False)
 class ClassField(Scorer):
-    r"""How much closer a prediction lies to other classes than to its own, seen by one field a class.
+    r"""How much closer a prediction lies to other classes than to its own, measured by one field per class.
 
     With psi_c the information potential field (paper, Definition 2) of the reference features of class c, the
     posterior of a space is :math:`p(c \mid y) \propto \pi_c \psi_c(y)`, and with c* the predicted class
 
     .. math::  u = \log \sum_{c \ne c^*} p(c \mid y) - \log p(c^* \mid y) .
 
-    Several spaces, and the network's own softmax with `logits`, each give a posterior; they are pooled before.
-    A predicted class without any references is not known to the fields: they give it u = 1e6, the largest there is.
+    Each space gives a posterior, and so does the softmax of the network where `logits` is set; they are pooled first. A
+    predicted class without any references is unknown to the fields, and its score is the largest, u = 1e6.
 
     Args:
-        kind: "contrast", as above. For one space without logits also "density", -log psi of all references;
-            "own-density", -log psi of the predicted class; "potential", V_0 of the whole field (Definition 3);
-            "modes", the mean of the modes of orders 2, 4, 6, 8 (Definition 4); both count every reference the same.
-        bandwidth: of the kernel in normalised features; several give a posterior each, and a space the mean of them;
-            "cv" takes, for each space, the one under which references that were left out have the likeliest labels.
-        normalise: "unit" scales features to unit length, "centred-unit" takes off the references' mean before, "none"
-            leaves them as they are.
+        kind: "contrast", as above. With one space and without logits also "density", -log psi of all references;
+            "own-density", -log psi of the predicted class; "potential", V_0 of the whole field (Definition 3); or
+            "modes", the mean of the modes of orders 2, 4, 6, 8 (Definition 4). In the last two every reference counts
+            the same.
+        bandwidth: bandwidth of the kernel in normalised features. Several bandwidths give one posterior each, and the
+            space gets their mean. "cv" chooses, for each space, the bandwidth under which references that were left
+            out have the most likely labels.
+        normalise: "unit" scales features to unit length; "centred-unit" first subtracts the mean of the references;
+            "none" leaves features as they are, up to 4e9 in size.
         spaces: "features", and names of layers that were collected with `qipf.collect(..., layers=...)`.
-        logits: pool the softmax of the logits, at a temperature chosen as the bandwidths are, with the fields.
-        pool: "linear", the mean of the posteriors, as an ensemble does; "log", the mean of their logarithms.
-        priors: class priors pi_c: "uniform", or "reference" for the shares of the classes in the references.
-        landmarks: keep about so many weighted k-means centres instead of all references; None keeps all. What that
-            changes is measured and kept in `fitted.facts["landmark_error"]`.
+        logits: also pool the softmax of the logits, at a temperature that is chosen as the bandwidths are.
+        pool: "linear" for the mean of the posteriors, as in an ensemble; "log" for the mean of their logarithms.
+        priors: class priors pi_c: "uniform", or "reference" for the shares of the classes among the references.
+        landmarks: keep about this many weighted k-means centres instead of all references; None keeps all. How much
+            this changes the scores is measured and kept in `fitted.facts["landmark_error"]`.
     """
 
     name: ClassVar[str] = "class-field"
@@ -87,11 +88,11 @@ class ClassField(Scorer):
                 raise ValueError(f"{name}: expected one of {', '.join(known)}, got {given!r}")
         if self.kind != "contrast" and (self.logits or len(self.spaces) > 1 or isinstance(self.bandwidth, tuple)):
             raise ValueError(
-                f'kind: "{self.kind}" is of one space and bandwidth without logits; use kind="contrast" to pool several'
+                f'kind: "{self.kind}" takes one space and one bandwidth, no logits; use kind="contrast" to pool more'
             )
         if self.kind in ("potential", "modes") and (self.landmarks is not None or self.priors != "uniform"):
             raise ValueError(
-                f'kind: "{self.kind}" is of a field in which every reference counts the same; leave out landmarks and '
+                f'kind: "{self.kind}" is for a field in which every reference counts the same; leave out landmarks and '
                 'priors="reference", or use kind="density"'
             )
         if self.landmarks is not None and (not isinstance(self.landmarks, int) or self.landmarks < 1):
@@ -104,7 +105,7 @@ class ClassField(Scorer):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Names of the layers, beside the features, whose outputs this scorer reads."""
+        """Names of the layers, in addition to the features, whose outputs this scorer reads."""
         return tuple(name for name in self.spaces if name != FEATURES)
 
     @property
@@ -113,19 +114,19 @@ class ClassField(Scorer):
         return "" if self.kind not in ("potential", "modes") else f'kind "{self.kind}" evaluates its field in blocks'
 
     def fit_batches(self, batches: Iterable[Outputs], *, references: int = 20_000, seed: int = 0) -> Self:
-        """Fit to more outputs than memory holds: a uniform sample of `references` rows is kept while they pass.
+        """Fit to more outputs than fit in memory, by keeping a uniform sample of their rows.
 
         Args:
             batches: labelled outputs, for instance of one shard of the training data after another.
             references: how many rows to keep.
-            seed: which ones.
+            seed: seed of the sample.
         """
         from qipf.scores.class_selection import reservoir
 
         return self.fit(outputs=reservoir(batches, references, seed))
 
     def posterior(self, outputs: Outputs) -> Array:
-        """The pooled class probabilities of every input, (N, C), whatever the network itself predicts."""
+        """The pooled class probabilities of every input, (N, C), independent of what the network predicts."""
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
         pooled = self._pooled(checked, self._placed(fitted, checked.logits))
@@ -142,9 +143,9 @@ class ClassField(Scorer):
         facts: dict[str, Any] = {"columns": outputs.logits.shape[1], "references": len(labels)}
         bandwidths, blocks, lengths, errors = [], [], [], []
         for number, space in enumerate(self.spaces):
-            features = to_numpy(wide(self._space(outputs, space))).astype(np.float32)
+            features = to_numpy(wide(self._space(outputs, space)))
             centre = centre_of(features, self.normalise).astype(np.float32)
-            samples = normalise(features, centre, self.normalise)
+            samples = normalise(features, centre, self.normalise).astype(np.float32)
             chosen = choose_bandwidth(samples, labels, logits.shape[1]) if self.bandwidth == "cv" else self.bandwidth
             several = list(chosen) if isinstance(chosen, tuple) else [float(chosen)]
             packed, error = self._packed(samples, labels, logits.shape[1], several)
@@ -186,7 +187,7 @@ class ClassField(Scorer):
             if space != FEATURES and space not in checked.layers:
                 there = ", ".join(map(repr, checked.layers)) or "none"
                 raise ValueError(
-                    f"{self.name} reads the layer {space!r}, and the outputs have {there}; "
+                    f"{self.name} reads the layer {space!r}, but the outputs have {there}; "
                     f"collect it: qipf.collect(..., layers=[{space!r}])"
                 )
             values = as_array(self._space(checked, space), space)
@@ -221,25 +222,13 @@ class ClassField(Scorer):
         views = []
         for number in range(len(self.spaces)):
             scales = [log_softmax(fields) for fields in self._log_fields(number, outputs, tensors)]
-            views.append(xp.astype(self._mean(scales), logits.dtype, copy=False))
+            views.append(xp.astype(mean_posterior(scales, self.pool), logits.dtype, copy=False))
         if self.logits:
             views.append(log_softmax(logits / facts["temperature"]))
-        return self._mean(views)
-
-    def _mean(self, views: list[Array]) -> Array:
-        """The logarithm of the mean of posteriors, or of the geometric one, from their logarithms."""
-        if len(views) == 1:
-            return views[0]
-        if self.pool == "log":
-            return log_softmax(sum(views[1:], views[0]) / len(views))
-        xp = namespace(views[0])
-        stacked = xp.stack(views, axis=2)
-        high = xp.max(stacked, axis=2)
-        floor = xp.clip(stacked - high[:, :, None], -80.0, None)
-        return high + xp.log(xp.sum(xp.exp(floor), axis=2) / len(views))
+        return mean_posterior(views, self.pool)
 
     def _log_fields(self, number: int, outputs: Outputs, tensors: Mapping[str, Array]) -> list[Array]:
-        """The log of pi_c psi_c in one space, (N, C), at each of its bandwidths."""
+        """The logarithm of pi_c psi_c in one space, (N, C), for each of its bandwidths."""
         y, packed = self._queries(number, outputs, tensors)
         return [log_fields(y, packed, s) for s in self._require_fitted().facts["bandwidths"][number]]
 
@@ -272,27 +261,15 @@ class ClassField(Scorer):
 
 @dataclass(eq=False)
 class PosteriorContrast(ClassField):
-    """What the head says and what the class fields say together: `ClassField` with the logits pooled in.
+    """`ClassField` with the softmax of the network pooled in.
 
-    Two bandwidths, since sharp fields find pixel noise and wide ones find warps; see the research page on class fields.
-    This is the scorer that `qipf.default` fits; see there for how to get the reference outputs it is best fitted to.
+    It has two bandwidths, because sharp fields find pixel noise and wide fields find warps; see the research page on
+    class fields. `qipf.default` fits this scorer, and says which reference outputs are best for it.
     """
 
     name: ClassVar[str] = "posterior-contrast"
     bandwidth: float | tuple[float, ...] | Literal["cv"] = (0.14, 0.4)
     logits: bool = True
-
-
-def pick(values: Array, columns: Array) -> Array:
-    """One value a row of (N, C), in the given columns."""
-    xp = namespace(values)
-    own = _columns(values) == columns[:, None]
-    return xp.sum(xp.where(own, values, xp.zeros_like(values)), axis=1)
-
-
-def _columns(values: Array) -> Array:
-    xp = namespace(values)
-    return xp.arange(values.shape[1], device=compat.device(values))[None, :]
 
 
 def _contrasts(samples: np.ndarray, packed: Packed, bandwidth: float) -> np.ndarray:

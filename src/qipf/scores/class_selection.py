@@ -1,4 +1,4 @@
-"""What class fields choose from their references alone: a bandwidth, a temperature, a sample of a stream."""
+"""What class fields choose from their references: a bandwidth, a temperature, a sample of a stream."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _LEFT_OUT, _KEPT = 1500, 6000
 
 
 def choose_bandwidth(samples: np.ndarray, labels: np.ndarray, classes: int) -> float:
-    r"""The bandwidth under which samples that were left out have the likeliest labels.
+    r"""The bandwidth under which samples that were left out have the most likely labels.
 
     .. math::  s = \arg\min_s -\sum_i \log \frac{\psi_{y_i}(w_i)}{\sum_c \psi_c(w_i)}
 
-    Labels of the references are all it reads, never any other inputs.
+    It reads the references and their labels, and no other inputs.
     """
     order = np.random.default_rng(0).permutation(len(samples))
     split = min(_LEFT_OUT, max(1, len(samples) // 5))
@@ -42,7 +42,7 @@ def choose_bandwidth(samples: np.ndarray, labels: np.ndarray, classes: int) -> f
 
 
 def choose_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature under which the softmax of the logits makes the labels likeliest."""
+    """The temperature of `TEMPERATURES` under which the softmax of the logits makes the labels most likely."""
     return min(TEMPERATURES, key=lambda temperature: log_loss(logits / temperature, labels))
 
 
@@ -64,10 +64,10 @@ def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:
         places = np.where(numbers < size, numbers, rng.integers(0, numbers + 1))
         rows = np.flatnonzero(places < size)
         for name, values in columns.items():
-            kept[name][places[rows]] = values[rows]  # later rows win, as they must
+            kept[name][places[rows]] = values[rows]  # of several rows for one place, the last one counts
         seen += count
     if seen == 0:
-        raise ValueError("batches: there was no row; is the iterator used up?")
+        raise ValueError("batches: got no rows, expected at least one; an iterator that was read before is empty")
     found = {name: values[: min(size, seen)] for name, values in kept.items()}
     return Outputs(
         found.pop("logits"),

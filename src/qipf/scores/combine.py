@@ -1,4 +1,4 @@
-"""Several scorers into one, through their tail probabilities on held-out outputs."""
+"""One score from several scorers, through their tail probabilities on held-out outputs."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import SCORERS, Fitted, Scorer, wide
+from qipf.scores.precision import in_range
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
 
 KNOTS = 257  # points of the piecewise-linear map from a score to its tail probability
-_TAIL = 0.05  # beyond the outermost knots the map goes on with its mean slope over this share of the outputs
+_TAIL = 0.05  # beyond the outermost knots the map continues with its mean slope over this share of the outputs
 
 
 @dataclass(eq=False)
 class Combine(Scorer):
-    r"""One score out of several, whatever their units; monotone in each of them.
+    r"""One score from several scorers of any units; it never falls as one of them rises.
 
     With :math:`p_i(u) = P(U_i \ge u)` the tail probability of part i over held-out outputs,
 
@@ -29,16 +30,16 @@ class Combine(Scorer):
         \text{fisher: } -\sum_i \log p_i, \qquad \text{stouffer: } \sum_i \Phi^{-1}(1 - p_i), \qquad
         \text{learned: } \sum_i a_i \Phi^{-1}(1 - p_i),\; a_i \ge 0,
 
-    where the weights a make the errors among the held-out outputs likeliest (logistic regression). Beyond the largest
-    held-out score the maps go on in a straight line, so that shifted inputs do not tie.
+    where the weights a make the errors among the held-out outputs most likely (logistic regression). Beyond the largest
+    held-out score the maps continue as straight lines, so shifted inputs do not tie.
 
-    Fit it to outputs that the network was not trained on. Errors are few among clean ones: outputs of inputs with
-    reference perturbations (`qipf.models.perturbations`) beside them are better to learn weights from. Never use the
-    shifts that the score is evaluated on.
+    Fit it to outputs of inputs that the network was not trained on. Clean inputs contain few errors; weights are
+    learned better with additional inputs that have reference perturbations (`qipf.models.perturbations`). Never use
+    the shifts that the score is evaluated on.
 
-    A part that is fitted to outputs knows them, and would find others unlikely: where any part is not fitted yet, one
-    half of the outputs fits those parts, and the other half gives the tail probabilities and weights of all. Which
-    rows go where is always the same, with as many of each class in both; `fitted.facts` has the counts.
+    A part finds the outputs it was fitted to more likely than others. Where a part is not fitted yet, one half of the
+    outputs therefore fits such parts, and the other half gives the tail probabilities and weights of all parts. The
+    halves are always the same, and each class is divided evenly; `fitted.facts` has the counts.
 
     Args:
         parts: scorers; those that are not fitted yet are fitted to one half of the outputs.
@@ -92,10 +93,12 @@ class Combine(Scorer):
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if outputs is None:
-            raise ValueError("combine: needs held-out outputs, fit(outputs=qipf.collect(model, held-out data))")
-        outputs = outputs.numpy()  # one library for all: ties must not depend on how it rounds
+            raise ValueError("combine: got no outputs, expected held-out ones: fit(outputs=qipf.collect(model, data))")
+        outputs = outputs.numpy()  # one library for all, so that ties do not depend on its rounding
         if self.rule == "learned" and outputs.labels is None:
-            raise ValueError("combine: learning weights needs labelled outputs")
+            raise ValueError(
+                'combine: rule="learned" needs labelled outputs; collect (inputs, labels), or use "stouffer"'
+            )
         fitted, rows = list(self.parts), 0
         if not all(self._came_fitted):
             known, outputs = _halves(outputs)
@@ -136,9 +139,10 @@ class Combine(Scorer):
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         total: Any = 0.0
+        dtype = wide(outputs.logits).dtype  # parts are combined before the result is rounded to half precision
+        xp = namespace(outputs.logits)
         for number, part in enumerate(self.parts):
-            values = wide(part.graph_score(outputs, _part(tensors, number)))
-            xp = namespace(values)
+            values = in_range(part._score(outputs, _part(tensors, number)), dtype)
             at, to, weights = (
                 xp.astype(tensors[key], values.dtype, copy=False) for key in (f"at{number}", f"to{number}", "weights")
             )
@@ -162,9 +166,9 @@ def _part(tensors: Mapping[str, Array], number: int) -> dict[str, Array]:
 
 
 def _halves(outputs: Outputs) -> tuple[Outputs, Outputs]:
-    """The same random halves every time, of every class as much."""
+    """Two random halves, always the same, with every class divided evenly."""
     if len(outputs) < 2:
-        raise ValueError(f"combine: {len(outputs)} outputs cannot both fit parts and calibrate them; collect more")
+        raise ValueError(f"combine: {len(outputs)} outputs cannot both fit and calibrate the parts; collect at least 2")
     order = np.random.default_rng(0).permutation(len(outputs))
     if outputs.labels is not None:
         order = order[np.argsort(to_numpy(outputs.labels)[order], kind="stable")]
@@ -172,7 +176,7 @@ def _halves(outputs: Outputs) -> tuple[Outputs, Outputs]:
 
 
 def _knots(scores: np.ndarray, rule: str) -> tuple[np.ndarray, np.ndarray]:
-    """Where the piecewise-linear map from a score to -log p (Fisher) or to the normal score has its corners."""
+    """The corners of the piecewise-linear map from a score to -log p (Fisher) or to the normal score."""
     from scipy.special import ndtri
 
     values, counts = np.unique(scores, return_counts=True)
@@ -193,7 +197,7 @@ def _knots(scores: np.ndarray, rule: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _lerp(values: Array, at: Array, to: Array) -> Array:
-    """Linear between the knots, and on beyond the outermost ones."""
+    """Linear interpolation between the knots, continued beyond the outermost ones."""
     xp = namespace(values)
     if values.shape[0] == 0 and not is_traced(values):
         return values
@@ -204,13 +208,13 @@ def _lerp(values: Array, at: Array, to: Array) -> Array:
 
 
 def _weights(maps: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Weights >= 0 of a logistic regression of error on the parts' normal scores."""
+    """The weights, 0 or more, of a logistic regression of the errors on the normal scores of the parts."""
     from scipy.optimize import minimize
 
     if wrong.all() or not wrong.any():
         raise ValueError(
-            "combine: the outputs have no errors to learn from (or nothing else); add outputs of perturbed inputs, "
-            'or use rule="stouffer"'
+            "combine: all predictions are correct, or all are wrong, so there is nothing to learn from; add outputs of "
+            'perturbed inputs, or use rule="stouffer"'
         )
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
@@ -224,5 +228,7 @@ def _weights(maps: np.ndarray, wrong: np.ndarray) -> np.ndarray:
     start = np.concatenate([[0.0], np.full(maps.shape[1], 1.0)])
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x[1:]
     if not found.any():
-        raise ValueError("combine: no part ranks the errors among these outputs above the rest; nothing to combine")
+        raise ValueError(
+            'combine: no part ranks errors above correct predictions here; use rule="stouffer", or other parts'
+        )
     return found / found.sum()

@@ -1,4 +1,4 @@
-"""Scores that read the logits and nothing else: what most people use, and the bar for everything else."""
+"""Scores that only read the logits and need no fitting: what most people use, and what others must exceed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Confidence(Scorer):
     """A function of the logits of one prediction. There is nothing to fit, and `fit` may be left out.
 
-    One logit (N, 1) is read as a binary classifier's. Regression has no such confidence.
+    One logit (N, 1) is read as that of a binary classifier. A regression has no such confidence.
     """
 
     fitted: Fitted | None = Fitted({}, {})
@@ -39,8 +39,8 @@ class Confidence(Scorer):
             and namespace(labels).isdtype(labels.dtype, "real floating")
         ):
             raise ValueError(
-                f"{self.name}: one output with floating-point labels is regression, which has no classes to be sure "
-                "of; use WeightQIPF, or integer labels for a binary classifier"
+                f"{self.name}: one output with floating-point labels is a regression, which has no classes; "
+                "use WeightQIPF, or integer labels for a binary classifier"
             )
         return checked
 

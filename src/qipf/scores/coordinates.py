@@ -1,4 +1,4 @@
-"""What a scorer makes of logits: two-sided binary logits, distances to the winner, the prediction's coordinate."""
+"""Functions of logits that several scorers share, each written without overflow and without lost digits."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Task = Literal["classification", "binary", "regression"]
 
 
 def class_logits(logits: Array) -> Array:
-    """Logits with one column a class, in 32 bits or more.
+    """Logits with one column per class, in 32 bits or more.
 
-    One logit z stands for the two classes (-z/2, z/2): the same probabilities, and no class is favoured by a score
-    that reads only the winner's logit.
+    One logit z becomes the two logits (-z/2, z/2). They give the same probabilities, and a score that reads only the
+    largest logit does not favour either class.
     """
     xp = namespace(logits)
     logits = wide(logits)
@@ -33,7 +33,7 @@ def others(logits: Array) -> tuple[Array, Array]:
     :math:`1 - \max_j p_j = s / (1 + s)` would be lost to rounding.
     """
     xp = namespace(logits)
-    # Exponentials that underflow are many times slower on the CPU, and tell nothing.
+    # Exponentials that underflow are many times slower on the CPU, and carry no information.
     floor = -80.0 if xp.finfo(logits.dtype).bits < 64 else -700.0
     behind = xp.clip(logits - xp.max(logits, axis=1, keepdims=True), floor, None)
     columns = xp.arange(logits.shape[1], device=compat.device(logits))
@@ -72,6 +72,26 @@ def log_softmax(values: Array) -> Array:
     return values - log_sum_exp(values)[:, None]
 
 
+def mean_posterior(views: list[Array], how: str) -> Array:
+    """The logarithm of the mean of posteriors (N, C), given as logarithms; geometric where `how` is "log"."""
+    if len(views) == 1:
+        return views[0]
+    if how == "log":
+        return log_softmax(sum(views[1:], views[0]) / len(views))
+    xp = namespace(views[0])
+    stacked = xp.stack(views, axis=2)
+    high = xp.max(stacked, axis=2)
+    behind = xp.clip(stacked - high[:, :, None], FLOOR, None)
+    return high + xp.log(xp.sum(xp.exp(behind), axis=2) / len(views))
+
+
+def pick(values: Array, columns: Array) -> Array:
+    """One value per row of (N, C), in the given columns."""
+    xp = namespace(values)
+    own = xp.arange(values.shape[1], device=compat.device(values))[None, :] == columns[:, None]
+    return xp.sum(xp.where(own, values, xp.zeros_like(values)), axis=1)
+
+
 def softplus(values: Array) -> Array:
     """The logarithm of 1 + exp(values), elementwise, without overflow."""
     xp = namespace(values)
@@ -79,20 +99,20 @@ def softplus(values: Array) -> Array:
 
 
 def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
-    r"""The number y(x) by which a prediction meets the field, (N,).
+    r"""The number y(x) at which the field is evaluated for a prediction, (N,).
 
     Args:
         logits: (N, C), or (N, 1).
-        kind: "max_logit", :math:`\max_j z_j` (the paper's); "log_odds", the logit of the predicted class against all
+        kind: "max_logit", :math:`\max_j z_j`, as in the paper; "log_odds", those of the predicted class against all
             others, :math:`\log p - \log(1 - p) = z_{c^*} - \log\sum_{j \ne c^*} e^{z_j}`; or a function of the logits.
-        task: for "regression" the only output is its own coordinate; for "binary" both kinds are |z| up to scale.
+        task: for "regression" the coordinate is the output itself; for "binary" both kinds are |z| up to a factor.
     """
     xp = namespace(logits)
     if callable(kind):
         values = kind(logits)
         if tuple(values.shape) != (logits.shape[0],):
             raise ValueError(
-                f"coordinate: expected the callable to return one number a row, shape ({logits.shape[0]},), "
+                f"coordinate: expected the callable to return one number per row, shape ({logits.shape[0]},), "
                 f"got {tuple(values.shape)}"
             )
         return values

@@ -14,17 +14,39 @@ if TYPE_CHECKING:
     from qipf.scores.base import Scorer
 
 
-def reference_features(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, dict[str, int]]:
+_LARGEST = 1e70  # sums of squares of these are finite in double precision
+
+
+def reference_features(
+    scorer: Scorer, outputs: Outputs | None, *, squared: bool = False
+) -> tuple[np.ndarray, dict[str, int]]:
     """The features (n, d) of the reference outputs, in 32 bits or more, and the facts that say how many there are.
 
+    Args:
+        scorer: whose references they are.
+        outputs: what it is fitted to.
+        squared: whether sums of squared features are needed; the features are then float64.
+
     Raises:
-        ValueError: there are no outputs.
+        ValueError: there are no outputs, or the squares would overflow.
     """
     if outputs is None:
         raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(outputs=qipf.collect(...))")
     features = to_numpy(wide(outputs.features))
+    largest = float(np.abs(features).max())
+    if squared and largest > _LARGEST:
+        raise ValueError(
+            f"{scorer.name}: features as large as {largest:.3g} have no finite covariance; expected at most "
+            f"{_LARGEST:.0e}, scale them down first"
+        )
     facts = {"references": len(features), "width": features.shape[1], "columns": outputs.logits.shape[1]}
-    return features, facts
+    return features.astype(np.float64) if squared else features, facts
+
+
+def stored(tensors: dict[str, np.ndarray], outputs: Outputs | None) -> dict[str, np.ndarray]:
+    """Fitted tensors in the type of the reference features, so that scoring more of them converts nothing."""
+    dtype = np.float64 if outputs is None else to_numpy(wide(outputs.features[:1])).dtype  # pyright: ignore[reportOptionalSubscript]
+    return {key: value.astype(dtype) for key, value in tensors.items()}
 
 
 def check_width(features: Array, expected: int) -> None:

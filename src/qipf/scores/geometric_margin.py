@@ -12,7 +12,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import class_logits
-from qipf.scores.feature_rows import reference_features
+from qipf.scores.feature_rows import reference_features, stored
 from qipf.scores.head import find_head
 
 if TYPE_CHECKING:
@@ -33,14 +33,14 @@ class GeometricMargin(Scorer):
     reads_features: ClassVar[bool] = True
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs)
+        features, facts = reference_features(self, outputs, squared=True)
         logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
-        head = find_head(features.astype(np.float64), logits)
+        head = find_head(features, logits)
         distances = np.linalg.norm(head.weight[:, None, :] - head.weight[None, :, :], axis=2)
         if not distances.max() > 0:
             raise ValueError("geometric-margin: the logits do not depend on the features; collect the head's input")
         distances = np.maximum(distances, 1e-12 * distances.max())  # classes with the same weights
-        return Fitted({"distances": distances}, {**facts, "head_error": head.error})
+        return Fitted(stored({"distances": distances}, outputs), {**facts, "head_error": head.error})
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         logits = class_logits(outputs.logits)

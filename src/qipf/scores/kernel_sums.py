@@ -1,11 +1,11 @@
-r"""Kernel sums in R^d as an attention over the samples: one matrix product, and never an N x n matrix.
+r"""Kernel sums in R^d as an attention over the samples: one matrix product, and never the whole N x n matrix.
 
-In units of the bandwidth, with p_t the softmax over the samples,
+In units of the bandwidth,
 
 .. math::  -\tfrac12 |y - w_t|^2 = -\tfrac12 |y|^2 + (y, 1) \cdot (w_t, -\tfrac12 |w_t|^2),
 
-so log psi, E_p[w] and E_p|w|^2 are a log-sum-exp and a softmax-weighted mean over dot products of a query with keys.
-Everything is computed tile by tile; centre queries and samples first, small numbers round least.
+so log psi is a log-sum-exp over dot products of a query with keys. It is computed tile by tile. Queries and samples are
+expected to be centred, because small numbers lose less to rounding.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ import numpy as np
 from qipf.arrays import Array, is_traced, namespace
 from qipf.scores.coordinates import FLOOR
 
-ABSENT = -1e30  # the bias of padding and the log of an empty sum: finite in float32, below everything that occurs
+ABSENT = -1e30  # the bias of padding and the log of an empty sum: finite in float32, and below all other values
 _LONGEST_BLOCK = 256
 _GPU_TILE = 2**26  # numbers in one tile: 256 MiB in float32
 _HALF_RANGE = 1e4  # half precision ends at 65504
-_EVEN = 1.25  # classes get as many blocks each, and are summed at once, where that costs at most this factor
+_EVEN = 1.25  # all classes get the same number of blocks, and are summed at once, where that costs at most this factor
 
 
 class Packed(NamedTuple):
@@ -37,9 +37,9 @@ class Packed(NamedTuple):
     weights: Array
     """(m,) log weights, and `ABSENT` for padding"""
     blocks: tuple[int, ...]
-    """how many blocks each class has"""
+    """the number of blocks of each class"""
     length: int
-    """rows of a block"""
+    """the number of rows of a block"""
 
 
 def pack(samples: np.ndarray, labels: np.ndarray, classes: int, weights: np.ndarray | None = None) -> Packed:
@@ -48,8 +48,8 @@ def pack(samples: np.ndarray, labels: np.ndarray, classes: int, weights: np.ndar
     Args:
         samples: (n, d), centred and divided by the bandwidth.
         labels: (n,) classes from 0 to `classes` - 1.
-        classes: how many there are.
-        weights: (n,) what each sample counts; None for one each.
+        classes: the number of classes.
+        weights: (n,) the weight of each sample; None for 1.
     """
     counts = np.bincount(labels, minlength=classes)
     typical = max(1, int(counts[counts > 0].mean()) // 8) if len(labels) else 1
@@ -75,8 +75,8 @@ def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
     r"""The log of every class's kernel sum, :math:`\log \sum_{t \in c} a_t e^{-|y - w_t|^2 / 2 s^2}`, shape (N, C).
 
     Args:
-        y: (N, d) queries in the packed samples' units, about their centre.
-        packed: what `pack` made, its arrays in the library, dtype and on the device of `y`.
+        y: (N, d) queries, in the units of the packed samples and relative to their centre.
+        packed: what `pack` returned, with its arrays in the library, dtype and on the device of `y`.
         bandwidth: s, in the same units.
     """
     xp = namespace(y)
@@ -84,7 +84,7 @@ def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
     half = 0.5 * sharpness * xp.sum(y * y, axis=1)[:, None]
     y = sharpness * y
     bias = sharpness * packed.squares + packed.weights
-    if is_traced(y):  # a traced batch has no size to cut by
+    if is_traced(y):  # a traced batch has no size, so it cannot be cut
         return _by_class(xp, _block_sums(xp, y, packed.keys, bias, packed.length, False), packed) - half
     if y.shape[0] == 0:
         return xp.zeros((0, len(packed.blocks)), dtype=y.dtype, device=compat.device(y))
@@ -100,51 +100,13 @@ def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
     return xp.concat(parts, axis=0) - half
 
 
-def moments(y: Array, samples: Array) -> tuple[Array, Array, Array]:
-    r"""The log field (N,), E_p[w] (N, d) and E_p|w|^2 (N,), with p_t the softmax of -|y - w_t|^2 / 2.
-
-    Query y, key (w, -|w|^2 / 2), value (w, |w|^2, 1): the sum of the weights comes out of the same product as the
-    means. Samples are streamed with a running maximum.
-
-    Args:
-        y: (N, d) queries, in units of the bandwidth and about the samples' centre.
-        samples: (n, d) samples likewise.
-    """
-    xp = namespace(y)
-    squares = xp.sum(samples * samples, axis=1)
-    values = xp.concat([samples, squares[:, None], xp.ones_like(squares)[:, None]], axis=1)
-    rows, columns = _tile(y, 1)
-    halved = _can_halve(y, samples)
-    blocks = list(_slices(y.shape[0], rows)) or [slice(0, 0)]
-    parts = [_attend(xp, y[block, :], samples, -0.5 * squares, values, columns, halved) for block in blocks]
-    top = xp.concat([part[0] for part in parts])
-    total = xp.concat([part[1] for part in parts])
-    weight = total[:, -1]
-    log = top + xp.log(weight / samples.shape[0]) - 0.5 * xp.sum(y * y, axis=1)
-    return log, total[:, :-2] / weight[:, None], total[:, -2] / weight
-
-
-def _attend(
-    xp: Any, y: Array, keys: Array, bias: Array, values: Array, columns: int, halved: bool
-) -> tuple[Array, Array]:
-    """The largest exponent of each query, and the values' sum with weights relative to it."""
-    top = total = None
-    for tile in _slices(keys.shape[0], columns):
-        scores = _products(xp, y, keys[tile, :], bias[tile], halved)
-        high = xp.max(scores, axis=1) if top is None else xp.maximum(top, xp.max(scores, axis=1))
-        found = _relative_exp(xp, scores, high[:, None]) @ values[tile, :]
-        total = found if total is None else total * xp.exp(top - high)[:, None] + found
-        top = high
-    return top, total
-
-
 def _block_sums(xp: Any, y: Array, keys: Array, bias: Array, length: int, halved: bool) -> Array:
     """The log of the sums over every block of keys, (N, m / length)."""
     return _log_sum(xp, xp.reshape(_products(xp, y, keys, bias, halved), (y.shape[0], -1, length)))
 
 
 def _by_class(xp: Any, sums: Array, packed: Packed) -> Array:
-    """Blocks joined to classes: (N, blocks) to (N, C)."""
+    """The sums of blocks (N, blocks) joined to sums of classes (N, C)."""
     if len(set(packed.blocks)) == 1:
         return _log_sum(xp, xp.reshape(sums, (sums.shape[0], len(packed.blocks), -1)))
     columns, start = [], 0
@@ -181,8 +143,8 @@ def _products(xp: Any, y: Array, keys: Array, bias: Array, halved: bool) -> Arra
 def halves(y: Any, keys: Any) -> tuple[Any, Any]:
     """Factors in half precision whose product, summed in float32, is `y @ keys.T` as float32 has it.
 
-    A float32 number is the sum of two halves of 11 bits each; the product of the two small ones is left out. A GPU
-    multiplies halves more than ten times as fast, so three products of halves still cost less than one of floats.
+    A float32 number is the sum of two half-precision numbers of 11 bits each; the product of the two small ones is left
+    out. A GPU multiplies halves more than ten times as fast, so three such products still cost less than one of floats.
     """
     import torch
 
@@ -191,7 +153,7 @@ def halves(y: Any, keys: Any) -> tuple[Any, Any]:
 
 
 def _can_halve(y: Array, keys: Array) -> bool:
-    """Whether `halves` can stand in for these factors: float32 on a GPU, within the range of halves, no gradients."""
+    """Whether `halves` can replace these factors: float32 on a GPU, within the range of halves, without gradients."""
     if not compat.is_torch_array(y) or is_traced(y) or is_traced(keys):
         return False
     if not y.is_cuda or str(y.dtype) != "torch.float32" or y.shape[0] == 0:
@@ -203,7 +165,7 @@ def _can_halve(y: Array, keys: Array) -> bool:
 
 @lru_cache(maxsize=8)
 def _tensor_cores(device: Any) -> bool:
-    """Whether the device multiplies halves into float32: asked once, by doing it."""
+    """Whether the device multiplies halves into float32; found once, by trying it."""
     import torch
 
     if torch.cuda.get_device_capability(device)[0] < 8:
@@ -216,7 +178,7 @@ def _tensor_cores(device: Any) -> bool:
 
 
 def _relative_exp(xp: Any, scores: Array, high: Array) -> Array:
-    """exp(scores - high), in place where that is safe: a tile is written and read once less."""
+    """exp(scores - high), in place where that is safe, which saves one pass over the tile."""
     if compat.is_numpy_array(scores):
         np.subtract(scores, high, out=scores)
         np.maximum(scores, FLOOR, out=scores)
@@ -228,7 +190,7 @@ def _relative_exp(xp: Any, scores: Array, high: Array) -> Array:
 
 
 def _tile(y: Array, multiple: int) -> tuple[int, int]:
-    """Rows and columns of a tile: what a CPU's cache holds, or what fills a GPU."""
+    """Rows and columns of a tile: what fits in the cache of a CPU, or what fills a GPU."""
     rows, columns = 512, 2048
     if compat.is_torch_array(y) and y.device.type == "cuda":
         rows = min(8192, max(1, y.shape[0]))

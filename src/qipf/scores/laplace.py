@@ -11,7 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import class_logits, log_odds, log_softmax
-from qipf.scores.feature_rows import bounded, check_width, reference_features
+from qipf.scores.feature_rows import bounded, check_width, reference_features, stored
 from qipf.scores.head import find_head
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ class LastLayerLaplace(Scorer):
             raise ValueError(f"train_size: expected a whole number of at least 1 or None, got {self.train_size!r}")
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs)
-        features = features.astype(np.float64)
+        features, facts = reference_features(self, outputs, squared=True)
         logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
         head = find_head(features, logits)
         squared_head = float(np.sum(head.weight**2) + np.sum(head.bias**2))
@@ -76,7 +75,7 @@ class LastLayerLaplace(Scorer):
         size = len(rows) if self.train_size is None else self.train_size
         fit = self._fit_full if self.structure == "full" else self._fit_kronecker
         tensors, precision = fit(rows, p, size, squared_head)
-        return Fitted(tensors, {**facts, "prior_precision": precision, "head_error": head.error})
+        return Fitted(stored(tensors, outputs), {**facts, "prior_precision": precision, "head_error": head.error})
 
     def _fit_kronecker(
         self, rows: np.ndarray, p: np.ndarray, size: int, squared_head: float

@@ -1,4 +1,4 @@
-"""Scores that compare a prediction's features with those of reference inputs."""
+"""Scores that compare the features of a prediction with those of reference inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
-from qipf.scores.feature_rows import check_width, reference_features, unit
+from qipf.scores.feature_rows import bounded, check_width, reference_features, stored, unit
 from qipf.scores.held_out import labelled_logits
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class KNN(Scorer):
     .. math::  u = \left\| \frac{f}{|f|} - \frac{f_{(k)}}{|f_{(k)}|} \right\|
 
     Args:
-        k: which neighbour; smaller than the number of reference inputs.
+        k: which neighbour; at most the number of reference inputs.
     """
 
     name: ClassVar[str] = "knn"
@@ -40,7 +40,7 @@ class KNN(Scorer):
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs)
         if len(features) < self.k:
-            raise ValueError(f"knn: k = {self.k} needs at least as many reference inputs, got {len(features)}")
+            raise ValueError(f"knn: k = {self.k} needs at least that many reference inputs, got {len(features)}")
         return Fitted({"features": unit(features)}, facts)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
@@ -108,7 +108,8 @@ class Mahalanobis(Scorer):
     .. math::  u = \min_c (f - \mu_c)^T \Sigma^{+} (f - \mu_c), \qquad
                \Sigma = \frac1n \sum_i (f_i - \mu_{y_i})(f_i - \mu_{y_i})^T
 
-    Directions in which the reference features do not vary (dead units) are left out, as the pseudo-inverse does.
+    Directions in which the reference features do not vary (dead units) are ignored, as in the pseudo-inverse. Features
+    above 4e9 in single precision, or above 1e77 in double precision, count as that large.
     """
 
     name: ClassVar[str] = "mahalanobis"
@@ -116,10 +117,9 @@ class Mahalanobis(Scorer):
     reads_labels: ClassVar[bool] = True
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs)
-        features = features.astype(np.float64)
+        features, facts = reference_features(self, outputs, squared=True)
         if outputs is None or outputs.labels is None:
-            raise ValueError("mahalanobis: needs labels for its class means; collect outputs from labelled data")
+            raise ValueError("mahalanobis: got no labels, expected them for the class means; collect labelled data")
         labels = to_numpy(outputs.labels)
         classes = np.unique(labels)
         means = np.stack([features[labels == label].mean(axis=0) for label in classes])
@@ -131,10 +131,10 @@ class Mahalanobis(Scorer):
         centre = features.mean(axis=0)
         whitening = vectors[:, kept] / np.sqrt(values[kept])
         tensors = {"centre": centre, "whitening": whitening, "means": (means - centre) @ whitening}
-        return Fitted(tensors, {**facts, "classes": len(classes), "rank": int(kept.sum())})
+        return Fitted(stored(tensors, outputs), {**facts, "classes": len(classes), "rank": int(kept.sum())})
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        features = wide(outputs.features)
+        features = bounded(wide(outputs.features))
         xp = namespace(features)
         centre, whitening, means = (
             xp.astype(tensors[key], features.dtype, copy=False) for key in ("centre", "whitening", "means")
@@ -157,7 +157,7 @@ def _by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array
     xp = namespace(queries)
     reference = xp.astype(reference, queries.dtype, copy=False)
     check_width(queries, reference.shape[1])
-    if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size to cut by
+    if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size, so it cannot be cut
         return reduce(queries @ reference.T)
     rows, count = max(1, SCRATCH // (8 * reference.shape[0])), queries.shape[0]
     blocks = [queries[start : min(start + rows, count), :] for start in range(0, count, rows)]

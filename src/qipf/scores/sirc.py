@@ -11,7 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
 from qipf.scores.coordinates import class_logits, log_odds, softplus
-from qipf.scores.feature_rows import bounded, check_width, reference_features
+from qipf.scores.feature_rows import bounded, check_width, reference_features, stored
 from qipf.scores.head import find_head
 from qipf.scores.vim import paper_dimension, residual_length, residual_space
 
@@ -43,8 +43,7 @@ class SIRC(Scorer):
             raise ValueError(f"secondary: expected residual or norm, got {self.secondary!r}")
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs)
-        features = features.astype(np.float64)
+        features, facts = reference_features(self, outputs, squared=True)
         tensors: dict[str, np.ndarray] = {}
         if self.secondary == "residual":
             logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
@@ -58,7 +57,7 @@ class SIRC(Scorer):
                 f'is nothing to compare with; fit it to more references, or use secondary="'
                 f'{"norm" if self.secondary == "residual" else "residual"}"'
             )
-        return Fitted(tensors, {**facts, "mean": mean, "std": deviation})
+        return Fitted(stored(tensors, outputs), {**facts, "mean": mean, "std": deviation})
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         facts = self._require_fitted().facts

@@ -11,7 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import class_logits, log_sum_exp
-from qipf.scores.feature_rows import bounded, check_width, length, reference_features
+from qipf.scores.feature_rows import bounded, check_width, length, reference_features, stored
 from qipf.scores.head import find_head
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class ViM(Scorer):
             raise ValueError(f"dimension: expected a whole number of at least 1 or None, got {self.dimension!r}")
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs)
-        features = features.astype(np.float64)
+        features, facts = reference_features(self, outputs, squared=True)
         logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
         head = find_head(features, logits)
         dimension = self._dimension(features.shape[1])
@@ -60,7 +59,9 @@ class ViM(Scorer):
                 "give a smaller dimension=..., or more references"
             )
         alpha = max(0.0, float(logits.max(axis=1).sum() / norms.sum()))
-        return Fitted(tensors, {**facts, "alpha": alpha, "dimension": dimension, "head_error": head.error})
+        return Fitted(
+            stored(tensors, outputs), {**facts, "alpha": alpha, "dimension": dimension, "head_error": head.error}
+        )
 
     def _dimension(self, width: int) -> int:
         if self.dimension is None:

@@ -1,11 +1,11 @@
-"""The networks of the comparison, built by name, saved to and loaded from safetensors.
+"""The networks of the study, built by name, saved to and loaded from safetensors.
 
-| name | input | what it is |
+| name | input | description |
 |---|---|---|
-| lenet | images from 12x12 | LeNet-5 as the paper's authors built it: tanh, average pooling, 400-120-84-10 |
-| vgg3 | images from 8x8 | three blocks of two 3x3 convolutions (32, 64, 128 filters), dense 128, dense 10 |
-| resnet18 | images from 8x8 | ResNet-18 for small images: 3x3 stem, no max pooling |
-| small-cnn | images from 4x4 | two 3x3 convolutions and two dense layers, for the bundled 8x8 digits |
+| lenet | images of at least 12x12 | LeNet-5 as the paper's authors built it: tanh, average pooling, 400-120-84-10 |
+| vgg3 | images of at least 8x8 | three blocks of two 3x3 convolutions (32, 64, 128 filters), dense 128, dense 10 |
+| resnet18 | images of at least 8x8 | ResNet-18 for small images: 3x3 stem, no max pooling |
+| small-cnn | images of at least 4x4 | two 3x3 convolutions and two dense layers, for the bundled 8x8 digits |
 | mlp-regression | 1 number | 3 hidden layers of 100, one output: the regression example |
 | mlp-moons | 2 numbers | 3 hidden layers of 20, two outputs: the two-moons example |
 """
@@ -45,7 +45,7 @@ class LeNet(nn.Module):
         self.dense2 = nn.Linear(120, 84)
         self.dense3 = nn.Linear(84, classes)
         for layer in self.children():
-            if isinstance(layer, nn.Conv2d | nn.Linear):  # Keras' defaults, which the authors kept
+            if isinstance(layer, nn.Conv2d | nn.Linear):  # the defaults of Keras, which the authors kept
                 nn.init.xavier_uniform_(layer.weight)
                 nn.init.zeros_(layer.bias)  # pyright: ignore[reportArgumentType]
 
@@ -56,7 +56,7 @@ class LeNet(nn.Module):
 
 
 class VGG3(nn.Sequential):
-    """Three VGG blocks (convolution twice, batch-norm, max pooling, dropout) and two dense layers."""
+    """Three VGG blocks (two convolutions with batch-norm, max pooling, dropout) and two dense layers."""
 
     def __init__(self, classes: int = 10, channels: int = 3, size: int = 32) -> None:
         widths = (32, 64, 128)
@@ -90,7 +90,7 @@ class ResNet18(nn.Module):
 
     def __init__(self, classes: int = 10, channels: int = 3, size: int = 32) -> None:
         super().__init__()
-        del size  # the global pooling takes any
+        del size  # the global pooling accepts any size
         self.stem = nn.Sequential(nn.Conv2d(channels, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64), nn.ReLU())
         blocks = [
             _Residual(before, after, stride)
@@ -140,7 +140,7 @@ class SmallCNN(nn.Sequential):
 
 
 class MLP(nn.Sequential):
-    """Three hidden layers of one width with ReLU, on `channels` numbers."""
+    """Three hidden layers of the same width with ReLU, for vectors of `channels` numbers."""
 
     def __init__(self, classes: int, channels: int, width: int) -> None:
         layers: list[nn.Module] = []
@@ -150,7 +150,7 @@ class MLP(nn.Sequential):
 
 
 class Spec(NamedTuple):
-    """What `build` needs to make a network."""
+    """The arguments with which `build` makes a network."""
 
     name: str
     classes: int
@@ -184,15 +184,15 @@ def build(
     size: int | None = None,
     seed: int | None = None,
 ) -> nn.Module:
-    """A new network.
+    """Build a new network.
 
     Args:
         name: One of `NETS`.
-        classes: Number of outputs; None for the network's own (10, or as the example needs).
-        channels: Channels of the images, or the length of the input vector; None for the network's own.
-        size: Height and width of the images; None for the network's own.
-        seed: Makes the initial weights reproducible and leaves torch's global generator as it was; None draws
-            from that generator.
+        classes: Number of outputs; None for the network's default.
+        channels: Channels of the images, or the length of the input vector; None for the network's default.
+        size: Height and width of the images; None for the network's default.
+        seed: What the initial weights follow from, without a change to torch's global generator; None draws them from
+            that generator.
     """
     if name not in NETS:
         raise ValueError(f"unknown network {name!r}; choose one of {', '.join(NETS)}")
@@ -201,7 +201,7 @@ def build(
     if size < kind.smallest:
         raise ValueError(
             f"{name} needs images of at least {kind.smallest}x{kind.smallest}, got {size}x{size}; "
-            "small-cnn takes small ones"
+            "use small-cnn for smaller ones"
         )
     if seed is None:
         return kind.make(classes, channels, size)
@@ -211,7 +211,7 @@ def build(
 
 
 def spec_for(name: str, dataset: Dataset) -> Spec:
-    """The `Spec` of network `name` for the images or vectors of `dataset`."""
+    """Return the `Spec` of network `name` for the images or vectors of `dataset`."""
     shape = tuple(dataset.train.inputs.shape[1:])
     if len(shape) == 3 and shape[1] != shape[2]:
         raise ValueError(f"expected square images, got {shape[1]}x{shape[2]}")
@@ -222,7 +222,7 @@ def spec_for(name: str, dataset: Dataset) -> Spec:
 
 
 def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any) -> None:
-    """Write a network that `build` made to safetensors: weights, `spec`, and JSON-able facts `about` it."""
+    """Write a network made by `build` to safetensors: its weights, its `spec`, and facts `about` it as JSON."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
     header = {"format": _FORMAT, "spec": json.dumps(spec._asdict()), "about": json.dumps(about)}
@@ -230,17 +230,17 @@ def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any)
 
 
 def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]:
-    """The network that `save` wrote (in eval mode, on the CPU), its `Spec` and the facts about it."""
+    """Return the network that `save` wrote (in eval mode, on the CPU), its `Spec` and the facts about it."""
     error_type = require("safetensors", extra="torch").SafetensorError
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no network file {os.fspath(path)}; make one with `qipf train`")
     try:
         header, tensors = read_safetensors(path, "pt")
     except error_type as error:
-        raise ValueError(f"{os.fspath(path)} is no safetensors file, or it is cut short: {error}") from None
+        raise ValueError(f"{os.fspath(path)} is not a safetensors file, or it is cut short: {error}") from None
     if header.get("format") != _FORMAT:
         raise ValueError(
-            f"{os.fspath(path)} holds no network of qipf: format {header.get('format')!r}, not {_FORMAT!r}"
+            f"{os.fspath(path)} does not hold a network of qipf: format {header.get('format')!r}, expected {_FORMAT!r}"
         )
     spec = Spec(**json.loads(header["spec"]))
     net = build(spec.name, classes=spec.classes, channels=spec.channels, size=spec.size, seed=0)
@@ -249,10 +249,10 @@ def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]
 
 
 def load_keras_lenet(path: str | os.PathLike[str]) -> LeNet:
-    """The paper's authors' LeNet from their Keras HDF5 file, in eval mode.
+    """Return a LeNet of the paper's authors from their Keras HDF5 file, in eval mode.
 
-    Keras keeps convolution kernels as (row, column, in, out) and dense kernels as (in, out), and flattens
-    with the channels last.
+    Keras stores convolution kernels as (row, column, in, out) and dense kernels as (in, out), and flattens images with
+    the channels last.
     """
     h5py = require("h5py", extra="bench")
     if not Path(path).is_file():
@@ -271,7 +271,9 @@ def load_keras_lenet(path: str | os.PathLike[str]) -> LeNet:
                 group = file["model_weights"][name][name]
                 kernel, bias = torch.from_numpy(group["kernel:0"][:]), torch.from_numpy(group["bias:0"][:])
             except KeyError:
-                raise ValueError(f"{os.fspath(path)} holds no LeNet of the authors: layer {name} is missing") from None
+                raise ValueError(
+                    f"{os.fspath(path)} does not hold a LeNet of the authors: layer {name} is missing"
+                ) from None
             if kernel.ndim == 4:
                 kernel = kernel.permute(3, 2, 0, 1)
             elif name == "dense":

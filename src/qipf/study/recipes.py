@@ -9,7 +9,7 @@ from qipf.training.minibatches import Augment
 
 @dataclass(frozen=True)
 class Recipe:
-    """Arguments of `qipf.training.train`; Adam and a one-cycle schedule whose peak is `learning_rate`."""
+    """Arguments of `qipf.training.train`, with Adam and a one-cycle schedule whose peak is `learning_rate`."""
 
     epochs: int
     batch_size: int
@@ -29,9 +29,9 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     ("mlp-moons", "two-moons"): Recipe(epochs=200, batch_size=100, learning_rate=1e-2),
 }
 USUAL_NET = {dataset: net for net, dataset in reversed(RECIPES)}
-"""The network that the comparison uses for each dataset (the smaller one for CIFAR-10)."""
+"""The network that the study uses for each dataset (the smaller one for CIFAR-10)."""
 
 
 def recipe(net: str, dataset: str) -> Recipe:
-    """The recipe for a network and a dataset, or a plain one where we have not tuned any."""
+    """Return the recipe for a network and a dataset, or a plain one where none has been tuned."""
     return RECIPES.get((net, dataset), Recipe(epochs=15, batch_size=128, learning_rate=1e-3))

@@ -1,7 +1,7 @@
 """A training step recorded once as a CUDA graph, because small networks wait for their kernels to be launched.
 
 Measured on an H200, seconds per epoch with ordinary and with recorded steps: LeNet 1.25 and 0.17, VGG-3 1.02 and 0.35,
-ResNet-18 1.66 and 1.00. `benchmarks/recorded_steps.py` repeats the first two beside `torch.compile`.
+ResNet-18 1.66 and 1.00. `benchmarks/recorded_steps.py` repeats the first two and compares them with `torch.compile`.
 """
 
 from __future__ import annotations

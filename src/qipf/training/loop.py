@@ -1,4 +1,4 @@
-"""Training of the comparison's networks: the data stays on the device, a killed run goes on where it was."""
+"""The training loop: the data stays on the device, and an interrupted run continues where it stopped."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ MOMENTUM = 0.9
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What `on_epoch` is told after an epoch."""
+    """What `on_epoch` is given after an epoch."""
 
     epoch: int
-    """The number of epochs done, from 1."""
+    """The number of epochs done, starting at 1."""
     loss: float
     """The mean training loss of the epoch."""
     accuracy: float | None
-    """The share of right predictions during the epoch; None for regression."""
+    """The share of correct predictions during the epoch; None for regression."""
     net: nn.Module
 
 
@@ -62,34 +62,36 @@ def train(
 ) -> nn.Module:
     """Train `net` in place and return it, in eval mode.
 
-    On the CPU the result depends on initial weights, data and arguments alone, bit for bit. On CUDA
-    it runs in bfloat16 autocast with channels-last images. No random state outside changes.
+    On the CPU the result depends only on the initial weights, the data and the arguments, bit for bit. On CUDA the
+    network runs in bfloat16 autocast with channels-last images. The global random generators are not changed.
 
     Args:
         net: Any module that maps a batch of inputs to logits `(N, C)`, or to `(N, 1)` for regression.
-        split: The training data, a Split or what `qipf.models.split.as_split` makes one of; copied to the device once.
-        epochs: How often to go through it.
-        batch_size: Inputs per step; the last step of an epoch may have fewer.
+        split: The training data, a Split or anything that `qipf.models.split.as_split` accepts; it is copied to the
+            device once.
+        epochs: Number of passes through the data.
+        batch_size: Number of inputs per step; the last step of an epoch may have fewer.
         learning_rate: The peak of the one-cycle schedule, or the constant rate.
-        weight_decay: Decoupled with Adam (AdamW), L2 with SGD; for weights, not for biases and norms.
+        weight_decay: Decoupled with Adam (AdamW), an L2 penalty with SGD. It acts on parameters with two or more axes
+            (not on biases and norms), except for those that a module names in an attribute `undecayed`.
         optimizer: Adam, or SGD with momentum 0.9.
         schedule: See `one_cycle`.
         augment: Random crops by up to 4 pixels, with or without random horizontal flips.
         loss: `loss(outputs, targets) -> mean`; None for `negative_log_likelihood`.
-        seed: For the order of the data, augmentation and dropout.
-        device: Where to train, and where the net stays; None for where it is.
-        checkpoint: A file written after every epoch. If it is there already, training goes on from it, to the
-            weights an uninterrupted run gives; a finished run's file just restores its weights. Callbacks see
-            only what still runs.
+        seed: What the order of the data, the augmentation and dropout follow from.
+        device: Where to train, and where the network stays; None for where it is.
+        checkpoint: A file that is written after every epoch. If it exists, training continues from it to the weights
+            that an uninterrupted run gives; the file of a finished run only restores its weights. Callbacks are called
+            only for the steps that are still taken.
         on_step: Called as `on_step(steps done, net)` after every step.
-        on_epoch: Called after every epoch. Neither callback may change the net's weights or mode.
-        cuda_graph: On CUDA, record a step and replay it: several times faster for small networks. For networks and
-            losses without decisions in Python that change from step to step; without meaning elsewhere.
+        on_epoch: Called after every epoch. Neither callback may change the weights or the mode of the network.
+        cuda_graph: On CUDA, record a step and replay it, which is several times faster for small networks. The network
+            and the loss must not take decisions in Python that change from step to step. Ignored on other devices.
         progress: Whether to show a progress bar with loss and accuracy.
 
     Raises:
-        TypeError: `split` is no training data.
-        ValueError: An argument makes no sense, the checkpoint is another run's, or the loss is not finite.
+        TypeError: `split` is not training data.
+        ValueError: An argument is out of range, the checkpoint belongs to another run, or the loss is not finite.
     """
     split = as_split(split, "split")
     _check(split, epochs, batch_size, learning_rate, augment)
@@ -159,7 +161,7 @@ def train(
 
 
 def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
-    """The share of right predictions on `split`, computed on the net's device; its mode is restored."""
+    """Return the share of correct predictions on `split`, computed where the network is; its mode is restored."""
     split = as_split(split, "split")
     if split.targets.is_floating_point():
         raise ValueError("accuracy: expected integer classes as targets, got floats (regression has no accuracy)")
@@ -178,10 +180,10 @@ def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
 def one_cycle(
     step: int, steps: int, peak: float, *, warm: float = 0.25, start: float = 0.04, end: float = 1e-3
 ) -> float:
-    """The learning rate of a step: a cosine from `start * peak` up to `peak`, then one down to `end * peak`.
+    """Return the learning rate of a step: a cosine from `start * peak` up to `peak`, then one down to `end * peak`.
 
     The peak is reached after the share `warm` of all steps, the end at the last one (Smith and Topin,
-    "Super-convergence", 2018). It is a function of the step alone, so a resumed run needs nothing else.
+    "Super-convergence", 2018). The rate is a function of the step alone, so a resumed run needs nothing else.
     """
     top = max(1.0, warm * (steps - 1))
     if step < top:
@@ -192,7 +194,7 @@ def one_cycle(
 
 
 class _Tally:
-    """Loss and right predictions of an epoch, summed on the device: reading a value makes it wait."""
+    """Loss and correct predictions of an epoch, summed on the device because reading a value makes it wait."""
 
     def __init__(self, regression: bool, device: torch.device) -> None:
         self.sums = torch.zeros(2, dtype=torch.float64, device=device)
@@ -203,7 +205,7 @@ class _Tally:
         self.count = 0
 
     def add(self, loss: Tensor, outputs: Tensor, targets: Tensor) -> None:
-        """Add a batch to the sums alone: this is part of a recorded step, and a replay counts nothing in Python."""
+        """Add a batch to the sums only: this is part of a recorded step, and a replay does not run Python code."""
         self.sums[0] += loss.detach().double() * len(targets)
         if not self.regression:
             self.sums[1] += (_classes(outputs.detach()) == targets).sum()
@@ -221,16 +223,14 @@ def _optimizer(net: nn.Module, name: str, rate: float, decay: float, *, recorded
     trained = [parameter for parameter in net.parameters() if parameter.requires_grad]
     if not trained:
         raise ValueError("net: expected parameters to train, found none that requires a gradient")
-    kept = {id(m.get_parameter(name)) for m in net.modules() for name in getattr(m, "undecayed", ())}
-    decayed = [p.ndim > 1 and id(p) not in kept for p in trained]
-    groups = [
-        {"params": [p for p, decays in zip(trained, decayed, strict=True) if decays], "weight_decay": decay},
-        {"params": [p for p, decays in zip(trained, decayed, strict=True) if not decays], "weight_decay": 0.0},
-    ]
+    named = {id(m.get_parameter(own)) for m in net.modules() for own in getattr(m, "undecayed", ())}
+    spared = [p for p in trained if p.ndim <= 1 or id(p) in named]
+    decayed = [p for p in trained if p.ndim > 1 and id(p) not in named]
+    groups = [{"params": decayed, "weight_decay": decay}, {"params": spared, "weight_decay": 0.0}]
     groups = [group for group in groups if group["params"]]
     if name == "adam":
         fused = trained[0].device.type == "cuda" or None
-        # a recorded step reads its rate from the device, and knows that it is recorded
+        # a recorded step reads its rate from the device
         given = torch.tensor(rate, device=trained[0].device) if recorded else rate
         return torch.optim.AdamW(groups, lr=given, fused=fused, capturable=recorded)
     if name == "sgd":
@@ -247,7 +247,7 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators, all that dropout can draw from, inside the block; restore them after it."""
+    """Seed the global generators, which dropout draws from, inside the block, and restore them after it."""
     cuda = device.type == "cuda"
     with torch.random.fork_rng(devices=[device] if cuda else []):
         torch.default_generator.manual_seed(seed)
@@ -271,14 +271,14 @@ def _check(split: Split, epochs: int, batch_size: int, learning_rate: float, aug
 
 
 def device_of(net: nn.Module) -> torch.device:
-    """Where the network's parameters (or buffers) are; the CPU for a network without any."""
+    """Return the device of the network's parameters (or buffers); the CPU for a network without any."""
     for tensor in (*net.parameters(), *net.buffers()):
         return tensor.device
     return torch.device("cpu")
 
 
 def negative_log_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Mean loss of a batch: cross-entropy of two or more logits, or of one; squared error where targets are floats."""
+    """Compute the mean loss of a batch: cross-entropy of the logits, or the squared error where targets are floats."""
     if targets.is_floating_point():
         return functional.mse_loss(outputs.reshape(targets.shape), targets)
     if outputs.ndim == 2 and outputs.shape[1] == 1:

@@ -1,4 +1,4 @@
-"""Training data in random order, augmented, from tensors that stay on the device."""
+"""Batches of training data in random order, augmented, from tensors that stay on the device."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PADDING = 4  # pixels on every side that a random crop may move by
 def minibatches(
     inputs: Tensor, targets: Tensor, size: int, augment: Augment, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The data once, in random order. The generator lives on the CPU: the same order on every device."""
+    """Yield the data once in random order. The generator lives on the CPU, so the order is the same on every device."""
     order = torch.randperm(len(inputs), generator=generator)
     places = torch.randint(0, 2 * _PADDING + 1, (len(inputs), 2), generator=generator)
     flips = torch.rand(len(inputs), generator=generator) < 0.5
@@ -36,7 +36,7 @@ def minibatches(
 
 
 def _crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
-    """A window of the original size out of each padded image, its columns reversed where `flips` says so."""
+    """Cut a window of the original size out of each padded image, and reverse its columns where `flips` is true."""
     count, channels, height, width = padded.shape
     height, width = height - 2 * _PADDING, width - 2 * _PADDING
     columns = torch.arange(width, device=padded.device).expand(count, -1)

@@ -1,4 +1,4 @@
-"""Where a training run stands, as one safetensors file: enough to go on as if it had never stopped."""
+"""The state of a training run as one safetensors file, from which it continues as if it had never stopped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FORMAT = "qipf-training-1"
 
 
 def fingerprint(split: Split) -> int:
-    """A number that tells one training set from another."""
+    """Return a number that distinguishes one training set from another."""
     crc = 0
     for tensor in split:
         values = tensor.detach().cpu().contiguous()
@@ -37,7 +37,7 @@ def save_state(
     settings: dict[str, Any],
     device: torch.device,
 ) -> None:
-    """Write everything the next epoch depends on (the learning rate follows from the step)."""
+    """Write everything that the next epoch depends on (the learning rate follows from the step)."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {f"net.{name}": tensor for name, tensor in net.state_dict().items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -60,20 +60,20 @@ def load_state(
     settings: dict[str, Any],
     device: torch.device,
 ) -> int:
-    """Restore what `save_state` wrote, and return the number of epochs it had done.
+    """Restore what `save_state` wrote, and return the number of epochs done.
 
     Raises:
-        ValueError: The file is no checkpoint, or of another run.
+        ValueError: The file is not a checkpoint, or belongs to another run.
     """
     header, tensors = _read(path)
     found = json.loads(header["settings"])
     different = [
-        f"{key} {found.get(key)!r} there, {settings[key]!r} here" for key in settings if found.get(key) != settings[key]
+        f"{key} was {found.get(key)!r}, is {settings[key]!r}" for key in settings if found.get(key) != settings[key]
     ]
     if different:
         raise ValueError(
             f"{path} is the checkpoint of another run ({'; '.join(different)}); "
-            "repeat that run's settings, remove the file, or choose another"
+            "repeat that run's settings, remove the file, or choose another file"
         )
     net.load_state_dict({name.removeprefix("net."): t for name, t in tensors.items() if name.startswith("net.")})
     state: dict[int, dict[str, Tensor]] = {}
@@ -98,7 +98,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     try:
         header, tensors = read_safetensors(path, "pt")
     except safetensors.SafetensorError as error:
-        raise ValueError(f"{path} is no checkpoint, or it is broken ({error}); remove it to start again") from None
+        raise ValueError(f"{path} is not a checkpoint, or it is broken ({error}); remove it to start again") from None
     if header.get("format") != _FORMAT:
-        raise ValueError(f"{path} is no training checkpoint (format {header.get('format')!r}, not {_FORMAT!r})")
+        raise ValueError(f"{path} is not a training checkpoint: format {header.get('format')!r}, expected {_FORMAT!r}")
     return header, tensors

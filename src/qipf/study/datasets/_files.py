@@ -22,7 +22,7 @@ class _File(NamedTuple):
     size: int
     """Of the raw, decompressed bytes; no more than this is ever decompressed."""
     sha256: str
-    """Of the raw bytes too: gzip containers of one and the same file differ."""
+    """Of the raw bytes too: gzip containers of one file differ between mirrors, so pooch's hash does not do."""
 
 
 def _idx_files(train_images: str, train_labels: str, test_images: str, test_labels: str) -> dict[str, _File]:
@@ -71,8 +71,8 @@ ADDRESSES: dict[str, tuple[str, ...]] = {
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
     ),
-    "kmnist": ("http://codh.rois.ac.jp/kmnist/dataset/kmnist/",),
-    "fashion-mnist": ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",),
+    "kmnist": ("https://codh.rois.ac.jp/kmnist/dataset/kmnist/",),
+    "fashion-mnist": ("https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",),
     "cifar10": ("https://www.cs.toronto.edu/~kriz/",),
 }
 CIFAR_ARCHIVE = "cifar-10-binary.tar.gz"
@@ -211,7 +211,7 @@ def _fetched(name: str, file: str, target: Path, progress: bool) -> Iterator[Pat
         else:
             raise OSError(
                 f"{name}: the download failed. Get {file} yourself, put it into DIR/{name} and pass "
-                "--data DIR (or set QIPF_DATA).\n" + "\n".join(problems)
+                "--data DIR (or set QIPF_DATA). " + "; ".join(problems)
             )
         yield target / temporary
     finally:

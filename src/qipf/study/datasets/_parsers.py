@@ -14,10 +14,10 @@ def parse_idx(data: bytes, name: str) -> np.ndarray:
     """The uint8 array of an idx file: two zero bytes, type, number of dimensions, dimensions, values.
 
     Raises:
-        ValueError: The bytes are no idx file of unsigned bytes, or there are too few or too many of them.
+        ValueError: The bytes are not an idx file of unsigned bytes, or there are too few or too many of them.
     """
     if len(data) < 4 or data[:2] != b"\0\0":
-        raise ValueError(f"{name}: no idx file, it starts with {data[:4].hex() or 'nothing'} instead of 0000")
+        raise ValueError(f"{name}: not an idx file, it starts with {data[:4].hex() or 'nothing'} instead of 0000")
     if data[2] != _UNSIGNED_BYTE:
         raise ValueError(f"{name}: idx type 0x{data[2]:02x}, expected 0x08 (unsigned bytes)")
     start = 4 + 4 * data[3]
@@ -44,5 +44,5 @@ def parse_cifar(data: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
     records = np.frombuffer(data, dtype=np.uint8).reshape(-1, _CIFAR_RECORD)
     labels = records[:, 0]
     if labels.max() > 9:
-        raise ValueError(f"{name}: label {labels.max()} found, expected 0 to 9; this is no batch of CIFAR-10")
+        raise ValueError(f"{name}: label {labels.max()} found, expected 0 to 9; this is not a batch of CIFAR-10")
     return records[:, 1:].reshape(-1, 3, 32, 32), labels

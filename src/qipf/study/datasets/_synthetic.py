@@ -8,11 +8,12 @@ import torch
 from qipf._common.optional import require
 from qipf.study.datasets._types import Dataset, Split
 
-SEEN = ((0.0, 0.6), (0.8, 1.0))
-"""Where the regression example has training data. The paper draws the regions and does not name them; these
-are of the article its function comes from: Osband et al., "Deep exploration via bootstrapped DQN", 2016."""
-TESTED = (-2.0, 2.5)
-"""Where the regression example is tested (section 6)."""
+SEEN = ((-1.2, 0.1), (0.7, 1.0))
+"""Where the regression example has training data: the regions of the authors' program, which the paper only draws."""
+SHARE = 80 / 110
+"""Share of the pairs that the authors' program draws from the first region."""
+TESTED = (-2.5, 2.0)
+"""Where the regression example is tested: as in the authors' program; the paper's text says [-2, 2.5]."""
 
 
 def digits() -> Dataset:
@@ -47,12 +48,12 @@ def two_moons(count: int = 500, *, noise: float = 0.15, seed: int = 0) -> Split:
 def regression(count: int = 120, *, noise: float = 0.03, seed: int = 0) -> Split:
     """`count` pairs of `y = x + sin(4 (x + e)) + sin(13 (x + e))`, e ~ N(0, noise^2).
 
-    x is uniform on the seen regions `SEEN`, inputs are `(count, 1)`.
+    x is uniform within each of the seen regions `SEEN`, of which the first gets `SHARE` of the pairs. Inputs are
+    `(count, 1)`.
     """
     generator = np.random.default_rng(seed)
-    (a, b), (c, d) = SEEN
-    place = generator.uniform(0, (b - a) + (d - c), count)
-    x = np.where(place < b - a, a + place, c + place - (b - a))
+    first = round(SHARE * count)
+    x = np.concatenate([generator.uniform(*SEEN[0], first), generator.uniform(*SEEN[1], count - first)])
     y = curve(x, noise * generator.standard_normal(count))
     return Split(torch.from_numpy(x[:, None]).float(), torch.from_numpy(y).float())
 

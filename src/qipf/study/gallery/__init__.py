@@ -1,4 +1,4 @@
-"""The paper's illustrations as living figures: computed, drawn, and captioned with the numbers that were found.
+"""The paper's illustrations, computed again, drawn, and captioned with the numbers that were found.
 
 Each figure has a module of its own with a function `plate(...)` that computes everything and returns a `Plate`.
 """
@@ -11,9 +11,9 @@ FIGURES: dict[str, str] = {
     "regression": "four methods on a curve with gaps in its training data (Fig. 3 a-d)",
     "moons": "four methods on two moons and the plane around them (Fig. 3 e-h)",
     "regularisation": "the modes of models trained with more and more L2 regularisation (appendix C)",
-    "corruptions": "every shift at every intensity (appendix E)",
+    "corruptions": "every shift and every common corruption at every intensity (appendix E)",
     "field": "the field of a fitted scorer, and the predictions in it",
 }
-"""What `qipf gallery` can draw: names and what they show."""
+"""What `qipf gallery` can draw: the names and what they show."""
 
 __all__ = ["DARK", "FIGURES", "LIGHT", "Palette", "Plate"]

@@ -1,58 +1,111 @@
-"""Appendix E: what the shifted images look like, every shift at every intensity."""
+"""What shifted images look like: the paper's shifts (appendix E) and the common corruptions, at every intensity."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
 
 from qipf.study import datasets, shifts
-from qipf.study.gallery.plate import Plate, Table, write_caption
+from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
 from qipf.study.gallery.style import Palette
+from qipf.study.shifts import corruptions
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+UNITS = {"rotation": "°", "shear": "°", "brightness": "", "zoom": "×", "shift": ""}
+COUNT = 1000  # images over which changes are averaged, at most
+
 
 def plate(dataset: str = "digits", data: Path | None = None) -> Plate:
-    """The contact sheet of one test image, and how much each shift changes the whole test set.
+    """One test image under every shift and corruption, and how much each changes the test set.
 
     Args:
-        dataset: a dataset of images.
-        data: folder with its files, for those that are not bundled.
+        dataset: A dataset of images.
+        data: Folder with its files, for those that are not bundled.
     """
     images = datasets.load(dataset, data=data, download=False).test.inputs
     if images.ndim != 4:
         raise ValueError(f"corruptions: {dataset} has no images; choose for instance digits, mnist or cifar10")
-    images = images[:1000]
-
-    def draw(palette: Palette) -> Figure:
-        del palette  # the sheet takes its colours from the settings
-        return shifts.contact_sheet(images[:1])
-
+    images = images[:COUNT]
     rows = []
-    for name, intensities in shifts.SHIFTS.items():
-        for intensity in (shifts.IDENTITY[name], *intensities):
+    for name, intensities in shifts.FAMILIES.items():
+        for intensity in intensities:
             moved = shifts.apply(images, name, intensity)
             change = float((moved - images).abs().mean())
-            rows.append([name, intensity, change, float(moved.mean())])
-    table = Table(["shift", "intensity", "mean absolute change", "mean brightness"], rows)
-    return Plate("corruptions", draw, {"": table}, _caption(dataset, len(images), table))
+            rows.append([name, _kind(name), intensity, change, float(moved.mean())])
+    table = Table(["family", "kind", "intensity", "mean absolute change", "mean brightness"], rows)
+    return Plate(
+        "corruptions", lambda palette: draw(images[:1], palette), {"": table}, caption(dataset, len(images), table)
+    )
 
 
-def _caption(dataset: str, count: int, table: Table) -> str:
-    most = {}
-    for name, intensity, change, _ in table.rows:
+def draw(image: Tensor, palette: Palette) -> Figure:
+    """Above: the shifts, ten intensities each. Below: the corruptions, five severities each, two families per row."""
+    figure = new_figure(10.0, 7.6)
+    parts: Any = figure.subfigures(2, 1, height_ratios=[5.4, 8.6])
+    upper, lower = parts
+    upper.suptitle("shifts of the paper, ten intensities each", fontsize=9)
+    _strips(upper, image, [[name] for name in shifts.SHIFTS], palette)
+    lower.suptitle("common corruptions, severities 1 to 5 (* resembles a reference perturbation)", fontsize=9)
+    half = len(corruptions.CORRUPTIONS) // 2
+    pairs = zip(corruptions.CORRUPTIONS[:half], corruptions.CORRUPTIONS[half:], strict=True)
+    _strips(lower, image, [list(pair) for pair in pairs], palette)
+    return figure
+
+
+def _strips(figure: Any, image: Tensor, rows: list[list[str]], palette: Palette) -> None:
+    """One row of pictures per list of families: first the image as it is, then the intensities of each family."""
+    widths = [1.6, 1.0] + [1.0] * 10 if len(rows[0]) == 1 else [1.6, 1.0] + [1.0] * 5 + [1.6] + [1.0] * 5
+    axes = figure.subplots(len(rows), len(widths), width_ratios=widths, squeeze=False)
+    for line, families in zip(axes, rows, strict=True):
+        for cell in line:
+            cell.set_axis_off()
+        _show(line[1], image)
+        start = 2
+        for number, name in enumerate(families):
+            label = line[0] if number == 0 else line[start]
+            star = "*" if name in corruptions.RESEMBLES else ""
+            label.text(1, 0.5, name.replace("-", " ") + star, ha="right", va="center", color=palette.ink, fontsize=8)
+            start += number
+            for cell, intensity in zip(line[start:], shifts.FAMILIES[name], strict=False):
+                _show(cell, shifts.apply(image, name, intensity))
+                if name in shifts.SHIFTS:
+                    cell.set_title(f"{intensity:g}{UNITS[name]}", fontsize=7, pad=1.5)
+            start += len(shifts.FAMILIES[name])
+
+
+def _show(axes: Any, image: Tensor) -> None:
+    pixels = image[0].float().cpu().permute(1, 2, 0).numpy()
+    axes.imshow(pixels if pixels.shape[2] == 3 else pixels[:, :, 0], cmap="gray", vmin=0, vmax=1)
+
+
+def _kind(name: str) -> str:
+    if name in shifts.SHIFTS:
+        return "shift"
+    return "resembles a perturbation" if name in corruptions.RESEMBLES else "corruption"
+
+
+def caption(dataset: str, count: int, table: Table) -> str:
+    """What the figure shows, with the largest changes of the shifts and of the corruptions."""
+    most: dict[str, tuple[float, float]] = {}
+    for name, _, intensity, change, _ in table.rows:
         if change >= most.get(name, (0.0, 0.0))[1]:
             most[name] = (intensity, change)
-    largest = ", ".join(f"{name} {at:g} ({change:.2f})" for name, (at, change) in most.items())
+    largest = {name: f"{name} {at:g} ({change:.2f})" for name, (at, change) in most.items()}
     return write_caption(
-        f"""**The shifts** (paper, appendix E), on an image of {dataset}. Left: the image as it is; then ten
-        intensities each. Rotation and shear are in degrees, brightness is added, zoom is the scale of the
-        sampled window (below 1 magnifies), shift is a fraction of the height and width.""",
-        f"""The largest mean absolute change of a pixel over {count} test images, whose pixels lie between 0 and
-        1, is at {largest}.""",
+        f"""**Shifted images**, with a test image of {dataset}; on the left the image as it is. Above: the shifts of the
+        paper (appendix E). Rotation and shear are in degrees; brightness is added to pixels between 0 and 1; zoom is
+        the scale of the sampled window, so that values below 1 magnify; shift is a fraction of the height and width.
+        Below: sixteen common corruptions as in MNIST-C and CIFAR-10-C, at five severities. No reference perturbation
+        is one of them, but the five with a star resemble one, and results on them are reported apart.""",
+        f"""The largest mean absolute change of a pixel, over {count} test images: shifts
+        {", ".join(largest[name] for name in shifts.SHIFTS)}; corruptions
+        {", ".join(largest[name] for name in corruptions.CORRUPTIONS)}.""",
         differs=[
-            """The paper names intensities from 10 % to 90 % and a rotation by 270 degrees, and no exact grid.
-            The grid is this project's own."""
+            """The paper names intensities from 10 % to 90 % and a rotation by 270 degrees without an exact grid. The
+            grid is this project's own, and the paper has none of the corruptions."""
         ],
     )

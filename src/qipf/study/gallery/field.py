@@ -27,12 +27,12 @@ FEW = 50  # fewer predictions than this are drawn one by one
 
 @dataclass(frozen=True)
 class View:
-    """Everything the figure shows, along y in standardised units.
+    """Everything that the figure shows, along y in standardised units.
 
     Attributes:
-        weights: the standardised weights, or None where the model is not at hand.
-        predictions: the standardised predictions, or None where there are none.
-        correct: which of those are right, or None where that is not known.
+        weights: The standardised weights, or None if the model was not given.
+        predictions: The standardised predictions, or None if there are none.
+        correct: Which of the predictions are right, or None if that is not known.
     """
 
     y: np.ndarray
@@ -49,10 +49,10 @@ def compute(scorer: WeightQIPF, model: Any = None, outputs: Outputs | None = Non
     """The field and the modes of `scorer`, and what is known of weights and predictions.
 
     Args:
-        scorer: a fitted `WeightQIPF`.
-        model: the model it was fitted to, or its file of weights; without it no weights are drawn.
-        outputs: outputs of that model; without them only the mean and spread of the reference predictions are shown.
-        points: how many places along y.
+        scorer: A fitted `WeightQIPF`.
+        model: The model it was fitted to, or its file of weights; without it no weights are drawn.
+        outputs: Outputs of that model; without them only the mean and spread of the reference predictions are shown.
+        points: How many places along y.
     """
     if not isinstance(scorer, WeightQIPF) or scorer.fitted is None:
         kind = getattr(scorer, "name", type(scorer).__name__)
@@ -90,7 +90,7 @@ def _modes(scorer: WeightQIPF, y: np.ndarray) -> np.ndarray:
 
 
 def demo(seed: int = 0) -> View:
-    """A small network trained on the bundled digits, for those who have no scorer at hand; a few seconds."""
+    """The view of a small network, trained on the bundled digits in a few seconds."""
     from qipf.study import datasets, nets
     from qipf.study.recipes import recipe
     from qipf.training import train
@@ -107,8 +107,8 @@ def plate(view: View | None = None, what: str = "") -> Plate:
     """The figure of a view; by default of a small network on the bundled digits, with the paper's factor.
 
     Args:
-        view: what `compute` returned.
-        what: which model it is, for the caption.
+        view: What `compute` returned.
+        what: Which model it is, for the caption.
     """
     if view is None:
         view, what = demo(), "a small convolutional network on the test set of the bundled digits"
@@ -132,7 +132,7 @@ def draw(view: View, palette: Palette) -> Figure:
         below.plot(view.y, view.modes[:, number], color=palette.series[number % len(palette.series)], lw=1,
                    label=f"mode of order {order}")  # fmt: skip
     below.plot(view.y, view.modes.mean(axis=1), color=palette.ink, lw=2.2, label="their mean: the uncertainty")
-    below.set_xlabel("y, in standard deviations (of the weights, and of the reference predictions)")
+    below.set_xlabel("y, in standard deviations of the weights and of the reference predictions")
     below.set_ylabel("mode")
     below.set_xlim(view.y[0], view.y[-1])
     high = float(np.quantile(view.modes, 0.99))
@@ -143,7 +143,7 @@ def draw(view: View, palette: Palette) -> Figure:
 
 
 def _draw_distributions(axes: Any, view: View, palette: Palette) -> tuple[list[Any], list[str]]:
-    """Histograms of weights and predictions, and psi over them; returns what the legend needs."""
+    """Draw histograms of weights and predictions, and psi over them; return what the legend needs."""
     bins = np.linspace(view.y[0], view.y[-1], 81)
     if view.weights is not None:
         axes.hist(view.weights, bins=bins, density=True, color=palette.muted, alpha=0.5, label="weights")
@@ -160,7 +160,7 @@ def _draw_distributions(axes: Any, view: View, palette: Palette) -> tuple[list[A
     right = axes.twinx()
     right.spines["right"].set_visible(True)
     right.set_ylim(0, 1.05 * float(view.psi.max()))
-    right.set_ylabel("ψ")
+    right.set_ylabel("field ψ")
     right.plot(view.y, view.psi, color=palette.series[0], label="ψ, the field of the weights (right)")
     lines, names = right.get_legend_handles_labels()
     more, others = axes.get_legend_handles_labels()
@@ -185,13 +185,13 @@ def caption(view: View, what: str) -> str:
     lowest = float(view.y[np.argmin(mean)])
     beyond = ""
     if view.predictions is not None:
-        beyond = f" So it does for {np.mean(view.predictions > lowest):.0%} of the predictions drawn."
+        beyond = f" This is the case for {np.mean(view.predictions > lowest):.0%} of the predictions drawn."
     return write_caption(
-        f"""**The field of {what}.** Above: the weights, standardised, and their field psi at bandwidth
-        {view.facts["bandwidth"]:.3g}, {view.facts["factor"]:g} times Silverman's; the predictions, standardised
-        by their mean {view.facts["mean"]:.3g} and standard deviation {view.facts["std"]:.3g}. Below: the modes,
-        and their mean, which is the uncertainty.""",
-        f"""The uncertainty is a function of this one coordinate and is lowest at y = {lowest:.2f}. Where it
-        rises to the right of that place, a larger coordinate counts as less certain.{beyond}""",
+        rf"""**The field of {what}.** Above: the standardised weights and their field $\psi$ at bandwidth
+        {view.facts["bandwidth"]:.3g}, which is {view.facts["factor"]:g} times Silverman's, and the predictions,
+        standardised by their mean {view.facts["mean"]:.3g} and standard deviation {view.facts["std"]:.3g}. Below: the
+        modes, and their mean, which is the uncertainty.""",
+        f"""The uncertainty is a function of this one coordinate and is lowest at y = {lowest:.2f}. Where it rises to
+        the right of that place, a larger coordinate counts as less certain.{beyond}""",
         differs=[],
     )

@@ -14,7 +14,7 @@ from qipf.models.collect import collect
 from qipf.scores import WeightQIPF
 from qipf.study.datasets import Split, two_moons
 from qipf.study.gallery import toys
-from qipf.study.gallery.plate import Plate, Table, draw_table, new_figure, write_caption
+from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
 from qipf.study.gallery.style import Palette
 
 if TYPE_CHECKING:
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 TOY = toys.Toy("mlp-moons", "two-moons", sgd_rate=0.05, sgd_batch=100)
 PAPER_FACTOR = 80.0
 AREA = (-3.0, 4.0, -2.75, 3.25)  # x from, x to, y from, y to
-REACH = 0.3  # a place is seen if a training point is no farther away
+REACH = 0.3  # a place counts as seen if a training point is at most this far away
 SURE = 0.75  # the boundary: where the network gives its own choice less than this
-HELD_OUT = 4000  # points to choose the factor on: about one in a hundred is wrong
+HELD_OUT = 4000  # points on which the factor is chosen: about one in a hundred is wrong
+CAP = 0.98
 PANELS = ("QIPF, paper's factor", "SGD iterates (std)", "SWAG (std)", "MC dropout (std)")
 
 
 @dataclass(frozen=True)
 class Maps:
-    """One seed: uncertainty maps over the plane, (rows, columns), and masks of its regions."""
+    """One seed: maps of the uncertainty over the plane, (rows, columns), and masks of its regions."""
 
     points: Split
     probability: np.ndarray
@@ -66,29 +67,34 @@ def one_seed(seed: int, size: int = 80) -> Maps:
 
 
 def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
-    """The maps of the first seed, and the table over all of them."""
+    """The maps of the first seed, and the table of all seeds."""
     runs = [one_seed(seed) for seed in track(range(seeds), "moons", show=progress)]
-    means = toys.gather([toys.region_means(run.maps, run.regions) for run in runs])
-    table = toys.as_text(means)
+    found = toys.gather([toys.by_region(capped(run.maps), run.regions, np.mean) for run in runs])
     return Plate(
         "moons",
-        lambda palette: draw(runs[0], table, palette),
-        {"": _map_table(runs[0]), "regions": toys.as_csv(means)},
-        caption(runs, means, table),
+        lambda palette: draw(runs[0], palette),
+        {"": _map_table(runs[0]), "regions": toys.as_csv(found)},
+        caption(runs, found),
     )
 
 
-def draw(run: Maps, table: Table, palette: Palette) -> Figure:
-    """Four maps, each on its own scale, and the table below."""
-    figure = new_figure(9.5, 9.2)
-    grid = figure.add_gridspec(3, 2, height_ratios=[1, 1, 0.72])
+def capped(maps: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The maps without what lies above the percentile `CAP`: next to a pole QIPF is as large as the grid allows.
+
+    A median over a region would be blind to the many-pass methods, whose probabilities do not vary at most places.
+    """
+    return {name: np.minimum(values, np.quantile(values, CAP)) for name, values in maps.items()}
+
+
+def draw(run: Maps, palette: Palette) -> Figure:
+    """Four maps, each on its own scale."""
+    figure = new_figure(9.0, 7.0)
+    panels = figure.subplots(2, 2, sharex=True, sharey=True)
     inputs, labels = to_numpy(run.points.inputs), to_numpy(run.points.targets)
-    for number, name in enumerate(PANELS):
-        axes: Any = figure.add_subplot(grid[number // 2, number % 2])
-        values = run.maps[name]
-        top = float(np.quantile(values, 0.98))  # a pole would leave the rest of the map in one colour
+    for axes, name in zip(panels.flat, PANELS, strict=True):
+        values = capped(run.maps)[name]
         image = axes.imshow(
-            values, origin="lower", extent=AREA, cmap=palette.colour_map, vmin=0, vmax=top, interpolation="bilinear"
+            values, origin="lower", extent=AREA, cmap=palette.colour_map, vmin=0, interpolation="bilinear"
         )
         axes.contour(run.probability, levels=[0.5], extent=AREA, colors="white", linewidths=1, linestyles="--")
         for label, marker in enumerate(("o", "^")):
@@ -98,59 +104,65 @@ def draw(run: Maps, table: Table, palette: Palette) -> Figure:
         axes.set_title(name)
         bar = figure.colorbar(image, ax=axes, shrink=0.85, extend="max", format="%.3g")
         bar.outline.set_visible(False)
-    draw_table(figure.add_subplot(grid[2, :]), table, palette, size=7.5)
+        bar.set_label("mean of the modes" if name.startswith("QIPF") else "std of the probability")
+    for axes in panels[-1]:
+        axes.set_xlabel("first input")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("second input")
     return figure
 
 
-def caption(runs: list[Maps], means: toys.Means, table: Table) -> str:
-    """What was found, beside what the paper says of its figure."""
+def caption(runs: list[Maps], found: toys.Regions) -> str:
+    """What was found, next to what the paper says about its figure."""
 
-    def median(method: str, region: str) -> float:
-        return float(np.median(toys.ratios(means, method, region)))
+    def median(method: str, region: str) -> str:
+        return toys.readable(np.median(toys.ratios(found, method, region)))
 
     qipf, paper = "QIPF, cross-validated", "QIPF, paper's factor"
-    edge = toys.ratios(means, qipf, "boundary")
+    edge = toys.ratios(found, qipf, "boundary")
     return write_caption(
-        f"""**Two moons** (paper, Fig. 3 e-h; 3 x 20 network, 500 training points, evaluated on a wider area).
-        Drawn: seed 0, brighter is less sure; white: the decision boundary; orange and white: training points.
-        Each map has its own scale and ends at the 98th percentile. Table: mean uncertainty within {REACH:g} of
-        a training point (seen), farther away (unseen), and where the network gives its own choice a probability
-        below {SURE:g} (boundary), over {len(runs)} seeds: medians, and the smallest and largest ratio. AUC: the
-        probability that an unseen place has a larger uncertainty than a seen one.""",
-        table,
-        f"""QIPF: the mean of modes 2, 4, 6, 8; cross-validated factors
+        f"""**Two moons** (paper, Fig. 3 e-h): a network with three hidden layers of 20 units, trained on 500 points and
+        evaluated on a wider area. Brighter is less certain; broken white line: the decision boundary; orange and
+        white: training points. Each map has its own scale, and values above its {100 * CAP:.0f}th percentile are cut to
+        it. Drawn: the first of {len(runs)} seeds.""",
+        f"""The uncertainty within {REACH:g} of a training point (seen), farther away (unseen), and where the network
+        gives its own choice a probability below {SURE:g} (boundary): the mean over a region of the maps as drawn, and
+        its median over {len(runs)} seeds, with the smallest and the largest ratio. AUC: the probability that an unseen
+        place is less certain than a seen one.""",
+        toys.as_text(found),
+        f"""QIPF: the mean of modes 2, 4, 6 and 8; cross-validated factors
         {", ".join(f"{run.factor:.0f}" for run in runs)} (on {HELD_OUT:,} held-out points), the paper's
-        {PAPER_FACTOR:g}. Many-pass methods: the standard deviation of the predicted class's probability (the
+        {PAPER_FACTOR:g}. Many-pass methods: the standard deviation of the probability of the predicted class (the
         paper's score) and the entropy of the mean. SGD iterates and SWAG: {toys.ITERATES} iterates at rate
         {TOY.sgd_rate:g}. MC dropout: rate {toys.RATE:g}, {toys.PASSES} passes.""",
         differs=[
-            f"""The paper says that QIPF shows sharp uncertainty at the decision boundary. Its median ratio of
-            boundary to seen is {median(qipf, "boundary"):.2f} with the cross-validated factor (from
-            {edge.min():.2f} to {edge.max():.2f}) and {median(paper, "boundary"):.2f} with the paper's;
+            """The authors' repository holds no program for this figure: the noise (0.15), the number of points and
+            the training are ours.""",
+            f"""The paper says that QIPF shows sharp uncertainty at the decision boundary. Its ratio of boundary to
+            seen is {median(qipf, "boundary")} with the cross-validated factor (from {toys.readable(edge.min())} to
+            {toys.readable(edge.max())}) and {median(paper, "boundary")} with the paper's;
             {_both("MC dropout", "boundary", median)}, {_both("SGD iterates", "boundary", median)},
             {_both("SWAG", "boundary", median)}.""",
-            f"""It says that QIPF grows away from the data. Its ratio of unseen to seen is
-            {median(qipf, "unseen"):.2f} with the cross-validated factor and {median(paper, "unseen"):.2f} with
-            the paper's. It can only follow the logits: they grow without bound away from the data, and the
-            modes rise again above the reference mean.""",
-            f"""It says that SGD iterates and SWAG are less sure away from the data than near it and miss the
+            f"""It says that QIPF grows away from the data. Its ratio of unseen to seen is {median(qipf, "unseen")} with
+            the cross-validated factor and {median(paper, "unseen")} with the paper's. It can only follow the logits:
+            they grow without bound away from the data, and the modes rise again above the reference mean.""",
+            f"""It says that SGD iterates and SWAG are less certain away from the data than near it and miss the
             boundary. Their ratios of unseen to seen are {_both("SGD iterates", "unseen", median)},
             {_both("SWAG", "unseen", median)}; those of the boundary are above.""",
-            f"""It says that MC dropout grows more confident away from the training regions. In this sense its
-            AUC is {np.median(means["MC dropout (std)"][toys.AUC]):.2f} (below 0.5: more confident); its mean
-            ratio is {median("MC dropout (std)", "unseen"):.2f}, as the boundary runs through the unseen area,
-            too.""",
+            f"""It says that MC dropout grows more confident away from the training regions. Its AUC is
+            {toys.readable(np.median(found["MC dropout (std)"][toys.AUC]))} (below 0.5: more confident), and its ratio
+            of unseen to seen {median("MC dropout (std)", "unseen")}.""",
         ],
     )
 
 
 def _both(method: str, region: str, median: Any) -> str:
     std, entropy = (median(f"{method} ({score})", region) for score in ("std", "entropy"))
-    return f"{method} {std:.2f} (std) and {entropy:.2f} (entropy)"
+    return f"{method} {std} (std) and {entropy} (entropy)"
 
 
 def _map_table(run: Maps) -> Table:
-    """Every fourth place of the maps in both directions."""
+    """Every fourth place of the maps, in both directions."""
     size = len(run.probability)
     x, y = np.meshgrid(np.linspace(*AREA[:2], size), np.linspace(*AREA[2:], size))
     pick = (slice(None, None, 4), slice(None, None, 4))

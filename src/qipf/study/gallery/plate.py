@@ -27,7 +27,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Any]]
 
     def csv(self) -> str:
-        """As CSV, floating-point numbers with six significant digits."""
+        """The table as CSV; floating-point numbers have six significant digits."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -40,10 +40,10 @@ class Plate:
     """A figure that can be drawn for light and for dark pages.
 
     Attributes:
-        name: names the files.
-        draw: makes the figure in a palette's colours.
-        tables: the numbers behind it, by name; the one named "" gets the figure's own name.
-        caption: what it shows, and where that differs from what the paper says of its figure; Markdown.
+        name: Names the files.
+        draw: Draws the figure in the colours of a palette.
+        tables: The numbers behind it, by name; the one named "" gets the name of the figure.
+        caption: What it shows, and where that differs from what the paper says about its figure; Markdown.
     """
 
     name: str
@@ -52,10 +52,10 @@ class Plate:
     caption: str
 
     def write(self, folder: Path, *, dark: bool = False) -> list[Path]:
-        """Write figure, numbers and caption below `folder`; with `dark` the figure for dark pages as well.
+        """Write figure, numbers and caption to a folder below `folder`; with `dark` also the figure for dark pages.
 
         Returns:
-            The files, in the order they were written.
+            The files, in the order in which they were written.
         """
         place = folder / self.name
         place.mkdir(parents=True, exist_ok=True)
@@ -87,7 +87,7 @@ class Plate:
 
 
 def _fewer_colours(png: bytes) -> bytes:
-    """The same picture with 256 colours: a third of the size, and no difference to be seen."""
+    """The same picture with 256 colours: a third of the size, and no visible difference."""
     image = require("PIL.Image", extra="bench")
     smaller = io.BytesIO()
     image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=image.Dither.NONE).save(
@@ -97,24 +97,8 @@ def _fewer_colours(png: bytes) -> bytes:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure that arranges its parts itself; no window and no global state."""
+    """An empty figure that arranges its parts by itself, without a window or global state."""
     return require("matplotlib.figure", extra="bench").Figure(figsize=(width, height), layout="constrained")
-
-
-def draw_table(axes: Any, table: Table, palette: Palette, *, size: float = 8) -> None:
-    """A quiet table: first column left, the others right, a line below the head."""
-    axes.set_axis_off()
-    drawn = axes.table(cellText=table.rows, colLabels=table.columns, loc="center", edges="horizontal")
-    drawn.auto_set_font_size(False)
-    drawn.set_fontsize(size)
-    drawn.auto_set_column_width(range(len(table.columns)))
-    drawn.scale(1, 1.25)
-    for (row, column), cell in drawn.get_celld().items():
-        cell.set_edgecolor(palette.muted)
-        cell.set_linewidth(0.8 if row == 0 else 0.3)
-        cell.set_text_props(
-            color=palette.ink, ha="left" if column == 0 else "right", weight="bold" if row == 0 else "normal"
-        )
 
 
 def markdown(table: Table) -> str:
@@ -124,7 +108,7 @@ def markdown(table: Table) -> str:
 
 
 def write_caption(*paragraphs: str | Table, differs: Sequence[str]) -> str:
-    """Paragraphs and tables, then a list of where the figure differs from what the paper says of it."""
+    """Paragraphs and tables, then a list of differences from what the paper says about its figure."""
     parts = [markdown(part) if isinstance(part, Table) else _wrapped(part) for part in paragraphs]
     if differs:
         parts.append("Where this differs from the paper's description:")

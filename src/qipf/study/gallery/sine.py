@@ -1,13 +1,18 @@
-"""Fig. 2: the field of a sine wave, its potential and its modes, by the exact and by the published operator."""
+"""Fig. 2: the field of a sine wave, its potential and its modes, by the exact operator and as in the authors' script.
+
+The script (`sine_test.py`) takes 1,000 samples of ten periods between -1 and 1 and does not standardise them. Unlike
+the authors' main program it divides sums over the samples by the 600 places at which it evaluates them, leaves out the
+factorials of the Hermite polynomials, and takes minima over a neighbourhood of two standard deviations.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import factorial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qipf.fields import published
 from qipf.fields.field import Field
 from qipf.fields.potential import modes, potentials
 from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
@@ -19,19 +24,24 @@ if TYPE_CHECKING:
 ORDERS = (2, 4, 6, 8)
 BANDWIDTH = 0.5
 SAMPLES = 1000
+PERIODS = 10
+PLACES = 600  # of the script, from -3 to 3
+HIGHEST = 14  # order of the script's polynomials
+RADIUS = 0.2  # neighbourhood of the exact modes
 
 
 @dataclass(frozen=True)
 class Sine:
-    """Everything Fig. 2 shows, over the places `y`.
+    """Everything that Fig. 2 shows, at the places `y`.
 
     Attributes:
         ipf: psi, the information potential field.
-        qipf: the undecomposed potential V_0 less its minimum over `y`.
-        raw: the raw potentials V_k, one column an order.
-        exact: the modes, one column an order.
-        program: the modes of the authors' program.
-        zeros: for each order, where H_k(phi(y)) = 0.
+        qipf: The undecomposed potential V_0 less its minimum over `y`.
+        raw: The raw potentials V_k, one column per order.
+        exact: The modes, one column per order.
+        script: The modes of the authors' script.
+        zeros: For each order, where H_k(phi(y)) = 0.
+        script_zeros: The same for the field of the script, which is larger by `SAMPLES / PLACES`.
     """
 
     y: np.ndarray
@@ -39,8 +49,9 @@ class Sine:
     qipf: np.ndarray
     raw: np.ndarray
     exact: np.ndarray
-    program: np.ndarray
+    script: np.ndarray
     zeros: tuple[np.ndarray, ...]
+    script_zeros: tuple[np.ndarray, ...]
 
     @property
     def peaks(self) -> np.ndarray:
@@ -49,66 +60,75 @@ class Sine:
         return self.y[1:-1][inside]
 
 
-def compute(amplitude: float = np.sqrt(2.0), points: int = 1201) -> Sine:
-    """The field of one period of a sine wave, `SAMPLES` values, at kernel width 0.5.
+def compute(points: int = 1201) -> Sine:
+    """The field of a sine wave between -1 and 1 at kernel width 0.5.
 
     Args:
-        amplitude: of the wave; the square root of 2 gives it standard deviation 1, as the authors' program does to
-            all its samples.
-        points: how many places between -3 and 3.
+        points: How many places between -3 and 3.
     """
-    samples = amplitude * np.sin(2 * np.pi * (np.arange(SAMPLES) + 0.5) / SAMPLES)
+    samples = np.sin(2 * np.pi * PERIODS * np.arange(SAMPLES) / SAMPLES)
     field = Field(samples, BANDWIDTH)
     y = np.linspace(-3.0, 3.0, points)
     psi = field(y)
     zero_order = potentials(field, y, (0,))[:, 0]
+    scale = SAMPLES / PLACES
     return Sine(
         y,
         psi,
         zero_order - zero_order.min(),
         potentials(field, y, ORDERS),
-        modes(field, y, ORDERS),
-        published.modes(samples, y, BANDWIDTH, max_order=max(ORDERS) + 4),
+        modes(field, y, ORDERS, radius=RADIUS),
+        _script_modes(field, y, scale, 2 * samples.std()),
         tuple(_crossings(y, np.sqrt(psi), order) for order in ORDERS),
+        tuple(_crossings(y, np.sqrt(scale * psi), order) for order in ORDERS),
     )
+
+
+def _script_modes(field: Field, y: np.ndarray, scale: float, radius: float) -> np.ndarray:
+    """What the authors' script draws: second differences of |H_k / k!| along the order k, over |H_k / k!|."""
+    phi = np.sqrt(scale * np.stack([field(y - radius), field(y), field(y + radius)]))
+    hermite = [
+        np.polynomial.hermite.hermval(phi, [0.0] * order + [1.0]) / factorial(order) for order in range(1, HIGHEST + 1)
+    ]
+    size = np.abs(np.stack(hermite, axis=-1))
+    second = np.gradient(np.gradient(size, axis=-1), axis=-1)
+    values = BANDWIDTH**2 / 2 * second / np.maximum(size, np.finfo(float).tiny)
+    values = values[..., [order - 1 for order in ORDERS]]
+    return values[1] - values.min(axis=0)
 
 
 def plate() -> Plate:
-    """The figure, with the numbers of the standardised wave and of one between -1 and 1."""
-    wave, plain = compute(), compute(1.0)
-    columns = ["y", "ipf", "qipf", *(f"exact_{k}" for k in ORDERS), *(f"published_{k}" for k in ORDERS)]
-    values = np.column_stack([wave.y, wave.ipf, wave.qipf, wave.exact, wave.program])
-    return Plate(
-        "sine",
-        lambda palette: draw(wave, palette),
-        {"": Table(columns, values.tolist())},
-        caption(wave, plain),
-    )
+    """The figure and its numbers."""
+    wave = compute()
+    columns = ["y", "ipf", "qipf", *(f"exact_{k}" for k in ORDERS), *(f"script_{k}" for k in ORDERS)]
+    values = np.column_stack([wave.y, wave.ipf, wave.qipf, wave.exact, wave.script])
+    return Plate("sine", lambda palette: draw(wave, palette), {"": Table(columns, values.tolist())}, caption(wave))
 
 
 def draw(wave: Sine, palette: Palette) -> Figure:
     """Above: field and potential, and where the Hermite polynomials vanish. Below: the modes, computed two ways."""
     figure = new_figure(9.0, 6.0)
-    axes = figure.subplots(2, 2, sharex=True, gridspec_kw={"height_ratios": [1, 1.2]})
-    _draw_field(axes[0, 0], wave, palette)
-    _draw_zeros(axes[0, 1], wave, palette)
-    for column, values in enumerate((wave.exact, wave.program)):
-        below = axes[1, column]
+    panels = figure.subplots(2, 2, sharex=True, gridspec_kw={"height_ratios": [1, 1.2]})
+    _draw_field(panels[0, 0], wave, palette)
+    _draw_zeros(panels[0, 1], wave, palette)
+    for below, values, zeros in (
+        (panels[1, 0], wave.exact, wave.zeros),
+        (panels[1, 1], wave.script, wave.script_zeros),
+    ):
         for number, order in enumerate(ORDERS):
-            below.plot(wave.y, values[:, number], color=palette.series[number], label=f"order {order}")
-            for place in wave.zeros[number]:
+            below.plot(wave.y, values[:, number], color=palette.series[number], label=f"mode of order {order}")
+            for place in zeros[number]:
                 below.axvline(place, color=palette.series[number], lw=0.8, ls=(0, (2, 2)), zorder=0)
         below.set_yscale("symlog", linthresh=0.1)
         below.set_ylim(0, 1e3)
+        below.set_yticks([0, 0.1, 1, 10, 100, 1000], ["0", "0.1", "1", "10", "100", "1000"])
         below.set_xlim(-3, 3)
-        below.set_xlabel("y, in standard deviations of the wave")
-    axes[1, 0].set_title("modes, with the exact Laplacian")
-    axes[1, 1].set_title("modes, by the authors' program")
-    axes[1, 0].set_ylabel("mode (linear below 0.1)")
-    handles, names = axes[1, 0].get_legend_handles_labels()
+        below.set_xlabel("y, in amplitudes of the wave")
+        below.set_ylabel("mode (linear below 0.1)")
+    panels[1, 0].set_title("modes, with the exact Laplacian")
+    panels[1, 1].set_title("modes, as in the authors' script")
     figure.legend(
-        handles,
-        names,
+        *panels[1, 0].get_legend_handles_labels(),
         loc="outside lower center",
         ncols=4,
         title_fontsize=8,
@@ -120,12 +140,13 @@ def draw(wave: Sine, palette: Palette) -> Figure:
 def _draw_field(axes: Any, wave: Sine, palette: Palette) -> None:
     axes.set_title("field and potential")
     (ipf,) = axes.plot(wave.y, wave.ipf, "--", color=palette.series[0], label="IPF ψ (left)")
-    axes.set_ylim(0, 0.5)
-    axes.set_ylabel("ψ")
+    axes.set_ylim(0, 0.6)
+    axes.set_ylabel("field ψ")
     right = axes.twinx()
     right.spines["right"].set_visible(True)
     (qipf,) = right.plot(wave.y, wave.qipf, ":", color=palette.ink, lw=2, label="QIPF (right)")
-    right.set_ylim(0, 1.6)
+    right.set_ylim(0, 1.2 * float(wave.qipf.max()))
+    right.set_ylabel("potential V")
     axes.legend(handles=[ipf, qipf], loc="upper center", ncols=2)
 
 
@@ -143,37 +164,39 @@ def _draw_zeros(axes: Any, wave: Sine, palette: Palette) -> None:
         axes.plot(wave.zeros[number], np.full(len(wave.zeros[number]), root), "o", ms=5, color=palette.series[number])
 
 
-def caption(wave: Sine, plain: Sine) -> str:
-    """What the figure shows, and what of the paper's description does not hold."""
+def caption(wave: Sine) -> str:
+    """What the figure shows, and which parts of the paper's description do not hold."""
     lowest = abs(wave.y[np.argmin(wave.qipf)])
     peak = float(np.abs(wave.peaks).max())
+    bump = wave.ipf.max() / np.interp(0, wave.y, wave.ipf) - 1
     largest = "; ".join(
         f"order {order}: {_largest(wave.y, wave.raw[:, n])}" + ("" if len(wave.zeros[n]) else " (no zero)")
         for n, order in enumerate(ORDERS)
     )
-    bump = plain.ipf.max() / np.interp(0, plain.y, plain.ipf) - 1
+    outside = float(np.mean(np.abs(np.concatenate(wave.zeros)) > peak))
     none = [str(order) for order, zeros in zip(ORDERS, wave.zeros, strict=True) if not len(zeros)]
-    middle = float(np.interp(0, wave.y, wave.qipf))
     return write_caption(
-        f"""**A sine wave in its own field** (paper, Fig. 2; {SAMPLES} samples of one period, kernel width
-        {BANDWIDTH:g}).""",
-        f"""The field (IPF) is largest at ±{peak:.2f}, near the turning points, where a sine wave spends most of
-        its time. The potential (QIPF) is low inside and grows outside: {middle:.2f} in the middle,
-        {wave.qipf[-1]:.2f} at three standard deviations. Each mode is largest where its Hermite polynomial
-        vanishes, H_k(phi) = 0 (broken lines), beyond the peaks, in the tails. Raw potentials are largest in
-        size at {largest}. The exact modes repeat each spike 0.2 to its left and right: that is the
-        neighbourhood over which a mode's minimum is taken.""",
+        f"""**A sine wave in its own field** (paper, Fig. 2): {SAMPLES:,} samples of {PERIODS} periods between -1 and 1,
+        kernel width {BANDWIDTH:g}.""",
+        rf"""The field (IPF) is largest at ±{peak:.2f}. The potential (QIPF) is low inside and grows outside:
+        {np.interp(0, wave.y, wave.qipf):.2f} in the middle and {wave.qipf[-1]:.2f} at 3. Each mode is largest where its
+        Hermite polynomial vanishes, $H_k(\varphi)=0$ (broken lines). {outside:.0%} of these places lie beyond the
+        peaks of the field, in its tails. Raw potentials are largest in size at {largest}. The exact modes repeat each
+        spike {RADIUS:g} to its left and right: that is the neighbourhood over which the minimum of a mode is
+        taken.""",
         differs=[
-            f"""The paper says that the signal lies between -1 and 1. At width {BANDWIDTH:g} the field of such a
-            signal peaks at ±{float(np.abs(plain.peaks).max()):.2f}, and is {bump:.1%} higher there than in the
-            middle. Peaks near ±1 come out for a wave brought to standard deviation 1 first, as the authors'
-            program does with all samples, with turning points at ±1.41. That one is drawn.""",
-            f"""The potential is not quite the field's mirror image: it is lowest at ±{lowest:.2f}, where the
-            root of the field bends down most for its height, not at the field's peaks.""",
-            f"""phi = sqrt(psi) reaches {np.sqrt(wave.ipf.max()):.3f} here. Orders whose polynomial has no zero
-            below that, and so no place to be located at: {", ".join(none) or "none"}.""",
-            """The operator of the authors' program is a second difference along the Hermite order, not along y.
-            It is large at the same zeros, because both divide by H_k(phi), and different elsewhere.""",
+            f"""The paper says that the peaks of the field are those of the wave, at ±1. At width {BANDWIDTH:g} they
+            lie at ±{peak:.2f}, and are {bump:.1%} higher than the middle.""",
+            f"""The potential is not quite the mirror image of the field: it is lowest at ±{lowest:.2f}, where the root
+            of the field bends down most for its height, not at the peaks of the field.""",
+            rf"""Here $\varphi=\sqrt{{\psi}}$ reaches {np.sqrt(wave.ipf.max()):.3f}. Orders whose polynomial has no
+            zero below that, and therefore no place to be located at: {", ".join(none) or "none"}. The authors' script
+            divides sums over {SAMPLES:,} samples by the number of its places, {PLACES}: its field is larger,
+            $\varphi$ reaches {np.sqrt(SAMPLES / PLACES * wave.ipf.max()):.3f}, and every order has a place.""",
+            """The operator of the script is a second difference along the Hermite order, not along y, of polynomials
+            divided by the factorial of their order, and its minima are taken over ±1.41, two standard deviations of
+            the wave. Its modes are large at the zeros as well, because both operators divide by the polynomial, and
+            different elsewhere.""",
         ],
     )
 

@@ -1,4 +1,4 @@
-"""How the figures look: one palette for light pages and one for dark ones, told apart by colour-blind readers too."""
+"""How the figures look: one palette for light pages and one for dark pages, both safe for colour-blind readers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours for one kind of page. `series` are Okabe and Ito's, lightened or darkened to stand out from the paper."""
+    """Colours for one kind of page. `series` are those of Okabe and Ito, adjusted to stand out from the background."""
 
     name: str
     paper: str
     ink: str
     muted: str
     unseen: str
-    """the shade behind regions without training data"""
+    """The shade behind regions without training data."""
     series: tuple[str, ...]
     colour_map: str = "cividis"
 

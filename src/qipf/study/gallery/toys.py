@@ -1,8 +1,8 @@
-"""What the regression and the two-moons figure share: four methods fitted to one small network, seed by seed."""
+"""What the regression and the two-moons figures share: four methods fitted to one small network, seed by seed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +27,10 @@ class Toy:
     """A network and the data it is trained on.
 
     Attributes:
-        net: name of the network.
-        data: name of the dataset.
-        sgd_rate: constant learning rate at which SGD wanders from the trained network.
-        sgd_batch: its batch size.
+        net: Name of the network.
+        data: Name of the dataset.
+        sgd_rate: Constant learning rate at which SGD wanders from the trained network.
+        sgd_batch: Its batch size.
     """
 
     net: str
@@ -39,11 +39,11 @@ class Toy:
     sgd_batch: int
 
     def train(self, split: Split, seed: int) -> nn.Module:
-        """The trained network that every method but MC dropout starts from."""
+        """Train the network that every method but MC dropout starts from."""
         return train(nets.build(self.net, seed=seed), split, seed=seed, progress=False, **self._training)
 
     def many_pass(self, net: nn.Module, split: Split, seed: int) -> dict[str, Predictive]:
-        """SGD iterates, SWAG and MC dropout, fitted; MC dropout trains a network of its own with dropout in place."""
+        """Fit SGD iterates, SWAG and MC dropout; MC dropout trains a network of its own that contains dropout."""
         wander: dict[str, Any] = {"sgd_rate": self.sgd_rate, "batch_size": self.sgd_batch, "iterates": ITERATES}
         dropout = MCDropout(RATE, passes=PASSES, **self._training)
         return {
@@ -58,68 +58,90 @@ class Toy:
         return {"epochs": found.epochs, "batch_size": found.batch_size, "learning_rate": found.learning_rate}
 
 
-Means = Mapping[str, Mapping[str, np.ndarray]]
-"""Mean uncertainty by method and region, one value a seed."""
+Regions = Mapping[str, Mapping[str, np.ndarray]]
+"""Uncertainty by method and region, one value per seed."""
 
 
 def separation(values: np.ndarray, regions: Mapping[str, np.ndarray]) -> float:
-    """P(uncertainty at an unseen place > at a seen one), ties counting one half: unlike a mean, no pole decides it."""
+    """The probability that an unseen place is less certain than a seen one, ties counting one half."""
     from scipy.stats import mannwhitneyu
 
     unseen, seen = values[regions["unseen"]], values[regions["seen"]]
     return float(mannwhitneyu(unseen, seen).statistic) / (len(unseen) * len(seen))
 
 
-def region_means(
-    uncertainty: Mapping[str, np.ndarray], regions: Mapping[str, np.ndarray]
+def by_region(
+    uncertainty: Mapping[str, np.ndarray],
+    regions: Mapping[str, np.ndarray],
+    summary: Callable[[np.ndarray], Any] = np.median,
 ) -> dict[str, dict[str, float]]:
-    """The mean uncertainty of every method in every region (boolean masks), and the separation under `AUC`."""
+    """The uncertainty of every method in every region (boolean masks), and the separation under `AUC`.
+
+    The median over the places of a region stands for it: the modes of QIPF have poles, and one place next to a pole
+    can make up most of a mean.
+
+    Args:
+        uncertainty: One value per place, by method.
+        regions: Masks of the places.
+        summary: Another summary of the values in a region, for uncertainties that are 0 at most places.
+    """
     return {
-        method: {region: float(values[mask].mean()) for region, mask in regions.items()}
+        method: {region: float(summary(values[mask])) for region, mask in regions.items()}
         | {AUC: separation(values, regions)}
         for method, values in uncertainty.items()
     }
 
 
 def gather(found: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, np.ndarray]]:
-    """Seeds as arrays: [seed][method][region] -> [method][region][seed]."""
+    """Collect seeds in arrays: [seed][method][region] becomes [method][region][seed]."""
     return {
         method: {region: np.asarray([one[method][region] for one in found]) for region in regions}
         for method, regions in found[0].items()
     }
 
 
-def ratios(means: Means, method: str, region: str, base: str = "seen") -> np.ndarray:
-    """Mean uncertainty in a region over that in the seen one, one value a seed."""
-    return means[method][region] / means[method][base]
+def ratios(found: Regions, method: str, region: str, base: str = "seen") -> np.ndarray:
+    """The uncertainty in a region over that in the seen one, one value per seed."""
+    return found[method][region] / found[method][base]
 
 
-def as_csv(means: Means) -> Table:
+def as_csv(found: Regions) -> Table:
     """One row for each method and seed."""
-    regions, others = _regions(means)
+    regions, others = _regions(found)
     rows = []
-    for method, values in means.items():
+    for method, values in found.items():
         for seed in range(len(values["seen"])):
             row = [float(values[region][seed]) for region in regions]
-            row += [float(ratios(means, method, region)[seed]) for region in others]
+            row += [float(ratios(found, method, region)[seed]) for region in others]
             rows.append([method, seed, *row, float(values[AUC][seed])])
     return Table(["method", "seed", *regions, *(f"{region}/seen" for region in others), AUC], rows)
 
 
-def as_text(means: Means) -> Table:
-    """Medians over the seeds, with the smallest and largest ratio: a mean would be one seed's pole."""
-    regions, others = _regions(means)
+def as_text(found: Regions) -> Table:
+    """Medians over the seeds, and the smallest and largest ratio and AUC."""
+    regions, others = _regions(found)
     rows = []
-    for method, values in means.items():
-        row = [method, *(f"{np.median(values[region]):.3g}" for region in regions)]
-        for region in others:
-            ratio = ratios(means, method, region)
-            row.append(f"{np.median(ratio):.3g} [{ratio.min():.2g}, {ratio.max():.2g}]")
-        rows.append([*row, f"{np.median(values[AUC]):.2f}"])
+    for method, values in found.items():
+        row = [method, *(readable(np.median(values[region])) for region in regions)]
+        row += [_spread(ratios(found, method, region)) for region in others]
+        rows.append([*row, _spread(values[AUC])])
     return Table(["median over seeds", *regions, *(f"{region} / seen" for region in others), AUC], rows)
 
 
-def _regions(means: Means) -> tuple[list[str], list[str]]:
+def readable(value: float) -> str:
+    """A number with three significant digits and no exponent."""
+    rounded = float(f"{float(value):.3g}")
+    if rounded == 0 or not np.isfinite(rounded):
+        return f"{rounded:g}"
+    digits = max(0, 2 - int(np.floor(np.log10(abs(rounded)))))
+    return f"{rounded:.{digits}f}"
+
+
+def _spread(values: np.ndarray) -> str:
+    return f"{readable(np.median(values))} [{readable(values.min())}, {readable(values.max())}]"
+
+
+def _regions(found: Regions) -> tuple[list[str], list[str]]:
     """All regions, and those that are compared with the seen one."""
-    regions = [region for region in next(iter(means.values())) if region != AUC]
+    regions = [region for region in next(iter(found.values())) if region != AUC]
     return regions, [region for region in regions if region != "seen"]

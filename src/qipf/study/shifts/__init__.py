@@ -10,9 +10,8 @@ from torch import Tensor
 from qipf.models.perturbations import PERTURBATIONS, perturb
 from qipf.study.shifts import corruptions, paper
 from qipf.study.shifts.paper import IDENTITY, SHIFTS
-from qipf.study.shifts.sheet import contact_sheet
 
-__all__ = ["FAMILIES", "IDENTITY", "PERTURBATIONS", "SHIFTS", "apply", "contact_sheet", "corruptions", "perturb"]
+__all__ = ["FAMILIES", "IDENTITY", "PERTURBATIONS", "SHIFTS", "apply", "corruptions", "perturb"]
 
 FAMILIES: dict[str, tuple[float, ...]] = {
     **SHIFTS,

@@ -5,25 +5,22 @@ from __future__ import annotations
 import csv
 import gzip
 import os
+import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_type_hints
 
+from qipf._common.budget import Budget
 from qipf._common.parquet import column_values, read_parquet
 from qipf.study.run.consolidate import Row
 
 TABLES = ("table.csv", "table.parquet", "table.csv.gz")
 """Files that may hold a long table."""
 
-LARGEST = 256 * 2**20
-SHORTEST = 64
-"""Characters that a compressed table may unpack to, and what a line counts at least: nothing that fills the memory."""
+LINE = 700
+"""Bytes that a row takes in memory in addition to its texts."""
 
-TOO_LARGE = (
-    f"unpacks to more than {LARGEST / 2**20:.0f} MB, or {LARGEST // SHORTEST:,} lines, which no benchmark writes; "
-    "if it is a table all the same, unpack it first (table.csv)"
-)
 KINDS = {float: "a number", int: "a whole number", str: "a text"}
 MEND = "mend the row, or copy the file anew"
 
@@ -78,16 +75,13 @@ def _csv(path: Path) -> Iterator[Sequence[Any]]:
 
 def _bounded(file: Any, path: Path) -> Iterator[str]:
     """The lines of a file, until they are too many; one that is far too long comes in pieces, which are no rows."""
-    size = 0
+    budget = Budget(path)
     while line := file.readline(2**20):
-        size += max(len(line), SHORTEST)  # a short line costs memory or time as well
-        if size > LARGEST:
-            raise ValueError(f"{path} {TOO_LARGE}")
+        budget.spend(LINE + sys.getsizeof(line))
         yield line
 
 
 def _parquet(path: Path) -> Iterator[Sequence[Any]]:
-    each = SHORTEST // len(Row._fields)
-    table = read_parquet(path, most=LARGEST, value=each, too_large=TOO_LARGE)
+    table = read_parquet(path, row=LINE)
     yield table.column_names
     yield from zip(*map(column_values, table.columns), strict=True)

@@ -1,0 +1,112 @@
+"""Run as a script: mutate one format so many times, and print what came of it as JSON.
+
+A mutation ends well if its reader gives a result (the original one, where the format has a checksum) or raises an
+error for users: one line that says something, within 20 seconds and 1 GiB.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import random
+import resource
+import signal
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from formats import FORMATS, Format
+
+from qipf._common.errors import UserError
+from qipf._common.text import one_line
+
+GIB = 2**30
+SECONDS = 20
+NUMBERS = (0, 1, 0x7F, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0xFFFFFFFF, 2**62, 2**63 - 1, 2**64 - 1)
+WORDS = [
+    b"nan", b"inf", b"-1", b"1e999", b"9" * 400, b"\x1b[31m", b"\0", b"[", b"]", b"{", b"}", b'"', b"'", b",", b"\n",
+    b"\xff\xfe", b"[red]", b"../../x", b"true", b"null", b"=", b"(" * 200, "\u202e".encode(),
+]  # fmt: skip
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """One to four random changes."""
+    changed = bytearray(data)
+    for _ in range(rng.randint(1, 4)):
+        place = rng.randrange(len(changed) + 1)
+        end = min(len(changed), place + rng.choice((1, 2, 4, 8, 30, 200)))
+        kind = rng.randrange(8)
+        if kind == 0 and place < len(changed):
+            changed[place] ^= 1 << rng.randrange(8)
+        elif kind == 1 and place < len(changed):
+            changed[place] = rng.randrange(256)
+        elif kind == 2:
+            del changed[place:end]
+        elif kind == 3:
+            changed[place:place] = changed[place:end]
+        elif kind == 4:
+            changed = changed[: max(1, place)]
+        elif kind == 5:
+            number, size = rng.choice(NUMBERS), rng.choice((1, 2, 4, 8))
+            changed[place : place + size] = (number % 256**size).to_bytes(size, rng.choice(("little", "big")))
+        elif kind == 6:
+            changed[place:place] = rng.choice(WORDS)
+        else:
+            other = rng.randrange(len(changed) + 1)
+            changed[place:end] = changed[other : other + end - place]
+    return bytes(changed)
+
+
+def same(found: Any, expected: Any) -> bool:
+    """Whether what was read is what was written; parts that are missing were renamed, which no checksum covers."""
+    if isinstance(expected, np.ndarray):
+        return found.dtype == expected.dtype and np.array_equal(found, expected)
+    if isinstance(expected, list) and expected and isinstance(expected[0], np.ndarray):
+        return all(any(same(part, one) for one in expected) for part in found)
+    return found == expected
+
+
+def outcome(kind: Format, path: Path, expected: Any) -> str:
+    """What came of reading a mutated file: "read", "refused", or what is wrong with that."""
+    signal.alarm(SECONDS)
+    try:
+        found = kind.read(path)
+    except (UserError, ValueError, OSError) as error:
+        said = one_line(error)
+        return "refused" if len(said) > 10 else f"says too little: {error!r}"
+    except BaseException as error:
+        return f"{type(error).__name__}: {one_line(error)[:200]}"
+    finally:
+        signal.alarm(0)
+    return "read" if not kind.checked or same(found, expected) else "WRONG RESULT"
+
+
+def main(name: str, count: int, seed: int) -> None:
+    """Mutate `count` times."""
+    warnings.simplefilter("ignore")
+    faulthandler.enable()
+    kind = next(kind for kind in FORMATS if kind.name == name)
+    counts = {"read": 0, "refused": 0}
+    failures: dict[str, int] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / name
+        kind.make(path)
+        data, expected = path.read_bytes(), kind.read(path)
+        now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+        resource.setrlimit(resource.RLIMIT_AS, (now + GIB, now + GIB))
+        for case in range(count):
+            path.write_bytes(mutate(data, random.Random(f"{name} {seed} {case}")))
+            found = outcome(kind, path, expected)
+            if found in counts:
+                counts[found] += 1
+            else:
+                failures.setdefault(found, case)
+    print(json.dumps({**counts, "failures": failures}))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError("too slow")))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
