@@ -19,9 +19,9 @@ import numpy as np
 from scipy.special import softmax
 
 from qipf import Outputs, collect
+from qipf.decisions.probability import ErrorProbability
 from qipf.metrics import evaluate, point_biserial, roc_auc, spearman
 from qipf.scores import WeightQIPF
-from qipf.scores.calibration import ErrorProbability
 from qipf.study import shifts
 from qipf.study.nets import build
 from qipf.study.run.inputs import Data, load_data

@@ -5,6 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from qipf.decisions.decision import Decision as Decision
+from qipf.decisions.monitor import Monitor as Monitor
+from qipf.decisions.probability import ErrorProbability as ErrorProbability
+from qipf.decisions.sets import PredictionSets as PredictionSets
 from qipf.fields import information as information
 from qipf.fields import published as published
 from qipf.fields.bandwidth import cross_validated_factor as cross_validated_factor
@@ -32,7 +36,6 @@ from qipf.scores import PosteriorContrast as PosteriorContrast
 from qipf.scores import Probe as Probe
 from qipf.scores import SoftmaxResponse as SoftmaxResponse
 from qipf.scores import WeightQIPF as WeightQIPF
-from qipf.scores.calibration import ErrorProbability as ErrorProbability
 from qipf.scores.default import default as default
 from qipf.scores.old_default import reference_outputs as reference_outputs
 from qipf.scores.persistence import load as load
@@ -48,6 +51,7 @@ __all__ = [
     "ClassField",
     "Combine",
     "CompiledField",
+    "Decision",
     "Energy",
     "Entropy",
     "ErrorProbability",
@@ -56,8 +60,10 @@ __all__ = [
     "Mahalanobis",
     "Margin",
     "MaxLogit",
+    "Monitor",
     "Outputs",
     "PosteriorContrast",
+    "PredictionSets",
     "Probe",
     "SoftmaxResponse",
     "WeightQIPF",

@@ -17,10 +17,10 @@ from torch import nn
 
 import qipf.cli
 from qipf.cli.inspect import plot
+from qipf.decisions.probability import ErrorProbability
 from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.scores import KNN, Entropy, WeightQIPF
-from qipf.scores.calibration import ErrorProbability
 from qipf.scores.persistence import load
 
 BUILDER = """
@@ -234,15 +234,6 @@ def test_labels_of_a_one_logit_model_are_checked_in_scoring(place, rng, capsys) 
     np.savez("two.npz", logits=(logits := rng.standard_normal((6, 1))), labels=truth % 2)
     assert run("score", "e.qipf", "two.npz", "-o", "a.csv") == 0
     assert table(place / "a.csv")["correct"] == [str(v) for v in (logits[:, 0] > 0) == (truth % 2)]
-
-
-def test_a_calibrator_is_no_scorer(place, capsys) -> None:
-    ErrorProbability().fit([0.0, 1.0], [1, 0]).save("p.qipf")
-    np.savez("logits.npz", logits=np.eye(3))
-    assert run("score", "p.qipf", "logits.npz", "-o", "a.csv") == 1
-    assert "p.qipf: holds an ErrorProbability and no scorer" in capsys.readouterr().err
-    assert run("inspect", "p.qipf") == 0
-    assert "error-probability" in capsys.readouterr().out
 
 
 def test_data_that_does_not_fit_the_model_is_one_line(place, images, capsys) -> None:

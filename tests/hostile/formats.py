@@ -24,7 +24,7 @@ from qipf.cli._table import read_columns
 from qipf.models.outputs import Outputs
 from qipf.models.weight_files import read as read_weights
 from qipf.scores import Mahalanobis, WeightQIPF
-from qipf.scores.persistence import load_scorer
+from qipf.scores.persistence import load
 from qipf.study.plan import plan as plans
 from qipf.study.run.consolidate import Row
 from qipf.study.tables.long_table import read_table
@@ -51,7 +51,7 @@ class Format:
 
 
 def _score(path: Path) -> np.ndarray:
-    return np.asarray(load_scorer(path)(Outputs(LOGITS, FEATURES)))
+    return np.asarray(load(path)(Outputs(LOGITS, FEATURES)))
 
 
 def _arrays(path: Path) -> list[np.ndarray]:

@@ -11,10 +11,11 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from qipf._common import files as _files
+from qipf.decisions.probability import ErrorProbability
 from qipf.models.outputs import Outputs
-from qipf.scores import KNN, ClassField, Combine, Entropy, WeightQIPF, persistence
-from qipf.scores.calibration import ErrorProbability
-from qipf.scores.persistence import load, load_scorer, read
+from qipf.scores import KNN, ClassField, Combine, Entropy, WeightQIPF
+from qipf.scores.file_format import checksum, read
+from qipf.scores.persistence import load
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_a_flipped_bit_is_noticed(file) -> None:
 def test_unknown_scorers_and_settings_are_named(file) -> None:
     def rename(header, tensors) -> None:
         header["scorer"] = "tea-leaves"
-        header["checksum"] = persistence._checksum(header, tensors)
+        header["checksum"] = checksum(header, tensors)
 
     rewrite(file, rename)
     with pytest.raises(ValueError, match=r"'tea-leaves'.*known: .*energy"):
@@ -122,7 +123,7 @@ def test_unknown_scorers_and_settings_are_named(file) -> None:
     def add(header, tensors) -> None:
         header["scorer"] = "weight-qipf"
         header["settings"]["colour"] = "red"
-        header["checksum"] = persistence._checksum(header, tensors)
+        header["checksum"] = checksum(header, tensors)
 
     rewrite(file, add)
     with pytest.raises(ValueError, match="colour"):
@@ -134,7 +135,7 @@ def forge(file: Path, change) -> None:
 
     def signed(header, tensors) -> None:
         change(header, tensors)
-        header["checksum"] = persistence._checksum(header, tensors)
+        header["checksum"] = checksum(header, tensors)
 
     rewrite(file, signed)
 
@@ -230,25 +231,6 @@ def calibrator(request, rng) -> ErrorProbability:
     return ErrorProbability(request.param).fit(u, rng.random(400) > 1 / (1 + np.exp(-2 * u)))
 
 
-def test_a_calibrator_comes_back_bit_for_bit(calibrator, rng, tmp_path) -> None:
-    path = tmp_path / "p.qipf"
-    calibrator.save(path)
-    loaded = load(path)
-    assert isinstance(loaded, ErrorProbability)
-    assert loaded.method == calibrator.method
-    u = np.concatenate([3 * rng.standard_normal(1000), [np.inf, -np.inf]])
-    np.testing.assert_array_equal(loaded(u), calibrator(u))
-    assert read(path)[0]["settings"] == {"method": calibrator.method}
-    again = tmp_path / "again.qipf"
-    loaded.save(again)
-    assert again.read_bytes() == path.read_bytes()
-    with pytest.raises(ValueError, match="holds an ErrorProbability and no scorer"):
-        load_scorer(path)
-    with pytest.raises(RuntimeError, match=r"call \.fit"):
-        ErrorProbability().save(path)
-    assert again.read_bytes() == path.read_bytes()
-
-
 def test_a_scorer_keeps_its_probability(file, scorer, calibrator, rng) -> None:
     logits = rng.standard_normal((50, 4))
     assert load(file).probability is None
@@ -257,7 +239,14 @@ def test_a_scorer_keeps_its_probability(file, scorer, calibrator, rng) -> None:
     loaded = load(file)
     np.testing.assert_array_equal(loaded(logits), scorer(logits))
     np.testing.assert_array_equal(loaded.probability(loaded(logits)), calibrator(scorer(logits)))
+    u = np.concatenate([3 * rng.standard_normal(1000), [np.inf, -np.inf]])
+    np.testing.assert_array_equal(loaded.probability(u), calibrator(u))
+    assert loaded.probability.method == calibrator.method
     assert loaded.fitted.tensors.keys() == scorer.fitted.tensors.keys()
+    assert read(file)[0]["attachments"] == {"probability": {"method": calibrator.method}}
+    again = file.with_name("again.qipf")
+    loaded.save(again)
+    assert again.read_bytes() == file.read_bytes()
     assert loaded.fit([rng.standard_normal((10, 10))], Outputs(logits)).probability is None
 
 
@@ -280,37 +269,30 @@ def damage(kind):
 
 
 @pytest.mark.parametrize("kind", ["falls", "NaN", "shape", "missing", "more"])
-def test_forged_calibrators_are_refused(kind, file, scorer, calibrator, tmp_path) -> None:
-    calibrator.save(tmp_path / "p.qipf")
-    forge(tmp_path / "p.qipf", damage(kind))
-    with pytest.raises(ValueError, match=r"p\.qipf: no state of an ErrorProbability.*made up or damaged"):
-        load(tmp_path / "p.qipf")
-    if kind == "missing" and calibrator.method == "logistic":
-        return  # nothing of it is left: a scorer without one
+def test_forged_probabilities_are_refused(kind, file, scorer, calibrator) -> None:
     scorer.probability = calibrator
     scorer.save(file)
     forge(file, damage(kind))
-    with pytest.raises(ValueError, match="no state of an ErrorProbability"):
+    with pytest.raises(ValueError, match=r"scorer\.qipf: not the state of an ErrorProbability.*made up or damaged"):
         load(file)
 
 
-def test_damaged_calibrators_are_refused(calibrator, tmp_path) -> None:
-    path = tmp_path / "p.qipf"
-    calibrator.save(path)
-    raw = path.read_bytes()
-    for damaged in (raw[:-9], raw[:40], b""):
-        path.write_bytes(damaged)
-        with pytest.raises(ValueError, match="truncated, or not a file written by qipf"):
-            load(path)
-    path.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
-    with pytest.raises(ValueError, match="checksum"):
-        load(path)
-    path.write_bytes(raw)
-    other = "logistic" if calibrator.method == "isotonic" else "isotonic"
-    for settings in ({}, {"method": other}, {"method": calibrator.method, "more": 1}):
-        forge(path, lambda header, tensors, settings=settings: header.update(settings=settings))
-        with pytest.raises(ValueError, match="settings do not fit its arrays"):
-            load(path)
+@pytest.mark.parametrize(
+    ("attached", "message"),
+    [
+        ({"probability": {}}, "method"),
+        ({"probability": {"method": "tea"}}, "method"),
+        ({"probability": []}, "attachments"),
+        ([1], "attachments"),
+        ({"horoscope": {}}, "horoscope"),
+    ],
+)
+def test_forged_attachments_are_refused(attached, message, file, scorer, calibrator) -> None:
+    scorer.probability = calibrator
+    scorer.save(file)
+    forge(file, lambda header, tensors: header.update(attachments=attached))
+    with pytest.raises(ValueError, match=message):
+        load(file)
 
 
 def test_a_missing_file_and_a_missing_folder(tmp_path) -> None:

@@ -15,7 +15,7 @@ from qipf._common.optional import require
 from qipf._common.text import one_line
 from qipf.cli._session import Stopped, session
 
-COMMANDS = ("bench", "demo", "evaluate", "fit", "gallery", "inspect", "report", "score", "train")
+COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "gallery", "inspect", "report", "score", "train", "watch")
 """Each is a function in a module of the same name."""
 
 

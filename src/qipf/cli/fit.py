@@ -16,6 +16,7 @@ from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
 from qipf.cli._device import usable_device
 from qipf.cli._seen import Seen, seen_in
+from qipf.decisions.monitor import Monitor
 from qipf.models.loading import fingerprint, is_weights, load_model
 
 DEFAULT = "default"
@@ -27,7 +28,11 @@ FEW = 5000
 ENOUGH_ERRORS = 200
 """For an isotonic probability of error; a logistic one is better with fewer."""
 
+ENOUGH_TO_WATCH = 10
+"""Held-out examples from which `qipf watch` can learn what is normal."""
+
 if TYPE_CHECKING:
+    from qipf.decisions.decision import Decision
     from qipf.models.outputs import Outputs
     from qipf.scores import Scorer
 
@@ -42,6 +47,8 @@ def fit(
     weights: Path | None = None,
     labels: Path | None = None,
     calibrate: Path | None = None,
+    promise: str | None = None,
+    confidence: float = 0.95,
     features: str | None = None,
     device: str | None = None,
     batch_size: int = 500,
@@ -59,6 +66,7 @@ def fit(
     qipf fit lenet.pt2 train.npz --option factor=80 --option operator=published -o lenet.qipf
     qipf fit mynets:build train.npy --labels classes.npy --scorer default -o best.qipf
     qipf fit lenet.pt2 train.npz --calibrate held-out.npz -o lenet.qipf
+    qipf fit lenet.pt2 train.npz --calibrate held-out.npz --promise "error<=0.01" -o lenet.qipf
     ```
 
     Args:
@@ -74,7 +82,10 @@ def fit(
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label per example, where DATA has none.
         calibrate: Data with labels that nothing was fitted to, an .npz or a folder with class subfolders: also learn
-            the probability of error from it, which `qipf score` then writes.
+            the probability of error from it, which `qipf score` then writes, and what is normal, for `qipf watch`.
+        promise: Also choose a threshold from the data of --calibrate that keeps this promise, for example error<=0.01
+            (among accepted predictions at most 1 % are wrong) or accept>=0.9; `qipf score` then writes `accept`.
+        confidence: The probability with which the promise holds.
         features: The module whose output are the features; by default the input of the last linear layer.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
@@ -85,6 +96,7 @@ def fit(
     check_at_least("--batch-size", batch_size, 1)
     chosen = read_settings(option or [])
     made = None if scorer == DEFAULT else make_scorer(scorer, chosen)
+    decision = None if promise is None else _decision(promise, confidence, calibrate)
     opened = open_data(data, labels)
     held_out = None if calibrate is None else _held_out(calibrate, data, opened.classes)
     if not output.parent.is_dir():
@@ -111,6 +123,11 @@ def fit(
         try:
             outputs = observe(net, held_out, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
             calibrated = _calibrate(made, outputs, columns)
+            if decision is not None:
+                made.decision = decision.fit_scorer(made, outputs)
+                calibrated += f"\n{decision.report()}"
+            if len(outputs) >= ENOUGH_TO_WATCH:
+                made.attach(Monitor().fit_scorer(made, outputs))
         except (ValueError, RuntimeError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(f"--calibrate: {calibrate} does not fit: {reason}") from error
@@ -147,9 +164,20 @@ def _held_out(path: Path, reference: Path, classes: tuple[str, ...]) -> Data:
     return data
 
 
+def _decision(promise: str, confidence: float, calibrate: Path | None) -> Decision:
+    from qipf.decisions.decision import Decision
+
+    if calibrate is None:
+        raise UserError("--promise: needs held-out data with labels; give it by --calibrate")
+    try:
+        return Decision(promise, confidence=confidence)
+    except ValueError as error:
+        raise UserError(f"--promise: {error}") from None
+
+
 def _calibrate(scorer: Scorer, outputs: Outputs, columns: int) -> str:
     """Give the scorer its probability of error; says how, and from what."""
-    from qipf.scores.calibration import ErrorProbability
+    from qipf.decisions.probability import ErrorProbability
 
     if outputs.logits.shape[1] != columns:
         raise ValueError(

@@ -103,9 +103,9 @@ def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Pla
     if file is None:
         return field.plate()
     from qipf.scores import WeightQIPF
-    from qipf.scores.persistence import load_scorer
+    from qipf.scores.persistence import load
 
-    scorer = load_scorer(file)
+    scorer = load(file)
     if not isinstance(scorer, WeightQIPF):
         raise InputError(
             f"--scorer: {file} holds {scorer.name}, and this figure needs weight-qipf, whose field is a curve; "

@@ -33,7 +33,8 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
         as_json: The header and the shapes of the tensors as JSON, for programs.
         width: Columns of the plot, from 16 to 1000.
     """
-    from qipf.scores.persistence import load, read
+    from qipf.scores.file_format import read
+    from qipf.scores.persistence import load
 
     header, tensors = read(file)
     shapes = {
@@ -48,8 +49,8 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
     table.add_column(overflow="fold")
     for key in ("scorer", "format", "checksum"):
         table.add_row(key, printable(header[key]))
-    for group in ("settings", "facts", "versions"):
-        for key, value in header[group].items():
+    for group in ("settings", "facts", "attachments", "versions"):
+        for key, value in header.get(group, {}).items():
             table.add_row(printable(f"{group}.{key}"), printable(value))
     for key, about in shapes.items():
         table.add_row(

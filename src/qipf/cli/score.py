@@ -40,8 +40,8 @@ def score(
 
     Data and table may be larger than memory (.npy and folders are read, and tables written, batch by batch). The
     table appears only when it is complete. Its columns: row, file (of images), predicted (class) or prediction
-    (regression), uncertainty, probability (of error, if FILE was made with --calibrate), and, where there are labels,
-    label and correct.
+    (regression), uncertainty, probability (of error, if FILE was made with --calibrate), accept (if it was made with
+    --promise), and, where there are labels, label and correct.
 
     For example:
 
@@ -66,10 +66,10 @@ def score(
     """
     from qipf._common.progress import track
     from qipf.scores.base import check_rows
-    from qipf.scores.persistence import load_scorer
+    from qipf.scores.persistence import load
 
     check_at_least("--batch-size", batch_size, 1)
-    scorer = load_scorer(file)
+    scorer = load(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
     opened = open_data(data, labels)
@@ -140,6 +140,8 @@ def _columns(batch: Batch, outputs: Outputs, scorer: Scorer, modes: bool) -> dic
     columns["uncertainty"] = scorer(outputs)
     if scorer.probability is not None:
         columns["probability"] = scorer.probability(columns["uncertainty"])
+    if scorer.decision is not None:
+        columns["accept"] = scorer.decision.accept(columns["uncertainty"])
     if modes:
         every = scorer.modes(outputs)  # type: ignore[attr-defined]
         for number, order in enumerate(scorer.settings()["orders"]):

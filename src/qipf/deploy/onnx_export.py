@@ -1,4 +1,4 @@
-"""A wrapped model as one ONNX graph that returns logits, uncertainty and modes."""
+"""A wrapped model as one ONNX graph that returns logits, uncertainty, probability, accept and modes."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ def export_onnx(
 ) -> None:
     """Write `wrap(model, scorer)` as an ONNX file that needs neither torch nor qipf to run.
 
-    The batch may have any size. The outputs are `logits`, `uncertainty` (N,) and, for a scorer that has them, `modes`
-    (N, K). The model is exported in evaluation mode and keeps the mode it was in.
+    The batch may have any size. The outputs are `logits`, `uncertainty` (N,) and, for a scorer that has them,
+    `probability` (of error), `accept` and `modes` (N, K). The model is exported in evaluation mode and keeps the mode
+    it was in.
 
     Args:
         wrapped: what `qipf.wrap` returned.
@@ -69,7 +70,7 @@ def _export(torch: Any, graph: Any, inputs: tuple[Tensor, ...], opset: int) -> A
     batch = torch.export.Dim("batch")
     shapes = (tuple({0: batch} for _ in inputs),)
     names = ["input"] if len(inputs) == 1 else [f"input_{number}" for number in range(len(inputs))]
-    outputs = ["logits", "uncertainty", *(["modes"] if graph.with_modes else [])]
+    outputs = graph.names
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the exporter comments on its own dependencies
         try:
@@ -93,16 +94,19 @@ def _graph(wrapped: Wrapped, *, with_modes: bool) -> Any:
     from torch import nn
 
     class Graph(nn.Module):
-        """The wrapped model with its modes as a third output."""
+        """The wrapped model with everything that its scorer says of a prediction, in the order of `names`."""
 
         def __init__(self) -> None:
             super().__init__()
             self.wrapped = wrapped
-            self.with_modes = with_modes
+            there = {"probability": bool(wrapped.judge.method), "accept": wrapped.judge.decides, "modes": with_modes}
+            self.names = ["logits", "uncertainty", *(name for name, found in there.items() if found)]
 
         def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
             _, outputs = self.wrapped.observe(*inputs)
-            found = (outputs.logits, self.wrapped.scorer(outputs))
-            return (*found, self.wrapped.scorer.modes(outputs)) if self.with_modes else found
+            uncertainty = self.wrapped.scorer(outputs)
+            judged = [part for part in self.wrapped.judge(uncertainty) if part is not None]
+            modes = [self.wrapped.scorer.modes(outputs)] if with_modes else []
+            return (outputs.logits, uncertainty, *judged, *modes)
 
     return Graph()

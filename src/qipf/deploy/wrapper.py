@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-import threading
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from qipf.arrays import is_traced
+from qipf.deploy.buffers import PreciseBuffers
+from qipf.deploy.judge import Guarded, Judge
 from qipf.deploy.taps import Tap, feature_tap, submodule
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
@@ -24,6 +24,9 @@ from qipf.scores.base import Fitted, Scorer
 
 def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None) -> Wrapped:
     """A module that returns the model's own output and the uncertainty of every prediction.
+
+    Where the scorer has a probability of error or a decision, it returns a named tuple of the output, the uncertainty,
+    the probability of error and whether each prediction is accepted.
 
     It can be moved (`.to()`), saved (`state_dict`), compiled (`torch.compile`) and exported (`torch.export`). The
     model is used in the mode it is in; call `.eval()` for predictions. The scorer follows the model to another device,
@@ -53,9 +56,11 @@ class Wrapped(nn.Module):
         super().__init__()
         self.model = model = original(model)
         self.scorer = ScorerModule(scorer)
+        self.judge = Judge(scorer)
         home = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
         if home is not None and home.type != "meta":
             self.scorer.to(home)
+            self.judge.to(home)
         self._taps: dict[str, Tap] = {}
         if scorer.reads_features:
             self._taps["features"] = feature_tap(model, scorer, features)
@@ -64,10 +69,14 @@ class Wrapped(nn.Module):
             self._taps[name] = Tap(submodule(model, reading.module), name, before=False, reading=reading)
         self.training = model.training
 
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor]:
-        """The output of the model, unchanged, and the uncertainty (N,); takes what the model takes."""
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded:
+        """The output of the model, unchanged, and the uncertainty (N,), or all that `Guarded` has.
+
+        It takes what the model takes.
+        """
         output, outputs = self.observe(*args, **kwargs)
-        return output, self.scorer(outputs)
+        uncertainty = self.scorer(outputs)
+        return Guarded(output, uncertainty, *self.judge(uncertainty)) if self.judge else (output, uncertainty)
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
         """The output of the model, unchanged, and what the scorer reads from this forward pass."""
@@ -79,14 +88,13 @@ class Wrapped(nn.Module):
         return output, _outputs(find_logits(output, None, 0), features, taken)
 
 
-class ScorerModule(nn.Module):
+class ScorerModule(PreciseBuffers):
     """A fitted scorer whose tensors are buffers, and whose settings are part of the state dict."""
 
     def __init__(self, scorer: Scorer) -> None:
         super().__init__()
         fitted = scorer._require_fitted()
         self._kind = type(scorer)
-        self._moving = _Lock()
         for key, value in fitted.tensors.items():
             self.register_buffer(key, torch.from_numpy(np.array(value, order="C")))
         self._rebuild(scorer.settings(), fitted.facts)
@@ -102,9 +110,9 @@ class ScorerModule(nn.Module):
         logits = outputs.logits
         if logits.device.type == "cpu" and not is_traced(logits) and math.isfinite(logits.detach().sum()):
             self._follow(logits.device)
-            return self.scorer.score(outputs, self._buffers)  # nothing to mark, which is cheap to know on a CPU
+            return self.scorer.graph_score(outputs, self._buffers)  # nothing to mark, which is cheap to know on a CPU
         mark, known = self._prepared(outputs)
-        return self.scorer.score(known, self._buffers) + mark
+        return self.scorer.graph_score(known, self._buffers) + mark
 
     def modes(self, outputs: Outputs) -> Tensor:
         """The modes (N, K), for a scorer that has them; NaN as in `forward`."""
@@ -126,21 +134,8 @@ class ScorerModule(nn.Module):
         finite = torch.nan_to_num(logits, 0.0, 0.0, 0.0)
         return mark, _outputs(finite, outputs.features, outputs.layers)
 
-    def _follow(self, device: torch.device) -> None:
-        """Move to where the model gives its logits, if it was moved by itself."""
-        for buffer in self._buffers.values():
-            if buffer is not None and buffer.device != device:
-                with self._moving:
-                    self.to(device)
-            return
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> ScorerModule:
-        before = dict(self.named_buffers())
-        super()._apply(partial(_moved, fn), recurse)
-        for key, old in before.items():
-            new = self._buffers[key]
-            if new is not None and new.dtype != old.dtype and new.device.type != "mps":
-                self._buffers[key] = old.to(new.device)  # a model in half precision keeps the types of its scorer
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)
         self._place()
         return self
 
@@ -150,12 +145,6 @@ class ScorerModule(nn.Module):
             if buffer.device.type not in ("meta", "mps"):  # these have no values, or no double precision
                 self.scorer.prepare(torch.zeros(1, dtype=torch.float64, device=buffer.device))
             return
-
-    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
-        for key, buffer in self.named_buffers():  # another fit may have left tensors of other sizes
-            if isinstance(found := state_dict.get(prefix + key), Tensor):
-                self._buffers[key] = torch.empty_like(found, device=buffer.device)
-        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
 
     def get_extra_state(self) -> Tensor:
         """The settings and the fitted facts, as a tensor of bytes that any state-dict format can hold."""
@@ -173,32 +162,6 @@ class ScorerModule(nn.Module):
                 "wrap the model with a scorer of the same kind first"
             )
         self._rebuild({**self.scorer.settings(), **told["settings"]}, told["facts"])
-
-
-class _Lock:
-    """A lock that copies and files of its owner need not carry."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Lock, ()
-
-
-def _moved(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
-    """What `fn` makes of a tensor, in single precision where the device has no double precision (Apple's MPS)."""
-    try:
-        return fn(tensor)
-    except TypeError:
-        if tensor.dtype != torch.float64:
-            raise
-        return fn(tensor.float())
 
 
 def _outputs(logits: Tensor, features: Tensor | None, layers: Mapping[str, Tensor]) -> Outputs:

@@ -5,31 +5,32 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from os import PathLike
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, as_array, is_traced, namespace, to_numpy
+from qipf.arrays import Array, as_array, is_traced, namespace
+from qipf.models.collect import collect
+from qipf.models.outputs import Outputs
+from qipf.scores import file_format
+from qipf.scores.checks import check_matrix as check_matrix
+from qipf.scores.checks import check_rows as check_rows
+from qipf.scores.checks import wide as wide
+from qipf.scores.file_format import plain as plain
+from qipf.scores.fitted import Attachment
+from qipf.scores.fitted import Fitted as Fitted
 from qipf.scores.precision import check_scores, in_range, without_autocast
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
-    from qipf.scores.calibration import ErrorProbability
+    from qipf.decisions.decision import Decision
+    from qipf.decisions.probability import ErrorProbability
+    from qipf.decisions.sets import PredictionSets
 
 SCORERS: dict[str, type[Scorer]] = {}
 """Every scorer by its name: `qipf.load`, the command line and the contract tests find them here."""
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """What fitting leaves behind: all that a file needs to hold beside the settings."""
-
-    tensors: Mapping[str, np.ndarray]
-    facts: Mapping[str, Any]
-    """plain JSON values: what was found (a bandwidth, a number of classes, a note to the user)"""
 
 
 class Scorer(ABC):
@@ -42,36 +43,19 @@ class Scorer(ABC):
 
     Attributes:
         fitted: what fitting left behind; None before.
-        probability: what turns this scorer's scores into probabilities of error, if somebody has set it
-            (`ErrorProbability().fit_scorer(scorer, held_out)`). It is saved and loaded with the scorer; fitting the
-            scorer anew drops it.
+        attachments: what travels with this fitted scorer, by kind; see `attach`.
     """
 
     name: ClassVar[str]
     reads_features: ClassVar[bool] = False
     reads_labels: ClassVar[bool] = False
     fitted: Fitted | None = None
-    _probability: ErrorProbability | None = None
+    _attachments: Mapping[str, Attachment] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "name" in cls.__dict__:
             SCORERS[cls.name] = cls
-
-    @property
-    def probability(self) -> ErrorProbability | None:
-        return self._probability
-
-    @probability.setter
-    def probability(self, value: ErrorProbability | None) -> None:
-        from qipf.scores.calibration import ErrorProbability
-
-        if value is not None and not isinstance(value, ErrorProbability):
-            raise TypeError(
-                f"probability: expected an ErrorProbability or None, got {type(value).__name__}; "
-                "ErrorProbability().fit_scorer(scorer, held_out) makes one"
-            )
-        self._probability = value
 
     # --- for users -----------------------------------------------------------------------------------------------
 
@@ -90,7 +74,7 @@ class Scorer(ABC):
             if len(outputs.logits) == 0:
                 raise ValueError(f"{self.name}: cannot be fitted to empty outputs; collect some reference inputs")
         self._use(self._fit(model, outputs))
-        self.probability = None
+        self._attachments = {}
         return self
 
     def __call__(self, outputs: Outputs | Array) -> Array:
@@ -102,15 +86,122 @@ class Scorer(ABC):
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
         with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is checked below
-            scores = self.score(checked, self._placed(fitted, checked.logits))
+            scores = self.graph_score(checked, self._placed(fitted, checked.logits))
         check_scores(scores, self.name)
         return scores
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write one file that `qipf.load` reads back to the same scores, bit for bit."""
-        from qipf.scores.persistence import save
+    def score(
+        self,
+        model: Any,
+        data: Any,
+        *,
+        features: str | None = None,
+        device: Any = None,
+        store: Any = "cpu",
+        batch_size: int = 500,
+        progress: bool = True,
+    ) -> Array:
+        """The uncertainty of every prediction of `model` on `data`, (N,): collect what is read, and score it.
 
-        save(self, path)
+        Args:
+            model: the trained torch module that this scorer was fitted to.
+            data: inputs as for `qipf.collect`; labels in it are not read.
+            features: the module whose output are the features, where one was named when the scorer was fitted.
+            device: where the inputs go; None is the device of the model.
+            store: where the outputs and the scores go; None is the device of the model.
+            batch_size: rows per batch where the data does not come in batches.
+            progress: show a progress bar.
+        """
+        self._require_fitted()
+        wanted = features if self.reads_features else False
+        kept = {"device": device, "store": store, "batch_size": batch_size, "progress": progress}
+        return self(collect(model, data, features=wanted, layers=self.layers, **kept))
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write one file that `qipf.load` reads back to the same scores, bit for bit, with all attachments.
+
+        Raises:
+            RuntimeError: the scorer is not fitted.
+            ValueError: a setting cannot be written, for example a function.
+        """
+        fitted = self._require_fitted()
+        tensors, attached = dict(fitted.tensors), {}
+        for kind, attachment in sorted(self._attachments.items()):
+            state = attachment.state()
+            attached[kind] = file_format.as_json(state.facts, kind)
+            tensors |= {f"{kind}.{key}": value for key, value in state.tensors.items()}
+        header = {
+            "scorer": self.name,
+            "settings": file_format.as_json(self.settings(), self.name),
+            "facts": file_format.as_json(fitted.facts, self.name),
+            "attachments": attached,
+        }
+        file_format.write(path, header, tensors)
+
+    @property
+    def attachments(self) -> Mapping[str, Attachment]:
+        """What travels with this fitted scorer, by kind: `probability`, `decision`, `prediction_sets`, `monitor`."""
+        return MappingProxyType(dict(self._attachments))
+
+    def attach(self, attachment: Attachment) -> Self:
+        """Keep `attachment` with this scorer: `save`, `load`, `wrap` and `qipf score` take it along.
+
+        It replaces an attachment of the same kind. Fitting the scorer again drops it.
+
+        Raises:
+            ValueError: it was learned about another scorer, or about another fit of this one.
+        """
+        fitted = self._require_fitted()
+        if not isinstance(attachment, Attachment):
+            raise TypeError(
+                f"attachment: expected an ErrorProbability, a Decision, PredictionSets or a Monitor, got "
+                f"{type(attachment).__name__}"
+            )
+        other = attachment.scorer
+        if other is not None and not (other.name == self.name and fitted.equals(other._require_fitted())):
+            raise ValueError(
+                f"{attachment.kind}: it was learned about another scorer ({other.name}) or another fit, and does not "
+                f"hold for this one ({self.name}); learn it again with this scorer"
+            )
+        attachment.bind(self)
+        self._attachments = {**self._attachments, attachment.kind: attachment}
+        return self
+
+    @property
+    def probability(self) -> ErrorProbability | None:
+        """What turns scores into probabilities of error: `ErrorProbability().fit_scorer(scorer, held_out)`."""
+        return self._attachments.get("probability")  # pyright: ignore[reportReturnType]
+
+    @probability.setter
+    def probability(self, value: ErrorProbability | None) -> None:
+        self._set("probability", value)
+
+    @property
+    def decision(self) -> Decision | None:
+        """Which predictions to accept: `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
+        return self._attachments.get("decision")  # pyright: ignore[reportReturnType]
+
+    @decision.setter
+    def decision(self, value: Decision | None) -> None:
+        self._set("decision", value)
+
+    @property
+    def prediction_sets(self) -> PredictionSets | None:
+        """Which classes are possible: `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
+        return self._attachments.get("prediction_sets")  # pyright: ignore[reportReturnType]
+
+    @prediction_sets.setter
+    def prediction_sets(self, value: PredictionSets | None) -> None:
+        self._set("prediction_sets", value)
+
+    def _set(self, kind: str, value: Attachment | None) -> None:
+        if value is None:
+            self._attachments = {name: part for name, part in self._attachments.items() if name != kind}
+            return
+        if getattr(value, "kind", None) != kind:
+            expected = {"probability": "ErrorProbability", "decision": "Decision"}.get(kind, "PredictionSets")
+            raise TypeError(f"{kind}: expected {expected} or None, got {type(value).__name__}")
+        self.attach(value)
 
     def settings(self) -> dict[str, Any]:
         """The constructor's arguments."""
@@ -118,7 +209,7 @@ class Scorer(ABC):
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """Names of the layers, beside the features, whose outputs this scorer reads."""
+        """Names of the layers, in addition to the features, whose outputs this scorer reads."""
         return ()
 
     @property
@@ -128,13 +219,13 @@ class Scorer(ABC):
 
     # --- for those who build on it -------------------------------------------------------------------------------
 
-    def score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        """The same without any check, with the fitted tensors given: what a compiled or exported graph traces."""
+    def graph_score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        """The scores without any check, from the given fitted tensors: what a compiled or exported graph traces."""
         with without_autocast(outputs.logits):
             return in_range(self._score(outputs, tensors), outputs.logits.dtype)
 
     def prepare(self, reference: Array) -> None:
-        """Move what is kept beside the fitted tensors to the library and device of `reference`, ahead of scoring."""
+        """Move what is kept in addition to the fitted tensors to the library and device of `reference`."""
         self._require_fitted()
 
     @abstractmethod
@@ -156,7 +247,7 @@ class Scorer(ABC):
         return self.fitted
 
     def _placed(self, fitted: Fitted, reference: Array) -> Mapping[str, Array]:
-        """The fitted tensors in the library and on the device of `reference`, moved once for each."""
+        """The fitted tensors in the library and on the device of `reference`, moved once for each place."""
         if compat.is_numpy_array(reference) or not fitted.tensors:
             return fitted.tensors
         xp, device = namespace(reference), compat.device(reference)
@@ -169,8 +260,6 @@ class Scorer(ABC):
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         """`outputs` as `Outputs`, checked for what this scorer reads, and against what it was fitted to."""
-        from qipf.models.outputs import Outputs
-
         if not isinstance(outputs, Outputs):
             logits = as_array(outputs, "logits")
             check_matrix(logits, "logits")
@@ -190,45 +279,3 @@ class Scorer(ABC):
                 )
             check_rows(as_array(outputs.features, "features"), "features")
         return outputs
-
-
-def check_matrix(values: Array, name: str) -> None:
-    """Raise ValueError unless `values` is (N, C) with at least one column."""
-    if values.ndim != 2 or values.shape[1] == 0:
-        raise ValueError(
-            f"{name}: expected shape (N, C), one row a prediction, got {tuple(values.shape)}"
-            + ("; for a model with one output reshape to (N, 1)" if values.ndim == 1 else "")
-        )
-
-
-def check_rows(values: Array, name: str, first: int = 0) -> None:
-    """Raise ValueError that names the rows with NaN or infinite values, where `first` is the number of row 0."""
-    check_matrix(values, name)
-    if is_traced(values) or values.shape[0] == 0:
-        return
-    xp = namespace(values)
-    if bool(xp.all(xp.isfinite(values))):
-        return
-    rows = np.flatnonzero(~np.isfinite(to_numpy(values)).all(axis=1))
-    shown = ", ".join(str(first + row) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
-    raise ValueError(
-        f"{name}: NaN or infinite values in {len(rows)} of {values.shape[0]} rows: row {shown} (counted from 0); "
-        "remove or repair them first"
-    )
-
-
-def plain(value: Any) -> Any:
-    """A setting without NumPy: scalars as Python's numbers, arrays and tuples as lists; anything else as it is."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    if isinstance(value, list | tuple):
-        return [plain(part) for part in value]
-    if isinstance(value, Mapping):
-        return {key: plain(part) for key, part in value.items()}
-    return value
-
-
-def wide(values: Array) -> Array:
-    """`values` in 32 bits or more: half precision is for storage, not for sums."""
-    xp = namespace(values)
-    return xp.astype(values, xp.float32) if xp.finfo(values.dtype).bits < 32 else values

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qipf.scores.calibration import ErrorProbability
+from qipf.decisions.probability import ErrorProbability
 from qipf.study.report import curves
 from qipf.study.report.columns import pair_id, severity_of
 from qipf.study.report.source import MISSING, Source

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from qipf.decisions.probability import ErrorProbability
 from qipf.metrics import METRICS, evaluate
-from qipf.scores.calibration import ErrorProbability
 from qipf.study.run.cells import SCORES
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import common_rows

@@ -229,14 +229,14 @@ class Store:
 
     def scorer(self, kind: str, key: str) -> Scorer | None:
         """The fitted scorer of a finished cell, None if it has none; raises as `content` does."""
-        from qipf.scores.persistence import load_scorer
+        from qipf.scores.persistence import load
 
         data = self.content(kind, key, ".qipf")
         if data is None:
             return None
         with tempfile.TemporaryDirectory() as folder:  # from the bytes that were verified
             (Path(folder) / "scorer.qipf").write_bytes(data)
-            return load_scorer(Path(folder) / "scorer.qipf")
+            return load(Path(folder) / "scorer.qipf")
 
     # --- about cells, and never part of a result
 

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
-from qipf.scores.calibration import ErrorProbability
+from qipf.decisions.probability import ErrorProbability
+from qipf.scores.fitted import Fitted
 
 METHODS = ("isotonic", "logistic")
 
@@ -38,7 +39,7 @@ def test_isotonic_by_hand():
 
 def test_logistic_recovers_the_planted_probability():
     u, correct = planted(200_000)
-    slope, intercept = ErrorProbability("logistic").fit(u, correct).state()["coefficients"]
+    slope, intercept = ErrorProbability("logistic").fit(u, correct).state().tensors["coefficients"]
     assert (slope, intercept) == (pytest.approx(2, abs=0.03), pytest.approx(-1, abs=0.03))
 
 
@@ -53,7 +54,7 @@ def test_logistic_interpolates_two_scores_exactly():
 
 def test_logistic_stays_finite_on_separable_scores():
     calibrator = ErrorProbability("logistic").fit([0.0, 1.0, 2.0, 3.0], [True, True, False, False])
-    assert np.isfinite(calibrator.state()["coefficients"]).all()
+    assert np.isfinite(calibrator.state().tensors["coefficients"]).all()
     assert calibrator(np.array(0.0)) < 0.5 < calibrator(np.array(3.0))
 
 
@@ -81,7 +82,7 @@ def test_always_a_probability_that_never_falls(method, data, query):
 def test_rounding_never_makes_the_probability_fall():
     u, correct = planted()
     calibrator = ErrorProbability().fit(u, correct)
-    knots = calibrator.state()["scores"]
+    knots = calibrator.state().tensors["scores"]
     around = np.sort(np.concatenate([knots, np.nextafter(knots, -9), np.linspace(-3, 3, 100_001)]))
     assert (np.diff(calibrator(around)) >= 0).all()
 
@@ -144,7 +145,7 @@ def test_errors_say_what_to_do():
 
 
 @pytest.mark.parametrize(
-    "state",
+    "arrays",
     [
         {"knots": [0.0]},
         {"coefficients": [-1.0, 0.0]},
@@ -154,15 +155,16 @@ def test_errors_say_what_to_do():
         {"scores": [1.0, 1.0], "probabilities": [0.4, 0.5]},
     ],
 )
-def test_a_damaged_state_is_refused(state):
-    with pytest.raises(ValueError, match="no state of an ErrorProbability"):
-        ErrorProbability.from_state(state)
+def test_a_damaged_state_is_refused(arrays):
+    method = "logistic" if "coefficients" in arrays else "isotonic"
+    with pytest.raises(ValueError, match="not the state of an ErrorProbability"):
+        ErrorProbability.from_state(Fitted({key: np.asarray(v) for key, v in arrays.items()}, {"method": method}))
 
 
-def test_only_a_calibrator_gives_a_scorer_its_probability() -> None:
+def test_only_an_error_probability_can_be_a_scorers_probability() -> None:
     from qipf.scores import Entropy
 
     scorer = Entropy()
-    with pytest.raises(TypeError, match="probability: expected an ErrorProbability or None, got str"):
+    with pytest.raises(TypeError, match="probability: expected ErrorProbability"):
         scorer.probability = "yes"  # pyright: ignore[reportAttributeAccessIssue]
     assert scorer.probability is None

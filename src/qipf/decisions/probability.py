@@ -1,16 +1,16 @@
-"""Uncertainty -> probability of error."""
+"""From an uncertainty to a probability of error."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array, as_array, like, to_numpy
 from qipf.metrics.inputs import check
+from qipf.scores.fitted import Attachment, Fitted
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -18,20 +18,25 @@ if TYPE_CHECKING:
 _ARRAYS = {"isotonic": ("scores", "probabilities"), "logistic": ("coefficients",)}
 
 
-class ErrorProbability:
+class ErrorProbability(Attachment):
     """Turns the score of any method into the probability that the prediction is wrong.
 
-    Fit it on held-out predictions, clean ones if the scores are then compared under shifts: fitting on the
-    data to be judged would make any score look calibrated. The result never falls as the score rises, is in
-    [0, 1] for any score however far outside the fitted range, and comes back in the library, dtype and device
-    of the scores.
+    Fit it to held-out predictions, and to clean ones if the scores are then compared under shifts: fitting it to the
+    data to be judged would make any score look calibrated. The result never falls as the score rises, lies in [0, 1]
+    for any score however far outside the fitted range, and comes back in the library and dtype and on the device of
+    the scores. Set `scorer.probability` to keep it with its scorer.
+
+    It holds on average over predictions with the same score that come from the same distribution as the held-out
+    ones; under shift it is usually too low.
 
     Args:
         method: "isotonic": the non-decreasing function of the score that has the least squared error, linear
-            between its knots and constant beyond them; it needs some hundred errors to be good. "logistic":
+            between its knots and constant beyond them; it needs several hundred errors to be good. "logistic":
             1 / (1 + exp(-(a u + b))), a >= 0, with Platt's targets (E + 1) / (E + 2) and 1 / (C + 2) for E
             errors and C correct predictions, so separable data give finite a and b; good with few errors.
     """
+
+    kind: ClassVar[str] = "probability"
 
     def __init__(self, method: Literal["isotonic", "logistic"] = "isotonic") -> None:
         if method not in _ARRAYS:
@@ -40,10 +45,10 @@ class ErrorProbability:
         self._state: dict[str, np.ndarray] | None = None
 
     def fit(self, uncertainty: Array, correct: Array) -> Self:
-        """Learn from scores (N,) and whether each prediction was correct (N,); at least one of them."""
+        """Learn from at least one score, (N,), and whether each prediction was correct, (N,)."""
         scores, wrong = check(uncertainty, correct)
         if scores.size == 0:
-            raise ValueError("cannot fit to no predictions: give at least one score, better some hundred")
+            raise ValueError("there are no predictions to fit to: give at least one score, and better several hundred")
         fit = _fit_isotonic if self.method == "isotonic" else _fit_logistic
         self._state = fit(scores, wrong)
         return self
@@ -59,7 +64,7 @@ class ErrorProbability:
             RuntimeError: it is not fitted.
             ValueError: a score is NaN.
         """
-        state = self.state()
+        state = self._require_fitted()
         scores = as_array(uncertainty, "uncertainty")
         values = to_numpy(scores).astype(np.float64)
         bad = np.flatnonzero(np.isnan(values))
@@ -76,36 +81,29 @@ class ErrorProbability:
                 result = expit(slope * np.clip(values, -largest, largest) + intercept)
         return like(np.clip(result, 0.0, 1.0), scores)
 
-    def save(self, path: str | PathLike[str]) -> None:
-        """Write one file that `qipf.load` reads back to the same probabilities, bit for bit.
-
-        To keep it in the file of its scorer, set `scorer.probability` before `scorer.save`.
-
-        Raises:
-            RuntimeError: it is not fitted.
-        """
-        from qipf.scores.persistence import save_probability
-
-        save_probability(self, path)
-
-    def state(self) -> dict[str, np.ndarray]:
+    def state(self) -> Fitted:
         """What was learned, as plain arrays: the knots of the isotonic function, or the logistic (a, b)."""
-        if self._state is None:
-            raise RuntimeError("ErrorProbability is not fitted: call .fit(uncertainty, correct) first")
-        return dict(self._state)
+        return Fitted(dict(self._require_fitted()), {"method": self.method})
 
     @classmethod
-    def from_state(cls, state: Mapping[str, Any]) -> Self:
-        """The calibrator that `state` came from."""
-        for method, names in _ARRAYS.items():
-            if set(state) == set(names):
-                arrays = {name: np.asarray(state[name], dtype=np.float64) for name in names}
-                _check_state(arrays)
-                result = cls(method)  # pyright: ignore[reportArgumentType]
-                result._state = arrays
-                return result
-        expected = " or ".join(str(names) for names in _ARRAYS.values())
-        raise ValueError(f"no state of an ErrorProbability: expected the arrays {expected}, got {sorted(state)}")
+    def from_state(cls, state: Fitted) -> Self:
+        """The object that `state` came from."""
+        result = cls(state.facts.get("method"))  # pyright: ignore[reportArgumentType]
+        names = _ARRAYS[result.method]
+        if set(state.tensors) != set(names):
+            raise ValueError(
+                f"not the state of an ErrorProbability: expected the arrays {', '.join(names)}, "
+                f"got {', '.join(sorted(state.tensors)) or 'none'}"
+            )
+        arrays = {name: np.asarray(state.tensors[name], dtype=np.float64) for name in names}
+        _check_state(arrays)
+        result._state = arrays
+        return result
+
+    def _require_fitted(self) -> dict[str, np.ndarray]:
+        if self._state is None:
+            raise RuntimeError("ErrorProbability is not fitted: call .fit(uncertainty, correct) first")
+        return self._state
 
     def __repr__(self) -> str:
         return f"ErrorProbability(method={self.method!r})" + ("" if self._state else "  # not fitted")
@@ -121,7 +119,7 @@ def _fit_isotonic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray
 
 
 def _interpolate(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Linear between the knots; rounding may lift no value above the next knot, or it would fall."""
+    """Linear between the knots. No value is rounded to above the next knot, or the function would fall there."""
     following = np.minimum(np.searchsorted(x, values, side="right"), x.size - 1)
     return np.minimum(np.interp(values, x, y), y[following])
 
@@ -148,9 +146,9 @@ def _fit_logistic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray
 
 
 def _check_state(arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays that could give a probability outside [0, 1] or one that falls."""
+    """Refuse arrays that could give a probability outside [0, 1] or one that falls as the score rises."""
     if not all(np.isfinite(value).all() for value in arrays.values()):
-        raise ValueError("no state of an ErrorProbability: it holds NaN or infinite values")
+        raise ValueError("not the state of an ErrorProbability: it holds NaN or infinite values")
     if "coefficients" in arrays:
         good = arrays["coefficients"].shape == (2,) and arrays["coefficients"][0] >= 0
     else:
@@ -158,4 +156,4 @@ def _check_state(arrays: Mapping[str, np.ndarray]) -> None:
         good = x.ndim == 1 and x.shape == y.shape and x.size > 0 and bool(np.all(np.diff(x) > 0))
         good = good and bool(np.all(np.diff(y) >= 0)) and y[0] >= 0 and y[-1] <= 1
     if not good:
-        raise ValueError("no state of an ErrorProbability: its arrays do not describe a rising probability")
+        raise ValueError("not the state of an ErrorProbability: its arrays do not describe a rising probability")

@@ -1,0 +1,217 @@
+"""`qipf compare`: which score finds the errors of this model best?"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from cyclopts import Parameter
+
+from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+from qipf._common.progress import track
+from qipf.arrays import to_numpy
+from qipf.cli._data import Data, open_data
+from qipf.cli.fit import DEFAULT, make_scorer, observe
+from qipf.models.loading import is_weights, load_model
+
+if TYPE_CHECKING:
+    from qipf.decisions.comparison import Compared
+    from qipf.models.outputs import Outputs
+    from qipf.scores import Scorer
+
+SKIPPED = {"combine": "it needs parts", "probe": "it is fitted by default"}
+"""Scorers that have no use here without settings."""
+
+
+def compare(
+    model: str,
+    data: Path,
+    *,
+    scorers: str = "all",
+    weights: Path | None = None,
+    labels: Path | None = None,
+    share: float = 0.5,
+    bootstrap: int = 200,
+    seed: int = 0,
+    features: str | None = None,
+    device: str | None = None,
+    batch_size: int = 500,
+    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    quiet: bool = False,
+) -> None:
+    """Compare every single-pass score on a model and labelled data, and recommend one.
+
+    A random part of DATA fits the scorers, and the rest measures them. DATA should be new to the model: on training
+    data it makes too few errors. MODEL and the code it names are run.
+
+    For example:
+
+    ```
+    qipf compare lenet.pt2 test.npz
+    qipf compare mynets:build test/ --weights lenet.safetensors --scorers default,entropy,knn
+    qipf compare lenet.pt2 test.npz -o scores.md
+    ```
+
+    Args:
+        model: As for `qipf fit`.
+        data: Data with labels, as for `qipf fit`; or an .npz with logits and labels, and perhaps features.
+        scorers: all, or names separated by commas; see `qipf fit`.
+        weights: A .safetensors checkpoint for module:callable.
+        labels: An .npy with one label per example, where DATA has none.
+        share: The part of DATA that fits the scorers.
+        bootstrap: Resamples for the 95 % intervals.
+        seed: Of the parts and the resamples.
+        features: The module whose output are the features; by default the input of the last linear layer.
+        device: Where to run the model, for example cuda.
+        batch_size: How many examples at once.
+        out: Also write the table, to a file that ends in .csv, .json or .md.
+        quiet: No progress bars.
+    """
+    from qipf.decisions.comparison import compare as measure
+    from qipf.decisions.comparison import recommend
+
+    check_at_least("--batch-size", batch_size, 1)
+    check_at_least("--bootstrap", bootstrap, 10)
+    if not 0 < share < 1:
+        raise UserError(f"--share: expected a number between 0 and 1, got {share:g}")
+    if out is not None and out.suffix not in WRITERS:
+        raise UserError(f"--out: expected a file that ends in {', '.join(WRITERS)}, got {out}")
+    wanted = _wanted(scorers)
+    opened = open_data(data, labels)
+    if "labels" not in opened.arrays:
+        raise InputError(f"DATA: {data} has no labels; errors are known by them: give them in DATA or by --labels")
+    order = np.random.default_rng(seed).permutation(len(opened))
+    cut = int(share * len(opened))
+    if min(cut, len(opened) - cut) < 2:
+        raise InputError(f"DATA: {len(opened)} examples are too few for two parts; give at least four")
+    parts = [_rows(opened, np.sort(rows)) for rows in (order[:cut], order[cut:])]
+    net = load_model(model, weights)
+    run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
+    reading = make_scorer("knn", {})  # it reads features, so they are collected where there are any
+    reference, live = (observe(net, part, reading, **run) for part in parts)
+    scores, taken, failed = {}, {}, {}
+    for name in track(wanted, "comparing", show=not quiet):
+        try:
+            scores[name], taken[name] = _score(name, net, parts, reference, live, run)
+        except (ValueError, TypeError, RuntimeError, UserError) as error:
+            failed[name] = (str(error).splitlines() or [type(error).__name__])[0]
+    if not scores:
+        raise InputError(f"no score could be fitted: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
+    try:
+        rows = measure(scores, live.correct, bootstrap=bootstrap, seed=seed)
+    except ValueError as error:
+        raise InputError(f"{data}: {error}") from None
+    _show(rows, taken, f"{len(live)} predictions, {int((~to_numpy(live.correct)).sum())} of them wrong")
+    for name, why in failed.items():
+        print(f"{name}: left out ({why})", file=sys.stderr)
+    print(recommend(rows))
+    if out is not None:
+        atomic_write(out, WRITERS[out.suffix](rows, taken))
+
+
+def _wanted(text: str) -> list[str]:
+    from qipf.scores import SCORERS
+
+    if text == "all":
+        ours = sorted(name for name, kind in SCORERS.items() if kind.__module__.startswith("qipf."))
+        return [DEFAULT, *(name for name in ours if name not in SKIPPED)]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name in SKIPPED:
+            raise UserError(f"--scorers: {name} cannot be compared: {SKIPPED[name]}")
+        if name != DEFAULT:
+            make_scorer(name, {})
+    if not names:
+        raise UserError("--scorers: expected all, or names separated by commas")
+    return names
+
+
+def _rows(data: Data, rows: np.ndarray) -> Data:
+    files = tuple(data.files[row] for row in rows) if data.files else ()
+    return Data({name: values[rows] for name, values in data.arrays.items()}, files, data.classes)
+
+
+def _score(
+    name: str, net: Any, parts: list[Data], reference: Outputs, live: Outputs, run: dict[str, Any]
+) -> tuple[np.ndarray, float]:
+    """The scores of the second part, and the seconds that scoring takes without the forward pass, per 1,000."""
+    if name == DEFAULT:
+        scorer = _default(net, parts[0], reference, run)
+        if scorer.layers:
+            live = observe(net, parts[1], scorer, **run)
+    else:
+        scorer = make_scorer(name, {}).fit(net, reference)
+    scorer(live[:100])  # moves tables and warms up
+    started = time.perf_counter()
+    scores = to_numpy(scorer(live))
+    return scores, (time.perf_counter() - started) / len(live) * 1000
+
+
+def _default(net: Any, part: Data, reference: Outputs, run: dict[str, Any]) -> Scorer:
+    from qipf.scores.default import default
+
+    torch = require("torch", extra="torch")
+    if is_weights(net) or not part.has_inputs:
+        return default(None, reference, progress=not run["quiet"])
+    inputs, labels = zip(*(batch.tensors() for batch in part.batches(run["batch_size"])), strict=True)
+    given = torch.cat(inputs), torch.cat(labels)
+    return default(net, given, batch_size=run["batch_size"], progress=not run["quiet"])
+
+
+def _text(value: tuple[float, float, float], digits: int) -> str:
+    return f"{value[0]:.{digits}f} [{value[1]:.{digits}f}, {value[2]:.{digits}f}]"
+
+
+def _cells(row: Compared, taken: dict[str, float]) -> list[str]:
+    numbers = [_text(row.roc_auc, 3), _text(row.aurc, 4), _text(row.accuracy, 3)]
+    return [row.name, *numbers, f"{1000 * taken[row.name]:.2f}"]
+
+
+HEAD = ("score", "ROC-AUC ↑", "AURC ↓", "accuracy at 90 % coverage ↑", "ms per 1,000")
+
+
+def _show(rows: list[Compared], taken: dict[str, float], title: str) -> None:
+    table = require("rich.table", extra="torch").Table(title=title)
+    for number, name in enumerate(HEAD):
+        table.add_column(name, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*_cells(row, taken))
+    require("rich.console", extra="torch").Console().print(table)
+
+
+def _csv(rows: list[Compared], taken: dict[str, float]) -> str:
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    names = ("roc_auc", "aurc", "accuracy", "gain")
+    writer.writerow(["score", *(f"{name}{end}" for name in names for end in ("", "_low", "_high")), "ms_per_1000"])
+    for row in rows:
+        writer.writerow([row.name, *(v for name in names for v in getattr(row, name)), 1000 * taken[row.name]])
+    return file.getvalue()
+
+
+def _json(rows: list[Compared], taken: dict[str, float]) -> str:
+    from qipf.decisions.comparison import recommend
+
+    told = [{**asdict(row), "ms_per_1000": 1000 * taken[row.name]} for row in rows]
+    plain = json.loads(json.dumps(told), parse_constant=lambda word: None)
+    return json.dumps({"scores": plain, "recommendation": recommend(rows)}, indent=2, allow_nan=False) + "\n"
+
+
+def _markdown(rows: list[Compared], taken: dict[str, float]) -> str:
+    from qipf.decisions.comparison import recommend
+
+    lines = [f"| {' | '.join(HEAD)} |", "|---|--:|--:|--:|--:|"]
+    lines += [f"| {' | '.join(_cells(row, taken))} |" for row in rows]
+    return "\n".join([*lines, "", recommend(rows)]) + "\n"
+
+
+WRITERS = {".csv": _csv, ".json": _json, ".md": _markdown}

@@ -1,0 +1,217 @@
+"""`qipf watch`: an eye on tables of scores that grow."""
+
+from __future__ import annotations
+
+import base64
+import heapq
+import io
+import math
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qipf._common.errors import InputError, UserError
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+from qipf.cli._tail import Tail
+
+if TYPE_CHECKING:
+    from qipf.decisions.monitor import Monitor, Status
+
+IMAGES = 12
+"""How many of the least sure inputs the page shows."""
+
+
+def watch(
+    path: Path,
+    *,
+    reference: Path,
+    page: Path | None = None,
+    metrics: Path | None = None,
+    serve: bool = False,
+    port: int = 8765,
+    every: float = 2.0,
+    once: bool = False,
+) -> None:
+    """Watch tables of scores that grow: estimated accuracy, share accepted, classes, and an alarm when scores change.
+
+    PATH is what `qipf score` writes, or other tables with a column `uncertainty` and perhaps `predicted`, `file`, and
+    `label` or `correct` once they are known. CSV files may be appended to; Parquet files are added to the folder. All
+    of it is read again after a restart, so nothing is lost when this command is stopped.
+
+    For example:
+
+    ```
+    qipf watch scores/ --reference lenet.qipf
+    qipf watch scores/ --reference lenet.qipf --serve
+    qipf watch scores.csv --reference lenet.qipf --once --page status.html --metrics qipf.prom
+    ```
+
+    Args:
+        path: A .csv or .parquet file, or a folder of them.
+        reference: What `qipf fit --calibrate` wrote: it holds what is normal.
+        page: Write a page that shows everything, and refreshes itself.
+        metrics: Write Prometheus text metrics.
+        serve: Serve the page at http://127.0.0.1:PORT/ and the metrics at /metrics, to this machine only.
+        port: For --serve; 0 takes a free one.
+        every: Seconds between two looks.
+        once: Look once, show the result and end.
+    """
+    from qipf.decisions.monitor import Monitor
+    from qipf.scores.persistence import load
+
+    if not every > 0:
+        raise UserError(f"--every: expected a positive number of seconds, got {every:g}")
+    scorer = load(reference)
+    found = scorer.attachments.get("monitor")
+    if not isinstance(found, Monitor):
+        raise InputError(
+            f"--reference: {reference} does not know what is normal; make it with qipf fit --calibrate DATA"
+        )
+    watched = _Watched(found.empty(), Tail(path), title=str(path), refresh=0 if once else math.ceil(every))
+    server = _serve(watched, port) if serve else None
+    console = require("rich.console", extra="torch").Console()
+    try:
+        while True:
+            changed = watched.look()
+            if changed or once:
+                console.print(_table(watched.status))
+                for waiting in watched.tail.waiting.values():
+                    print(f"waiting: {waiting}", file=sys.stderr)
+                if page is not None:
+                    atomic_write(page, watched.page)
+                if metrics is not None:
+                    atomic_write(metrics, watched.metrics)
+            if once:
+                return
+            time.sleep(every)
+    finally:
+        if server is not None:
+            server.shutdown()
+            server.server_close()
+
+
+class _Watched:
+    """A monitor, the tables it reads, and what is shown of it; other threads read the texts only."""
+
+    def __init__(self, monitor: Monitor, tail: Tail, title: str, refresh: int) -> None:
+        self.monitor, self.tail, self.title, self.refresh = monitor, tail, title, refresh
+        self.least_sure: list[tuple[float, str]] = []
+        self._show()
+
+    def look(self) -> bool:
+        """Read what is new; whether there was anything."""
+        before = self.monitor.rows, self.monitor.labelled
+        for columns in self.tail.new():
+            self._add(columns)
+        changed = before != (self.monitor.rows, self.monitor.labelled)
+        if changed:
+            self._show()
+        return changed
+
+    def _add(self, columns: Mapping[str, np.ndarray]) -> None:
+        if "uncertainty" not in columns:
+            raise InputError(f"{self.title}: no column 'uncertainty'; the columns are: {', '.join(columns)}")
+        scores, predicted = columns["uncertainty"], columns.get("predicted")
+        if scores.dtype.kind not in "iuf":
+            raise InputError(f"{self.title}: the column 'uncertainty' holds {scores.dtype}; expected numbers")
+        try:
+            self.monitor.add_scores(scores.astype(np.float64), predicted=predicted)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{self.title}: {error}") from None
+        correct = _correct(columns)
+        if correct.size:
+            self.monitor.add_labels(correct)
+        if "file" in columns:
+            top = np.argsort(-scores)[:IMAGES]
+            found = [(float(scores[row]), str(columns["file"][row])) for row in top]
+            self.least_sure = heapq.nlargest(IMAGES, self.least_sure + found)
+
+    def _show(self) -> None:
+        from qipf.decisions.page import page
+        from qipf.decisions.prometheus import metrics
+
+        images = [(f"{Path(name).name} ({score:.3g})", _picture(Path(name))) for score, name in self.least_sure]
+        shown = [(caption, source) for caption, source in images if source]
+        self.status = self.monitor.status()
+        self.page = page(self.monitor, title=f"qipf watch {self.title}", refresh=self.refresh, images=shown)
+        self.metrics = metrics(self.status)
+
+
+def _correct(columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Whether predictions are correct, of the rows for which that is known."""
+    if "correct" in columns:
+        values = columns["correct"]
+        known = np.array([value is not None and value == value for value in values.tolist()], dtype=bool)
+        return values[known].astype(bool) if values.dtype != object else np.array([bool(v) for v in values[known]])
+    if "label" in columns and "predicted" in columns:
+        labels = columns["label"].astype(np.float64)
+        known = ~np.isnan(labels)
+        return (labels == columns["predicted"])[known]
+    return np.zeros(0, dtype=bool)
+
+
+def _picture(file: Path) -> str:
+    """A small copy of an image as a data address; empty where there is none."""
+    if not file.is_file():
+        return ""
+    image = require("PIL.Image", extra="bench")
+    try:
+        with image.open(file) as picture:
+            small = picture.convert("RGB")
+            small.thumbnail((72, 72))
+    except OSError:
+        return ""
+    held = io.BytesIO()
+    small.save(held, format="PNG")
+    return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
+
+
+def _table(status: Status) -> Any:
+    table = require("rich.table", extra="torch").Table(title=time.strftime("%H:%M:%S"), title_justify="left")
+    for column in ("predictions", "estimated accuracy", "held-out accuracy", "accepted", "labelled accuracy", "alarm"):
+        table.add_column(column)
+
+    def share(value: float | None) -> str:
+        return "–" if value is None or math.isnan(value) else f"{value:.1%}"
+
+    interval = f" [{share(status.low)}, {share(status.high)}]" if status.rows else ""
+    table.add_row(
+        f"{status.rows:,}",
+        share(status.accuracy) + interval,
+        share(status.reference_accuracy),
+        share(status.accepted),
+        share(status.labelled_accuracy) + (f" of {status.labelled:,}" if status.labelled else ""),
+        f"{'ALARM' if status.alarm else 'no'} (evidence {status.evidence:.3g} of {1 / status.false_alarm:.3g})",
+    )
+    return table
+
+
+def _serve(watched: _Watched, port: int) -> ThreadingHTTPServer:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            kinds = {"/": ("text/html", watched.page), "/metrics": ("text/plain; version=0.0.4", watched.metrics)}
+            kind, text = kinds.get(self.path, ("text/plain", ""))
+            body = text.encode()
+            self.send_response(200 if self.path in kinds else 404)
+            self.send_header("Content-Type", kind if ";" in kind else f"{kind}; charset=utf-8")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Requests are not worth a line in the terminal."""
+
+    try:
+        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    except (OSError, OverflowError) as error:
+        raise UserError(f"--port: {port} cannot be used ({error}); give another, or 0 for a free one") from None
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    print(f"http://127.0.0.1:{server.server_address[1]}/", file=sys.stderr, flush=True)
+    return server

@@ -1,0 +1,111 @@
+"""Which of several scores to use: how well each ranks the same predictions, with intervals, and one recommendation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qipf.arrays import Array
+from qipf.metrics.inputs import check
+from qipf.metrics.ranking import aurc, roc_auc
+
+COVERAGE = 0.9
+BASE = "softmax-response"
+"""What a better score has to beat."""
+
+Interval = tuple[float, float, float]
+"""A value with the lower and upper end of its 95 % interval."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One score: the higher ROC-AUC and accuracy are the better, and the lower AURC is.
+
+    Attributes:
+        name: of the score.
+        roc_auc: how often an error has a higher score than a correct prediction.
+        aurc: the mean error rate over all shares of accepted predictions.
+        accuracy: among the 90 % of the predictions that the score is surest of.
+        gain: how much lower the AURC is than that of the softmax response, on the same resamples; NaN without it.
+    """
+
+    name: str
+    roc_auc: Interval
+    aurc: Interval
+    accuracy: Interval
+    gain: Interval
+
+
+def compare(scores: Mapping[str, Array], correct: Array, *, bootstrap: int = 200, seed: int = 0) -> list[Compared]:
+    """Measure scores of the same predictions; the best AURC first.
+
+    Args:
+        scores: one uncertainty per prediction, (N,), by the name of the score.
+        correct: whether each prediction is correct, (N,).
+        bootstrap: resamples of the predictions for the intervals.
+        seed: of the resamples.
+
+    Raises:
+        ValueError: there is no score, or no error or nothing but errors among the predictions.
+    """
+    if not scores:
+        raise ValueError("scores: there is nothing to compare")
+    values = {name: check(given, correct, name)[0] for name, given in scores.items()}
+    right = ~check(next(iter(scores.values())), correct)[1]
+    if right.all() or not right.any():
+        raise ValueError(
+            f"{int(right.sum())} of {right.size} predictions are correct, and scores are compared by the errors that "
+            "they tell from correct predictions; give more data, or harder data"
+        )
+    random = np.random.default_rng(seed)
+    drawn = [random.integers(0, right.size, right.size) for _ in range(bootstrap)]
+    drawn = [rows for rows in drawn if 0 < right[rows].sum() < rows.size]
+    measures = {"roc_auc": roc_auc, "aurc": aurc, "accuracy": accuracy_at}
+    found = {
+        (name, measure): np.array([of(u, right), *(of(u[rows], right[rows]) for rows in drawn)])
+        for name, u in values.items()
+        for measure, of in measures.items()
+    }
+    base = found.get((BASE, "aurc"))
+    rows = []
+    for name in values:
+        parts = {measure: _interval(found[name, measure]) for measure in measures}
+        gain = (math.nan, math.nan, math.nan) if base is None else _interval(base - found[name, "aurc"])
+        rows.append(Compared(name, **parts, gain=gain))
+    return sorted(rows, key=lambda row: row.aurc[0])
+
+
+def accuracy_at(uncertainty: np.ndarray, correct: np.ndarray, coverage: float = COVERAGE) -> float:
+    """The accuracy of the share `coverage` that is surest, on average over the orders of tied predictions."""
+    count = max(1, math.ceil(coverage * correct.size - 1e-9))
+    limit = np.partition(uncertainty, count - 1)[count - 1]
+    below, tied = uncertainty < limit, uncertainty == limit
+    return float((correct[below].sum() + (count - below.sum()) * correct[tied].mean()) / count)
+
+
+def recommend(rows: list[Compared]) -> str:
+    """One recommendation in words."""
+    best = rows[0]
+    base = next((row for row in rows if row.name == BASE), None)
+    if base is None or best.name == BASE:
+        return f"Use {best.name}: no other score has a lower AURC ({best.aurc[0]:.4f})."
+    value, low, high = best.gain
+    share = value / base.aurc[0] if base.aurc[0] else 0.0
+    if low > 0:
+        return (
+            f"Use {best.name}: its AURC is {share:.0%} lower than that of the softmax response, by {value:.4f} "
+            f"[{low:.4f}, {high:.4f}]."
+        )
+    return (
+        f"Use {BASE}, which needs no fitting: the lowest AURC, that of {best.name}, is lower by {value:.4f} "
+        f"[{low:.4f}, {high:.4f}], which may be chance. More labelled data would tell."
+    )
+
+
+def _interval(values: np.ndarray) -> Interval:
+    """The value of all predictions, and the middle 95 % of the resamples after it."""
+    low, high = np.quantile(values[1:], [0.025, 0.975]) if values.size > 1 else (math.nan, math.nan)
+    return float(values[0]), float(low), float(high)

@@ -1,0 +1,261 @@
+"""Which predictions to accept: a threshold on the uncertainty that keeps a promise, and its proof."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from qipf.arrays import Array, to_numpy
+from qipf.decisions.bounds import error_interval, rank_interval
+from qipf.decisions.promises import Promise
+from qipf.decisions.threshold import Proof, Unsupported, prove
+from qipf.decisions.two_sample import MOST_ROWS, MOST_SCORES, Check, compare, some_rows
+from qipf.metrics.inputs import check, finite
+from qipf.models.outputs import Outputs
+from qipf.scores.fitted import Attachment, Fitted
+
+if TYPE_CHECKING:
+    from qipf.scores.base import Scorer
+
+
+class Decision(Attachment):
+    """Accepts the predictions whose uncertainty is at most a threshold that keeps a promise.
+
+    Promises:
+
+    * "error<=0.01": among accepted predictions at most 1 % are wrong. The threshold accepts as many as can be proven.
+    * "loss<=0.05": the mean loss of accepted predictions is at most 0.05, for any loss in [0, 1].
+    * "accept>=0.9": on average over held-out data, 90 % of the traffic or more is accepted; `proof` has the error rate
+      with an interval.
+
+    The first two hold with probability `confidence` over the draw of the held-out data, for any score, model and
+    distribution, provided that (1) held-out and live predictions are independent draws from the same distribution and
+    (2) nothing that is decided, neither the model nor the scorer, was fitted to the held-out data. A promise that the
+    data cannot support is refused with the number of labelled examples that would be needed. Under shift no promise
+    holds; `check` tests for that without labels.
+
+    Args:
+        promise: such a text, or a `Promise`.
+        confidence: with which probability the promise holds.
+        seed: which of the held-out predictions propose thresholds and which prove them.
+    """
+
+    kind: ClassVar[str] = "decision"
+
+    def __init__(self, promise: str | Promise = "error<=0.01", *, confidence: float = 0.95, seed: int = 0) -> None:
+        self.promise = promise if isinstance(promise, Promise) else Promise.parse(promise, confidence)
+        self.seed = seed
+        self._threshold: float | None = None
+        self._proof: Proof | None = None
+        self._reference: dict[str, np.ndarray] = {}
+
+    def fit(self, uncertainty: Array, correct: Array | None = None, *, loss: Array | None = None) -> Self:
+        """Find the threshold from held-out scores (N,) and whether each prediction is correct (N,).
+
+        Args:
+            uncertainty: held-out scores.
+            correct: booleans, or zeros and ones.
+            loss: for the promise of a loss, the loss of each prediction, in [0, 1], in place of `correct`.
+
+        Raises:
+            Unsupported: the data cannot support the promise; the error says how many examples would be needed.
+        """
+        scores, losses = self._inputs(uncertainty, correct, loss)
+        if self.promise.kind == "accept":
+            self._accept_share(scores, losses)
+        else:
+            self._bound_risk(scores, losses)
+        few = some_rows(scores, MOST_SCORES, np.random.default_rng(self.seed))
+        self._reference = {"scores": few}
+        self.scorer = None
+        return self
+
+    def fit_scorer(self, scorer: Scorer, outputs: Outputs, *, loss: Array | None = None) -> Self:
+        """Find the threshold from a fitted scorer and held-out outputs with labels, or with the loss of each.
+
+        Scores and features of some of the outputs are kept for `check`.
+        """
+        correct = outputs.correct if loss is None else None
+        self.fit(scorer(outputs), correct, loss=loss)
+        self.bind(scorer)
+        spaces = self._spaces(outputs)
+        name = "features" if "features" in spaces else "logits"
+        few = some_rows(spaces[name], MOST_ROWS, np.random.default_rng(self.seed))
+        self._reference[name] = few.astype(np.float32)
+        return self
+
+    @property
+    def threshold(self) -> float:
+        """The largest uncertainty that is accepted."""
+        if self._threshold is None:
+            raise RuntimeError("Decision is not fitted: call .fit_scorer(scorer, held_out) first")
+        return self._threshold
+
+    @property
+    def proof(self) -> Proof:
+        """The counts and intervals that the promise rests on."""
+        if self._proof is None:
+            raise RuntimeError("Decision is not fitted: call .fit_scorer(scorer, held_out) first")
+        return self._proof
+
+    def accept(self, uncertainty: Array) -> Array:
+        """Whether each prediction is accepted, from its uncertainty; of the shape and library of `uncertainty`."""
+        values = uncertainty if hasattr(uncertainty, "shape") else np.asarray(uncertainty)
+        return values <= self._threshold_in(values)
+
+    def __call__(self, outputs: Outputs | Array) -> Array:
+        """Whether each prediction is accepted, from outputs of the model that the scorer was fitted to."""
+        return self.accept(self._require_scorer()(outputs))
+
+    def check(self, outputs: Outputs | Array, *, level: float = 0.01) -> Check:
+        """Test without labels whether live outputs still resemble the held-out ones, on which the promise rests.
+
+        Scores are compared by Kolmogorov and Smirnov's test, and features, or else logits, by a permutation test of
+        the energy distance. If nothing has changed, the check raises a false alarm with probability `level` at most.
+        It assumes that live predictions are independent draws. It can miss a change that it has too few rows to see,
+        and one of the labels alone.
+
+        Args:
+            outputs: live `Outputs`, or bare scores (N,) where the decision was fitted to scores.
+            level: the false-alarm rate of this one check.
+        """
+        if isinstance(outputs, Outputs):
+            live = {"scores": finite(self._require_scorer()(outputs), "uncertainty"), **self._spaces(outputs)}
+        else:
+            live = {"scores": finite(outputs, "uncertainty")}
+        self.threshold  # noqa: B018 (raises if there is nothing to compare with)
+        return compare(self._reference, live, level, self.seed)
+
+    def report(self) -> str:
+        """The promise and its proof in one sentence."""
+        proof, promise = self.proof, self.promise
+        share = f"accepts {proof.share:.1%} [{proof.share_low:.1%}, {proof.share_high:.1%}] of the traffic"
+        counted = f"{proof.errors:g} of {proof.accepted} accepted held-out predictions are wrong"
+        if promise.kind == "loss":
+            counted = f"the mean loss of {proof.accepted} accepted predictions is {proof.errors / proof.accepted:.3g}"
+        bound = f"[{proof.low:.3%}, {proof.high:.3%}]" if promise.kind == "accept" else f"at most {proof.high:.3%}"
+        return f"{promise} with {promise.confidence:.0%} confidence: {share}; {counted}, risk {bound}"
+
+    def state(self) -> Fitted:
+        """The threshold, its proof and the reference for `check`."""
+        tensors = {"threshold": np.asarray(self.threshold)}
+        tensors |= {f"reference_{name}": values for name, values in self._reference.items()}
+        facts = {
+            "promise": str(self.promise),
+            "limit": self.promise.limit,
+            "confidence": self.promise.confidence,
+            "seed": self.seed,
+            "proof": dataclasses.asdict(self.proof),
+        }
+        return Fitted(tensors, facts)
+
+    @classmethod
+    def from_state(cls, state: Fitted) -> Self:
+        """The decision that `state` came from."""
+        facts = state.facts
+        promise = dataclasses.replace(Promise.parse(facts["promise"], facts["confidence"]), limit=float(facts["limit"]))
+        result = cls(promise, seed=int(facts["seed"]))
+        result._proof = Proof(**facts["proof"])
+        threshold = np.asarray(state.tensors["threshold"])
+        if threshold.shape != () or not math.isfinite(threshold):
+            raise ValueError("not the state of a Decision: the threshold is not a finite number")
+        result._threshold = float(threshold)
+        result._reference = _checked_reference(state.tensors)
+        return result
+
+    def __repr__(self) -> str:
+        return f"Decision({str(self.promise)!r})" + ("" if self._threshold is not None else "  # not fitted")
+
+    def _spaces(self, outputs: Outputs) -> dict[str, np.ndarray]:
+        """Logits, and what the scorer reads of the network in addition to them, or else the features."""
+        read = next((outputs.layers[name] for name in self._require_scorer().layers), outputs.features)
+        spaces = {"logits": to_numpy(outputs.logits)}
+        return spaces if read is None else spaces | {"features": to_numpy(read)}
+
+    def _inputs(self, uncertainty: Array, correct: Array | None, loss: Array | None) -> tuple[np.ndarray, np.ndarray]:
+        if (correct is None) == (loss is None):
+            raise ValueError("give either correct or loss, one value per prediction")
+        if correct is not None:
+            scores, wrong = check(uncertainty, correct)
+            return scores, wrong.astype(np.float64)
+        if self.promise.kind != "loss":
+            raise ValueError(f"loss: goes with a promise such as loss<=0.05, not with {self.promise}")
+        scores, losses = finite(uncertainty, "uncertainty"), finite(loss, "loss")
+        if scores.shape != losses.shape:
+            raise ValueError(f"uncertainty has {scores.size} values and loss has {losses.size}; expected the same")
+        if losses.size and (losses.min() < 0 or losses.max() > 1):
+            raise ValueError(f"loss: expected values from 0 to 1, got {losses.min():g} to {losses.max():g}; scale them")
+        return scores, losses
+
+    def _accept_share(self, scores: np.ndarray, losses: np.ndarray) -> None:
+        share = self.promise.limit
+        needed = math.ceil(share / (1 - share)) if share < 1 else 1
+        if scores.size < needed or scores.size == 0:
+            raise Unsupported(
+                f"promise: to accept {share:.3g} of the traffic takes at least {needed} held-out predictions, got "
+                f"{scores.size}",
+                needed,
+            )
+        order = np.argsort(scores, kind="stable")
+        rank = min(scores.size, math.ceil(share * (scores.size + 1) - 1e-9))
+        self._threshold = float(scores[order[rank - 1]])
+        # given the score of this rank, the others that are accepted are independent draws, and it is not
+        accepted = scores <= self._threshold
+        accepted[order[rank - 1]] = False
+        count, errors, confidence = int(accepted.sum()), int(losses[accepted].sum()), self.promise.confidence
+        risk = error_interval(errors, count, confidence)
+        shares = rank_interval(rank, scores.size, confidence)
+        self._proof = Proof(scores.size, count, errors, *risk, (count + 1) / scores.size, *shares)
+
+    def _bound_risk(self, scores: np.ndarray, losses: np.ndarray) -> None:
+        exact = bool(np.isin(losses, (0.0, 1.0)).all())
+        level = 1 - self.promise.confidence
+        found = prove(scores, losses, self.promise.limit, level, exact=exact, seed=self.seed)
+        self._threshold = found.threshold
+        accepted = scores[found.rows] <= found.threshold
+        count, total = int(accepted.sum()), float(losses[found.rows][accepted].sum())
+        shares = error_interval(count, accepted.size, self.promise.confidence)
+        self._proof = Proof(accepted.size, count, total, 0.0, found.high, count / accepted.size, *shares)
+
+    def _threshold_in(self, uncertainty: Array) -> Any:
+        """The threshold, rounded down to the precision of the scores, so that rounding accepts nothing more."""
+        dtype = str(getattr(uncertainty, "dtype", "float64")).rpartition(".")[2]
+        return round_down(self.threshold, dtype)
+
+    def _require_scorer(self) -> Scorer:
+        if self.scorer is None:
+            raise RuntimeError(
+                "this Decision was fitted to bare scores: call accept(uncertainty) or check(uncertainty), or fit "
+                "it by .fit_scorer(scorer, held_out)"
+            )
+        return self.scorer
+
+
+def round_down(threshold: float, dtype: str) -> float:
+    """The largest number of `dtype` that is at most `threshold`; bfloat16 keeps the upper 16 bits of float32."""
+    if dtype == "bfloat16":
+        value = np.float32(round_down(threshold, "float32"))
+        bits = value.view(np.uint32)
+        cut = (bits & np.uint32(0xFFFF0000)).view(np.float32)
+        return float(cut if cut <= value else np.uint32((bits & 0xFFFF0000) + 0x10000).view(np.float32))
+    kind = np.dtype(dtype).type if dtype in ("float16", "float32") else np.float64
+    with np.errstate(over="ignore"):
+        value = kind(threshold)
+    return float(value if float(value) <= threshold else np.nextafter(value, kind(-np.inf)))
+
+
+def _checked_reference(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    reference = {
+        name.removeprefix("reference_"): np.asarray(values)
+        for name, values in sorted(tensors.items(), reverse=True)  # scores first, as after fitting
+        if name.startswith("reference_")
+    }
+    dimensions = {"scores": 1, "features": 2, "logits": 2}
+    for name, values in reference.items():
+        if values.ndim != dimensions.get(name) or values.dtype.kind != "f" or not np.isfinite(values).all():
+            raise ValueError(f"not the state of a Decision: its reference {name!r} has {values.dtype} {values.shape}")
+    return reference

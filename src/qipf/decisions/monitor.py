@@ -1,0 +1,298 @@
+"""A monitor of live predictions: estimated accuracy, share accepted, classes, and an alarm when the scores change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from qipf.arrays import Array, to_numpy
+from qipf.decisions.accuracy import METHODS, held_out_facts, per_prediction
+from qipf.decisions.bounds import error_interval
+from qipf.decisions.history import History
+from qipf.decisions.probability import ErrorProbability
+from qipf.decisions.sequential import SequentialTest
+from qipf.metrics.inputs import finite, vector
+from qipf.models.outputs import Outputs
+from qipf.scores import file_format
+from qipf.scores.fitted import Attachment, Fitted
+
+if TYPE_CHECKING:
+    from qipf.scores.base import Scorer
+
+ENOUGH_ERRORS = 200
+"""For an isotonic probability of error; a logistic one is better with fewer."""
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a monitor has seen.
+
+    Attributes:
+        rows: live predictions.
+        accuracy: estimated accuracy by the chosen method, NaN before the first row, with a 95 % interval for the noise
+            of these rows; the error of the method itself, which a shift may cause, is not in it.
+        low: lower end of that interval.
+        high: upper end of it.
+        estimates: the same by every method that was possible.
+        reference_accuracy: accuracy on the held-out predictions.
+        accepted: share of the live predictions that the scorer's decision accepts; None where it has none.
+        classes: share of the live predictions in each predicted class.
+        reference_classes: the same for the held-out predictions.
+        labelled: live predictions whose labels have arrived.
+        labelled_accuracy: accuracy among these, with the exact 95 % interval, NaN where there are none.
+        labelled_interval: that interval.
+        alarm: whether the scores have changed; wrong with probability `false_alarm` at most, over all time.
+        evidence: the largest capital that the sequential test has had; an alarm is raised at 1 / `false_alarm`.
+        false_alarm: the rate that was asked for.
+    """
+
+    rows: int
+    accuracy: float
+    low: float
+    high: float
+    estimates: dict[str, float]
+    reference_accuracy: float
+    accepted: float | None
+    classes: list[float]
+    reference_classes: list[float]
+    labelled: int
+    labelled_accuracy: float
+    labelled_interval: tuple[float, float]
+    alarm: bool
+    evidence: float
+    false_alarm: float
+
+
+class Monitor(Attachment):
+    """Watches live predictions without labels, in bounded memory.
+
+    Make it from held-out predictions with labels, and feed it batches: `Monitor().fit_scorer(scorer, held_out)`, then
+    `add(outputs)` or `add_scores(...)`. Attached to a scorer it is saved and loaded with it, and `qipf watch` uses it.
+    The alarm assumes that, if nothing changes, live and held-out predictions are independent draws from the same
+    distribution; it is about the scores and says nothing about changes that leave them as they are. The estimated
+    accuracy is only as good as the score under the shift at hand; labels that arrive later check it.
+
+    Args:
+        false_alarm: the probability of ever raising an alarm if nothing changes.
+        method: the estimate of the accuracy to report first; see `qipf.decisions.accuracy`.
+        seed: of the sequential test.
+    """
+
+    kind: ClassVar[str] = "monitor"
+
+    def __init__(self, *, false_alarm: float = 0.01, method: str = "probability", seed: int = 0) -> None:
+        if not 0 < false_alarm < 1:
+            raise ValueError(f"false_alarm: expected a probability between 0 and 1, got {false_alarm!r}")
+        if method not in METHODS:
+            raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+        self.false_alarm, self.method, self.seed = float(false_alarm), method, int(seed)
+        self._test: SequentialTest | None = None
+
+    def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
+        """Learn what is normal from held-out outputs with labels, at least ten."""
+        scores = finite(scorer(outputs), "uncertainty")
+        if scores.size < 10:
+            raise ValueError(f"outputs: {scores.size} held-out predictions are too few to watch with; give ten or more")
+        wrong = int((~to_numpy(outputs.correct).astype(bool)).sum())
+        method = "isotonic" if wrong >= ENOUGH_ERRORS else "logistic"
+        self.probability = scorer.probability or ErrorProbability(method).fit(scores, outputs.correct)
+        self.threshold = None if scorer.decision is None else scorer.decision.threshold
+        self.facts = held_out_facts(scorer, outputs, scores)
+        size = max(2, int(outputs.logits.shape[1]))
+        self.reference_classes = np.bincount(to_numpy(outputs.predicted), minlength=size)
+        self._test = SequentialTest(scores, self.seed)
+        self._start()
+        self.bind(scorer)
+        return self
+
+    def _start(self) -> None:
+        self.rows = self.accepted = self.labelled = self.labelled_correct = 0
+        self.classes = np.zeros_like(self.reference_classes)
+        self.sums = {name: np.zeros(3) for name in METHODS}  # rows, sum, sum of squares
+        self.history = History()
+
+    def empty(self) -> Self:
+        """A monitor with the same reference that has not seen anything yet."""
+        result = type(self).from_state(self.state())
+        result._test = SequentialTest.from_state(*self.test.state())
+        result.test.counts = result.test.reference.copy()
+        result.test.log_capital = np.full_like(result.test.log_capital, -math.log(result.test.log_capital.size))
+        result.test.place, result.test.peak = 0, 0.0
+        result._start()
+        result.scorer = self.scorer
+        return result
+
+    @property
+    def test(self) -> SequentialTest:
+        """The sequential test."""
+        if self._test is None:
+            raise RuntimeError("Monitor is not fitted: call .fit_scorer(scorer, held_out) first")
+        return self._test
+
+    def add(self, outputs: Outputs) -> None:
+        """Count live outputs of the model; labels in them are used."""
+        self.test  # noqa: B018 (raises before anything is counted)
+        if self.scorer is None:
+            raise RuntimeError("this Monitor has no scorer: load the scorer's file, or call add_scores(uncertainty)")
+        scores = to_numpy(self.scorer(outputs))
+        logits = to_numpy(outputs.logits)
+        predicted = logits.argmax(axis=1) if logits.shape[1] > 1 else (logits[:, 0] > 0).astype(np.int64)
+        more = per_prediction(self.scorer, outputs, self.facts) if len(outputs) else {}
+        self.add_scores(scores, predicted=predicted, estimates=more)
+        if outputs.labels is not None:
+            self.add_labels(outputs.correct)
+
+    def add_scores(
+        self,
+        uncertainty: Array,
+        *,
+        predicted: Array | None = None,
+        estimates: Mapping[str, np.ndarray] | None = None,
+    ) -> None:
+        """Count live scores (N,), in the order in which they came.
+
+        Args:
+            uncertainty: scores of the scorer that the monitor was made with.
+            predicted: the predicted class of each.
+            estimates: further numbers per prediction whose mean estimates the accuracy, by the name of the method.
+        """
+        test, scores = self.test, finite(uncertainty, "uncertainty")
+        columns = {
+            "probability": 1 - np.asarray(self.probability(scores)),
+            "atc": (scores <= self.facts["atc_threshold"]).astype(np.float64),
+            **(estimates or {}),
+        }
+        counted = None if predicted is None else self._class_counts(vector(predicted, "predicted"), scores.size)
+        for name, values in columns.items():
+            self.sums[name] += (values.size, values.sum(), np.square(values).sum())
+        if counted is not None:
+            self.classes = self.classes + counted
+        self.rows += scores.size
+        accepted = 0 if self.threshold is None else int((scores <= self.threshold).sum())
+        self.accepted += accepted
+        test.add(scores)
+        shown = columns.get(self.method, columns["probability"])
+        self.history.add(scores.size, float(shown.sum()), accepted, test.evidence)
+
+    def add_labels(self, correct: Array) -> None:
+        """Count whether predictions that were watched before turned out to be correct (N,), in any order."""
+        flags = vector(correct, "correct")
+        if flags.size and not np.isin(flags, (0, 1)).all():
+            raise ValueError("correct: expected booleans, or zeros and ones")
+        self.labelled += flags.size
+        self.labelled_correct += int(flags.sum())
+
+    def merge(self, other: Monitor) -> Self:
+        """Take over what another monitor with the same reference has seen, for example in another process.
+
+        The evidence of both is averaged, which keeps the false-alarm rate.
+        """
+        self.test.merge(other.test)
+        for name in ("rows", "accepted", "labelled", "labelled_correct"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.classes = self.classes + other.classes
+        self.sums = {name: values + other.sums[name] for name, values in self.sums.items()}
+        self.history.merge(other.history)
+        return self
+
+    def status(self) -> Status:
+        """What has been seen so far."""
+        test = self.test
+        estimates = {name: float(s[1] / s[0]) for name, s in self.sums.items() if s[0] > 0 and s[0] == self.rows}
+        name = self.method if self.method in estimates else "probability"
+        accuracy, half = math.nan, math.nan
+        if self.rows:
+            count, total, squares = self.sums[name]
+            accuracy = float(total / count)
+            half = 1.96 * math.sqrt(max(0.0, squares / count - accuracy**2) / count)
+        wrong = error_interval(self.labelled - self.labelled_correct, self.labelled, 0.95)
+        return Status(
+            rows=self.rows,
+            accuracy=accuracy,
+            low=accuracy - half if math.isnan(half) else max(0.0, accuracy - half),
+            high=accuracy + half if math.isnan(half) else min(1.0, accuracy + half),
+            estimates=estimates,
+            reference_accuracy=self.facts["accuracy"],
+            accepted=None if self.threshold is None or not self.rows else self.accepted / self.rows,
+            classes=(self.classes / max(1, self.classes.sum())).tolist(),
+            reference_classes=(self.reference_classes / max(1, self.reference_classes.sum())).tolist(),
+            labelled=self.labelled,
+            labelled_accuracy=self.labelled_correct / self.labelled if self.labelled else math.nan,
+            labelled_interval=(1 - wrong[1], 1 - wrong[0]),
+            alarm=test.peak >= -math.log(self.false_alarm),
+            evidence=math.exp(min(test.peak, 700.0)),
+            false_alarm=self.false_alarm,
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write what was seen to a file of its own; `Monitor.load` reads it back and goes on."""
+        state = self.state()
+        file_format.write(path, {"monitor": file_format.as_json(state.facts, self.kind)}, state.tensors)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> Self:
+        """Read what `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is damaged, or does not hold a monitor.
+        """
+        header, tensors = file_format.read(path)
+        if "monitor" not in header:
+            raise ValueError(f"{path}: does not hold a monitor; give what Monitor.save wrote")
+        try:
+            return cls.from_state(Fitted(tensors, header["monitor"]))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise ValueError(f"{path}: {error}; the file was made up or damaged") from error
+
+    def state(self) -> Fitted:
+        """Settings, reference and what was seen."""
+        arrays, facts = self.test.state()
+        chance = self.probability.state()
+        tensors = {f"test_{name}": value for name, value in arrays.items()}
+        tensors |= {f"probability_{name}": value for name, value in chance.tensors.items()}
+        tensors |= {"classes": self.classes, "reference_classes": self.reference_classes}
+        tensors |= {"sums": np.stack([self.sums[name] for name in METHODS]), "history": self.history.state()}
+        counts = {name: getattr(self, name) for name in ("rows", "accepted", "labelled", "labelled_correct")}
+        settings = {name: getattr(self, name) for name in ("false_alarm", "method", "seed")}
+        told = {"settings": settings, "counts": counts, "facts": self.facts, "threshold": self.threshold}
+        return Fitted(tensors, {**told, "test": facts, "probability": dict(chance.facts)})
+
+    @classmethod
+    def from_state(cls, state: Fitted) -> Self:
+        """The monitor that `state` came from."""
+        tensors, facts = state.tensors, state.facts
+        result = cls(**facts["settings"])
+        result._test = SequentialTest.from_state(_named(tensors, "test_"), facts["test"])
+        result.probability = ErrorProbability.from_state(Fitted(_named(tensors, "probability_"), facts["probability"]))
+        result.threshold = None if facts["threshold"] is None else float(facts["threshold"])
+        result.facts = {name: float(value) for name, value in facts["facts"].items()}
+        result.reference_classes = np.asarray(tensors["reference_classes"])
+        result._start()
+        for name in ("rows", "accepted", "labelled", "labelled_correct"):
+            setattr(result, name, int(facts["counts"][name]))
+        result.classes = np.asarray(tensors["classes"])
+        result.sums = dict(zip(METHODS, np.array(tensors["sums"], dtype=np.float64), strict=True))
+        result.history = History.from_state(tensors["history"])
+        if result.classes.shape != result.reference_classes.shape or result.sums["atc"].shape != (3,):
+            raise ValueError("not the state of a Monitor: its counts do not fit together")
+        return result
+
+    def _class_counts(self, predicted: np.ndarray, rows: int) -> np.ndarray:
+        if predicted.shape != (rows,):
+            raise ValueError(f"predicted: expected {rows} classes, one per score, got shape {predicted.shape}")
+        size = self.reference_classes.size
+        if rows and (predicted.min() < 0 or predicted.max() >= size):
+            raise ValueError(
+                f"predicted: expected classes from 0 to {size - 1}, got {predicted.min()} to {predicted.max()}"
+            )
+        return np.bincount(predicted.astype(np.int64), minlength=size)
+
+
+def _named(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

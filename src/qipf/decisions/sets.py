@@ -1,0 +1,181 @@
+"""Prediction sets: classes of which one is the true one with a promised probability (split conformal prediction)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+
+from qipf.arrays import Array, like, to_numpy
+from qipf.decisions.threshold import Unsupported
+from qipf.models.outputs import Outputs
+from qipf.scores.fitted import Attachment, Fitted
+
+if TYPE_CHECKING:
+    from qipf.scores.base import Scorer
+
+Method = Literal["lac", "aps", "raps"]
+METHODS: tuple[str, ...] = ("lac", "aps", "raps")
+
+
+class PredictionSets(Attachment):
+    r"""For each prediction, a set of classes that holds the true one with probability `coverage` or more.
+
+    With the probabilities p of the classes, sorted from the largest, the score of class y at rank r is
+
+    * "lac": :math:`1 - p_y`; the smallest sets on average, sometimes empty (Sadinle et al., 2019);
+    * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, the probability of all likelier classes; sets that adapt to hard
+      inputs and are never empty (Romano et al., 2020, without randomisation);
+    * "raps": that plus `penalty` for every rank beyond `free`, which gives smaller sets where there are many classes
+      (Angelopoulos et al., 2021).
+
+    A class is in the set where its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of the true
+    classes of n held-out predictions. The coverage c then holds on average over held-out and live data, whatever the
+    model, if both are exchangeable and nothing was fitted to the held-out data. It does not hold for every input or
+    class; with `per_class` it holds within each true class. Under shift it does not hold.
+
+    Args:
+        coverage: the promised probability.
+        method: "lac", "aps" or "raps".
+        per_class: one threshold per true class.
+        penalty: of "raps".
+        free: ranks without a penalty in "raps".
+    """
+
+    kind: ClassVar[str] = "prediction_sets"
+
+    def __init__(
+        self,
+        coverage: float = 0.9,
+        method: Method = "lac",
+        *,
+        per_class: bool = False,
+        penalty: float = 0.05,
+        free: int = 2,
+    ) -> None:
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage: expected a probability between 0 and 1, got {coverage!r}")
+        if method not in METHODS:
+            raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+        if penalty < 0 or free < 0:
+            raise ValueError(f"penalty and free: expected 0 or more, got {penalty!r} and {free!r}")
+        self.coverage, self.method, self.per_class = float(coverage), method, bool(per_class)
+        self.penalty, self.free = float(penalty), int(free)
+        self._thresholds: np.ndarray | None = None
+
+    def fit(self, probabilities: Array, labels: Array) -> Self:
+        """Learn the thresholds from held-out class probabilities (N, C) and true classes (N,).
+
+        Raises:
+            Unsupported: there are too few examples, or too few of a class.
+        """
+        p, y = _probabilities(probabilities), to_numpy(labels).astype(np.int64)
+        if y.shape != (len(p),):
+            raise ValueError(f"labels: expected shape {(len(p),)}, one per row of probabilities, got {y.shape}")
+        own = self._scores(p)[np.arange(len(p)), y] if len(p) else np.zeros(0)
+        if self.per_class:
+            found = [self._quantile(own[y == label], f"of class {label} ") for label in range(p.shape[1])]
+        else:
+            found = [self._quantile(own, "")] * p.shape[1]
+        self._thresholds = np.asarray(found)
+        self.scorer = None
+        return self
+
+    def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
+        """Learn from held-out outputs with labels and the scorer's posterior, or the softmax where it has none."""
+        if outputs.labels is None:
+            raise ValueError("outputs: prediction sets are learned from labels; collect held-out data with labels")
+        self.fit(posterior(scorer, outputs), outputs.labels)
+        self.scorer = scorer
+        return self
+
+    def __call__(self, outputs: Outputs | Array) -> Array:
+        """Which classes are in the set of each prediction, (N, C) booleans.
+
+        Args:
+            outputs: `Outputs` of the model, or class probabilities (N, C) where it was fitted to these.
+        """
+        if isinstance(outputs, Outputs):
+            if self.scorer is None:
+                raise RuntimeError("fitted to bare probabilities; give probabilities (N, C), or use .fit_scorer")
+            probabilities = posterior(self.scorer, outputs)
+        else:
+            probabilities = outputs
+        thresholds = self._require_fitted()
+        p = _probabilities(probabilities)
+        if p.shape[1] != thresholds.size:
+            raise ValueError(f"probabilities: expected {thresholds.size} columns, as in fitting, got {p.shape[1]}")
+        inside = self._scores(p) <= thresholds
+        return inside if isinstance(probabilities, np.ndarray) else like(inside, probabilities > 0)
+
+    def state(self) -> Fitted:
+        """The settings and the thresholds."""
+        names = ("coverage", "method", "per_class", "penalty", "free")
+        return Fitted({"thresholds": self._require_fitted()}, {name: getattr(self, name) for name in names})
+
+    @classmethod
+    def from_state(cls, state: Fitted) -> Self:
+        """The object that `state` came from."""
+        result = cls(**state.facts)
+        thresholds = np.asarray(state.tensors["thresholds"])
+        if thresholds.ndim != 1 or thresholds.size == 0 or not np.isfinite(thresholds).all():
+            raise ValueError("not the state of PredictionSets: expected one finite threshold per class")
+        result._thresholds = thresholds
+        return result
+
+    def __repr__(self) -> str:
+        text = f"PredictionSets({self.coverage:g}, {self.method!r}, per_class={self.per_class})"
+        return text + ("" if self._thresholds is not None else "  # not fitted")
+
+    def _scores(self, p: np.ndarray) -> np.ndarray:
+        if self.method == "lac":
+            return 1 - p
+        order = np.argsort(-p, axis=1, kind="stable")
+        ranked = np.take_along_axis(p, order, axis=1)
+        added = np.cumsum(ranked, axis=1) - ranked
+        if self.method == "raps":
+            added = added + self.penalty * np.maximum(np.arange(1, p.shape[1] + 1) - self.free, 0)
+        scores = np.empty_like(added)
+        np.put_along_axis(scores, order, added, axis=1)
+        return scores
+
+    def _quantile(self, scores: np.ndarray, which: str) -> float:
+        rank = math.ceil((scores.size + 1) * self.coverage - 1e-9)
+        if rank > scores.size:
+            needed = math.ceil(self.coverage / (1 - self.coverage) - 1e-9)
+            raise Unsupported(
+                f"coverage: {scores.size} held-out examples {which}cannot promise {self.coverage:g}; at least {needed} "
+                f"{which}would be needed",
+                needed,
+            )
+        return float(np.partition(scores, rank - 1)[rank - 1])
+
+    def _require_fitted(self) -> np.ndarray:
+        if self._thresholds is None:
+            raise RuntimeError("PredictionSets is not fitted: call .fit_scorer(scorer, held_out) first")
+        return self._thresholds
+
+
+def posterior(scorer: Any, outputs: Outputs) -> Array:
+    """Class probabilities (N, C): the scorer's own posterior, or the softmax of the logits where it has none."""
+    if hasattr(scorer, "posterior"):
+        return scorer.posterior(outputs)
+    from scipy.special import expit, softmax
+
+    logits = to_numpy(outputs.logits).astype(np.float64)
+    if logits.shape[1] == 1:
+        if outputs.regression and outputs.labels is not None:
+            raise ValueError("prediction sets are for classes, and floating-point labels mean a regression")
+        one = expit(logits[:, 0])
+        return np.stack([1 - one, one], axis=1)
+    return softmax(logits, axis=1)
+
+
+def _probabilities(values: Array) -> np.ndarray:
+    p = to_numpy(values).astype(np.float64)
+    if p.ndim != 2 or p.shape[1] < 2:
+        raise ValueError(f"probabilities: expected shape (N, C) with two or more classes, got {p.shape}")
+    if p.size and not (np.isfinite(p).all() and p.min() >= 0 and np.allclose(p.sum(axis=1), 1, atol=1e-3)):
+        raise ValueError("probabilities: expected rows of finite numbers that are at least 0 and sum to 1")
+    return p

@@ -1,0 +1,164 @@
+r"""The largest threshold that is proven to keep a promise, by fixed-sequence testing.
+
+A few of the held-out predictions, the design part, propose thresholds and where to start testing. All others, the proof
+part, test them. For a threshold t that does not depend on the proof part, the losses of the k predictions there with a
+score of at most t are independent draws, so the p-value of "the risk among the accepted exceeds the limit" is exact
+given k, whatever ties there are. Testing goes up from one threshold to the next and stops at the first that fails,
+which needs no correction for the number of thresholds (Angelopoulos et al., 2021, "Learn then test").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from scipy import special
+
+from qipf.decisions.bounds import binomial_p, fewest, largest_not_rejected, loss_p
+
+DESIGN = 0.15
+"""The share of the held-out predictions that proposes thresholds."""
+CANDIDATES = 200
+
+
+class Unsupported(ValueError):
+    """The held-out data cannot support a promise. `needed` is the number of labelled examples that would be needed."""
+
+    def __init__(self, message: str, needed: float) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Why a threshold keeps its promise, or what was found where nothing is promised about the error.
+
+    Attributes:
+        rows: held-out predictions that the proof rests on; those that proposed thresholds are not among them.
+        accepted: how many of them are accepted.
+        errors: how many of the accepted ones are wrong; or the sum of their losses.
+        low: lower end of the confidence interval of the risk among accepted predictions.
+        high: upper end of that interval; at most the limit where the risk is promised.
+        share: share of the rows that is accepted.
+        share_low: lower end of the confidence interval of the share accepted.
+        share_high: upper end of it.
+    """
+
+    rows: int
+    accepted: int
+    errors: float
+    low: float
+    high: float
+    share: float
+    share_low: float
+    share_high: float
+
+
+class Found(NamedTuple):
+    """A proven threshold, the upper bound of its risk, and the rows that prove it."""
+
+    threshold: float
+    high: float
+    rows: np.ndarray
+
+
+def prove(scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *, exact: bool, seed: int = 0) -> Found:
+    """The largest threshold that keeps the risk among the accepted below `limit`, except with probability `level`.
+
+    Args:
+        scores: (N,) finite.
+        losses: (N,) in [0, 1].
+        limit: of the mean loss of accepted predictions.
+        level: the probability with which the promise may fail.
+        exact: whether the losses are all 0 or 1, which has an exact test.
+        seed: which predictions propose and which prove.
+
+    Raises:
+        Unsupported: no threshold is proven.
+    """
+    order = np.random.default_rng(seed).permutation(scores.size)
+    design, rows = np.sort(order[: int(DESIGN * scores.size)]), np.sort(order[int(DESIGN * scores.size) :])
+    found: tuple[float, Callable[[float], float]] | None = None
+    for threshold in _sequence(scores[design], losses[design], limit, rows.size, exact=exact):
+        test = _test(losses[rows][scores[rows] <= threshold], level, exact=exact)
+        if test(limit) > level:
+            break
+        found = float(threshold), test
+    if found is None:
+        raise _unsupported(scores, losses, limit, level)
+    return Found(found[0], min(limit, largest_not_rejected(found[1], level)), rows)
+
+
+def _test(losses: np.ndarray, level: float, *, exact: bool) -> Callable[[float], float]:
+    if exact:
+        total, count = float(losses.sum()), losses.size
+        return lambda limit: binomial_p(total, count, limit)
+    return lambda limit: loss_p(losses, limit, level)
+
+
+def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *, exact: bool) -> np.ndarray:
+    """The thresholds to test, rising from the one that `rows` predictions are likeliest to prove."""
+    if scores.size == 0:
+        return np.zeros(0)
+    thresholds, counts, rates = _curve(scores, losses)
+    if exact:
+        scale = rows / scores.size
+        chances = [binomial_p(rate * n * scale, n * scale, limit) for rate, n in zip(rates, counts, strict=True)]
+        return thresholds[int(np.argmin(chances)) :]
+    stakes = np.array([[0.2], [0.4], [0.6]]) / (1 - limit)
+    grown = np.cumsum(np.log1p(stakes * (limit - losses[np.argsort(scores, kind="stable")])), axis=1)
+    return thresholds[int(np.argmax(grown.max(axis=0)[counts - 1])) :]
+
+
+def _curve(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Up to `CANDIDATES` thresholds, rising, the number that each accepts, and the risk that is likely among them.
+
+    The risk is that of a logistic function of the normal scores of the ranks, which is less noisy than counting the
+    few losses of a small sample. It only says where to start: no promise depends on it.
+    """
+    order = np.argsort(scores, kind="stable")
+    values, first = np.unique(scores[order][::-1], return_index=True)
+    counts = scores.size - first
+    ranks = np.searchsorted(scores[order], scores, "left") + np.searchsorted(scores[order], scores, "right")
+    chances = _logistic(special.ndtri(ranks / (2 * scores.size)), losses)
+    rates = np.cumsum(chances[order])[counts - 1] / counts
+    kept = np.unique(np.linspace(0, values.size - 1, CANDIDATES).round().astype(int))
+    return values[kept], counts[kept], rates[kept]
+
+
+def _logistic(x: np.ndarray, losses: np.ndarray) -> np.ndarray:
+    """The mean loss at each x by logistic regression, with Platt's targets, so that separable data have a solution."""
+    lost = losses.sum()
+    target = losses * (lost + 1) / (lost + 2) + (1 - losses) / (losses.size - lost + 2)
+    columns, theta = np.stack([np.ones_like(x), x], axis=1), np.zeros(2)
+    for _ in range(50):
+        p = special.expit(columns @ theta)
+        hessian = (columns * (p * (1 - p))[:, None]).T @ columns + 1e-6 * np.eye(2)
+        step = np.linalg.solve(hessian, columns.T @ (target - p))
+        theta = theta + step / max(1.0, float(np.abs(step).max()))
+        if np.abs(step).max() < 1e-8:
+            break
+    return special.expit(columns @ theta)
+
+
+def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: float) -> Unsupported:
+    least = math.ceil(fewest(0.0, limit, level) / (1 - DESIGN))
+    known = f"promise: {scores.size} held-out predictions do not prove a risk of at most {limit:.3g} among the accepted"
+    if scores.size < least:
+        return Unsupported(f"{known}; give at least {least} labelled examples, and more if some are wrong", least)
+    _, counts, rates = _curve(scores, losses)
+    needed = min(
+        fewest(float(rate), limit, level) * scores.size / count / (1 - DESIGN)
+        for rate, count in zip(rates[::10], counts[::10], strict=True)
+    )
+    if math.isinf(needed):
+        return Unsupported(
+            f"{known}, and more would not either: even among the surest the risk is about {rates.min():.3g}; promise "
+            "less, or use a better score or model",
+            needed,
+        )
+    needed = max(math.ceil(needed), math.ceil(1.1 * scores.size))
+    return Unsupported(f"{known}; about {needed} labelled examples would be needed, or promise less", needed)

@@ -1,0 +1,94 @@
+"""Do live predictions still resemble the held-out ones? Two-sample tests that need no labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+from scipy.spatial.distance import cdist
+
+MOST_SCORES = 2_000
+MOST_ROWS = 500
+"""Rows of features that are kept of the held-out data, and compared of the live data."""
+PERMUTATIONS = 999
+_EXACT = 1_000
+
+
+@dataclass(frozen=True)
+class Check:
+    """The answer of `Decision.check`.
+
+    Attributes:
+        alike: whether the live predictions resemble the held-out ones as far as the tests can tell.
+        p_value: of all tests together, after Bonferroni's correction. If nothing has changed, it is at most `level`
+            with a probability of at most `level`.
+        level: the false-alarm rate that was asked for.
+        tests: the p-value of each test by what it compared: "scores", and "features" or "logits".
+    """
+
+    alike: bool
+    p_value: float
+    level: float
+    tests: dict[str, float]
+
+    def __str__(self) -> str:
+        found = ", ".join(f"{name} p = {p:.3g}" for name, p in self.tests.items())
+        if self.alike:
+            return f"no sign of a change ({found}; false-alarm rate {self.level:g})"
+        return (
+            f"the inputs have changed ({found}; false-alarm rate {self.level:g}): the promise no longer holds; "
+            "label new examples and fit the decision again"
+        )
+
+
+def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level: float, seed: int = 0) -> Check:
+    """Compare what both have, scores by Kolmogorov and Smirnov's test and matrices by the energy distance."""
+    if not 0 < level < 1:
+        raise ValueError(f"level: expected a probability between 0 and 1, got {level!r}")
+    tests: dict[str, float] = {}
+    for name in (name for name in reference if name in live):
+        before, now = reference[name], live[name]
+        if len(now) == 0 or len(before) == 0:
+            raise ValueError(f"{name}: there is nothing to compare, {len(before)} held-out and {len(now)} live rows")
+        tests[name] = scores_p(before, now) if before.ndim == 1 else energy_p(before, now, seed)
+    if not tests:
+        raise ValueError(
+            f"nothing to compare: the held-out data has {', '.join(reference)}, the live {', '.join(live)}"
+        )
+    p_value = min(1.0, len(tests) * min(tests.values()))
+    return Check(p_value > level, p_value, level, tests)
+
+
+def scores_p(before: np.ndarray, now: np.ndarray) -> float:
+    """The p-value of Kolmogorov and Smirnov's two-sample test; ties make it larger, never smaller."""
+    method: Any = "exact" if max(len(before), len(now)) <= _EXACT else "asymp"
+    result: Any = stats.ks_2samp(before, now, method=method)
+    return float(result.pvalue)
+
+
+def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: int = PERMUTATIONS) -> float:
+    r"""The p-value of a permutation test of the energy distance, with every column scaled by its spread in both.
+
+    .. math::  2 E|X - Y| - E|X - X'| - E|Y - Y'|
+    """
+    random = np.random.default_rng(seed)
+    now = some_rows(now, MOST_ROWS, random)
+    if before.shape[1] != now.shape[1]:
+        raise ValueError(f"expected {before.shape[1]} columns, as in the held-out data, got {now.shape[1]}")
+    both = np.concatenate([before, now]).astype(np.float64)
+    spread = both.std(axis=0)
+    both = both[:, spread > 0] / spread[spread > 0]
+    if both.shape[1] == 0:
+        return 1.0
+    distances = cdist(both, both)
+    signs = np.concatenate([np.full(len(before), 1 / len(before)), np.full(len(now), -1 / len(now))])
+    drawn = np.stack([signs, *(random.permutation(signs) for _ in range(permutations))])
+    energies = -np.einsum("pi,pi->p", drawn @ distances, drawn)
+    return float(np.mean(energies >= energies[0] * (1 - 1e-12)))
+
+
+def some_rows(values: np.ndarray, most: int, random: np.random.Generator) -> np.ndarray:
+    """At most `most` rows, drawn at random."""
+    return values if len(values) <= most else values[np.sort(random.choice(len(values), most, replace=False))]

@@ -1,0 +1,68 @@
+"""A module whose buffers keep their precision, follow the model, and may change their size with a state dict."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+
+class PreciseBuffers(nn.Module):
+    """Buffers keep their types in a model of half precision, and may be loaded from another fit of other sizes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._moving = _Lock()
+
+    def _follow(self, device: torch.device) -> None:
+        """Move to where the model gives its logits, if it was moved by itself."""
+        for buffer in self._buffers.values():
+            if buffer is not None and buffer.device != device:
+                with self._moving:
+                    self.to(device)
+            return
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        before = dict(self.named_buffers())
+        super()._apply(partial(_moved, fn), recurse)
+        for key, old in before.items():
+            new = self._buffers[key]
+            if new is not None and new.dtype != old.dtype and new.device.type != "mps":
+                self._buffers[key] = old.to(new.device)  # a model in half precision keeps the types of its scorer
+        return self
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any, **kwargs: Any) -> None:
+        for key, buffer in self.named_buffers():  # another fit may have left tensors of other sizes
+            if isinstance(found := state_dict.get(prefix + key), Tensor):
+                self._buffers[key] = torch.empty_like(found, device=buffer.device)
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)
+
+
+class _Lock:
+    """A lock that copies and files of its owner need not carry."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Lock, ()
+
+
+def _moved(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
+    """What `fn` makes of a tensor, in single precision where the device has no double precision (Apple's MPS)."""
+    try:
+        return fn(tensor)
+    except TypeError:
+        if tensor.dtype != torch.float64:
+            raise
+        return fn(tensor.float())

@@ -1,0 +1,68 @@
+"""What a scorer's probability of error and decision make of an uncertainty, as part of a graph."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qipf.deploy.buffers import PreciseBuffers
+from qipf.scores.base import Scorer
+
+
+class Guarded(NamedTuple):
+    """What a wrapped model returns where its scorer has a probability of error or a decision; None for the other."""
+
+    output: Any
+    uncertainty: Tensor
+    probability: Tensor | None
+    accept: Tensor | None
+
+
+class Judge(PreciseBuffers):
+    """Probability of error and acceptance from the uncertainty, with what was learned as buffers."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        super().__init__()
+        self.method = scorer.probability.method if scorer.probability is not None else ""
+        arrays: dict[str, np.ndarray] = {}
+        if scorer.probability is not None:
+            arrays |= scorer.probability.state().tensors
+        if scorer.decision is not None:
+            arrays["threshold"] = np.asarray(scorer.decision.threshold)
+        for key, value in arrays.items():
+            self.register_buffer(key, torch.from_numpy(np.array(value, dtype=np.float64, order="C")))
+        self.decides = scorer.decision is not None
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to say."""
+        return bool(self.method) or self.decides
+
+    def forward(self, uncertainty: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """The probability of error (N,), and whether each prediction is accepted (N,); NaN is not accepted."""
+        if not torch.compiler.is_compiling():
+            self._follow(uncertainty.device)
+        tables = dict(self.named_buffers())
+        u = uncertainty.to(next(iter(tables.values())).dtype) if tables else uncertainty
+        probability = None
+        if self.method == "isotonic":
+            probability = _interpolate(u, tables["scores"], tables["probabilities"])
+        elif self.method == "logistic":
+            slope, intercept = tables["coefficients"][0], tables["coefficients"][1]
+            probability = torch.sigmoid(slope * u + intercept)
+        if probability is not None:
+            probability = torch.where(torch.isnan(u), torch.nan, probability).to(uncertainty.dtype)
+        return probability, u <= tables["threshold"] if self.decides else None
+
+
+def _interpolate(u: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Linear between the knots and constant beyond them; see `ErrorProbability`."""
+    above = (u[:, None] >= x).sum(dim=1)
+    right, left = above.clamp(max=x.shape[0] - 1), (above - 1).clamp(min=0)
+    low, high = y[left], y[right]
+    gap = x[right] - x[left]
+    slope = torch.where(gap > 0, (high - low) / torch.where(gap > 0, gap, 1.0), 0.0)
+    inside = torch.minimum(low + slope * (u - x[left]), high)
+    return torch.where(gap > 0, inside, low).clamp(0, 1)

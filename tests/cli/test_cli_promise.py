@@ -1,0 +1,51 @@
+"""`qipf fit --promise` and the column that `qipf score` then writes."""
+
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+
+import qipf
+from qipf.cli import main
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, rng):
+    monkeypatch.chdir(tmp_path)
+    for name, rows in (("train", 100), ("held-out", 800), ("live", 50)):
+        logits = rng.standard_normal((rows, 3)) * 4
+        labels = np.argmax(logits + rng.standard_normal((rows, 3)), axis=1)
+        np.savez(f"{name}.npz", logits=logits, labels=labels)
+    from safetensors.numpy import save_file
+
+    save_file({"weight": rng.standard_normal((3, 3))}, "net.safetensors")
+    return tmp_path
+
+
+def fit(*words: str) -> int:
+    return main(["fit", "net.safetensors", "train.npz", "--scorer", "entropy", "-o", "e.qipf", *words])
+
+
+def test_a_promise_is_kept_in_the_file_and_scored(place, capsys) -> None:
+    assert fit("--calibrate", "held-out.npz", "--promise", "error<=0.05", "--confidence", "0.9") == 0
+    assert "error<=0.05 with 90% confidence: accepts" in capsys.readouterr().err
+    scorer = qipf.load("e.qipf")
+    assert main(["score", "e.qipf", "live.npz", "-o", "live.csv", "--quiet"]) == 0
+    with (place / "live.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    expected = scorer.decision.accept(scorer(np.load("live.npz")["logits"]))  # pyright: ignore
+    assert [row["accept"] == "True" for row in rows] == expected.tolist()
+    assert 0 < expected.sum() < 50
+    assert "probability" in rows[0]
+
+
+def test_promises_that_cannot_be_kept_leave_no_file(place, capsys) -> None:
+    assert fit("--calibrate", "held-out.npz", "--promise", "error<=0.001") == 1
+    assert "labelled examples" in capsys.readouterr().err
+    assert not (place / "e.qipf").exists()
+    assert fit("--promise", "error<=0.05") == 2
+    assert "--calibrate" in capsys.readouterr().err
+    assert fit("--calibrate", "held-out.npz", "--promise", "luck") == 2
+    assert "error<=0.01" in capsys.readouterr().err

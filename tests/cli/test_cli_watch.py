@@ -1,0 +1,256 @@
+"""`qipf watch`: tables that grow, the page in a browser, metrics, and a kill."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import qipf
+from qipf.cli import main
+from qipf.cli._tail import Tail
+
+
+def draw(rng: np.random.Generator, count: int, scale: float = 3.0) -> qipf.Outputs:
+    logits = scale * rng.standard_normal((count, 3))
+    return qipf.Outputs(logits, labels=np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
+
+
+def columns(outputs: qipf.Outputs) -> dict[str, np.ndarray]:
+    return {"uncertainty": qipf.Entropy()(outputs), "predicted": outputs.predicted, "label": outputs.labels}
+
+
+def as_csv(table: dict[str, np.ndarray], header: bool = True) -> str:
+    rows = "".join(",".join(map(str, row)) + "\n" for row in zip(*table.values(), strict=True))
+    return (",".join(table) + "\n" if header else "") + rows
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, rng) -> Path:
+    monkeypatch.chdir(tmp_path)
+    scorer = qipf.Entropy().fit()
+    scorer.decision = qipf.Decision("accept>=0.8").fit_scorer(scorer, held_out := draw(rng, 1000))
+    scorer.attach(qipf.Monitor().fit_scorer(scorer, held_out))
+    scorer.save("net.qipf")
+    (tmp_path / "scores").mkdir()
+    return tmp_path
+
+
+def once(*words: str) -> int:
+    return main(["watch", "scores", "--reference", "net.qipf", "--once", *words])
+
+
+def measured(text: str) -> dict[str, float]:
+    return {name: float(value) for name, value in re.findall(r"^(qipf_\S+) (\S+)$", text, re.MULTILINE)}
+
+
+def test_a_folder_of_both_kinds_is_counted_once(place: Path, rng, capsys) -> None:
+    live = draw(rng, 900)
+    Path("scores/a.csv").write_text(as_csv(columns(live[:400])))
+    pq.write_table(pa.table(columns(live[400:])), "scores/b.parquet")
+    Path("scores/.hidden.csv").write_text("nonsense")
+    Path("scores/notes.txt").write_text("nonsense")
+    assert once("--page", "page.html", "--metrics", "qipf.prom") == 0
+    assert "900" in capsys.readouterr().out
+    found = measured(Path("qipf.prom").read_text())
+    assert found["qipf_predictions_total"] == found["qipf_labelled_total"] == 900
+    assert found["qipf_labelled_accuracy"] == pytest.approx(np.mean(live.correct))
+    assert found["qipf_accuracy_estimate"] == pytest.approx(np.mean(live.correct), abs=0.05)
+    assert found["qipf_accepted_ratio"] == pytest.approx(0.8, abs=0.06)
+    assert found['qipf_class_ratio{class="0"}'] == pytest.approx(np.mean(live.predicted == 0))
+    assert found["qipf_alarm"] == 0
+    text = Path("page.html").read_text()
+    assert "900" in text
+    assert "http-equiv" not in text
+    assert "<script" not in text
+    assert not re.search(r"""(src|href)=["']https?:""", text)
+
+
+def test_files_are_read_from_where_the_last_look_ended(place: Path, rng) -> None:
+    table = columns(draw(rng, 60))
+    text, file = as_csv(table), Path("scores/a.csv")
+    tail = Tail(Path("scores"))
+    seen: list[float] = []
+
+    def look() -> int:
+        new = [values for part in tail.new() for values in part["uncertainty"].tolist()]
+        seen.extend(new)
+        return len(new)
+
+    assert look() == 0
+    file.write_text(text[:7])  # not even a whole header
+    assert look() == 0
+    cut = text.index("\n", 1200) + 5  # in the middle of a line
+    file.write_text(text[:cut])
+    assert look() == text[:cut].count("\n") - 1
+    assert look() == 0
+    with file.open("a") as more:
+        more.write(text[cut:])
+    look()
+    np.testing.assert_array_equal(seen, table["uncertainty"])
+    half = {name: values[:20] for name, values in table.items()}
+    pq.write_table(pa.table(half), "scores/b.parquet")
+    assert look() == 20
+    Path("scores/c.parquet").write_bytes(Path("scores/b.parquet").read_bytes()[:50])
+    assert look() == 0
+    assert list(tail.waiting) == [Path("scores/c.parquet")]
+    pq.write_table(pa.table(table), "scores/b.parquet")
+    pq.write_table(pa.table(half), "scores/c.parquet")
+    assert look() == 40 + 20
+    assert not tail.waiting
+    file.write_text("uncertainty\n")
+    with pytest.raises(qipf._common.errors.InputError, match="shorter"):
+        look()
+
+
+def test_a_shift_raises_the_alarm(place: Path, rng, capsys) -> None:
+    Path("scores/a.csv").write_text(as_csv(columns(draw(rng, 1500, scale=1.0))))
+    assert once("--page", "page.html") == 0
+    assert "ALARM" in capsys.readouterr().out
+    assert "Alarm" in Path("page.html").read_text()
+
+
+def test_labels_may_come_later_and_in_part(place: Path, rng) -> None:
+    Path("scores/a.csv").write_text("uncertainty,predicted,label\n0.1,0,0\n0.2,1,\n0.3,1,0\n")
+    assert once("--metrics", "m") == 0
+    found = measured(Path("m").read_text())
+    assert (found["qipf_labelled_total"], found["qipf_labelled_accuracy"]) == (2, 0.5)
+    Path("scores/a.csv").write_text("uncertainty,correct\n0.1,true\n0.2,\n0.3,false\n")
+    assert once("--metrics", "m") == 0
+    assert measured(Path("m").read_text())["qipf_labelled_accuracy"] == 0.5
+
+
+def test_the_least_sure_images_are_on_the_page(place: Path) -> None:
+    from PIL import Image
+
+    Image.new("L", (30, 30), 128).save("dark.png")
+    Path("scores/a.csv").write_text("uncertainty,file\n0.1,no.png\n0.9,dark.png\n")
+    assert once("--page", "page.html") == 0
+    text = Path("page.html").read_text()
+    assert text.count("data:image/png;base64,") == 1
+    assert "dark.png (0.9)" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "code"),
+    [
+        (["nowhere", "--reference", "net.qipf"], "nowhere", 1),
+        (["net.qipf", "--reference", "net.qipf"], ".csv", 2),
+        (["scores", "--reference", "bare.qipf"], "--calibrate", 1),
+        (["scores", "--reference", "net.qipf", "--every", "0"], "--every", 2),
+        (["scores", "--reference", "net.qipf", "--serve", "--port", "99999"], "--port", 2),
+        (["bad", "--reference", "net.qipf"], "uncertainty", 1),
+        (["nan", "--reference", "net.qipf"], "NaN", 1),
+    ],
+)
+def test_errors_are_one_line(place: Path, capsys, words, message, code) -> None:
+    qipf.Entropy().save("bare.qipf")
+    for name, text in (("bad", "score\n1.0\n"), ("nan", "uncertainty\n0.1\nnan\n")):
+        Path(name).mkdir()
+        Path(name, "a.csv").write_text(text)
+    assert main(["watch", *words, "--once"]) == code
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert "\n" not in error
+
+
+def serving(place: Path) -> tuple[subprocess.Popen[str], str]:
+    words = ["watch", "scores", "--reference", "net.qipf", "--serve", "--port", "0", "--every", "0.2"]
+    started = subprocess.Popen(
+        [sys.executable, "-m", "qipf", *words], cwd=place, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    assert started.stderr is not None
+    address = started.stderr.readline().strip()
+    assert address.startswith("http://127.0.0.1:"), address
+    return started, address
+
+
+def fetch(address: str) -> str:
+    with urllib.request.urlopen(address, timeout=10) as answer:
+        return answer.read().decode()
+
+
+def until(address: str, rows: int) -> dict[str, float]:
+    for _ in range(150):
+        found = measured(fetch(f"{address}metrics"))
+        if found["qipf_predictions_total"] == rows:
+            return found
+        time.sleep(0.1)
+    raise AssertionError(f"{found} after 15 s, expected {rows} rows")
+
+
+def test_a_kill_loses_nothing(place: Path, rng) -> None:
+    live = columns(draw(rng, 300))
+    half = {name: values[:120] for name, values in live.items()}
+    Path("scores/a.csv").write_text(as_csv(half))
+    first, address = serving(place)
+    try:
+        before = until(address, 120)
+    finally:
+        first.send_signal(signal.SIGKILL)
+        first.communicate()
+    with Path("scores/a.csv").open("a") as file:
+        file.write(as_csv({name: values[120:] for name, values in live.items()}, header=False))
+    second, address = serving(place)
+    try:
+        after = until(address, 300)
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            fetch(f"{address}etc/passwd")
+    finally:
+        second.terminate()
+        second.communicate()
+    assert before["qipf_labelled_total"] == 120
+    assert after["qipf_labelled_total"] == 300
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser_follows_the_files(place: Path, rng) -> None:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("chromium and chromedriver are not installed")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    Path("scores/a.csv").write_text(as_csv(columns(draw(rng, 200))))
+    process, address = serving(place)
+    browser = webdriver.Chrome(options=options, service=Service(executable_path=driver))
+    try:
+        until(address, 200)
+        browser.get(address)
+        # one script for each look: the page may be loaded again between two calls
+        seen = browser.execute_script(
+            "const tall = [...document.querySelectorAll('svg[aria-label=bin] rect')].map(bar => bar.getBBox().height);"
+            "return [rows.innerText, state.innerText, document.querySelectorAll('svg').length, Math.max(...tall)]"
+        )
+        assert "200" in seen[0]
+        assert "No sign of a change" in seen[1]
+        assert seen[2] == 3
+        assert seen[3] > 30
+        with Path("scores/a.csv").open("a") as file:
+            file.write(as_csv(columns(draw(rng, 1500, scale=0.5)), header=False))
+        WebDriverWait(browser, 20, ignored_exceptions=[Exception]).until(
+            lambda opened: "Alarm" in opened.execute_script("return state.innerText")
+        )
+        assert "1,700" in browser.execute_script("return rows.innerText")
+        assert [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]] == []
+    finally:
+        browser.quit()
+        process.terminate()
+        process.communicate()

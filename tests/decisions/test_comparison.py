@@ -1,0 +1,53 @@
+"""Comparing scores: measures by hand, intervals, and when a recommendation is made."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qipf.decisions.comparison import accuracy_at, compare, recommend
+from qipf.metrics import aurc, roc_auc
+
+
+def draw(rng: np.random.Generator, count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    chance = rng.random(count) * 0.4
+    correct = rng.random(count) >= chance
+    scores = {"softmax-response": chance + 0.2 * rng.random(count), "useless": rng.random(count), "best": chance}
+    return scores, correct
+
+
+def test_accuracy_at_a_coverage_by_hand() -> None:
+    correct = np.array([1, 1, 1, 0, 1, 0, 1, 1, 0, 0], dtype=bool)
+    assert accuracy_at(np.arange(10.0), correct, 0.5) == 0.8
+    assert accuracy_at(np.arange(10.0), correct, 1.0) == 0.6
+    tied = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2, 2.0])  # three correct, then two of four, half of which are correct
+    assert accuracy_at(tied, correct, 0.5) == pytest.approx((3 + 2 * 0.5) / 5)
+
+
+def test_rows_are_measured_and_sorted(rng) -> None:
+    scores, correct = draw(rng, 3000)
+    rows = compare(scores, correct, bootstrap=50)
+    assert [row.name for row in rows] == ["best", "softmax-response", "useless"]
+    for row in rows:
+        assert row.roc_auc[0] == roc_auc(scores[row.name], correct)
+        assert row.aurc[0] == aurc(scores[row.name], correct)
+        for value, low, high in (row.roc_auc, row.aurc, row.accuracy):
+            assert low <= value <= high
+    assert rows[1].gain == (0.0, 0.0, 0.0)
+    assert "Use best" in recommend(rows)
+    assert compare(scores, correct, bootstrap=50) == rows
+
+
+def test_chance_is_not_recommended(rng) -> None:
+    scores, correct = draw(rng, 200)
+    noisy = {"softmax-response": scores["best"], "other": scores["best"] + 0.01 * rng.random(200)}
+    rows = compare(noisy, correct, bootstrap=100)
+    assert "softmax-response" in recommend(rows)
+    assert "Use useless" in recommend(compare({"useless": scores["useless"]}, correct))
+
+
+def test_nothing_to_find_is_an_error() -> None:
+    with pytest.raises(ValueError, match="10 of 10"):
+        compare({"a": np.arange(10.0)}, np.ones(10))
+    with pytest.raises(ValueError, match="nothing to compare"):
+        compare({}, np.ones(10))

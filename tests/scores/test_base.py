@@ -1,0 +1,99 @@
+"""What every scorer can do besides scoring outputs: score a model on data, refuse bad scores, keep attachments."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+
+import qipf
+from qipf.arrays import Array
+from qipf.decisions.probability import ErrorProbability
+from qipf.models.outputs import Outputs
+from qipf.scores import KNN, ClassField, Combine, Energy, Entropy
+from qipf.scores.base import SCORERS, Scorer
+from qipf.scores.fitted import Fitted
+
+
+@pytest.fixture
+def net() -> torch.nn.Module:
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 8), torch.nn.ReLU(), torch.nn.Linear(8, 3)]
+    return torch.nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize(
+    "scorer", [Entropy(), KNN(k=3), ClassField(bandwidth=0.5, spaces=("2",)), Combine((Entropy(), KNN(k=3)))]
+)
+def test_score_collects_whatever_the_scorer_reads(scorer: Scorer, net, rng) -> None:
+    x, y = torch.randn(80, 6, generator=torch.Generator().manual_seed(1)), torch.arange(80) % 3
+    reference = qipf.collect(net, (x, y), layers=scorer.layers, progress=False)
+    scorer = copy.deepcopy(scorer).fit(net, reference)
+    new = torch.randn(30, 6, generator=torch.Generator().manual_seed(2))
+    expected = scorer(qipf.collect(net, new, layers=scorer.layers, progress=False))
+    torch.testing.assert_close(scorer.score(net, new, batch_size=7, progress=False), expected)
+
+
+def test_score_before_fit_fails_before_the_model_runs(net) -> None:
+    with pytest.raises(RuntimeError, match="not fitted"):
+        KNN().score(net, torch.zeros(3, 6))
+
+
+@pytest.fixture
+def ratio() -> Any:
+    @dataclass(eq=False)
+    class Ratio(Scorer):
+        name: ClassVar[str] = "ratio-for-a-test"
+
+        def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+            return Fitted({}, {})
+
+        def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+            return outputs.logits[:, 0] / outputs.logits[:, 1]
+
+    yield Ratio().fit()
+    del SCORERS[Ratio.name]
+
+
+def test_a_score_is_finite_or_an_error_names_the_row(ratio) -> None:
+    logits = np.ones((4, 2))
+    assert (ratio(logits) == 1).all()
+    logits[[1, 3]] = 0
+    for given in (logits, torch.asarray(logits)):
+        with pytest.raises(ValueError, match=r"ratio-for-a-test.*2 of 4.*row 1, 3"):
+            ratio(given)
+
+
+def test_attachments_are_dropped_by_fitting_and_survive_copying(rng) -> None:
+    scorer, logits = Energy(), rng.standard_normal((50, 3))
+    probability = ErrorProbability("logistic").fit(scorer(logits), rng.random(50) > 0.3)
+    scorer.probability = probability
+    assert scorer.probability is probability
+    assert dict(scorer.attachments) == {"probability": probability}
+    other = copy.copy(scorer).fit()
+    assert other.probability is None
+    assert scorer.probability is probability
+    scorer.probability = None
+    assert dict(scorer.attachments) == {}
+    with pytest.raises(TypeError, match="attachment"):
+        scorer.attach("a note")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(RuntimeError, match="not fitted"):
+        KNN().attach(probability)
+
+
+def test_what_was_learned_about_another_fit_is_refused(rng) -> None:
+    labels = rng.integers(0, 3, 60)
+    outputs = Outputs(3 * np.eye(3)[labels] + rng.standard_normal((60, 3)), rng.standard_normal((60, 4)), labels)
+    scorer = KNN(k=3).fit(outputs=outputs[:30])
+    decision = qipf.Decision("accept>=0.5").fit_scorer(scorer, outputs[30:])
+    same = KNN(k=3).fit(outputs=outputs[:30])
+    same.decision = decision
+    with pytest.raises(ValueError, match="another fit"):
+        KNN(k=3).fit(outputs=outputs[30:]).decision = decision
+    with pytest.raises(ValueError, match="another scorer"):
+        Entropy().attach(decision)
