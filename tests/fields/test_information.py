@@ -15,7 +15,7 @@ from scipy.integrate import quad
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal, norm
 
-from qipf import Field
+from qipf.fields import Field
 from qipf.fields import information as info
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from qipf.arrays import to_numpy
 from qipf.fields import published
-from qipf.fields.potential import modes
+from qipf.fields.potential import uncertainty_modes
 from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
@@ -84,9 +84,9 @@ def _modes(scorer: WeightQIPF, y: np.ndarray) -> np.ndarray:
     field, orders = scorer.field, scorer.orders
     if scorer.operator == "published":
         samples = to_numpy(field.samples)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
-        return published.modes(samples, y, field.bandwidth, max_order=max(orders) + 4, radius=scorer.radius)
+        return published.uncertainty_modes(samples, y, field.bandwidth, max_order=max(orders) + 4, radius=scorer.radius)
     reference = scorer.fitted.tensors.get("reference") if scorer.fitted else None
-    return to_numpy(modes(field, y, orders, scorer.root, scorer.lower_bound, scorer.radius, reference))
+    return to_numpy(uncertainty_modes(field, y, orders, scorer.root, scorer.lower_bound, scorer.radius, reference))
 
 
 def demo(seed: int = 0) -> View:
