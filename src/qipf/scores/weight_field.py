@@ -120,7 +120,8 @@ class WeightQIPF(Scorer):
             outputs: `Outputs`, or bare (N, C) logits.
         """
         logits = getattr(outputs, "logits", outputs)
-        if compat.is_torch_array(logits) and not callable(self.coordinate) and _is_plain(logits):
+        tables = self._tables if self.fitted is not None and not callable(self.coordinate) else {}
+        if compat.is_torch_array(logits) and _plain_bits(logits) in tables:
             return namespace(logits).from_numpy(super().__call__(logits.numpy()))  # NumPy costs less per operation
         return super().__call__(outputs)
 
@@ -255,10 +256,11 @@ class WeightQIPF(Scorer):
         super()._use(fitted)
 
 
-def _is_plain(logits: Array) -> bool:
-    """Whether a torch tensor can be read as a NumPy array without a copy and without losing a gradient."""
-    exact = str(logits.dtype) in ("torch.float32", "torch.float64")
-    return exact and logits.device.type == "cpu" and not logits.requires_grad and not is_traced(logits)
+def _plain_bits(logits: Array) -> int | None:
+    """Return the precision of a torch tensor that NumPy can read without a copy and without losing a gradient."""
+    if logits.device.type != "cpu" or logits.requires_grad or is_traced(logits):
+        return None
+    return {"torch.float32": 32, "torch.float64": 64}.get(str(logits.dtype))
 
 
 def _task(outputs: Outputs) -> Task:
