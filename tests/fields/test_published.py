@@ -110,7 +110,7 @@ def test_memory_is_bounded_and_blocks_do_not_matter(golden):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"samples": np.zeros((5, 2))}, ValueError, "R only"),
+        ({"samples": np.zeros((5, 2))}, ValueError, "samples in R"),
         ({"samples": np.zeros(0)}, ValueError, "samples"),
         ({"samples": np.asarray([0.0, math.nan])}, ValueError, "NaN"),
         ({"samples": np.arange(3)}, TypeError, "int64"),

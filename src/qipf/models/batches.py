@@ -236,8 +236,9 @@ def _length(value: Any) -> int | None:
 
 def describe(value: Any) -> str:
     """Return what `value` is, with the dtypes and shapes of the arrays in it, for an error message."""
+    array: Any = value
     if compat.is_array_api_obj(value):
-        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+        return f"{str(array.dtype).removeprefix('torch.')} {tuple(array.shape)}"
     if isinstance(value, Mapping):
         inside = ", ".join(f"{key}: {describe(item)}" for key, item in list(value.items())[:4])
         return f"a dict of {len(value)} ({inside})"
