@@ -3,7 +3,7 @@
 from qipf.scores.base import SCORERS, Fitted, Scorer
 from qipf.scores.class_field import ClassField, PosteriorContrast
 from qipf.scores.combine import Combine
-from qipf.scores.confidence import GEN, Doctor, Energy, Entropy, LogitMargin, OneMinusMargin, MaxLogit, SoftmaxResponse
+from qipf.scores.confidence import GEN, Doctor, Energy, Entropy, LogitMargin, MaxLogit, OneMinusMargin, SoftmaxResponse
 from qipf.scores.contrast import Contrast
 from qipf.scores.geometric_margin import GeometricMargin
 from qipf.scores.laplace import LastLayerLaplace
@@ -32,9 +32,9 @@ __all__ = [
     "LastLayerLaplace",
     "LogitMargin",
     "Mahalanobis",
-    "OneMinusMargin",
     "MaxLogit",
     "MaxLogitPNorm",
+    "OneMinusMargin",
     "PosteriorContrast",
     "Probe",
     "RelU",
