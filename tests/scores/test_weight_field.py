@@ -295,5 +295,5 @@ def test_bad_fits_are_refused(rng) -> None:
         WeightQIPF().fit(weights(), Outputs(logits=np.ones((5, 2))))
     with pytest.raises(ValueError, match="cannot be standardised"):
         WeightQIPF().fit([np.ones((4, 4))], UNITS)
-    with pytest.raises(ValueError, match="one number a row"):
+    with pytest.raises(ValueError, match="one number per row"):
         WeightQIPF(coordinate=lambda z: z).fit(weights(), Outputs(logits=rng.standard_normal((5, 2))))
