@@ -234,9 +234,8 @@ def test_speed_of_the_field_from_its_files(tmp_path: Path):
         "build (s)": {"whole": 0.5},
         "beside a forward pass": {"lenet": beside, "resnet18": beside},
     }
-    gpu = {"copy_bandwidth_GB_s": 4000.0}
-    for kernel in field_speed.KERNELS:
-        gpu |= {f"{kernel}_ms": 10.0, f"{kernel}_share_of_copy": 0.5}
+    gpu = {"copy_bandwidth_GB_s": 4000.0, "build_pass_ms": 1.0, "build_pass_share_of_copy": 0.5}
+    gpu |= {"lenet_eager_ms": 0.4, "lenet_scored_eager_ms": 0.6, "scoring_eager_percent": 50.0}
     measured = {"passes": 20, "seconds": 0.2}
     net = {
         "forward": 0.01,
@@ -253,7 +252,9 @@ def test_speed_of_the_field_from_its_files(tmp_path: Path):
     assert row(bars, "n = 10^3")[0] == "30.0 to 33.0 ns, within 1.10"
     assert row(bars, "`WeightQIPF` in addition to LeNet")[0] == "0.05 ms of 10.0 ms, 0.5 %"
     assert row(bars, "`WeightQIPF` in addition to ResNet-18")[0].endswith("0.5 %: **missed**")
-    assert row(field_speed.on_gpu(results), "four modes of 10^9") == ["20 GB", "5 ms", "10 ms", "50 %", "30 %"]
+    on_gpu = field_speed.on_gpu(results)
+    assert row(on_gpu, "counting 10^9") == ["2 GB, 0.5 ms", "1 ms", "50 % of the copy bandwidth", "50 %"]
+    assert row(on_gpu, "`WeightQIPF` and a LeNet") == ["0.4 ms alone", "0.6 ms", "50 % of the pass", "10 %"]
     assert row(field_speed.passes(results), "a pass of SVI, ") == ["0.01"]
 
 
