@@ -64,7 +64,7 @@ def bench(
     if verify:
         return _verify(output or Path(f"bench-{_load(plan).name}"))
     require("joblib", extra="bench")
-    from qipf.study.run.engines import ENGINES
+    from qipf.study.run.engine_names import ENGINES
     from qipf.study.run.run import run_plan
 
     if device not in (None, "cpu", "cuda"):

@@ -15,7 +15,7 @@ from qipf._common.optional import require
 from qipf.study.plan.plan import Plan
 from qipf.study.run import consolidate, grid, runner, sources
 from qipf.study.run.display import Display
-from qipf.study.run.engines import open_engine
+from qipf.study.run.engine_names import open_engine
 from qipf.study.run.errors import DamagedError, StoreError
 from qipf.study.run.graph import Cell, needed
 from qipf.study.run.runner import RunSummary
