@@ -20,7 +20,7 @@ from qipf.decisions.monitor import Monitor
 from qipf.models.loading import fingerprint, is_weights, load_model
 
 DEFAULT = "default"
-DEFAULT_OPTIONS = ("landmarks", "perturb", "size")
+DEFAULT_OPTIONS = ("effort", "size", "seed")
 LONGEST_NUMBER = 300
 """Digits of a whole number that becomes a floating-point number."""
 FEW = 5000
@@ -42,7 +42,7 @@ def fit(
     data: Path,
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
-    scorer: str = "weight-qipf",
+    scorer: str = DEFAULT,
     option: Annotated[list[str] | None, Parameter(negative=())] = None,
     weights: Path | None = None,
     labels: Path | None = None,
@@ -63,8 +63,8 @@ def fit(
     ```
     qipf fit lenet.pt2 train.npz -o lenet.qipf
     qipf fit mynets:build train/ --weights lenet.safetensors -o lenet.qipf
-    qipf fit lenet.pt2 train.npz --option factor=80 --option operator=published -o lenet.qipf
-    qipf fit mynets:build train.npy --labels classes.npy --scorer default -o best.qipf
+    qipf fit mynets:build train.npy --labels classes.npy --option effort=thorough -o lenet.qipf
+    qipf fit lenet.pt2 train.npz --scorer weight-qipf --option factor=80 -o lenet.qipf
     qipf fit lenet.pt2 train.npz --calibrate held-out.npz -o lenet.qipf
     qipf fit lenet.pt2 train.npz --calibrate held-out.npz --promise "error<=0.01" -o lenet.qipf
     ```
@@ -72,13 +72,13 @@ def fit(
     Args:
         model: A .pt2 exported program, or module:callable that returns a torch module (both run code), or, where
             DATA brings logits, a file of weights (.safetensors, .h5), which is only read.
-        data: Reference inputs, best held out from training: an .npz with inputs (or x), or with logits, and perhaps
-            labels (or y) and features; an .npy of inputs; or a folder of images, with class subfolders as labels.
-            Bytes are scaled to [0, 1].
+        data: Reference inputs, for the recommended scorer those that the model was trained on: an .npz with inputs (or
+            x), or with logits, and perhaps labels (or y) and features; an .npy of inputs; or a folder of images, with
+            class subfolders as labels. Bytes are scaled to [0, 1].
         output: The file to write.
-        scorer: Which one: default (recommended for classifiers; needs labels), weight-qipf, entropy, energy, margin,
-            max-logit, softmax-response, knn, mahalanobis, ...
-        option: A setting of the scorer as NAME=VALUE, for instance factor=80 or orders=[2,4]; may be repeated.
+        scorer: Which one: default (the probe, recommended for classifiers; needs labels), weight-qipf (the method of
+            the paper), entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...
+        option: A setting of the scorer as NAME=VALUE, for instance effort=quick or factor=80; may be repeated.
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label per example, where DATA has none.
         calibrate: Data with labels that nothing was fitted to, an .npz or a folder with class subfolders: also learn
@@ -86,7 +86,8 @@ def fit(
         promise: Also choose a threshold from the data of --calibrate that keeps this promise, for example error<=0.01
             (among accepted predictions at most 1 % are wrong) or accept>=0.9; `qipf score` then writes `accept`.
         confidence: The probability with which the promise holds.
-        features: The module whose output are the features; by default the input of the last linear layer.
+        features: The module whose output the scorer reads; by default the recommended scorer finds its own, and the
+            others read the input of the last linear layer.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
@@ -105,8 +106,9 @@ def fit(
     seen = Seen()
     if made is None:
         if features is not None:
-            raise UserError("--features: goes with other scorers; the default one finds its own layers")
+            chosen["features"] = features
         made = _fit_default(net, opened, chosen, device=device, batch_size=batch_size, quiet=quiet)
+        features = None
         columns = made.fitted.facts["columns"] if made.fitted else 0
         if not quiet:
             few = opened.sample(FEW)
@@ -230,24 +232,37 @@ def _fit_default(
     net: Any, data: Data, settings: dict[str, Any], *, device: str | None, batch_size: int, quiet: bool
 ) -> Scorer:
     """What `qipf.default` recommends for the model, fitted to as many examples as it takes."""
-    from qipf.scores.old_default import REFERENCES, default
+    from qipf.scores import Entropy
+    from qipf.scores.default import default
 
     torch = require("torch", extra="torch")
-    if is_weights(net) or not data.has_inputs:
-        raise UserError("--scorer default: runs the model; give a program as MODEL, and DATA with inputs")
     if "labels" not in data.arrays:
-        raise UserError("--scorer default: needs labels; give them in DATA or by --labels")
-    if unknown := set(settings) - set(DEFAULT_OPTIONS):
+        raise UserError(
+            "--scorer default: the recommended scorer learns from labels; give them in DATA or by --labels, or choose "
+            "a scorer that needs none, for instance --scorer weight-qipf"
+        )
+    if unknown := set(settings) - {*DEFAULT_OPTIONS, "features"}:
         taken = ", ".join(DEFAULT_OPTIONS)
         raise UserError(f"--option: default does not take {', '.join(sorted(unknown))}; its settings: {taken}")
-    size = settings.get("size", REFERENCES)
-    if not isinstance(size, int) or isinstance(size, bool) or size < 1:
+    size = settings.pop("size", None)
+    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
         raise UserError(f"--option: size: expected a whole number of at least 1, got {size!r}")
+    if not data.has_inputs:
+        outputs = observe(net, data, Entropy(), features=None, device=None, batch_size=batch_size, quiet=quiet)
+        if outputs.features is None:
+            raise UserError(
+                "--scorer default: DATA has logits and no features, which the recommended scorer reads; add features, "
+                "give inputs and a program as MODEL, or choose --scorer weight-qipf"
+            )
+        return default(None, outputs, progress=not quiet, **settings)
+    if is_weights(net):
+        raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits and features")
     if device is not None:
         net.to(usable_device(device))
-    few = data.sample(size)
+    few = data if size is None else data.sample(size)
     inputs, labels = zip(*(batch.tensors() for batch in few.batches(batch_size)), strict=True)
-    return default(net, (torch.cat(inputs), torch.cat(labels)), batch_size=batch_size, progress=not quiet, **settings)
+    whole = (torch.cat(inputs), torch.cat(labels))
+    return default(net, whole, batch_size=batch_size, progress=not quiet, **settings)
 
 
 def observe(

@@ -17,7 +17,7 @@ from qipf.models.features import Recorder
 from qipf.models.labels import check_classes
 from qipf.models.logits import Rows, find_logits
 from qipf.models.outputs import Outputs
-from qipf.models.references import sampled
+from qipf.models.sample import sampled
 from qipf.models.spaces import few, find_space
 from qipf.models.state import input_device, untouched, unwrap
 

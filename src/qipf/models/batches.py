@@ -109,7 +109,7 @@ def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int 
         if data.batch_size is None:  # the data set makes the batches
             return data, count, None
         return data, count, rows if rows is None or count is None else min(rows, count * data.batch_size)
-    whole = _whole(data)
+    whole = whole_arrays(data)
     if whole is not None:
         lengths = {name: len(part) for name, part in whole.items() if part.ndim}
         if len(lengths) < len(whole) or len(set(lengths.values())) != 1:
@@ -135,7 +135,7 @@ def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int 
     return data, _length(data), None
 
 
-def _whole(data: Any) -> dict[str, Tensor] | None:
+def whole_arrays(data: Any) -> dict[str, Tensor] | None:
     """Return the columns of an array, a tuple (inputs, labels) or a dict of arrays; None where data is batches."""
     if isinstance(data, Mapping):
         return {str(key): to_tensor(value) for key, value in data.items()}

@@ -1,7 +1,7 @@
 """Scores from one forward pass, one method or family per file. Higher is less sure, always."""
 
 from qipf.scores.base import SCORERS, Fitted, Scorer
-from qipf.scores.class_field import ClassField, PosteriorContrast
+from qipf.scores.class_field import ClassField
 from qipf.scores.combine import Combine
 from qipf.scores.confidence import GEN, Doctor, Energy, Entropy, LogitMargin, MaxLogit, OneMinusMargin, SoftmaxResponse
 from qipf.scores.contrast import Contrast
@@ -35,7 +35,6 @@ __all__ = [
     "MaxLogit",
     "MaxLogitPNorm",
     "OneMinusMargin",
-    "PosteriorContrast",
     "Probe",
     "RelU",
     "Scorer",

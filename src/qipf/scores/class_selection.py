@@ -41,11 +41,6 @@ def choose_bandwidth(samples: np.ndarray, labels: np.ndarray, classes: int) -> f
     return BANDWIDTHS[int(np.argmin(losses))] * scale
 
 
-def choose_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """The temperature of `TEMPERATURES` under which the softmax of the logits makes the labels most likely."""
-    return min(TEMPERATURES, key=lambda temperature: log_loss(logits / temperature, labels))
-
-
 def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:
     """A uniform sample of `size` rows of a stream of outputs, in bounded memory (Vitter's algorithm R)."""
     from qipf.models.outputs import Outputs

@@ -72,19 +72,6 @@ def log_softmax(values: Array) -> Array:
     return values - log_sum_exp(values)[:, None]
 
 
-def mean_posterior(views: list[Array], how: str) -> Array:
-    """The logarithm of the mean of posteriors (N, C), given as logarithms; geometric where `how` is "log"."""
-    if len(views) == 1:
-        return views[0]
-    if how == "log":
-        return log_softmax(sum(views[1:], views[0]) / len(views))
-    xp = namespace(views[0])
-    stacked = xp.stack(views, axis=2)
-    high = xp.max(stacked, axis=2)
-    behind = xp.clip(stacked - high[:, :, None], FLOOR, None)
-    return high + xp.log(xp.sum(xp.exp(behind), axis=2) / len(views))
-
-
 def pick(values: Array, columns: Array) -> Array:
     """One value per row of (N, C), in the given columns."""
     xp = namespace(values)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qipf.scores.default import EFFORTS
 from qipf.study.plan.checks import PlanError, existing
 from qipf.study.plan.registry import FROM_SCRATCH, REGISTRY
 
@@ -44,7 +45,7 @@ class MethodKind:
             extra = training if self.name in FROM_SCRATCH else []
             return [*dict.fromkeys([*_arguments(several_pass_class(self.name)), *extra])]
         if self.name == "default":
-            return ["landmarks", "perturb"]
+            return ["effort", "features"]
         settings = [field.name for field in dataclasses.fields(scorer_class(self.name))]  # pyright: ignore[reportArgumentType]
         return [*("variant" if name == "kind" else name for name in settings), "fit_on"]
 
@@ -71,7 +72,9 @@ class MethodKind:
                 return str(error).removeprefix(f"methods.{method.name}")
             return ""
         if self.name == "default":
-            return ""
+            effort = params.get("effort", "standard")
+            known = ", ".join(EFFORTS)
+            return "" if effort in EFFORTS else f".effort: expected one of {known}, got {effort!r}"
         if params.get("fit_on", "reference") not in FIT_ON:
             return f".fit_on: expected one of {', '.join(FIT_ON)}, got {params['fit_on']!r}"
         try:

@@ -116,7 +116,6 @@ _ENTRIES = (
     _one("qipf-v0", "QIPF, potential without modes", "qipf", 21, kind="qipf"),
     _one("qipf-all-weights", "QIPF of all weights, without pooling", "qipf", 22, kind="qipf"),
     _one("class-field", "Class-field contrast", "features", 6, "features", "labels", shown=True),
-    _one("posterior-contrast", "Class fields with the head", "features", 23, "features", "labels"),
     _one("softmax-response", "Softmax response", "confidence", 2, shown=True),
     _one("entropy", "Entropy of the softmax", "confidence", 28),
     _one("margin", "Margin of the softmax", "confidence", 8),

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from qipf import training
 from qipf.arrays import to_numpy
 from qipf.models.collect import collect
+from qipf.models.draws import draw_images
 from qipf.models.outputs import Outputs
 from qipf.models.split import Split
 from qipf.study.plan import methods
@@ -108,10 +109,11 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
     net, data, device = network_of(context, parents["network"])
     settings, note = params["settings"], ""
     if params["kind"] == "default":
-        from qipf.scores.old_default import default
+        from qipf.scores.default import default
 
-        size = params["reference_size"] or len(data.train.inputs)
-        scorer: Any = default(net, data.train, size=size, device=device, progress=False, **settings)
+        scorer: Any = default(
+            net, data.train, size=params["reference_size"] or None, device=device, progress=False, **settings
+        )
     else:
         scorer = methods.build(params["kind"], settings)
         size = 0 if params["fit_on"] == "held-out" else params["reference_size"]
@@ -253,10 +255,9 @@ def _outputs(context: Context, network: Mapping[str, str], group: Group, layers:
 def _collect(context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...]) -> list[Outputs]:
     net, data, device = network_of(context, network)
     if group.name == "perturbed":
-        from qipf.scores.old_default import perturbed
-
         split = data.reference(group.size)
-        splits = [Split(perturbed(split.inputs), split.targets)]
+        drawn = draw_images(split.inputs, torch.Generator(split.inputs.device).manual_seed(0))
+        splits = [Split(torch.cat([split.inputs, drawn]), torch.cat([split.targets, split.targets]))]
     elif group.name == "reference":
         splits = [data.reference(group.size)]
     else:
