@@ -16,6 +16,7 @@ import qipf.scores as scores
 from qipf.models.outputs import Outputs
 from qipf.scores import SCORERS, Scorer
 from qipf.scores.persistence import load
+from qipf.scores.probe import Probe
 
 CASES: dict[str, Scorer] = {
     "softmax-response": scores.SoftmaxResponse(),
@@ -43,6 +44,8 @@ CASES: dict[str, Scorer] = {
     "class-field density": scores.ClassField(kind="density", bandwidth=0.2),
     "class-field potential": scores.ClassField(kind="potential", bandwidth=0.2),
     "class-field centred": scores.ClassField(normalise="centred-unit", priors="reference"),
+    "probe": Probe(hidden=32, epochs=20),
+    "probe with the network's softmax alone": Probe(share=1.0),
     "combine": scores.Combine((scores.Entropy(), scores.KNN(k=10))),
     "combine fisher": scores.Combine((scores.Entropy(), scores.ClassField(bandwidth=0.2)), rule="fisher"),
     "combine learned": scores.Combine((scores.MaxLogit(), scores.KNN(k=10)), rule="learned"),

@@ -33,14 +33,21 @@ def reference_features(
     if outputs is None:
         raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(outputs=qipf.collect(...))")
     features = to_numpy(wide(outputs.features))
-    largest = float(np.abs(features).max())
-    if squared and largest > _LARGEST:
-        raise ValueError(
-            f"{scorer.name}: features as large as {largest:.3g} have no finite covariance; expected at most "
-            f"{_LARGEST:.0e}, scale them down first"
-        )
+    if squared:
+        check_size(features, scorer.name, _LARGEST)
     facts = {"references": len(features), "width": features.shape[1], "columns": outputs.logits.shape[1]}
     return features.astype(np.float64) if squared else features, facts
+
+
+def check_size(features: Array, name: str, most: float) -> None:
+    """Raise ValueError if a feature is larger than `most`, beyond which sums of squares overflow."""
+    xp = namespace(features)
+    largest = float(xp.max(xp.abs(features)))
+    if largest > most:
+        raise ValueError(
+            f"{name}: features as large as {largest:.3g} cannot be fitted; expected at most {most:.0e}, scale them "
+            "down first"
+        )
 
 
 def stored(tensors: dict[str, np.ndarray], outputs: Outputs | None) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ from qipf.arrays import Array, as_array, namespace
 from qipf.models.labels import check_classes
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.coordinates import class_logits
+from qipf.scores.feature_rows import check_size
 from qipf.scores.probe_head import hidden_units, train_head
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class Probe(Scorer):
         if self.share == 1:
             return Fitted(tensors={}, facts={"columns": columns})
         rows = self._rows(outputs)
+        check_size(rows, self.name, 1e18)  # the head is trained in single precision, with squares of the features
         width = rows.shape[1]
         wanted = self.input_dropout if self.input_dropout is not None else 0.2 if width > WIDE else 0.0
         head = train_head(
