@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import nn
 
-from qipf.deploy.wrapper import ScorerModule, _moved, wrap
+from qipf.deploy.buffers import _moved
+from qipf.deploy.wrapper import ScorerModule, wrap
 from qipf.models.collect import collect
 from qipf.scores import KNN, ClassField, Entropy, Mahalanobis, Scorer, WeightQIPF
 
