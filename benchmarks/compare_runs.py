@@ -1,12 +1,12 @@
-"""Two runs of the same plans, number by number, to the decimals that are published.
+"""Compare two runs of the same plans number by number, to the decimals that are published.
 
 git show 66c6115:results/headline/table.parquet > old.parquet
 python benchmarks/compare_runs.py old.parquet results/paper
 
-What one forward pass gives should be the same in both. Methods of many passes ran in single precision in the
-old run and in half precision in the new one: by how much that moves ROC-AUC under shift, for the networks whose
-ensembles have the same members in both. Of runs that trained published networks again, with the published settings,
-again.csv.gz beside the tables has numbers about some scores of one pass, networks-again.csv the accuracies.
+Scores of one forward pass should be the same in both runs. Methods with several passes ran in single precision in the
+old run and in half precision in the new one; the comparison says by how much that moves ROC-AUC under shift, for the
+networks whose ensembles have the same members in both. Some published networks were trained again with the published
+settings: again.csv.gz, next to the tables, has numbers about some of their scores, networks-again.csv their accuracy.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SAME_MEMBERS = 0  # the seed whose ensemble is the first ten networks in both ru
 def main(old: str, results: str) -> None:
     """Write how many numbers differ, and how far."""
     published = {path.parent.name: pd.read_parquet(path) for path in Path(results).glob("*/table.parquet")}
-    both = _beside(pd.read_parquet(old), pd.concat([published[plan] for plan in PLANS]), KEYS)
+    both = _joined(pd.read_parquet(old), pd.concat([published[plan] for plan in PLANS]), KEYS)
     again = [
-        _beside(pd.read_csv(Path(results) / plan / "again.csv.gz"), table, [*KEYS, "subset"])
+        _joined(pd.read_csv(Path(results) / plan / "again.csv.gz"), table, [*KEYS, "subset"])
         for plan, table in published.items()
         if (Path(results) / plan / "again.csv.gz").is_file()
     ]
@@ -48,7 +48,7 @@ def main(old: str, results: str) -> None:
 
 
 def _accuracies(results: Path) -> dict[str, int]:
-    """Networks that were trained again, and how many have another accuracy."""
+    """How many networks were trained again, and how many of them have a different accuracy."""
     numbers = different = 0
     for path in sorted(results.glob("*/networks-again.csv")):
         both = pd.read_csv(path).merge(pd.read_csv(path.parent / "networks.csv"), on=["dataset", "net", "seed"])
@@ -57,8 +57,8 @@ def _accuracies(results: Path) -> dict[str, int]:
     return {"numbers": numbers, "different": different}
 
 
-def _beside(old: pd.DataFrame, new: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
-    """The numbers that both have, and how far they lie apart."""
+def _joined(old: pd.DataFrame, new: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+    """The numbers that both runs have, and the distances between them."""
     both = old.merge(new, on=keys, suffixes=("_old", "_new"))
     before = both["value_old"].round(DECIMALS)
     both["gap"] = (before - both["value_new"]).abs().where(before.notna() | both["value_new"].notna(), 0.0)
@@ -68,7 +68,7 @@ def _beside(old: pd.DataFrame, new: pd.DataFrame, keys: list[str]) -> pd.DataFra
 def _differing(both: pd.DataFrame) -> dict[str, int]:
     if both.empty:
         raise SystemExit("nothing to compare: the tables have no number in common")
-    different = ~(both["gap"] < 0.1 * 10**-DECIMALS)  # also where only one of two is a number
+    different = ~(both["gap"] < 0.1 * 10**-DECIMALS)  # also true where only one of the two is a number
     return {"numbers": len(both), "different": int(different.sum())}
 
 

@@ -1,4 +1,4 @@
-"""How close the GPU paths come to the memory's bandwidth, measured in one run.
+"""What a GPU does for the field: counting weights, and scoring next to a LeNet pass.
 
 python benchmarks/gpu_speed.py [--count 1000000000] [--out results/speed-gpu.json]; without a GPU it runs the same steps
 on the CPU at whatever size is given, to try the script itself.
@@ -13,35 +13,33 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from qipf.fields._gpu import count_patterns, mode_kernel
-from qipf.fields.field import Field
-from qipf.fields.potential import potentials
-from qipf.fields.sketch import FieldSketch
+from qipf import Outputs, WeightQIPF, wrap
+from qipf.fields import FieldSketch
+from qipf.fields._gpu import count_patterns
+from qipf.study.nets import build
 
-ORDERS = (2, 4, 6, 8)
+BATCH = 2000
 
 
 def seconds(function: Callable[[], object], repeats: int) -> float:
-    """The median time of a call, after two to warm up."""
-    for _ in range(2):
+    """Return the median wall time of a call that is waited for, after three calls to warm up."""
+    for _ in range(3):
         function()
     times = []
     for _ in range(repeats):
-        if torch.cuda.is_available():
-            start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            start.record()
-            function()
-            stop.record()
-            torch.cuda.synchronize()
-            times.append(start.elapsed_time(stop) / 1e3)
-        else:
-            began = time.perf_counter()
-            function()
-            times.append(time.perf_counter() - began)
+        _wait()
+        began = time.perf_counter()
+        function()
+        _wait()
+        times.append(time.perf_counter() - began)
     return statistics.median(times)
+
+
+def _wait() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def normal(count: int, device: str, dtype: torch.dtype, scale: float) -> torch.Tensor:
@@ -56,13 +54,12 @@ def normal(count: int, device: str, dtype: torch.dtype, scale: float) -> torch.T
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=10**9)
-    parser.add_argument("--repeats", type=int, default=10)
+    parser.add_argument("--repeats", type=int, default=50)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    count, repeats = arguments.count, arguments.repeats
     name = torch.cuda.get_device_name() if device == "cuda" else "CPU"
-    result: dict[str, object] = {"device": name, "torch": torch.__version__, "count": count}
+    result: dict[str, object] = {"device": name, "torch": torch.__version__, "count": arguments.count}
 
     def keep(**figures: object) -> None:
         result.update(figures)
@@ -70,86 +67,56 @@ def main() -> None:
         if arguments.out:
             arguments.out.write_text(json.dumps(result, indent=1) + "\n")
 
+    _score(device, arguments.repeats, keep)
+    copy = _copy_bandwidth(arguments.count, device)
+    keep(copy_bandwidth_GB_s=copy / 1e9)
+    _build(normal(arguments.count, device, torch.bfloat16, 0.02), copy, keep)
+
+
+def _copy_bandwidth(count: int, device: str) -> float:
+    """Return bytes read and written per second by a copy within the memory of the device."""
     source = normal(count, device, torch.float32, 1.0)
     target = torch.empty_like(source)
-    copy = 8 * count / seconds(lambda: target.copy_(source), repeats)
-    keep(copy_bandwidth_GB_s=copy / 1e9)
-    target = None
-
-    weights = normal(count, device, torch.bfloat16, 0.02)
-    bandwidth = _build(weights, copy, repeats, keep)
-    del weights
-    _score(source, copy, repeats, bandwidth, keep)
+    return 8 * count / seconds(lambda: target.copy_(source), 10)
 
 
-def _build(weights: torch.Tensor, copy: float, repeats: int, keep: Callable[..., None]) -> float:
+def _build(weights: torch.Tensor, copy: float, keep: Callable[..., None]) -> None:
     if weights.is_cuda:
         patterns = weights.view(torch.int16)
-        counts = count_patterns(patterns)
-        expected = torch.zeros(2**16, dtype=torch.int64, device=weights.device)
-        for start in range(0, weights.numel(), 2**27):
-            expected += torch.bincount(patterns[start : start + 2**27].to(torch.int32) & 0xFFFF, minlength=2**16)
-        keep(build_counts_are_exact=bool((counts == expected).all()))
-        odd = torch.cat([torch.zeros(5003), torch.tensor([1e-40, -0.0, 3e38, -2e-30])]).to("cuda", torch.bfloat16)
-        rest = torch.bincount(odd.view(torch.int16).to(torch.int32) & 0xFFFF, minlength=2**16)
-        keep(build_counts_odd_values=bool((count_patterns(odd.view(torch.int16)) == rest).all()))
-        took = seconds(lambda: count_patterns(patterns), repeats)
-        bytes_a_second = 2 * weights.numel() / took
-        keep(build_pass_ms=1e3 * took, build_pass_share_of_copy=bytes_a_second / copy)
+        took = seconds(lambda: count_patterns(patterns), 10)
+        keep(build_pass_ms=1e3 * took, build_pass_share_of_copy=2 * weights.numel() / took / copy)
     began = time.perf_counter()
     sketch = FieldSketch(factor=160).add(weights)
     added = time.perf_counter()
     field = sketch.finish(standardise=True)
-    whole = time.perf_counter() - began
-    keep(build_add_s=added - began, build_whole_s=whole, build_field_error=field.error)
-    return field.bandwidth
+    keep(build_add_s=added - began, build_whole_s=time.perf_counter() - began, build_field_error=field.error)
 
 
-def _score(y: torch.Tensor, copy: float, repeats: int, bandwidth: float, keep: Callable[..., None]) -> None:
-    samples = np.random.default_rng(0).standard_normal(3552)
-    field = Field(samples, 28.0).compile()
-    few = y[: 10**6].double().cpu().numpy()
-    expected = field.neighbourhood_modes(few, ORDERS, True, 0.2)
-    around = np.stack([few - 0.2, few, few + 0.2]).ravel()
-    size = np.abs(potentials(field, around, ORDERS)).reshape(3, -1, len(ORDERS)).max(axis=0)
-
-    def report(
-        name: str, function: Callable[[torch.Tensor], torch.Tensor], bytes_each: int, part: torch.Tensor
-    ) -> None:
-        found = function(part[: 10**6]).double().cpu().numpy()
-        reference, scale = (expected, size) if found.ndim == 2 else (expected.mean(axis=1), size.mean(axis=1))
-        reference, scale = reference[: len(found)], scale[: len(found)]
-        error = np.abs(found - reference)
-        took = seconds(lambda: function(part), repeats)
+@torch.no_grad()
+def _score(device: str, repeats: int, keep: Callable[..., None]) -> None:
+    """What scoring adds to a LeNet pass of 2,000 images, as milliseconds and as a share of the pass."""
+    torch.manual_seed(0)
+    net = build("lenet", channels=1, size=28).eval().to(device)
+    images = torch.rand(BATCH, 1, 28, 28, device=device)
+    logits = net(images)
+    scorer = WeightQIPF(factor=160).fit(net, Outputs(logits=logits))
+    wrapped = wrap(net, scorer).eval().to(device)
+    ways = {
+        "eager": (net, wrapped),
+        "compiled": (torch.compile(net), torch.compile(wrapped)),
+    }
+    for way, (alone, scored) in ways.items():
+        forward, both = seconds(lambda n=alone: n(images), repeats), seconds(lambda w=scored: w(images), repeats)
         keep(
             **{
-                f"{name}_predictions": part.numel(),
-                f"{name}_ms": 1e3 * took,
-                f"{name}_ps_a_prediction": 1e12 * took / part.numel(),
-                f"{name}_share_of_copy": bytes_each * part.numel() / took / copy,
-                f"{name}_error_relative_to_potentials": float((error / scale).max()),
-                f"{name}_error_relative_to_modes_99_percent": float(
-                    np.quantile((error / np.maximum(reference, 1e-30)).ravel(), 0.99)
-                ),
+                f"lenet_{way}_ms": 1e3 * forward,
+                f"lenet_scored_{way}_ms": 1e3 * both,
+                f"scoring_{way}_percent": 100 * (both - forward) / forward,
             }
         )
-
-    if y.is_cuda:
-        kernel = mode_kernel(field, ORDERS, True, 0.2, y.device)
-        assert kernel is not None
-        keep(kernel_shared_bytes=kernel.shared)
-        report("modes_kernel", kernel, 20, y)
-        report("uncertainty_kernel", lambda part: kernel(part, mean=True), 8, y)
-    part = y[: max(1, y.numel() // 8)]
-    field.log(y[:2])
-    compiled = torch.compile(lambda queries: field.neighbourhood_modes(queries, ORDERS, True, 0.2), dynamic=False)
-    report("modes_torch_compile", compiled, 20, part)
-    report(
-        "modes_eager_double",
-        lambda queries: field.neighbourhood_modes(queries.double(), ORDERS, True, 0.2),
-        20,
-        part[: 2**25],
-    )
+    exact = scorer(logits.double().cpu().numpy())
+    error = abs(scorer(logits).double().cpu().numpy() - exact) / exact.mean()
+    keep(scoring_call_ms=1e3 * seconds(lambda: scorer(logits), repeats), scoring_float32_error=float(error.max()))
 
 
 if __name__ == "__main__":

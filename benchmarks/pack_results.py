@@ -1,7 +1,8 @@
-"""A benchmark's tables as they are published: python benchmarks/pack_results.py STORE results/paper/NAME
+"""Pack the tables of a benchmark for publication: python benchmarks/pack_results.py STORE results/paper/NAME
 
-STORE is what `qipf bench -o` wrote, or a folder with its tables. Numbers are rounded to four decimals, far below what
-another network would change, and rows about the same inputs stand together: four benchmarks stay below ten megabytes.
+STORE is the folder that `qipf bench -o` wrote, or a folder with its tables. Numbers are rounded to four decimals, which
+is far less than they differ between networks, and rows about the same inputs stand together. Four benchmarks thus take
+less than ten megabytes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Every table and number that README.md, docs and benchmarks/README.md quote, from results/.
 
-python benchmarks/reproduction.py              # which marks are stale
-python benchmarks/reproduction.py --print      # every table
-python benchmarks/reproduction.py --write      # draws the figures and brings the pages up to date
+python benchmarks/reproduction.py              # lists the marks that are out of date
+python benchmarks/reproduction.py --print      # prints every table
+python benchmarks/reproduction.py --write      # draws the figures and updates the pages
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from evidence.results import ROOT, Results
 
 
 def main() -> int:
-    """Print, check or write; returns 1 where a page is stale."""
+    """Print, check or write; returns 1 where a page is out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--results", type=Path, default=ROOT / "results", help="another results folder")
+    parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder with the results")
     parser.add_argument("--print", action="store_true", help="print every table")
-    parser.add_argument("--write", action="store_true", help="bring figures and pages up to date")
+    parser.add_argument("--write", action="store_true", help="update figures and pages")
     given = parser.parse_args()
     results = Results(given.results)
     render = pages.renderer(results)
@@ -36,7 +36,7 @@ def main() -> int:
             page.write_text(marks.written(page.read_text(), render))
         return 0
     stale = [f"{name}: {mark}" for name, page in pages.PAGES.items() for mark in marks.stale(page.read_text(), render)]
-    print("\n".join(stale) if stale else "every mark says what results/ says")
+    print("\n".join(stale) if stale else "every page is up to date")
     return 1 if stale else 0
 
 

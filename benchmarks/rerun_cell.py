@@ -1,11 +1,11 @@
-"""One cell of a published table, measured anew from its plan.
+"""Measure one cell of a published table again from its plan.
 
 python benchmarks/rerun_cell.py results/paper/mnist --shift rotation --severity 3 [--data FOLDER]     # minutes on a CPU
 
-Trains one base network as the plan says and scores it under one shift at one intensity by the methods that need no fit.
-With one of the plan's seeds it is a published network trained again, perhaps on another device; with another seed it is
-one more network, whose number should lie in the interval that Student's t gives for it from the published ones. Every
-run is added to rerun.csv in the folder, whatever it found, and docs/reproduction.md quotes them all.
+Trains one base network as the plan says and scores it under one shift at one intensity with the methods that need no
+fit. With one of the plan's seeds, this trains a published network again, perhaps on another device. With another seed,
+it trains one more network, whose number should lie in the interval that Student's t gives for it from the published
+ones. Every run is added to rerun.csv in the folder, whatever it found, and docs/reproduction.md quotes them all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ METHODS = ("softmax-response", "entropy", "max-logit", "energy")
 
 
 def main() -> int:
-    """Print published and new numbers; returns 1 where a new one is outside its interval."""
+    """Print the published and the new numbers; returns 1 where a new one is outside its interval."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--shift", default="rotation")

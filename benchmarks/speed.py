@@ -1,4 +1,4 @@
-"""What a prediction's modes cost on a CPU, against everything one would do otherwise; all ratios from one run.
+"""What the modes of a prediction cost on a CPU, compared with the alternatives; all ratios come from one run.
 
 python benchmarks/speed.py --quick      the ratios in under a minute
 python benchmarks/speed.py              more sizes, torch.compile, JSON and a plot in results/
@@ -17,11 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from authors_loop import modes_by_loop
-from qipf.fields.bandwidth import silverman
-from qipf.fields.compiled import CompiledField
-from qipf.fields.field import Field
-from qipf.fields.potential import modes
-from qipf.fields.sketch import FieldSketch
+from qipf.fields import CompiledField, Field, FieldSketch, ModeTable, silverman, uncertainty_modes
 
 ORDERS = (2, 4, 6, 8)
 FACTOR = 160.0
@@ -29,7 +25,7 @@ RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
 def best(function: Callable[[], object], seconds: float = 1.0) -> float:
-    """The shortest time of one call: what the machine can do when nothing else runs on it."""
+    """Return the shortest time of one call: what the machine can do when nothing else runs on it."""
     function()
     shortest, began = np.inf, time.perf_counter()
     while time.perf_counter() - began < seconds:
@@ -39,51 +35,55 @@ def best(function: Callable[[], object], seconds: float = 1.0) -> float:
     return float(shortest)
 
 
-def table_modes(field: CompiledField, y: object) -> object:
-    return field.neighbourhood_modes(y, ORDERS, True, 0.2)
+def tabulated(field: CompiledField) -> ModeTable:
+    """Return the table through which `WeightQIPF` scores float32 logits."""
+    table = ModeTable.fit(field, ORDERS, root=True, radius=0.2, dtype=np.float32)
+    assert table is not None
+    return table
 
 
 def per_prediction(seconds: float) -> dict[str, float]:
-    """Nanoseconds of one prediction at n = 3,552, by each way of computing it."""
+    """Return the nanoseconds of one prediction at n = 3,552, for each way of computing it."""
     generator = np.random.default_rng(0)
     samples = generator.standard_normal(3552)
     width = FACTOR * silverman(samples)
     exact = Field(samples, width)
-    field = exact.compile()
+    table = tabulated(CompiledField(exact))
     y = generator.standard_normal(2**20)
+    z = y.astype(np.float32)
     figures = {
         "authors' loop, n = 1,022": best(lambda: modes_by_loop(samples[:1022], y[:40], width), seconds) / 40,
         "authors' loop": best(lambda: modes_by_loop(samples, y[:40], width), seconds) / 40,
-        "exact NumPy": best(lambda: modes(exact, y[:400]), seconds) / 400,
-        "compiled, 2^20 predictions": best(lambda: table_modes(field, y), seconds) / y.size,
-        "compiled, 2^14 predictions": best(lambda: table_modes(field, y[: 2**14]), seconds) / 2**14,
-        "compiled, 500 predictions": best(lambda: table_modes(field, y[:500]), seconds) / 500,
+        "exact NumPy": best(lambda: uncertainty_modes(exact, y[:400]), seconds) / 400,
+        "compiled, 2^20 predictions": best(lambda: table(z), seconds) / z.size,
+        "compiled, 2^14 predictions": best(lambda: table(z[: 2**14]), seconds) / 2**14,
+        "compiled, 500 predictions": best(lambda: table(z[:500]), seconds) / 500,
     }
     return {name: 1e9 * figure for name, figure in figures.items()}
 
 
 def flat_in_samples(sizes: list[int], seconds: float) -> dict[str, float]:
-    """Nanoseconds of one prediction by the number of samples, the bandwidth being the same."""
-    y = np.random.default_rng(1).standard_normal(2**16)
-    fields = {}
+    """Return the nanoseconds of one prediction by the number of samples, at one bandwidth."""
+    z = np.random.default_rng(1).standard_normal(2**16).astype(np.float32)
+    tables = {}
     for size in sizes:
         sketch = FieldSketch(bandwidth=28.0)
         generator = np.random.default_rng(2)
         for start in range(0, size, 10**6):
             sketch.add(generator.standard_normal(min(10**6, size - start)))
-        fields[f"{size:,}"] = sketch.finish()
-    return {name: 1e9 * best(lambda f=field: table_modes(f, y), seconds) / y.size for name, field in fields.items()}
+        tables[f"{size:,}"] = tabulated(sketch.finish())
+    return {name: 1e9 * best(lambda t=table: t(z), seconds) / z.size for name, table in tables.items()}
 
 
 def linear_in_predictions(sizes: list[int], seconds: float) -> dict[str, float]:
-    samples = np.random.default_rng(0).standard_normal(3552)
-    field = Field(samples, 28.0).compile()
-    y = np.random.default_rng(1).standard_normal(max(sizes))
-    return {f"{size:,}": 1e9 * best(lambda n=size: table_modes(field, y[:n]), seconds) / size for size in sizes}
+    """Return the nanoseconds of one prediction by the number of predictions."""
+    table = tabulated(CompiledField(Field(np.random.default_rng(0).standard_normal(3552), 28.0)))
+    z = np.random.default_rng(1).standard_normal(max(sizes)).astype(np.float32)
+    return {f"{size:,}": 1e9 * best(lambda n=size: table(z[:n]), seconds) / size for size in sizes}
 
 
 def build(count: int) -> dict[str, float]:
-    """Seconds from float32 weights to the compiled field."""
+    """Return the seconds from float32 weights to the compiled field."""
     weights = (np.random.default_rng(3).standard_normal(count) * 0.02).astype(np.float32)
     shortest = {"add": np.inf, "finish": np.inf, "whole": np.inf}
     for _ in range(3):
@@ -98,7 +98,7 @@ def build(count: int) -> dict[str, float]:
 
 
 def beside_a_forward_pass(seconds: float, batch: int) -> dict[str, dict[str, float]]:
-    """What scoring adds to a forward pass of a batch: `WeightQIPF` from logits to uncertainties, checks included."""
+    """Return what scoring adds to a forward pass: `WeightQIPF` from logits to uncertainties, checks included."""
     import torch
 
     from qipf import Outputs, WeightQIPF
@@ -122,14 +122,15 @@ def beside_a_forward_pass(seconds: float, batch: int) -> dict[str, dict[str, flo
 def with_torch_compile(seconds: float) -> dict[str, float]:
     import torch
 
-    field = Field(np.random.default_rng(0).standard_normal(3552), 28.0).compile()
+    table = tabulated(CompiledField(Field(np.random.default_rng(0).standard_normal(3552), 28.0)))
     y = torch.randn(2**20, dtype=torch.float64)
-    field.log(y[:2])
-    function = torch.compile(lambda queries: field.neighbourhood_modes(queries, ORDERS, True, 0.2))
+    z = y.float()
+    table.place(z)
+    function = torch.compile(table)
     exact = Field(torch.randn(3552, dtype=torch.float64), 28.0)
     return {
-        "torch.compile, 2^20 predictions": 1e9 * best(lambda: function(y), seconds) / y.numel(),
-        "exact torch": 1e9 * best(lambda: modes(exact, y[:400]), seconds) / 400,
+        "torch.compile, 2^20 predictions": 1e9 * best(lambda: function(z), seconds) / z.numel(),
+        "exact torch": 1e9 * best(lambda: uncertainty_modes(exact, y[:400]), seconds) / 400,
     }
 
 
@@ -144,7 +145,7 @@ def plot(result: dict, path: Path) -> None:
     figure, axes = plt.subplots(figsize=(8, 0.5 * len(names) + 1.2), layout="constrained")
     axes.barh(names, [figures[name] for name in names], color="#4878a8")
     axes.set_xscale("log")
-    axes.set_xlabel("nanoseconds a prediction (4 modes with the neighbourhood bound, n = 3,552)")
+    axes.set_xlabel("nanoseconds per prediction (4 modes with the neighbourhood bound, n = 3,552)")
     for number, name in enumerate(names):
         axes.text(figures[name], number, f" {figures[name]:,.0f}", va="center")
     figure.savefig(path, dpi=120)

@@ -21,7 +21,7 @@ import torch
 from qipf.study.plan import plan
 from qipf.study.run import consolidate, runner, timing
 from qipf.study.run import grid as study
-from qipf.study.run.engines import open_engine
+from qipf.study.run.engine_names import open_engine
 from qipf.study.run.run import environment, usual_device
 from qipf.study.run.store import Store
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import stat
+
 import pytest
 
 from qipf._common.files import atomic_write, replacing
@@ -28,6 +31,26 @@ def test_permissions_are_those_of_any_new_file(tmp_path):
     atomic_write(tmp_path / "ours", "")
     (tmp_path / "plain").touch()
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    for mode in (0o600, 0o754):
+        path.chmod(mode)
+        atomic_write(path, "new")
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_the_folder_is_synced_after_the_new_name_is_there(tmp_path, monkeypatch):
+    synced = []
+
+    def fsync(handle: int) -> None:
+        synced.append((stat.S_ISDIR(os.fstat(handle).st_mode), (tmp_path / "file").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    atomic_write(tmp_path / "file", "")
+    assert synced == [(False, False), (True, True)]
 
 
 def test_a_missing_folder_is_named(tmp_path):

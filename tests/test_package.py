@@ -22,10 +22,10 @@ class Bare:
 sys.meta_path.insert(0, Bare())
 import numpy as np
 import qipf
-field = qipf.Field(np.linspace(-1, 1, 50), 0.3)
-assert qipf.modes(field, np.zeros(3)).shape == (3, 4)
-assert qipf.fields.published.modes(np.linspace(-1, 1, 50), np.zeros(3), 0.3).shape == (3, 4)
-assert qipf.silverman(np.linspace(-1, 1, 50)) > 0
+field = qipf.fields.Field(np.linspace(-1, 1, 50), 0.3)
+assert qipf.fields.uncertainty_modes(field, np.zeros(3)).shape == (3, 4)
+assert qipf.fields.published.uncertainty_modes(np.linspace(-1, 1, 50), np.zeros(3), 0.3).shape == (3, 4)
+assert qipf.fields.silverman(np.linspace(-1, 1, 50)) > 0
 try:
     qipf.collect(None, None)
 except ImportError as error:

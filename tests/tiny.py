@@ -1,4 +1,4 @@
-"""A benchmark of seconds, with every sort of cell."""
+"""A study that takes seconds and has every kind of cell."""
 
 PLAN = """
 name = "tiny"

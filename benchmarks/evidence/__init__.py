@@ -1,1 +1,1 @@
-"""What README and docs quote, computed from results/ alone. `benchmarks/reproduction.py` is the command."""
+"""What the README and the docs quote, computed from results/ alone. The command is `benchmarks/reproduction.py`."""

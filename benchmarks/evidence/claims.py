@@ -8,11 +8,11 @@ from evidence.detection import pair_heads
 from evidence.results import NOTHING, PAIRS, Results, markdown, number, signed, title
 from qipf.metrics import METRICS
 from qipf.study.tables import paper
-from qipf.study.tables.claims import OTHERS, TOPICS, Claim, claims, paper_best, paper_gap
+from qipf.study.tables.claims import RIVALS, TOPICS, Claim, claims, paper_best, paper_gap
 from qipf.study.tables.paired import Verdict
 
 OURS = {"qipf": "exact, cross-validated", "qipf-published": "authors' program, factor 80"}
-"""The two methods that may stand for the paper's QIPF."""
+"""The two methods that can stand for the paper's QIPF, with their settings."""
 
 ALSO = (
     "ensemble (entropy)", "mc-dropout (entropy)", "softmax-response", "entropy", "max-logit", "energy", "knn",
@@ -21,7 +21,7 @@ ALSO = (
 """Rivals that the paper leaves out."""
 
 PARTS = ("reliability", "resolution", "uncertainty")
-"""Of a Brier score: the first and the last add to it, the second is taken off."""
+"""The parts of a Brier score: reliability minus resolution plus uncertainty."""
 
 WORDS: dict[Verdict, str] = {
     "yes": "**holds**", "no": "**does not hold**", "undecided": "undecided", "not measured": "not measured",
@@ -31,7 +31,7 @@ AHEAD: dict[Verdict, str] = {"yes": "ahead", "no": "behind", "undecided": "undec
 
 def summary(results: Results) -> str:
     """Is QIPF the best of the paper's six methods in most of its twenty cases?"""
-    if not set(OTHERS) <= set(results.shifted["column"]):
+    if not set(RIVALS) <= set(results.shifted["column"]):
         return "*Not measured yet: some of the paper's methods are missing.*"
     rows = []
     for metric, topic in TOPICS.items():
@@ -50,13 +50,12 @@ def summary(results: Results) -> str:
 
 
 def against(results: Results, metric: str) -> str:
-    """QIPF less every other method, in the direction of "better", over all cases that have both."""
-    found = {ours: {c.text: c for c in _paper_claims(results, metric, ours)} for ours in OURS}
+    """QIPF minus every other method, signed so that more is better, over all cases that have both."""
+    found = {ours: {c.other: c for c in _paper_claims(results, metric, ours) if c.scope == "headline"} for ours in OURS}
     rows = []
-    for other, words in OTHERS.items():
-        text = f"QIPF beats {words} in {TOPICS[metric]} on average"
-        cells = [cell for ours in OURS for cell in _cells(found[ours].get(text))]
-        rows.append([words, _paper_gap(metric, other), *cells])
+    for other in RIVALS:
+        cells = [cell for ours in OURS for cell in _cells(found[ours].get(other))]
+        rows.append([title(other), _paper_gap(metric, other), *cells])
     for other in ALSO:
         cells = []
         for ours in OURS:
@@ -69,32 +68,32 @@ def against(results: Results, metric: str) -> str:
 
 
 def follows(results: Results, metric: str, second: str) -> str:
-    """The method that the paper places next to QIPF, less its other rivals."""
+    """The method that the paper ranks second to QIPF, minus the other rivals."""
     rows = []
-    for other in OTHERS:
+    for other in RIVALS:
         if other == second:
             continue
         gap = (paper_gap(metric, other) or 0.0) - (paper_gap(metric, second) or 0.0)  # QIPF drops out
         found = results.difference(metric, second, other)
-        rows.append([OTHERS[other], f"{gap:+.3f}", signed(found), WORDS[found.verdict if found else "not measured"]])
-    return markdown([f"{OTHERS[second]} better than ... by", "the paper", "here", "verdict"], rows)
+        rows.append([title(other), f"{gap:+.3f}", signed(found), WORDS[found.verdict if found else "not measured"]])
+    return markdown([f"{title(second)} better than ... by", "the paper", "here", "verdict"], rows)
 
 
 def brier_parts(results: Results) -> str:
-    """The proper Brier score and what it is the sum of; mean over pairs and shifts."""
+    """The proper Brier score and its parts, mean over pairs and shifts."""
     parts = {"brier_proper": "Brier, proper", **{f"brier_proper_{name}": name for name in PARTS}}
     rows = [
         [title(column), *(number(results.mean(metric, column)) for metric in parts)]
-        for column in (*OURS, *OTHERS, *ALSO)
+        for column in (*OURS, *RIVALS, *ALSO)
         if np.isfinite(results.mean("brier_proper", column))
     ]
     return markdown(["mean over shifts and intensities", *parts.values()], rows)
 
 
 def means(results: Results, metric: str) -> str:
-    """Mean over shifts and intensities by pair, with the paper's in brackets."""
+    """The mean over shifts and intensities by pair, with the paper's number in brackets."""
     theirs = paper.values(metric)
-    names = {**{m: m for m in paper.METHODS if m != "qipf"}, **dict.fromkeys(OURS, "qipf")}
+    names = {**{method: method for method in RIVALS}, **dict.fromkeys(OURS, "qipf")}
     extra = [c for c in ALSO if np.isfinite(results.mean(metric, c))]
     rows = []
     for column in [*names, *extra]:
@@ -110,8 +109,8 @@ def means(results: Results, metric: str) -> str:
 
 def _paper_claims(results: Results, metric: str, ours: str) -> list[Claim]:
     rows = results.shifted
-    wanted = (rows["metric"] == metric) & rows["column"].isin([*OTHERS, ours])
-    return claims(rows[wanted].to_dict("records"), metrics=[metric], ours=ours)
+    wanted = (rows["metric"] == metric) & rows["column"].isin([*RIVALS, ours])
+    return claims(rows[wanted], metrics=[metric], ours=ours)
 
 
 def _cells(claim: Claim | None) -> list[str]:
@@ -127,6 +126,6 @@ def _paper_gap(metric: str, other: str) -> str:
 
 
 def paper_share(metric: str) -> str:
-    """In how many of the paper's cases its own numbers have QIPF first."""
+    """In how many of the paper's cases QIPF is first in the paper's own numbers."""
     best = paper_best(metric)
     return f"{np.mean(best):.0%} ({sum(best)} of {len(best)})"

@@ -1,11 +1,13 @@
-"""Tables of error detection: every method, by pair, by shift, on clean inputs, and differences with intervals."""
+"""Tables of error detection: every score, by pair, by shift, on clean inputs, and differences with intervals."""
 
 from __future__ import annotations
 
 import numpy as np
 import pandas as pd
 
-from evidence.results import PAIRS, SHIFTS, TITLES, Results, markdown, number, signed, title
+from evidence.results import COLUMNS, PAIRS, SHIFTS, Results, markdown, number, signed, title
+from qipf.study.plan.registry import STATISTICS
+from qipf.study.report.columns import severity_of
 
 METRICS = ("roc_auc", "pr_auc")
 MAIN = ("default", "ensemble (entropy)", "entropy", "qipf-published")
@@ -17,13 +19,13 @@ DEVELOPED_UNDER = {"rotation", "shear", "brightness"}
 
 
 def readme(results: Results) -> str:
-    """The README's: what we recommend, the strongest rivals, the paper's score; how well, and what it costs."""
+    """The table of the README: the recommended score, the strongest rivals, the paper's score, and what each costs."""
     return main_table(results, MAIN, cost=True)
 
 
 def everything(results: Results) -> str:
     """Every score that was measured on all pairs."""
-    shown = [column for column in TITLES if np.isfinite(results.mean("roc_auc", column))]
+    shown = [column for column in COLUMNS if np.isfinite(results.mean("roc_auc", column))]
     return main_table(results, shown)
 
 
@@ -58,12 +60,12 @@ def authors_lenet(results: Results) -> str:
 
 
 def differences(results: Results, metric: str) -> str:
-    """What we recommend less a rival, by pair and over all."""
+    """The recommended score minus a rival, by pair and over all pairs."""
     rows = [
         [title(rival), *(signed(results.difference(metric, "default", rival, pair)) for pair in (*PAIRS, None))]
         for rival in RIVALS
     ]
-    return markdown(["default minus", *pair_heads(results), "mean"], rows)
+    return markdown([f"{title('default')} minus", *pair_heads(results), "mean"], rows)
 
 
 def clean(results: Results) -> str:
@@ -78,7 +80,7 @@ def clean(results: Results) -> str:
 
 
 def accuracy(results: Results, pair: tuple[str, str]) -> float:
-    """Of the base networks on all clean test images."""
+    """The accuracy of the base networks on all clean test images."""
     rows = results.all_rows
     asked = {
         "dataset": pair[0], "net": pair[1], "shift": "clean", "metric": "accuracy", "method": "entropy",
@@ -97,14 +99,14 @@ def out_of_distribution(results: Results) -> str:
     places = sorted(rows["shift"].unique())
     lines = [
         [title(column), *(number(values.get((column, place), np.nan)) for place in places)]
-        for column in TITLES
+        for column in COLUMNS
         if column in set(rows["column"])
     ]
     return markdown(["MNIST LeNet (ROC-AUC)", *(place.removeprefix("ood:") for place in places)], lines)
 
 
 def own_errors(results: Results) -> str:
-    """Methods of many passes: finding the base network's errors, and those of their own mean prediction."""
+    """Methods with several passes: finding the base network's errors, and those of their own mean prediction."""
     rows = results.rows[(results.rows["severity"] > 0) & (results.rows["metric"] == "roc_auc")]
     own = rows[rows["errors"] == "own"]
     if own.empty:
@@ -112,38 +114,38 @@ def own_errors(results: Results) -> str:
     both = rows[rows["column"].isin(own["column"].unique())]
     values = both.groupby(["column", "errors", "dataset", "net"])["value"].mean()
     lines = []
-    for column in [c for c in TITLES if c in set(own["column"])]:
+    for column in [c for c in COLUMNS if c in set(own["column"])]:
         pairs = [[values.get((column, e, *pair), np.nan) for e in ("base", "own")] for pair in PAIRS]
         lines.append([title(column), *(f"{number(base)} / {number(mine)}" for base, mine in pairs)])
     return markdown(["ROC-AUC, base network's errors / own errors", *pair_heads(results)], lines)
 
 
 def own_accuracy(results: Results) -> str:
-    """How often methods of many passes are right on clean inputs with their mean prediction: were they trained well?"""
+    """The accuracy of the mean prediction of methods with several passes on clean inputs: were they trained well?"""
     rows = results.rows[(results.rows["shift"] == "clean") & (results.rows["metric"] == "accuracy")]
     lines = [["one network", *(f"{100 * accuracy(results, pair):.1f} %" for pair in PAIRS)]]
     own = rows[rows["errors"] == "own"].groupby(["column", "dataset", "net"])["value"].mean()
-    for column in [c for c in TITLES if c in own.index.get_level_values(0)]:
+    for column in [c for c in COLUMNS if c in own.index.get_level_values(0)]:
         cells = [own.get((column, *pair), np.nan) for pair in PAIRS]
-        name = title(column).removesuffix(", entropy of the mean")
+        name = title(column).removesuffix(f", {STATISTICS['entropy']}")
         lines.append([name, *(f"{100 * value:.1f} %" if np.isfinite(value) else "–" for value in cells)])
     return markdown(["accuracy, clean test set", *pair_heads(results)], lines)
 
 
 def unseen(results: Results, column: str) -> float:
-    """ROC-AUC over the cells that the development of the default never saw."""
+    """ROC-AUC over the pairs and shifts that were not used in the development of the recommended score."""
     values = results.means("roc_auc")
-    cells = [
+    found = [
         values.get((column, *pair, shift), np.nan)
         for pair in PAIRS
         for shift in SHIFTS
         if not (pair in DEVELOPED_ON and shift in DEVELOPED_UNDER)
     ]
-    return float(np.mean(cells))
+    return float(np.mean(found))
 
 
 def cost_of(results: Results, column: str) -> str:
-    """Passes, and the time beside one forward pass on a CPU, from the least to the most over the networks."""
+    """The passes, and the time in units of one forward pass on a CPU, smallest to largest over the networks."""
     method = column.partition(" (")[0]
     times = results.times
     own = times[(times["method"] == method) & (times["device"] == "cpu")]
@@ -156,7 +158,7 @@ def cost_of(results: Results, column: str) -> str:
 
 
 def pair_heads(results: Results) -> list[str]:
-    """The pairs, those measured on a part of the images marked."""
+    """The headings of the pairs, with a mark on those that were measured on a part of the images."""
     part = _parts(results)
     return [name + "‡" * (pair in part) for pair, name in PAIRS.items()]
 
@@ -173,10 +175,12 @@ def _below(results: Results, fewer: bool) -> str:
 
 
 def severity_means(results: Results, column: str, pair: tuple[str, str], shift: str) -> pd.Series:
-    """ROC-AUC by intensity, mean over networks."""
+    """ROC-AUC by severity from the mildest, mean over networks."""
     rows = results.shifted
     own = rows[
         (rows["metric"] == "roc_auc") & (rows["column"] == column) & (rows["shift"] == shift)
         & (rows["dataset"] == pair[0]) & (rows["net"] == pair[1])
     ]  # fmt: skip
-    return own.groupby("severity")["value"].mean()
+    places = zip(own["intensity"], own["severity"], strict=True)
+    levels = [severity_of(shift, intensity, severity) for intensity, severity in places]
+    return own.assign(severity=levels).groupby("severity")["value"].mean()

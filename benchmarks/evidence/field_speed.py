@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evidence.results import NOTHING, Results, markdown
+from evidence.results import Results, markdown
 from qipf.study.tables import paper
 
 WAYS = {
@@ -14,61 +14,58 @@ WAYS = {
     "compiled, 500 predictions": "compiled, 500 predictions",
     "torch.compile, 2^20 predictions": "compiled, through torch.compile (2^20)",
 }
-GIGABYTES = {"build_pass": 2, "modes_kernel": 20, "uncertainty_kernel": 8, "modes_torch_compile": 20}
-KERNELS = {
-    "build_pass": ("counting 10^9 bf16 weights (the pass of the build)", "50 %"),
-    "modes_kernel": ("four modes of 10^9 predictions, float32, one kernel", "30 %"),
-    "uncertainty_kernel": ("their mean only", "30 %"),
-    "modes_torch_compile": ("four modes by torch.compile", ""),
-    "modes_eager_double": ("four modes by eager torch, float64", ""),
-}
+COUNTING = ("counting 10^9 bf16 weights (the pass of the build)", 2, 50)  # what, GB read, target in percent
+SCORING = {"eager": "without torch.compile", "compiled": "with torch.compile, model and scorer in one"}
+SCORING_BAR = 10  # percent of the pass
 PASSES = {
     "mc-dropout": "a pass of MC dropout, masks hashed in one kernel",
     "svi": "a pass of SVI, what comes before the random layers computed once in {passes} passes",
     "svi-ll": "a pass of SVI of the last layer, likewise",
-    "swag": "a pass of SWAG, batch-norm statistics taken anew for every draw",
+    "swag": "a pass of SWAG, batch-norm statistics computed again for every draw",
     "sgd-iterates": "a pass of SGD iterates",
 }
 
 
 def on_cpu(results: Results) -> str:
-    """Nanoseconds a prediction of every way on the CPU."""
+    """Nanoseconds per prediction of every way on the CPU."""
     found = results.json("speed-cpu.json")["ns a prediction"]
     loop = found["authors' loop"]
     rows = [[words, _three(found[way]), _three(loop / found[way])] for way, words in WAYS.items()]
-    return markdown(["way", "ns a prediction", "times the authors' loop"], rows)
+    return markdown(["way", "ns per prediction", "times the authors' loop"], rows)
 
 
 def bars_on_cpu(results: Results) -> str:
-    """What was measured on the CPU beside what was aimed at."""
+    """What was measured on the CPU, next to the targets."""
     found = results.json("speed-cpu.json")
     by_weights, by_count = (list(found[key].values()) for key in ("flat in n (ns)", "linear in N (ns)"))
     spread = max(by_weights) / min(by_weights)
     rows = [
         ["n = 10^3 .. 10^7", f"{min(by_weights):.1f} to {max(by_weights):.1f} ns, within {spread:.2f}", "1.2"],
-        ["N = 2^12 .. 2^20", f"{min(by_count):.0f} to {max(by_count):.0f} ns a prediction", "linear"],
+        ["N = 2^12 .. 2^20", f"{min(by_count):.0f} to {max(by_count):.0f} ns per prediction", "linear"],
         ["11 million float32 weights to the field", f"{found['build (s)']['whole']:.2f} s", "1 s"],
     ]
     for net, words, bar in (("lenet", "LeNet", 1.0), ("resnet18", "ResNet-18", 0.1)):
         own = found["beside a forward pass"][net]
         missed = ": **missed**" if own["percent"] > bar else ""
         text = f"{own['scoring_ms']:.2f} ms of {own['forward_ms']:.1f} ms, {own['percent']:.2g} %{missed}"
-        rows.append([f"`WeightQIPF` beside {words}, batch {own['batch']}", text, f"{bar:g} %"])
+        rows.append([f"`WeightQIPF` in addition to {words}, batch {own['batch']}", text, f"{bar:g} %"])
     return markdown(["", "measured", "target"], rows)
 
 
 def on_gpu(results: Results) -> str:
-    """Kernels beside the bandwidth of the GPU's memory."""
+    """Counting next to the bandwidth of the GPU's memory, and scoring next to a LeNet pass."""
     found = results.json("speed-gpu.json")
-    bandwidth = found["copy_bandwidth_GB_s"]
-    rows = []
-    for kernel, (words, bar) in KERNELS.items():
-        taken = found.get(f"{kernel}_ps_a_prediction", found[f"{kernel}_ms"])  # ms for 10^9
-        size = GIGABYTES.get(kernel)
-        floor = [f"{size} GB", f"{_two(1000 * size / bandwidth)} ms"] if size else [NOTHING, NOTHING]
-        share = f"{100 * found[f'{kernel}_share_of_copy']:.2g} %"
-        rows.append([words, *floor, f"{_two(taken)} ms", share, bar])
-    return markdown(["what", "bytes", "floor", "measured", "share of the copy bandwidth", "target"], rows)
+    words, size, bar = COUNTING
+    floor = f"{size} GB, {_two(1000 * size / found['copy_bandwidth_GB_s'])} ms"
+    share = f"{100 * found['build_pass_share_of_copy']:.2g} % of the copy bandwidth"
+    rows = [[words, floor, f"{_two(found['build_pass_ms'])} ms", share, f"{bar} %"]]
+    for way, words in SCORING.items():
+        if f"scoring_{way}_percent" in found:
+            forward, both = found[f"lenet_{way}_ms"], found[f"lenet_scored_{way}_ms"]
+            share = f"{found[f'scoring_{way}_percent']:.2g} % of the pass"
+            what = f"`WeightQIPF` and a LeNet pass, batch 2,000, {words}"
+            rows.append([what, f"{_two(forward)} ms alone", f"{_two(both)} ms", share, f"{SCORING_BAR} %"])
+    return markdown(["what", "floor", "measured", "share", "target"], rows)
 
 
 def passes(results: Results) -> str:

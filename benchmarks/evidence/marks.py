@@ -1,11 +1,11 @@
-"""Marks in Markdown files: between two comments stands what the tool computed, and nothing else.
+"""Marks in Markdown files: what stands between two comments was computed by the tool.
 
     <!-- table: NAME -->            a table (or another block), on lines of its own
     <!-- end -->
 
     ... has <!-- value: NAME; ARGUMENT; ARGUMENT -->.772<!-- end --> on average
 
-A comment that begins a line would make the whole line raw HTML, so values stand inside their lines.
+A comment that begins a line would turn the whole line into raw HTML, so a value must not begin its line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Render = Callable[[str, str], str]
 
 
 class Mark(NamedTuple):
-    """A marked place: its kind ("table" or "value"), its name and what stands there."""
+    """A marked place: its kind ("table" or "value"), its name and its content."""
 
     kind: str
     name: str
@@ -47,7 +47,7 @@ def marks(text: str) -> list[Mark]:
 
 
 def written(text: str, render: Render) -> str:
-    """The page with every mark's content computed anew.
+    """The page with the content of every mark computed again.
 
     Args:
         text: the page.
@@ -64,7 +64,7 @@ def written(text: str, render: Render) -> str:
 
 
 def stale(text: str, render: Render) -> list[str]:
-    """The names of marks whose content is not what the results say."""
+    """The names of the marks whose content differs from what the results say."""
     return [
         f"{mark.kind}: {mark.name}"
         for mark in marks(text)
@@ -73,6 +73,6 @@ def stale(text: str, render: Render) -> list[str]:
 
 
 def loose_tables(text: str) -> list[str]:
-    """Lines of tables with numbers in them that stand outside all marks."""
+    """Lines of tables that contain numbers and stand outside all marks."""
     outside = CODE.sub("", MARK.sub("", text))
     return [line for line in outside.splitlines() if line.startswith("|") and re.search(r"\d", line.split("|", 2)[-1])]

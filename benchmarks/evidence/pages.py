@@ -68,7 +68,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
 
 
 def geometric(results: Results, column: str) -> str:
-    """ROC-AUC over all shifts but brightness."""
+    """ROC-AUC over all shifts except brightness."""
     return number(float(np.mean([results.mean("roc_auc", column, shift=s) for s in SHIFTS if s != "brightness"])))
 
 
@@ -84,7 +84,7 @@ def clear_of_zero(results: Results, metric: str, ours: str, theirs: str, pair: s
 
 
 def unseen(results: Results, column: str) -> str:
-    """ROC-AUC on what the default's development never saw."""
+    """ROC-AUC on what was not used in the development of the recommended score."""
     return number(detection.unseen(results, column))
 
 
@@ -139,12 +139,12 @@ def largest_errors(results: Results, file: str, pair: str, *scores: str) -> str:
 
 
 def paper_share(results: Results, metric: str) -> str:
-    """In how many of the paper's cases its own numbers have QIPF first."""
+    """In how many of the paper's cases QIPF is first in the paper's own numbers."""
     return claims.paper_share(metric)
 
 
 def forward_noise(results: Results, device: str) -> str:
-    """By how much a forward pass differed between measurements on the CPU (`cpu`) or the GPU (`cuda`)."""
+    """The largest difference between forward passes on the CPU (`cpu`) or the GPU (`cuda`)."""
     return f"{100 * speed.forward_noise(results, device):.0f} %"
 
 
@@ -169,7 +169,7 @@ VALUES: dict[str, Callable[..., str]] = {
 
 
 def renderer(results: Results) -> Callable[[str, str], str]:
-    """What gives the content of a mark from its kind and name, each computed once."""
+    """A function that gives the content of a mark from its kind and name and computes each once."""
 
     @cache
     def render(kind: str, name: str) -> str:

@@ -1,4 +1,4 @@
-"""The published numbers: long tables, times and accuracies of every folder below results/paper."""
+"""The published numbers: the long tables, times and accuracies of every folder in results/paper."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from qipf.study.plan.registry import REGISTRY, column, column_title, info, split_column
+from qipf.study.tables.frame import comparable, long_frame, shifted
 from qipf.study.tables.paired import Difference, Paired
-from qipf.study.tables.rows import column_of
 
 ROOT = Path(__file__).parents[2]
 PAIRS = {
@@ -21,38 +22,18 @@ PAIRS = {
     ("cifar10", "resnet18"): "CIFAR-10 ResNet-18",
 }
 SHIFTS = ("rotation", "brightness", "shear", "zoom", "shift")
-TITLES = {
-    "default": "**`qipf.default`**",
-    "ensemble (entropy)": "ensemble of 10, entropy of the mean",
-    "ensemble": "ensemble of 10, std of the predicted class (the paper's score)",
-    "mc-dropout (entropy)": "MC dropout, entropy of the mean",
-    "mc-dropout": "MC dropout, std (the paper's score)",
-    "mc-dropout-ll (entropy)": "MC dropout of the last layer, entropy of the mean",
-    "mc-dropout-ll": "MC dropout of the last layer, std (the paper's score)",
-    "svi (entropy)": "variational inference, entropy of the mean",
-    "svi": "variational inference, std (the paper's score)",
-    "svi-ll (entropy)": "variational inference of the last layer, entropy of the mean",
-    "svi-ll": "variational inference of the last layer, std (the paper's score)",
-    "swag (entropy)": "SWAG, entropy of the mean",
-    "swag": "SWAG, std",
-    "sgd-iterates (entropy)": "SGD iterates, entropy of the mean",
-    "sgd-iterates": "SGD iterates, std",
-    "entropy": "entropy of the softmax",
-    "softmax-response": "softmax response",
-    "margin": "margin of the softmax",
-    "max-logit": "max logit",
-    "energy": "energy",
-    "class-field": "class-field contrast, clean references",
-    "knn": "nearest neighbours",
-    "mahalanobis": "Mahalanobis",
-    "qipf-published": "the paper's QIPF, authors' program, factor 80",
-    "qipf": "the paper's QIPF, exact, cross-validated factor",
-}
+COLUMNS = [
+    column(entry.name, statistic)
+    for entry in REGISTRY.values()
+    for statistic in ("entropy", "std", "score")
+    if statistic in entry.statistics and entry.name in (entry.kind, "qipf-published")
+]
+"""The scores that the tables of every score list, in their order: each method, without variants of its settings."""
 NOTHING = "–"
 
 
 class Results:
-    """Everything below one results folder.
+    """Everything in one results folder.
 
     Args:
         folder: the repository's `results`, or another that looks like it.
@@ -64,40 +45,34 @@ class Results:
 
     @cached_property
     def folders(self) -> list[Path]:
-        """Where the long tables are."""
+        """The folders with long tables."""
         return sorted(path.parent for path in (self.folder / "paper").glob("*/table.parquet"))
 
     @cached_property
     def all_rows(self) -> pd.DataFrame:
-        """The long tables."""
+        """The long tables, one after the other."""
         return pd.concat([pd.read_parquet(folder / "table.parquet") for folder in self.folders], ignore_index=True)
 
     @cached_property
     def rows(self) -> pd.DataFrame:
-        """The long table, with the column `column` (see `qipf.study.tables.rows.column_of`), comparable rows only.
+        """The long table with the column `column` (see `qipf.study.tables.frame.column_of`), comparable rows only.
 
-        Where methods of many passes saw a part of the inputs, every method's rows are about that part.
+        Where methods with several passes saw a part of the inputs, every method's rows are about that part.
         """
-        rows = self.all_rows
-        names = rows[["method", "score"]].drop_duplicates()
-        names["column"] = [column_of(row) for row in names.to_dict("records")]
-        rows = rows.merge(names, on=["method", "score"])
-        place = pd.MultiIndex.from_frame(rows[["dataset", "net", "shift"]])
-        common = rows["subset"] == "common"
-        return rows[common | ~place.isin(place[common])]
+        return comparable(long_frame(self.all_rows))
 
     @cached_property
     def shifted(self) -> pd.DataFrame:
-        """The rows under shift that judge the base network's errors."""
-        return self.rows[(self.rows["errors"] == "base") & (self.rows["severity"] > 0)]
+        """The rows under shift about the errors of the base network."""
+        return shifted(self.rows)
 
     def _paired(self, metric: str) -> Paired:
-        """Differences between columns in a metric."""
+        """Differences between columns in one metric."""
         rows = self.shifted[self.shifted["metric"] == metric]
-        return Paired(rows.to_dict("records"), metric)
+        return Paired(rows, metric)
 
     def difference(self, metric: str, ours: str, theirs: str, pair: tuple[str, str] | None = None) -> Difference | None:
-        """Ours less theirs with its interval; None where there is nothing to compare."""
+        """Ours minus theirs with its interval; None where there is nothing to compare."""
         paired = self.paired(metric)
         return paired.difference(ours, theirs, [c for c in paired.values if pair in (None, (c.dataset, c.net))])
 
@@ -124,7 +99,7 @@ class Results:
 
     @cached_property
     def times(self) -> pd.DataFrame:
-        """Table 3 here, one row a network, method and device ("cuda" or "cpu")."""
+        """Run times, one row per network, method and device ("cuda" or "cpu")."""
         columns = ["dataset", "net", "method", "passes", "forward_ms", "method_ms", "ratio", "device"]
         files = [path for folder in self.folders for path in sorted(folder.glob("times*.csv"))]
         tables = [pd.read_csv(path)[columns] for path in files]
@@ -140,18 +115,19 @@ class Results:
         return {}
 
     def json(self, name: str) -> Any:
-        """A JSON file below the folder; None where it is missing."""
+        """A JSON file in the folder; None where it is missing."""
         path = self.folder / name
         return json.loads(path.read_text()) if path.is_file() else None
 
 
 def title(column: str) -> str:
-    """A column in words."""
-    return TITLES.get(column, column)
+    """A column in words, the recommended score in bold."""
+    bold = "**" if info(split_column(column)[0]).family == "recommended" else ""
+    return f"{bold}{column_title(column)}{bold}"
 
 
 def number(value: float, digits: int = 3, bold: bool = False) -> str:
-    """As .772 or 1.204; a dash where nothing was measured."""
+    """A number as .772 or 1.204; a dash where nothing was measured."""
     if not np.isfinite(value):
         return NOTHING
     text = f"{value:.{digits}f}"

@@ -1,16 +1,17 @@
-"""The paper's choices (factor, modes, pooling, lower bound, operator), each against its alternative."""
+"""The paper's choices (factor, modes, pooling, lower bound, operator), each compared with an alternative."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 from evidence.detection import pair_heads
-from evidence.results import NOTHING, PAIRS, Results, markdown, number, signed
+from evidence.results import NOTHING, PAIRS, Results, markdown, number, signed, title
+from qipf.study.plan.registry import REGISTRY
 from qipf.study.tables.paired import Difference
 
 
 class Choice(NamedTuple):
-    """Two settings, and by which columns a pair may have measured them, in the order they are looked for."""
+    """Two settings, and the columns that may hold them, in the order in which they are looked for."""
 
     text: str
     compared: tuple[tuple[str, str], ...]
@@ -31,11 +32,12 @@ CHOICES = (
     Choice("authors' program less the max logit alone", (("qipf-published", "max-logit"),)),
     Choice("exact, cross-validated, less the max logit alone", (("qipf", "max-logit"),)),
 )  # fmt: skip
+VARIANTS = [name for name, entry in REGISTRY.items() if entry.kind == "qipf"]
 VERDICTS = {"yes": "**better**", "no": "**worse**", "undecided": "undecided"}
 
 
 def choices(results: Results, metric: str = "roc_auc") -> str:
-    """Each choice by pair, on average, and on how many pairs it is better or worse."""
+    """Each choice by pair, and on how many pairs it is better or worse."""
     rows = []
     for choice in CHOICES:
         found = [_difference(results, choice, pair, metric) for pair in PAIRS]
@@ -45,18 +47,8 @@ def choices(results: Results, metric: str = "roc_auc") -> str:
 
 def levels(results: Results, metric: str = "roc_auc") -> str:
     """The metric itself, by setting and pair."""
-    names = {
-        "qipf-published": f"authors' program, factor 80{_modes(results)}",
-        "qipf-published-4-modes": "authors' program, 4 modes",
-        "qipf-published-10-modes": "authors' program, 10 modes",
-        "qipf-80": "exact, factor 80",
-        "qipf-160": "exact, factor 160",
-        "qipf": "exact, cross-validated factor",
-        "qipf-all-weights": "exact, cross-validated factor, every weight",
-        "qipf-batch": "exact, factor 80, minimum over the batch",
-        "qipf-v0": "undecomposed potential V_0, factor 80",
-        "max-logit": "max logit",
-    }
+    names = {name: title(name) for name in (*VARIANTS, "max-logit")}
+    names["qipf-published"] += _modes(results)
     rows = [[text, *(number(results.mean(metric, column, pair)) for pair in PAIRS)] for column, text in names.items()]
     return markdown(["mean over shifts and intensities", *pair_heads(results)], rows)
 

@@ -1,4 +1,4 @@
-"""What was run, beside what the paper says of its own runs."""
+"""What was run, next to what the paper says about its own runs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ PAPER_ACCURACY = {
     ("mnist", "lenet"): 98.6, ("kmnist", "lenet"): 91.9, ("cifar10", "vgg3"): 87.5, ("cifar10", "resnet18"): 91.5,
 }  # fmt: skip
 FIRST = 3
-"""Networks that the paper's plan would have, at the least."""
+"""The smallest number of networks that the paper's plan would have."""
 MANY = {"mc-dropout": "passes", "svi": "epochs", "svi-ll": "epochs", "ensemble": "members", "swag": "passes"}
 
 
 def runs(results: Results) -> str:
-    """By pair: accuracy here and in the paper, networks, images, and the sizes of the methods of many passes."""
+    """By pair: accuracy here and in the paper, networks, images, and the settings of methods with several passes."""
     rows = []
     for pair, name in PAIRS.items():
         plan = results.plan(pair)
@@ -43,7 +43,7 @@ def runs(results: Results) -> str:
 
 
 def rerun(results: Results) -> str:
-    """What benchmarks/rerun_cell.py found, all its runs."""
+    """What benchmarks/rerun_cell.py found in all its runs."""
     found = {folder.name: pd.read_csv(folder / "rerun.csv") for folder in results.folders if _has_rerun(folder)}
     rows = []
     for name, table in found.items():
@@ -65,7 +65,7 @@ def rerun(results: Results) -> str:
 
 
 def svi_again(results: Results) -> str:
-    """Accuracies of SVI's own predictions on clean K-MNIST, published and trained again."""
+    """The accuracy of SVI's own predictions on clean K-MNIST, as published and trained again."""
     folder = results.folder / "paper" / "kmnist"
     rows = pd.read_parquet(folder / "table.parquet")
     own = rows[(rows["method"] == "svi") & (rows["errors"] == "own") & (rows["metric"] == "accuracy")]

@@ -1,4 +1,4 @@
-"""Table 3: milliseconds a sample and the ratio to a forward pass, here on a GPU and a CPU, and the paper's."""
+"""Table 3: milliseconds per sample and the ratio to a forward pass, on a GPU and a CPU, and the paper's numbers."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ import pandas as pd
 
 from evidence.claims import WORDS
 from evidence.results import NOTHING, Results, markdown
+from qipf.study.plan.registry import info
 from qipf.study.tables import paper
-from qipf.study.tables.claims import claims, speed_text
+from qipf.study.tables.claims import claims
 
-METHODS = {
-    "mc-dropout": "MC dropout", "mc-dropout-ll": "MC dropout LL", "svi": "SVI", "ensemble": "ensemble",
-    "qipf": "QIPF, exact", "qipf-published": "QIPF, authors' program", "entropy": "entropy",
-    "default": "`qipf.default`",
-}  # fmt: skip
+METHODS = ("mc-dropout", "mc-dropout-ll", "svi", "ensemble", "qipf", "qipf-published", "entropy", "default")
 DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 
 
@@ -22,14 +19,14 @@ def table_3(results: Results) -> str:
     """By network and method."""
     rows = []
     for net, words in paper.NETS.items():
-        for method, name in METHODS.items():
+        for method in METHODS:
             found = [_time(results.times, net, method, device) for device in DEVICES]
             if all(time is None for time in found):
                 continue
             theirs = paper.TIMES.get((net, "qipf" if method == "qipf-published" else method))
             passes = next(str(int(time["passes"])) for time in found if time is not None)
             cells = [cell for time in found for cell in _cells(time)]
-            rows.append([words, name, passes, f"{theirs:.2f}" if theirs else NOTHING, *cells])
+            rows.append([words, info(method).title, passes, f"{theirs:.2f}" if theirs else NOTHING, *cells])
     if not rows:
         return "*Not measured yet.*"
     heads = [text for name in DEVICES.values() for text in (f"{name}, ms", "× forward pass")]
@@ -37,10 +34,10 @@ def table_3(results: Results) -> str:
 
 
 def faster(results: Results) -> str:
-    """How many times as fast as MC dropout QIPF is; what the measurements' own noise may make decides nothing."""
+    """How many times as fast as MC dropout QIPF is. A difference within the noise of the measurements is undecided."""
     heads = ["QIPF is faster than", "the paper"]
     rows = {
-        (net, other): [f"{words}, {METHODS[other]}", _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"])]
+        (net, other): [f"{words}, {info(other).title}", _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"])]
         for net, words in paper.NETS.items()
         for other in ("mc-dropout", "mc-dropout-ll")
     }
@@ -48,16 +45,16 @@ def faster(results: Results) -> str:
         times = results.times[results.times["device"] == device].to_dict("records")
         for ours, words in (("qipf", "exact"), ("qipf-published", "authors' program")):
             heads.append(f"{name}, {words}")
-            found = {claim.text: claim for claim in claims([], times, metrics=(), ours=ours)}
+            found = {(c.net, c.other): c for c in claims([], times, metrics=(), ours=ours)}
             for (net, other), row in rows.items():
-                claim = found[speed_text(other, net)]
+                claim = found[net, other]
                 measured = claim.here != "not measured"
                 row.append(f"{_times(np.exp(claim.advantage))}, {WORDS[claim.here]}" if measured else NOTHING)
     return markdown(heads, list(rows.values()))
 
 
 def forward_noise(results: Results, device: str) -> float:
-    """By how much one forward pass, measured beside every method, differed at most; as a share."""
+    """The largest relative difference between the forward passes that were measured along with the methods."""
     forward = results.times[results.times["device"] == device].groupby("net")["forward_ms"]
     return float((forward.max() / forward.min() - 1).max())
 

@@ -11,7 +11,7 @@ MISSING = "*Not measured yet: run benchmarks/why.py.*"
 
 
 def one_number(results: Results) -> str:
-    """QIPF beside the max logit."""
+    """QIPF compared with the largest logit."""
 
     def row(values: dict[str, Any]) -> list[str]:
         alone = "won" not in values

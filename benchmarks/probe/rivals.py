@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -113,7 +112,7 @@ def _bytes(probe: Probe) -> int:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "probe.qipf"
         probe.save(path)
-        return os.stat(path).st_size
+        return path.stat().st_size
 
 
 def _logistic(outputs: Outputs, probe: Probe) -> Probe:
@@ -161,7 +160,7 @@ def _outputs(net: nn.Module, images: Tensor, layers: tuple[str, ...], labels: Te
 
 @torch.no_grad()
 def many_pass(net: nn.Module, data: Data, images: list[Tensor], classes: Tensor) -> dict[str, Tensor]:
-    """MC dropout by contrast and by entropy, with the paper's rates: 0.1 for LeNet, 0.2 for the networks on CIFAR-10."""
+    """MC dropout by contrast and by entropy, with the paper's rates: 0.1 for LeNet, 0.2 on CIFAR-10."""
     method = MCDropout(0.1 if images[0].shape[1] == 1 else 0.2, passes=20)
     method.fit(net, data.train, progress=False)
     by_contrast, by_entropy = [], []

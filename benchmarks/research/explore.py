@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from qipf.fields.field import Field
-from qipf.fields.potential import modes, potentials
+from qipf.fields.potential import potentials, uncertainty_modes
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 BANDWIDTHS = (0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.7, 1.0)
@@ -209,7 +209,7 @@ def main(stem: str, dumps: str, target: str) -> None:
                 values = potentials(whole, made.queries, (0, 2, 4, 8))
                 for j, order in enumerate((0, 2, 4, 8)):
                     record(f"{base}/V{order}/{s}", values[:, j])
-                found = modes(whole, made.queries, (2, 4, 6, 8), radius=0.2 * s)
+                found = uncertainty_modes(whole, made.queries, (2, 4, 6, 8), radius=0.2 * s)
                 record(f"{base}/modes/{s}", found.mean(1))
             generator = torch.Generator().manual_seed(0)
             for count in (500, 1000, 2000, 5000, 10_000):

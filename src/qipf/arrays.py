@@ -1,4 +1,4 @@
-"""What every module needs to know about arrays, whatever library they come from."""
+"""Helpers for arrays of any library: NumPy, torch, JAX and everything else that follows the array-API standard."""
 
 from __future__ import annotations
 
@@ -8,27 +8,29 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-Array = Any  # a NumPy, torch, JAX or any other array-API array; the standard has no static type yet
+Array = Any
+"""An array of any library; the array-API standard has no static type yet."""
+
+_NAMESPACES: dict[type, Any] = {}  # of NumPy and torch arrays: looking them up costs as much as a small operation
 
 
-_NAMESPACES: dict[type, Any] = {}
-
-
-def namespace(array: Array, *others: Array) -> Any:
-    """The array-API namespace that the arrays share; asked once for each type, since scoring asks often."""
-    if others:
-        return compat.array_namespace(array, *others)
-    kind = type(array)
-    if kind not in _NAMESPACES:
-        _NAMESPACES[kind] = compat.array_namespace(array)
-    return _NAMESPACES[kind]
+def namespace(*arrays: Array) -> Any:
+    """Return the array-API namespace that the arrays share."""
+    kinds = {type(array) for array in arrays}
+    kind = kinds.pop()
+    if not kinds and kind in _NAMESPACES:
+        return _NAMESPACES[kind]
+    found = compat.array_namespace(*arrays)
+    if not kinds and kind.__name__ in ("ndarray", "Tensor") and kind.__module__ in ("numpy", "torch"):
+        _NAMESPACES[kind] = found
+    return found
 
 
 def as_array(values: Any, name: str) -> Array:
-    """`values` as a real floating-point array of its own library; Python numbers and lists become NumPy float64.
+    """Return `values` as a real floating-point array of its own library; numbers and lists become NumPy float64.
 
     Raises:
-        TypeError: the values are complex, integer, boolean or no numbers at all.
+        TypeError: The values are complex, integer, boolean or not numbers at all.
     """
     array: Any = values
     if not compat.is_array_api_obj(values):
@@ -37,7 +39,7 @@ def as_array(values: Any, name: str) -> Array:
         try:
             array = np.asarray(values, dtype=np.float64)
         except (TypeError, ValueError) as error:
-            raise TypeError(f"{name}: expected numbers, got a list that is no array of numbers ({error})") from None
+            raise TypeError(f"{name}: expected numbers, got a list that cannot become an array ({error})") from None
     xp = namespace(array)
     if not xp.isdtype(array.dtype, "real floating"):
         raise TypeError(
@@ -63,6 +65,8 @@ def check_finite(values: Array, name: str) -> None:
 
 def is_traced(values: Array) -> bool:
     """Whether `values` stands for data still to come: inside jax.jit, torch.func.vmap, torch.compile or export."""
+    if isinstance(values, np.ndarray):
+        return False
     if compat.is_jax_array(values):
         import jax
 
@@ -76,7 +80,7 @@ def is_traced(values: Array) -> bool:
 
 
 def to_numpy(values: Array) -> np.ndarray:
-    """`values` as a NumPy array on the CPU (bfloat16, which NumPy lacks, becomes float32)."""
+    """Return `values` as a NumPy array on the CPU; bfloat16, which NumPy lacks, becomes float32."""
     if compat.is_torch_array(values):
         tensor = values.detach().cpu()
         return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
@@ -84,6 +88,6 @@ def to_numpy(values: Array) -> np.ndarray:
 
 
 def like(values: np.ndarray, reference: Array) -> Array:
-    """`values` in the library, dtype and on the device of `reference`."""
+    """Return `values` in the library, dtype and on the device of `reference`."""
     xp = namespace(reference)
     return xp.asarray(values, dtype=reference.dtype, device=compat.device(reference))

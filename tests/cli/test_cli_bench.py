@@ -79,7 +79,7 @@ def test_a_failed_cell_gives_exit_code_1_and_the_rest_is_there(quick, tmp_path, 
     assert "skipped because they need a failed one" in errors
     assert "entropy" in (store / "table.csv").read_text()
     (failure,) = (store / "failed").iterdir()
-    assert "Traceback" in json.loads(failure.read_text())["traceback"]
+    assert "Traceback" in json.loads(failure.read_text())["content"]["traceback"]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_folder_with_other_files_is_left_alone(quick, tmp_path, capfd):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
     assert main(["bench", str(quick), "-o", str(tmp_path / "mine")]) == 1
-    assert "is no benchmark store" in capfd.readouterr().err
+    assert "is not a benchmark store" in capfd.readouterr().err
     assert [file.name for file in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 

@@ -1,46 +1,32 @@
-"""The demo's table: means over severities, best first, in 80 columns."""
+"""The demo ends with the answer and the ranking, whatever the recommended score is worth."""
 
 from __future__ import annotations
 
-import io
+from pathlib import Path
+from typing import Any
 
-from rich.console import Console
+import pytest
 
-from qipf.cli.demo import summary
-from qipf.study.run.consolidate import Row
-
-SHIFTS = ("rotation", "brightness", "shear", "zoom", "shift")
+from qipf.cli import main
+from qipf.study.plan import plan as plans
 
 
-def row(method: str, score: str, shift: str, severity: int, value: float, **changes: object) -> Row:
-    values = dict.fromkeys(Row._fields, 0) | {
-        "dataset": "digits", "net": "small-cnn", "shift": shift, "severity": severity, "method": method,
-        "score": score, "errors": "base", "metric": "roc_auc", "value": value,
+def test_the_answer_and_the_ranking_stand_at_the_end(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    whole: dict[str, Any] = {
+        "name": "demo", "shifts": ["rotation"], "severities": [5], "test_size": 150, "reference_size": 150,
+        "calibration_size": 100, "bootstrap": 0, "methods": {"entropy": {}, "default": {}, "max-logit": {}},
+        "pairs": [{"dataset": "digits", "net": "small-cnn", "train": {"epochs": 2}}],
     }  # fmt: skip
-    return Row(**(values | changes))
-
-
-def test_means_best_first_in_eighty_columns():
-    rows = [row("entropy", "score", shift, severity, 0.6 + 0.1 * severity) for shift in SHIFTS for severity in (1, 2)]
-    rows += [row("ensemble", "mutual_information", shift, 1, 0.9) for shift in SHIFTS]
-    rows += [
-        row("entropy", "score", "rotation", 0, 0.1),  # clean
-        row("entropy", "score", "rotation", 1, 0.1, metric="pr_auc"),
-        row("entropy", "score", "rotation", 1, 0.1, errors="own"),
-        row("entropy", "score", "zoom", 3, float("nan")),  # no errors there
-    ]
-    text = io.StringIO()
-    Console(file=text, width=80).print(summary(rows))
-    lines = [line for line in text.getvalue().splitlines() if "0." in line]
-    assert "brightness" in text.getvalue()
-    assert lines[0].split() == ["ensemble", "(MI)", *["0.900"] * 6]
-    assert lines[1].split() == ["entropy", *["0.750"] * 6]
-
-
-def test_a_missing_value_leaves_its_column_to_itself():
-    rows = [row("entropy", "score", shift, 1, 0.7) for shift in SHIFTS]
-    rows += [row("[red]", "score", shift, 1, 0.1 * place) for place, shift in enumerate(SHIFTS, 1) if shift != "shear"]
-    text = io.StringIO()
-    Console(file=text, width=80).print(summary(rows))
-    line = next(line for line in text.getvalue().splitlines() if "[red]" in line)
-    assert line.split() == ["[red]", "0.100", "0.200", "–", "0.400", "0.500", "0.300"]
+    monkeypatch.setattr(plans, "load", lambda name: plans.parse({**whole, "name": name}))
+    assert main(["demo", "-o", str(tmp_path / "out"), "--quiet"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("On digits (small-cnn), ")
+    assert (tmp_path / "out" / "report.html").is_file()
+    ranked = [line.split()[0] for line in said.splitlines() if line.strip()[:2] in ("1 ", "2 ", "3 ")]
+    assert ranked == ["1", "2", "3"]
+    means = [float(line.split()[-2]) for line in said.splitlines() if line.strip()[:2] in ("1 ", "2 ", "3 ")]
+    assert means == sorted(means, reverse=True)
+    assert said.rstrip().endswith("report.html")

@@ -229,7 +229,7 @@ def test_labels_of_a_one_logit_model_are_checked_in_scoring(place, rng, capsys) 
     truth = np.array([0, 1, 1, 0, 2, 1])
     np.savez("two.npz", logits=rng.standard_normal((6, 1)), labels=truth)
     assert run("score", "e.qipf", "two.npz", "-o", "a.csv", "--batch-size", 2) == 1
-    assert "the labels of a one-logit model must be 0 or 1; got 2 in row 4" in capsys.readouterr().err
+    assert "got 2 in row 4" in capsys.readouterr().err
     assert not (place / "a.csv").exists()
     np.savez("two.npz", logits=(logits := rng.standard_normal((6, 1))), labels=truth % 2)
     assert run("score", "e.qipf", "two.npz", "-o", "a.csv") == 0

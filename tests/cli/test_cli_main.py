@@ -200,7 +200,7 @@ def test_a_wrong_command_line_is_2(words, message, here, capsys):
         ("evaluate noise.csv", "no column 'correct'"),
         ("inspect nothing.qipf", "there is no file nothing.qipf"),
         ("inspect noise.csv", "not a file written by qipf"),
-        ("report nothing", "is no benchmark store and has none of table.csv"),
+        ("report nothing", "benchmark store and has none of table.csv"),
         ("gallery field --scorer noise.csv -o figures", "not a file written by qipf"),
         ("gallery sine -o noise.csv", "noise.csv is a file"),
         ("train -o no/net.safetensors", "create it first"),

@@ -20,7 +20,7 @@ from qipf.scores.persistence import load
 CASES: dict[str, Scorer] = {
     "softmax-response": scores.SoftmaxResponse(),
     "entropy": scores.Entropy(),
-    "margin": scores.Margin(),
+    "margin": scores.OneMinusMargin(),
     "max-logit": scores.MaxLogit(),
     "energy": scores.Energy(),
     "logit-margin": scores.LogitMargin(),

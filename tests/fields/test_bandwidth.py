@@ -153,7 +153,7 @@ def test_scores_of_any_library():
     [
         (
             [True] * 3 + [False] * 50,
-            "only 3 of the 53 held-out .* wrong.*folds=3.*explicit factor",
+            "only 3 of the 53 held-out .* wrong.*folds=3.*given factor",
         ),
         ([True] * 50 + [False] * 4, "only 4 of the 54 held-out predictions are correct"),
         ([False] * 50, "only 0 of the 50 held-out predictions are wrong"),

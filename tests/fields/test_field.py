@@ -153,7 +153,7 @@ def test_symmetries(samples, y, s, offset, scale):
         (np.arange(3), 1.0, TypeError, "convert it first"),
         (np.zeros(3, complex), 1.0, TypeError, "complex128"),
         ("abc", 1.0, TypeError, "str"),
-        ([[1.0], [1.0, 2.0]], 1.0, TypeError, "no array of numbers"),
+        ([[1.0], [1.0, 2.0]], 1.0, TypeError, "cannot become an array"),
         (np.zeros(3), 0.0, ValueError, "positive finite number, got 0.0"),
         (np.zeros(3), -1, ValueError, "positive"),
         (np.zeros(3), np.nan, ValueError, "positive"),

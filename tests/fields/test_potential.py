@@ -13,7 +13,7 @@ from scipy.special import eval_hermite, roots_hermite
 
 from libraries import LIBRARIES
 from qipf.fields.field import Field
-from qipf.fields.potential import modes, potentials
+from qipf.fields.potential import potentials, uncertainty_modes
 
 NEAR = 0.05  # |H_k(phi)| under this share of sum |coefficient| phi^j counts as near a pole in float32
 
@@ -105,7 +105,7 @@ def test_finite_everywhere(dtype, root):
         for s in (1e-3, 1.0, 1e3):
             assert np.isfinite(potentials(Field(samples, s), y, orders, root)).all()
             for bound in ("neighbourhood", "batch"):
-                result = modes(Field(samples, s), y, orders, root, lower_bound=bound)
+                result = uncertainty_modes(Field(samples, s), y, orders, root, lower_bound=bound)
                 assert np.isfinite(result).all()
                 assert (result >= 0).all()
     exact_zero = -4 * np.log(np.sqrt(0.5))  # H_2 vanishes at phi^2 = 1/2 exactly
@@ -122,7 +122,7 @@ def test_finite_everywhere(dtype, root):
 def test_modes_are_never_negative(samples, s, bound, root):
     reference = samples if bound == "reference" else None
     y = np.linspace(-4, 4, 12).reshape(-1, 1) * np.ones(samples.shape[1])
-    result = modes(Field(samples, s), y, (0, 1, 2, 3, 8), root, bound, reference=reference)
+    result = uncertainty_modes(Field(samples, s), y, (0, 1, 2, 3, 8), root, bound, reference=reference)
     assert (result >= 0).all()
     assert np.isfinite(result).all()
 
@@ -132,41 +132,45 @@ def test_lower_bounds_are_the_minima_they_name(rng):
     orders = (0, 2, 4)
     raw = potentials(field, y, orders)
     near = np.minimum(raw, np.minimum(potentials(field, y - 0.3, orders), potentials(field, y + 0.3, orders)))
-    np.testing.assert_allclose(modes(field, y, orders, radius=0.3), raw - near)
-    np.testing.assert_allclose(modes(field, y, orders, lower_bound="batch"), raw - raw.min(axis=0))
+    np.testing.assert_allclose(uncertainty_modes(field, y, orders, radius=0.3), raw - near)
+    np.testing.assert_allclose(uncertainty_modes(field, y, orders, lower_bound="batch"), raw - raw.min(axis=0))
     low = np.minimum(raw, potentials(field, reference, orders).min(axis=0))
-    np.testing.assert_allclose(modes(field, y, orders, lower_bound="reference", reference=reference), raw - low)
+    np.testing.assert_allclose(
+        uncertainty_modes(field, y, orders, lower_bound="reference", reference=reference), raw - low
+    )
 
 
 def test_neighbourhood_in_more_dimensions_lies_along_the_gradient(rng):
     """A field that varies along one direction only must give the modes of its one-dimensional section."""
     line, direction = rng.normal(size=80), np.asarray([0.6, 0.0, -0.8])
     y = rng.normal(size=20)
-    flat = modes(Field(line[:, None] * direction, 0.7), y[:, None] * direction, orders=(1,))
-    one = modes(Field(line, 0.7), y, orders=(1,))
+    flat = uncertainty_modes(Field(line[:, None] * direction, 0.7), y[:, None] * direction, orders=(1,))
+    one = uncertainty_modes(Field(line, 0.7), y, orders=(1,))
     np.testing.assert_allclose(flat, one, rtol=1e-7, atol=1e-9)
-    at_rest = modes(Field(np.zeros((3, 2)), 1.0), np.zeros((1, 2)))  # no gradient there: any fixed direction
+    at_rest = uncertainty_modes(
+        Field(np.zeros((3, 2)), 1.0), np.zeros((1, 2))
+    )  # no gradient there: any fixed direction
     assert np.isfinite(at_rest).all()
 
 
 def test_single_query_vmap_jit_and_gradient(rng):
     samples, y = rng.normal(size=60), rng.normal(size=9)
     field = Field(samples, 0.8)
-    expected = modes(field, y)
-    np.testing.assert_allclose(modes(field, y[0]), expected[0])
-    np.testing.assert_allclose(torch.func.vmap(lambda q: modes(field, q))(torch.asarray(y)), expected)
-    np.testing.assert_allclose(jax.jit(lambda q: modes(field, q))(y), expected, rtol=1e-6)
+    expected = uncertainty_modes(field, y)
+    np.testing.assert_allclose(uncertainty_modes(field, y[0]), expected[0])
+    np.testing.assert_allclose(torch.func.vmap(lambda q: uncertainty_modes(field, q))(torch.asarray(y)), expected)
+    np.testing.assert_allclose(jax.jit(lambda q: uncertainty_modes(field, q))(y), expected, rtol=1e-6)
     tensor = torch.asarray(y).requires_grad_()
     assert torch.autograd.gradcheck(lambda q: potentials(field, q, (0, 1, 2, 4)), tensor)
-    assert modes(field, np.zeros(0)).shape == (0, 4)
-    assert modes(field, np.zeros(0), lower_bound="batch").shape == (0, 4)
+    assert uncertainty_modes(field, np.zeros(0)).shape == (0, 4)
+    assert uncertainty_modes(field, np.zeros(0), lower_bound="batch").shape == (0, 4)
 
 
 def test_scaling_everything_together_changes_nothing(rng):
     samples, y = rng.normal(size=40), rng.normal(size=15)
-    expected = modes(Field(samples, 0.5), y, radius=0.2)
+    expected = uncertainty_modes(Field(samples, 0.5), y, radius=0.2)
     for scale in (1e-30, 1e30):
-        result = modes(Field(samples * scale, 0.5 * scale), y * scale, radius=0.2 * scale)
+        result = uncertainty_modes(Field(samples * scale, 0.5 * scale), y * scale, radius=0.2 * scale)
         np.testing.assert_allclose(result, expected, rtol=1e-6)
 
 
@@ -188,4 +192,4 @@ def test_scaling_everything_together_changes_nothing(rng):
 )
 def test_bad_options(options, error, words):
     with pytest.raises(error, match=words):
-        modes(Field([0.0, 1.0], 1.0), np.zeros(3), **options)
+        uncertainty_modes(Field([0.0, 1.0], 1.0), np.zeros(3), **options)

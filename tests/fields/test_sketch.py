@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import torch
 
+from qipf.fields import _binned
+from qipf.fields._gpu import count_patterns
 from qipf.fields.bandwidth import silverman
 from qipf.fields.field import Field
 from qipf.fields.sketch import FieldSketch, sketch_weights
@@ -130,9 +134,9 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(TypeError, match="real floating"):
         sketch.add(np.arange(3))
     assert sketch.count == 0
-    with pytest.raises(ValueError, match=r"different bandwidth: 1\.0 and 2\.0"):
+    with pytest.raises(ValueError, match=r"bandwidth: .* 1\.0 and 2\.0"):
         sketch.merge(FieldSketch(bandwidth=2.0))
-    with pytest.raises(ValueError, match="different factor"):
+    with pytest.raises(ValueError, match="factor: cannot merge"):
         FieldSketch(factor=2.0).merge(FieldSketch(factor=3.0))
     with pytest.raises(TypeError, match="FieldSketch"):
         sketch.merge(np.zeros(3))  # pyright: ignore[reportArgumentType]
@@ -144,3 +148,53 @@ def test_bad_input_is_named() -> None:
         FieldSketch().add(np.zeros(3)).finish()
     with pytest.raises(ValueError, match="memory budget"):
         FieldSketch().add(np.asarray([0.0, 1.0])).finish(bandwidth=1e-7)
+
+
+def test_memory_stays_within_the_promise_for_any_weights() -> None:
+    """Random bit patterns fall into every bin, a few in each: the most that a sketch can be asked to keep."""
+    generator = np.random.default_rng(0)
+    tracemalloc.start()
+    try:
+        sketch, count = FieldSketch(), 0
+        for _ in range(4):
+            bits = generator.integers(0, 2**32, 2**20, dtype=np.uint32)
+            weights = bits.view(np.float32)
+            weights = weights[np.abs(weights) < 3e38]  # neither NaN nor infinite, nor beyond the sketch
+            sketch.add(weights)
+            count += weights.size
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert sketch.count == count
+    assert sketch.nbytes <= 120 * 2**20
+    assert peak <= (120 + 90 + 10) * 2**20  # the weights of this test included
+
+
+def test_dropping_kept_weights_changes_nothing_but_the_last_digits(monkeypatch) -> None:
+    weights = np.random.default_rng(1).standard_t(4, 30_000)
+    y = np.linspace(-8, 8, 101)
+    expected = FieldSketch(bandwidth=0.1).add(weights).finish()
+    monkeypatch.setattr(_binned, "KEPT", 50)
+    sparing = FieldSketch(bandwidth=0.1)
+    for part in np.split(weights, 10):
+        sparing.merge(FieldSketch(bandwidth=0.1).add(part))
+    assert sparing._bins._few.size <= 50
+    np.testing.assert_allclose(sparing.finish().log(y), expected.log(y), rtol=1e-9)
+    assert sparing.quantile(0.3) == pytest.approx(np.quantile(weights, 0.3), rel=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_gpu_counts_every_pattern_of_16_bits(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    usual = torch.randn(300_001, generator=generator) * 0.02
+    odd = torch.tensor([0.0, -0.0, 1e-40, -2e-30, 6e4, -6e4])
+    weights = torch.cat([usual, torch.zeros(5003), odd]).to(dtype)
+    patterns = weights.view(torch.int16)
+    on_gpu = patterns.cuda()
+    for rows in (slice(None), slice(1, None), slice(3)):  # aligned, not aligned, shorter than one vector
+        expected = np.bincount(patterns[rows].numpy().view(np.uint16), minlength=2**16)
+        np.testing.assert_array_equal(count_patterns(on_gpu[rows]).cpu(), expected)
+    here, there = FieldSketch(factor=20).add(weights), FieldSketch(factor=20).add(weights.cuda())
+    assert (there.count, there.mean, there.std) == (here.count, here.mean, here.std)

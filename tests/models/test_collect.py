@@ -280,7 +280,9 @@ def test_an_input_under_another_name_goes_first_and_the_rest_by_name(x: Tensor, 
             out = collect(net(kind), {name: x, "mask": mask, "label": y}, batch_size=7)
             torch.testing.assert_close(out.logits, expected[0])
     torch.testing.assert_close(collect(net(Masked), {"image": x, "label": y}).logits, bare(net(), x)[0])
-    with pytest.raises(ValueError, match=r"forward \(x, mask\) needs x, which the keys \['scan', 'mask'\] do not give"):
+    with pytest.raises(
+        ValueError, match=r"forward \(x, mask\) needs x, which the keys \['scan', 'mask'\] do not provide"
+    ):
         collect(net(Masked), {"scan": x, "mask": mask})
     with pytest.raises(ValueError, match=r"needs x, mask, which the keys \['image'\]"):
         collect(net(Both), {"image": x})

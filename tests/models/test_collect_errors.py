@@ -19,20 +19,20 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
     model = net()
     first_zero = int((y == 0).nonzero()[0])
     cases: list[tuple[Any, type[Exception], str]] = [
-        (x[:0], ValueError, "no row to collect"),
-        ([], ValueError, "no row to collect"),
+        (x[:0], ValueError, "at least one row"),
+        ([], ValueError, "at least one row"),
         (3, TypeError, "got int"),
         ("data.npz", TypeError, "got str"),
-        ((x, y[:-1]), ValueError, "equally many rows"),
-        ([(x, y[:-1])], ValueError, "batch 0: 22 labels for 23 inputs"),
-        ([(x, y), (x, None)], ValueError, "batch 1: labels are in some batches and not in others"),
-        ([x, (x, y)], ValueError, "batch 1: labels are in some batches and not in others"),
-        ([(x, y, y)], ValueError, "batch 0 has 3 parts"),
+        ((x, y[:-1]), ValueError, "same number of rows"),
+        ([(x, y[:-1])], ValueError, "batch 0: expected 23 labels.*got 22"),
+        ([(x, y), (x, None)], ValueError, "batch 1: labels are in some batches"),
+        ([x, (x, y)], ValueError, "batch 1: labels are in some batches"),
+        ([(x, y, y)], ValueError, r"batch 0: .* 3: float32 \(23, 1, 6, 6\), int64 \(23,\), int64 \(23,\)"),
         ([(x, F.one_hot(y))], ValueError, "argmax"),
         ((x, F.one_hot(y)), ValueError, "argmax"),
         ((x, F.one_hot(y).float()), ValueError, "argmax"),
-        ((x, x), ValueError, "two batches of inputs go in a list"),
-        ((x[:9], x[9:]), ValueError, "two batches of inputs go in a list"),
+        ((x, x), ValueError, "two batches of inputs in a list"),
+        ((x[:9], x[9:]), ValueError, "two batches of inputs in a list"),
         ([x, y], ValueError, r"pass inputs and labels as a tuple \(x, y\)"),
         ([x.numpy(), y.numpy()], ValueError, r"as a tuple \(x, y\)"),
         ([x.flatten(1), F.one_hot(y)], ValueError, r"as a tuple \(x, y\)"),
@@ -41,7 +41,9 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ((x, y.float()), ValueError, "convert them to integers first"),
         ([(x, ["cat"] * N)], TypeError, "labels are not numbers"),
         ([(x[:1], 3)], ValueError, "DataLoader"),
-        ([object()], TypeError, "batch 0: expected a tensor"),
+        ([object()], TypeError, "batch 0: expected a tensor.* got object"),
+        ([{"a": x, "b": "text"}], ValueError, r"a: float32 \(23, 1, 6, 6\), b: str"),
+        ([{"a": {"b": x}, "c": [1, 2]}], ValueError, r"a: a dict of 1 \(b: float32"),
     ]
     for data, error, message in cases:
         with pytest.raises(error, match=message):

@@ -82,7 +82,7 @@ def test_a_regression_predicts_no_class() -> None:
             out.predicted  # noqa: B018
     with pytest.raises(ValueError, match="no labels"):
         Outputs(np.ones((2, 3))).correct  # noqa: B018
-    with pytest.raises(ValueError, match="must be 0 or 1; got 2 in row 1"):
+    with pytest.raises(ValueError, match="got 2 in row 1"):
         Outputs(np.ones((2, 1)), labels=np.array([0, 2])).correct  # noqa: B018
 
 
@@ -135,7 +135,7 @@ def test_every_class_that_a_narrow_dtype_has_is_compared_as_a_number() -> None:
 
 
 def test_outputs_must_fit_together() -> None:
-    with pytest.raises(ValueError, match="features has 2 rows, but logits has 3"):
+    with pytest.raises(ValueError, match=r"features: expected 3 rows.*got 2"):
         Outputs(np.ones((3, 2)), np.ones((2, 2)))
     with pytest.raises(ValueError, match=r"labels: expected 1 dimension\(s\), got shape \(3, 1\)"):
         Outputs(np.ones((3, 2)), labels=np.ones((3, 1)))
@@ -143,18 +143,18 @@ def test_outputs_must_fit_together() -> None:
         Outputs(np.ones(3))
     with pytest.raises(ValueError, match="no columns"):
         Outputs(np.ones((3, 0)))
-    with pytest.raises(ValueError, match=r"layers\['a'\] has 1 rows"):
+    with pytest.raises(ValueError, match=r"layers\['a'\]: expected 3 rows.*got 1"):
         Outputs(np.ones((3, 2)), layers={"a": np.ones((1, 2))})
     with pytest.raises(TypeError, match="logits: expected an array, got list"):
         Outputs([[1.0, 2.0]])
 
 
 def test_outputs_are_of_one_library_and_on_one_device() -> None:
-    with pytest.raises(TypeError, match=r"features is an array of numpy, but logits is one of torch"):
+    with pytest.raises(TypeError, match=r"features: .*torch.*numpy"):
         Outputs(torch.ones(3, 2), np.ones((3, 2)))
-    with pytest.raises(TypeError, match=r"labels is an array of torch, but logits is one of numpy"):
+    with pytest.raises(TypeError, match=r"labels: .*numpy.*torch"):
         Outputs(np.ones((3, 2)), labels=torch.ones(3))
-    with pytest.raises(ValueError, match=r"layers\['a'\] is on meta, but logits on cpu"):
+    with pytest.raises(ValueError, match=r"layers\['a'\]: .*cpu.*meta"):
         Outputs(torch.ones(3, 2), layers={"a": torch.ones(3, 2, device="meta")})
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qipf.models.pooling import pool, pooled_shape, values_per_layer
-from qipf.models.weights import kernels
+from qipf.models.pooling import pool_weights, pooled_shape, values_per_layer
+from qipf.models.weights import read_weights
 
 AUTHORS = [(1, 5, 1, 1), (1, 5, 6, 1), (10, 10), (5, 8), (1, 5)]
 VGG3 = [(32, 3, 3, 3), (32, 32, 3, 3), (64, 32, 3, 3), (64, 64, 3, 3), (128, 64, 3, 3), (128, 128, 3, 3)]
@@ -35,7 +35,7 @@ def filled(shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
 
 def test_the_authors_blocks_give_the_authors_values(author_checkpoint: Path, golden: Path) -> None:
     expected = np.load(golden / "author-mnist-lenet.npz")["pooled"]
-    pooled = pool(kernels(author_checkpoint), AUTHORS, edges="zeros")
+    pooled = pool_weights(read_weights(author_checkpoint), AUTHORS, edges="zeros")
     assert pooled.shape == (1022,)
     assert pooled.dtype == np.float32
     np.testing.assert_allclose(pooled, expected, rtol=0, atol=1e-7)
@@ -43,7 +43,7 @@ def test_the_authors_blocks_give_the_authors_values(author_checkpoint: Path, gol
 
 @pytest.mark.parametrize(("shapes", "published"), [(VGG3, 2400), (resnet18(), 3552)], ids=["VGG-3", "ResNet-18"])
 def test_the_rule_reaches_the_published_totals(shapes: list[tuple[int, ...]], published: int) -> None:
-    assert pool(filled(shapes)).size == pytest.approx(published, rel=0.02)
+    assert pool_weights(filled(shapes)).size == pytest.approx(published, rel=0.02)
 
 
 def test_resnet18_of_this_test_is_the_standard_one() -> None:
@@ -54,22 +54,22 @@ def test_resnet18_of_this_test_is_the_standard_one() -> None:
 def test_blocks_are_means_in_row_major_order() -> None:
     values = np.arange(24.0).reshape(4, 6)
     expected = [values[i : i + 2, j : j + 3].mean() for i in (0, 2) for j in (0, 3)]
-    np.testing.assert_array_equal(pool([values], [(2, 3)]), expected)
-    np.testing.assert_array_equal(pool({"a": values, "b": values[:1]}, {"b": (1, 6), "a": (4, 6)}), [11.5, 2.5])
+    np.testing.assert_array_equal(pool_weights([values], [(2, 3)]), expected)
+    np.testing.assert_array_equal(pool_weights({"a": values, "b": values[:1]}, {"b": (1, 6), "a": (4, 6)}), [11.5, 2.5])
 
 
 def test_edges_hold_what_is_there_or_zeros() -> None:
     values = np.arange(1.0, 6.0)[None, :]
-    np.testing.assert_array_equal(pool([values], [(1, 2)], edges="mean"), [1.5, 3.5, 5])
-    np.testing.assert_array_equal(pool([values], [(1, 2)], edges="zeros"), [1.5, 3.5, 2.5])
+    np.testing.assert_array_equal(pool_weights([values], [(1, 2)], edges="mean"), [1.5, 3.5, 5])
+    np.testing.assert_array_equal(pool_weights([values], [(1, 2)], edges="zeros"), [1.5, 3.5, 2.5])
     with pytest.raises(ValueError, match=r"kernel fc of shape \(1, 5\): blocks of shape \(1, 2\) do not divide"):
-        pool({"fc": values}, [(1, 2)])
+        pool_weights({"fc": values}, [(1, 2)])
 
 
 def test_target_averages_uneven_parts_over_what_is_there() -> None:
     values = np.arange(7.0)[None, :] ** 2
     parts = [values[0, :2], values[0, 2:4], values[0, 4:]]
-    np.testing.assert_allclose(pool([values], target=3), [part.mean() for part in parts], rtol=1e-15)
+    np.testing.assert_allclose(pool_weights([values], target=3), [part.mean() for part in parts], rtol=1e-15)
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=4), st.integers(1, 400))
@@ -85,32 +85,32 @@ def test_the_parts_are_about_the_target(shape: list[int], target: int) -> None:
 @given(st.integers(1, 200), st.integers(0, 2**32 - 1))
 def test_the_order_of_the_axes_does_not_matter(target: int, seed: int) -> None:
     values = np.random.default_rng(seed).normal(size=(12, 7, 5, 3))
-    turned = pool([values.transpose(2, 3, 1, 0)], target=target)
-    np.testing.assert_allclose(np.sort(pool([values], target=target)), np.sort(turned), rtol=0, atol=1e-14)
+    turned = pool_weights([values.transpose(2, 3, 1, 0)], target=target)
+    np.testing.assert_allclose(np.sort(pool_weights([values], target=target)), np.sort(turned), rtol=0, atol=1e-14)
 
 
 def test_a_target_beyond_the_size_keeps_every_weight(rng: np.random.Generator) -> None:
     values = rng.normal(size=(5, 4))
-    np.testing.assert_array_equal(pool([values], target=10**9), values.ravel())
-    assert pool([values], target=1) == pytest.approx(values.mean())
+    np.testing.assert_array_equal(pool_weights([values], target=10**9), values.ravel())
+    assert pool_weights([values], target=1) == pytest.approx(values.mean())
     assert values_per_layer(10**6) == 1
 
 
 def test_wrong_calls_say_what_is_wrong() -> None:
     values = np.ones((4, 4))
-    with pytest.raises(ValueError, match="blocks: 2 for 1 kernels"):
-        pool([values], [(1, 1), (1, 1)])
-    with pytest.raises(ValueError, match=r"missing for \['a'\], and unknown kernels \['b'\]"):
-        pool({"a": values}, {"b": (1, 1)})
-    with pytest.raises(ValueError, match="does not fit"):
-        pool([values], [(1, 1, 1)])
-    with pytest.raises(ValueError, match="not both"):
-        pool([values], [(1, 1)], target=3)
-    with pytest.raises(ValueError, match="nothing to pool"):
-        pool([])
-    with pytest.raises(ValueError, match="kernel 1: expected finite"):
-        pool([values, values * np.nan])
+    with pytest.raises(ValueError, match=r"one per kernel, 1 .*got 2"):
+        pool_weights([values], [(1, 1), (1, 1)])
+    with pytest.raises(ValueError, match=r"missing for \['a'\].*unknown kernels \['b'\]"):
+        pool_weights({"a": values}, {"b": (1, 1)})
+    with pytest.raises(ValueError, match="positive sizes"):
+        pool_weights([values], [(1, 1, 1)])
+    with pytest.raises(ValueError, match="got both"):
+        pool_weights([values], [(1, 1)], target=3)
+    with pytest.raises(ValueError, match="got none"):
+        pool_weights([])
+    with pytest.raises(ValueError, match=r"kernel 1: expected .*finite"):
+        pool_weights([values, values * np.nan])
     with pytest.raises(ValueError, match="target: expected at least 1"):
-        pool([values], target=0)
+        pool_weights([values], target=0)
     with pytest.raises(ValueError, match="edges"):
-        pool([values], [(3, 3)], edges="wrap")  # pyright: ignore[reportArgumentType]
+        pool_weights([values], [(3, 3)], edges="wrap")  # pyright: ignore[reportArgumentType]

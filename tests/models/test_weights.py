@@ -20,7 +20,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from qipf.models.weights import kernels
+from qipf.models.weights import read_weights
 
 
 def small_net() -> nn.Sequential:
@@ -39,33 +39,33 @@ def test_torch_module_and_its_state_dict_agree() -> None:
     weights, biases = [net[0].weight, net[3].weight], [net[0].bias, net[3].bias]
     expected = dict(zip(("0.weight", "3.weight"), weights, strict=True))
     for source in (net, net.state_dict(), {"state_dict": net.state_dict(), "epoch": 3}, nn.DataParallel(net)):
-        equal(kernels(source), expected)
-        found = kernels(source, biases=True)
+        equal(read_weights(source), expected)
+        found = read_weights(source, biases=True)
         assert list(found) == ["0.weight", "0.bias", "3.weight", "3.bias"]
         np.testing.assert_array_equal(found["3.bias"], biases[1].detach())
-        assert set(kernels(source, norms=True)) == {*expected, "1.weight", "1.bias", "4.weight", "4.bias"}
-    equal(kernels(nn.DataParallel(net).state_dict()), expected)
-    equal(kernels(torch.compile(net, backend="eager")), expected)
+        assert set(read_weights(source, norms=True)) == {*expected, "1.weight", "1.bias", "4.weight", "4.bias"}
+    equal(read_weights(nn.DataParallel(net).state_dict()), expected)
+    equal(read_weights(torch.compile(net, backend="eager")), expected)
 
 
 def test_norm_layers_with_many_dimensions_are_no_kernels() -> None:
     net = nn.Sequential(nn.Linear(4, 4), nn.LayerNorm((3, 4)), nn.LayerNorm((3, 4), bias=False))
-    assert list(kernels(net)) == ["0.weight"]
-    assert list(kernels(net[:2].state_dict())) == ["0.weight"]
+    assert list(read_weights(net)) == ["0.weight"]
+    assert list(read_weights(net[:2].state_dict())) == ["0.weight"]
 
 
 def test_tied_weights_count_once() -> None:
     net = nn.ModuleDict({"embed": nn.Embedding(6, 4), "head": nn.Linear(4, 6, bias=False)})
     net["head"].weight = net["embed"].weight
-    equal(kernels(net), {"embed.weight": net["embed"].weight})
-    equal(kernels(net.state_dict()), {"embed.weight": net["embed"].weight})
+    equal(read_weights(net), {"embed.weight": net["embed"].weight})
+    equal(read_weights(net.state_dict()), {"embed.weight": net["embed"].weight})
     shared = np.ones((3, 2))
-    assert len(kernels([shared, shared, shared.copy()])) == 2
+    assert len(read_weights([shared, shared, shared.copy()])) == 2
 
 
 def test_half_precision_becomes_float32_and_results_are_copies() -> None:
     net = small_net().bfloat16()
-    found = kernels(net)["0.weight"]
+    found = read_weights(net)["0.weight"]
     assert found.dtype == np.float32
     before = found.copy()
     np.testing.assert_array_equal(before, net[0].weight.detach().float())
@@ -73,7 +73,7 @@ def test_half_precision_becomes_float32_and_results_are_copies() -> None:
         net[0].weight.zero_()
     np.testing.assert_array_equal(found, before)
     net = small_net().double()
-    found = kernels(net)["0.weight"]
+    found = read_weights(net)["0.weight"]
     with torch.no_grad():
         net[0].weight.zero_()
     assert found.dtype == np.float64
@@ -84,21 +84,21 @@ def test_parametrised_weights_are_the_effective_ones() -> None:
     layer = parametrizations.weight_norm(nn.Linear(5, 3))
     with torch.no_grad():
         layer.parametrizations.weight.original0.mul_(2)
-    equal(kernels(layer), {"weight": layer.weight})
+    equal(read_weights(layer), {"weight": layer.weight})
     spectral = parametrizations.spectral_norm(nn.Linear(5, 3))
     before = {name: value.clone() for name, value in spectral.state_dict().items()}
-    kernels(spectral)
+    read_weights(spectral)
     for name, value in spectral.state_dict().items():
         assert torch.equal(value, before[name])
 
 
 def test_modules_without_values_are_refused() -> None:
     with pytest.raises(ValueError, match="no values yet"):
-        kernels(nn.LazyLinear(3))
+        read_weights(nn.LazyLinear(3))
     with pytest.raises(ValueError, match="no values yet"):
-        kernels(nn.Linear(3, 3, device="meta"))
+        read_weights(nn.Linear(3, 3, device="meta"))
     with pytest.raises(ValueError, match="no kernels"):
-        kernels(nn.ReLU())
+        read_weights(nn.ReLU())
 
 
 def test_safetensors_are_sorted_as_people_count(tmp_path: Path) -> None:
@@ -106,18 +106,18 @@ def test_safetensors_are_sorted_as_people_count(tmp_path: Path) -> None:
     tensors["layers.2.bias"] = torch.ones(2)
     safetensors.torch.save_file(tensors, tmp_path / "net.safetensors")
     expected = {f"layers.{i}.weight": np.full((2, 2), i) for i in (0, 2, 10)}
-    equal(kernels(tmp_path / "net.safetensors"), expected)
-    equal(kernels(str(tmp_path / "net.safetensors")), expected)
+    equal(read_weights(tmp_path / "net.safetensors"), expected)
+    equal(read_weights(str(tmp_path / "net.safetensors")), expected)
 
 
 def test_keras2_file(author_checkpoint: Path) -> None:
-    found = kernels(author_checkpoint)
+    found = read_weights(author_checkpoint)
     names = ["conv2d", "conv2d_1", "dense", "dense_1", "dense_2"]
     assert list(found) == [f"{name}.kernel" for name in names]
     with h5py.File(author_checkpoint) as file:
         for name in names:
             np.testing.assert_array_equal(found[f"{name}.kernel"], file[f"model_weights/{name}/{name}/kernel:0"])
-    assert sum(values.size for values in kernels(author_checkpoint, biases=True).values()) == 61_706
+    assert sum(values.size for values in read_weights(author_checkpoint, biases=True).values()) == 61_706
 
 
 def keras2(path: Path, layers: dict[str, dict[str, np.ndarray]]) -> Path:
@@ -145,10 +145,10 @@ def test_keras2_order_norms_and_lists_of_names_in_pieces(tmp_path: Path, rng: np
     }
     path = keras2(tmp_path / "net.h5", layers)
     equal(
-        kernels(path),
+        read_weights(path),
         {"z_first.kernel": layers["z_first"]["kernel"], "a_last.kernel": layers["a_last"]["kernel"]},
     )
-    assert set(kernels(path, norms=True)) == {"z_first.kernel", "a_last.kernel", "norm.gamma", "norm.beta"}
+    assert set(read_weights(path, norms=True)) == {"z_first.kernel", "a_last.kernel", "norm.gamma", "norm.beta"}
 
 
 @pytest.mark.parametrize("container", ["layers", "_layer_checkpoint_dependencies"])
@@ -167,9 +167,9 @@ def test_keras3_file(tmp_path: Path, rng: np.random.Generator, container: str) -
         file["optimizer/vars/1"] = np.ones((3, 3))
     expected = {"dense_2.0": weights["dense_2"], "dense_10.0": weights["dense_10"]}
     expected["multi_head_attention.query_dense.0"] = np.eye(3)
-    equal(kernels(path), expected)
-    assert set(kernels(path, biases=True)) == {*expected, "dense_2.1", "dense_10.1"}
-    assert set(kernels(path, norms=True)) == {*expected, "batch_normalization.0", "batch_normalization.1"}
+    equal(read_weights(path), expected)
+    assert set(read_weights(path, biases=True)) == {*expected, "dense_2.1", "dense_10.1"}
+    assert set(read_weights(path, norms=True)) == {*expected, "batch_normalization.0", "batch_normalization.1"}
 
 
 def test_scikit_learn(rng: np.random.Generator) -> None:
@@ -177,10 +177,10 @@ def test_scikit_learn(rng: np.random.Generator) -> None:
     for kind in (MLPClassifier, MLPRegressor):
         model = kind(hidden_layer_sizes=(5,), max_iter=3, solver="lbfgs", tol=1e9)
         with pytest.raises(ValueError, match="not fitted"):
-            kernels(model)
+            read_weights(model)
         model.fit(x, y)
-        equal(kernels(model), {f"layers.{i}.weight": values for i, values in enumerate(model.coefs_)})
-        np.testing.assert_array_equal(kernels(model, biases=True)["layers.0.bias"], model.intercepts_[0])
+        equal(read_weights(model), {f"layers.{i}.weight": values for i, values in enumerate(model.coefs_)})
+        np.testing.assert_array_equal(read_weights(model, biases=True)["layers.0.bias"], model.intercepts_[0])
 
 
 class FlaxNet(flax.linen.Module):
@@ -195,11 +195,11 @@ def test_flax() -> None:
     params = variables["params"]
     expected = {f"Dense_{i}.kernel": params[f"Dense_{i}"]["kernel"] for i in (0, 1)}
     for source in (variables, params):
-        found = kernels(source)
+        found = read_weights(source)
         assert set(found) == set(expected)
         for name, values in expected.items():
             np.testing.assert_array_equal(found[name], values)
-        assert set(kernels(source, norms=True)) == {*expected, "BatchNorm_0.scale", "BatchNorm_0.bias"}
+        assert set(read_weights(source, norms=True)) == {*expected, "BatchNorm_0.scale", "BatchNorm_0.bias"}
 
 
 def test_flax_nnx() -> None:
@@ -210,9 +210,9 @@ def test_flax_nnx() -> None:
             self.drop = flax.nnx.Dropout(0.5, rngs=rngs)
 
     net = Net(flax.nnx.Rngs(0))
-    equal(kernels(net), {"dense.kernel": net.dense.kernel[...]})
-    assert set(kernels(net, norms=True)) == {"dense.kernel", "norm.scale", "norm.bias"}
-    assert set(kernels(net, biases=True)) == {"dense.kernel", "dense.bias"}
+    equal(read_weights(net), {"dense.kernel": net.dense.kernel[...]})
+    assert set(read_weights(net, norms=True)) == {"dense.kernel", "norm.scale", "norm.bias"}
+    assert set(read_weights(net, biases=True)) == {"dense.kernel", "dense.bias"}
 
 
 def test_equinox() -> None:
@@ -224,38 +224,38 @@ def test_equinox() -> None:
             equinox.nn.Linear(4, 2, key=jax.random.key(1)),
         ]
     )
-    equal(kernels(net), {"layers.0.weight": net[0].weight, "layers.3.weight": net[3].weight})
-    assert kernels(net, biases=True)["layers.0.bias"].shape == (2, 1, 1)
-    assert next(iter(kernels({"net": net}))) == "net.layers.0.weight"
+    equal(read_weights(net), {"layers.0.weight": net[0].weight, "layers.3.weight": net[3].weight})
+    assert read_weights(net, biases=True)["layers.0.bias"].shape == (2, 1, 1)
+    assert next(iter(read_weights({"net": net}))) == "net.layers.0.weight"
 
 
 def test_lists_of_arrays_of_any_library(rng: np.random.Generator) -> None:
     values = rng.normal(size=(3, 2)).astype(np.float32)
     source = [values, torch.asarray(values).clone(), jax.numpy.asarray(values), np.ones(4)]
-    equal(kernels(source), {str(i): values for i in range(3)})
-    assert list(kernels(source, biases=True)) == ["0", "1", "2", "3"]
+    equal(read_weights(source), {str(i): values for i in range(3)})
+    assert list(read_weights(source, biases=True)) == ["0", "1", "2", "3"]
 
 
 def test_sources_nobody_knows() -> None:
     with pytest.raises(TypeError, match="cannot read weights from int"):
-        kernels(3)
+        read_weights(3)
     with pytest.raises(ValueError, match=r"no kernels .* it holds 0 \(4,\)"):
-        kernels([np.ones(4)])
+        read_weights([np.ones(4)])
     with pytest.raises(ValueError, match=r"no kernels .* no arrays"):
-        kernels({"a": "text"})
+        read_weights({"a": "text"})
     with pytest.raises(TypeError, match="complex"):
-        kernels([np.ones((2, 2)) * 1j])
+        read_weights([np.ones((2, 2)) * 1j])
     with pytest.raises(ValueError, match="1: 1 of 4 weights are NaN"):
-        kernels([np.eye(2), np.array([[1, 2], [3, np.nan]])])
+        read_weights([np.eye(2), np.array([[1, 2], [3, np.nan]])])
 
 
 def test_foreign_and_damaged_files(tmp_path: Path, author_checkpoint: Path) -> None:
     path = tmp_path / "file"
-    with pytest.raises(FileNotFoundError, match="no weight file"):
-        kernels(path)
+    with pytest.raises(FileNotFoundError, match="does not exist"):
+        read_weights(path)
     for content, message in {
-        b"": "neither",
-        b"GIF89a, and more": "neither",
+        b"": "first bytes",
+        b"GIF89a, and more": "first bytes",
         b"PK\x03\x04 and more": "weights_only=True",
         struct.pack("<Q", 2**60) + b"{}": "damaged",
         struct.pack("<Q", 2) + b"{!": "damaged",
@@ -263,11 +263,11 @@ def test_foreign_and_damaged_files(tmp_path: Path, author_checkpoint: Path) -> N
     }.items():
         path.write_bytes(content)
         with pytest.raises(ValueError, match=message):
-            kernels(path)
+            read_weights(path)
     header = json.dumps({"w": {"dtype": "F32", "shape": [2**40, 2], "data_offsets": [0, 2**43]}}).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header)
     with pytest.raises(ValueError, match="damaged"):
-        kernels(path)
+        read_weights(path)
 
 
 def test_hostile_hdf5(tmp_path: Path) -> None:
@@ -278,14 +278,14 @@ def test_hostile_hdf5(tmp_path: Path) -> None:
 
     def refused(message: str) -> None:
         with pytest.raises(ValueError, match=message):
-            kernels(path)
+            read_weights(path)
 
     with h5py.File(path, "w") as file:
         file["layers/a/vars/0"] = h5py.ExternalLink(str(secret), "w")
-    refused("link to somewhere else")
+    refused("link to another place")
     with h5py.File(path, "w") as file:
         file["layers/a/loop"] = h5py.SoftLink("/layers")
-    refused("link to somewhere else")
+    refused("link to another place")
     with h5py.File(path, "w") as file:
         file.create_dataset("layers/a/vars/0", (2**20, 2**20), "f4", chunks=(1024, 1024))
     refused("decodes to more than")

@@ -101,7 +101,7 @@ def test_densities() -> None:
 
 def test_potential_and_modes_are_those_of_the_whole_field() -> None:
     from qipf.fields.field import Field
-    from qipf.fields.potential import modes, potentials
+    from qipf.fields.potential import potentials, uncertainty_modes
 
     reference, query = blobs(0), blobs(1, 40)
     field = Field(unit(reference.features), 0.5)
@@ -109,7 +109,7 @@ def test_potential_and_modes_are_those_of_the_whole_field() -> None:
     found = ClassField(kind="potential", bandwidth=0.5).fit(outputs=reference)(query)
     np.testing.assert_allclose(found, potentials(field, y, (0,))[:, 0], rtol=1e-4, atol=1e-5)
     found = ClassField(kind="modes", bandwidth=0.5).fit(outputs=reference)(query)
-    np.testing.assert_allclose(found, modes(field, y, radius=0.1).mean(axis=1), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found, uncertainty_modes(field, y, radius=0.1).mean(axis=1), rtol=1e-3, atol=1e-4)
 
 
 def test_the_chosen_bandwidth_is_the_likeliest_of_the_candidates() -> None:

@@ -11,7 +11,7 @@ from scipy.stats import entropy
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.models.outputs import Outputs
-from qipf.scores import GEN, Doctor, Energy, Entropy, LogitMargin, Margin, MaxLogit, SoftmaxResponse
+from qipf.scores import GEN, Doctor, Energy, Entropy, LogitMargin, MaxLogit, OneMinusMargin, SoftmaxResponse
 
 
 def oracle(name: str, logits: np.ndarray) -> np.ndarray:
@@ -28,7 +28,7 @@ def oracle(name: str, logits: np.ndarray) -> np.ndarray:
     }[name]
 
 
-SCORERS = [SoftmaxResponse(), Entropy(), Margin(), MaxLogit(), Energy(), LogitMargin(), Doctor(), GEN()]
+SCORERS = [SoftmaxResponse(), Entropy(), OneMinusMargin(), MaxLogit(), Energy(), LogitMargin(), Doctor(), GEN()]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -49,7 +49,7 @@ def test_one_logit_is_a_binary_classifier(scorer, rng) -> None:
 
 def test_sure_predictions_are_still_ranked_in_single_precision() -> None:
     logits = torch.tensor([[20.0, 0, 0], [30.0, 0, 0], [60.0, 0, 0]])
-    for scorer in (SoftmaxResponse(), Margin(), Entropy(), Doctor(), GEN()):
+    for scorer in (SoftmaxResponse(), OneMinusMargin(), Entropy(), Doctor(), GEN()):
         scores = scorer(logits).tolist()
         assert scores[0] > scores[1] > scores[2] > 0
     np.testing.assert_allclose(SoftmaxResponse()(logits), 2 * np.exp([-20.0, -30, -60]), rtol=1e-5)

@@ -159,9 +159,9 @@ def test_bad_data_is_refused(trained) -> None:
     used_up = iter([(images[:4], labels[:4])])
     next(used_up)
     for data in ([], used_up, DataLoader(TensorDataset(images[:0], labels[:0]))):
-        with pytest.raises(ValueError, match="no row to collect; is the set empty, or the iterator used up"):
+        with pytest.raises(ValueError, match="at least one row"):
             default(net, data, progress=False)
-    with pytest.raises(ValueError, match="batch 1: 3 labels for 4 inputs"):
+    with pytest.raises(ValueError, match=r"batch 1: expected 4 labels.*got 3"):
         default(net, [(images[:4], labels[:4]), (images[:4], labels[:3])], size=5, progress=False)
     with pytest.raises(ValueError, match=r"scale to \[0, 1\] as floats first"):
         default(net, [((255 * images[:4]).to(torch.uint8), labels[:4])], progress=False)

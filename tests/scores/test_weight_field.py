@@ -236,11 +236,13 @@ def test_explicit_blocks_pool_the_kernels(rng) -> None:
     assert pooled.fitted.facts["samples"] == 6
 
 
-def test_single_precision_logits_lose_nothing_in_the_field(rng) -> None:
+def test_single_precision_logits_are_scored_accurately_in_single_precision(rng) -> None:
     logits = rng.standard_normal((100, 5)).astype(np.float32)
     scorer = WeightQIPF(factor=160).fit(weights(), Outputs(logits=logits))
-    np.testing.assert_allclose(scorer(logits), scorer(logits.astype(np.float64)), rtol=2e-7)
-    np.testing.assert_allclose(scorer(torch.asarray(logits)).numpy(), scorer(logits), rtol=1e-6)
+    single, double = scorer(logits), scorer(logits.astype(np.float64))
+    near_zero = 1e-3 * np.median(double)  # where the modes nearly vanish, the last digit of a logit matters
+    np.testing.assert_allclose(single, double, rtol=2e-6, atol=2e-4 * near_zero)
+    np.testing.assert_array_equal(scorer(torch.asarray(logits)).numpy(), single)
 
 
 def test_jax_arrays_come_back_as_jax_arrays(rng) -> None:
@@ -293,5 +295,5 @@ def test_bad_fits_are_refused(rng) -> None:
         WeightQIPF().fit(weights(), Outputs(logits=np.ones((5, 2))))
     with pytest.raises(ValueError, match="cannot be standardised"):
         WeightQIPF().fit([np.ones((4, 4))], UNITS)
-    with pytest.raises(ValueError, match="one number a row"):
+    with pytest.raises(ValueError, match="one number per row"):
         WeightQIPF(coordinate=lambda z: z).fit(weights(), Outputs(logits=rng.standard_normal((5, 2))))

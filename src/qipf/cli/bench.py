@@ -1,16 +1,20 @@
-"""`qipf bench`: run a benchmark."""
+"""`qipf bench`: run a study, or verify its store."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.optional import require
 from qipf.cli._device import usable_device
+from qipf.study.run.errors import RefusedError
+
+if TYPE_CHECKING:
+    from qipf.study.plan.plan import Plan
 
 
 def bench(
@@ -23,13 +27,15 @@ def bench(
     workers: int | None = None,
     device: str | None = None,
     times: bool = True,
+    verify: Annotated[bool, Parameter(negative=())] = False,
     quiet: bool = False,
 ) -> int:
-    """Measure how well uncertainties find a model's errors when the data shifts.
+    """Measure how well uncertainties find the errors of a model when the data shifts.
 
     PLAN is the name of a shipped plan (demo, mnist, kmnist, cifar10-vgg3, cifar10-resnet18, paper) or a TOML file.
-    Everything that is finished is kept in the store: stop it any way you like, and the same command goes on where it
-    was. A plan that names a model of your own runs that model's code.
+    Everything that is finished is kept in a folder, the store: stop the command in any way, and the same command
+    continues where it was. Only one process can write to a store at a time. A plan that names your own model runs the
+    code of that model.
 
     For example:
 
@@ -37,44 +43,45 @@ def bench(
     qipf bench                                    # bundled digits, every method, about a minute
     qipf bench mnist --data ~/data -o results/mnist
     qipf bench my-plan.toml --engine tcp://scheduler:8786 -o /shared/results
+    qipf bench --verify -o results/mnist          # check every file of the store, and run nothing
     ```
 
-    Exit codes: 0 all cells have results, 1 some failed (the others are there) or a file is bad, 2 wrong use,
+    Exit codes: 0 all cells have results, 1 some failed (the others are there) or a file is damaged, 2 wrong use,
     130 interrupted (Ctrl-C).
 
     Args:
         plan: name of a shipped plan, or a TOML file.
         output: folder of the results; bench-NAME by default.
-        engine: auto, local (processes), serial, or a Dask scheduler's address (with the store on a shared file system).
+        engine: auto, local (processes), serial, or the address of a Dask scheduler (with the store on a file system
+            that all workers share).
         data: folder with dataset files; without it they are looked for in QIPF_DATA, then downloaded.
-        workers: number of local processes; one a core by default.
-        device: cpu or cuda; cuda where there is one by default.
+        workers: number of local processes; one per core by default.
+        device: cpu or cuda; by default cuda if there is one.
         times: measure the time per sample as well; --no-times leaves that to a later run on an idle machine.
-        quiet: print nothing but failures and the summary.
+        verify: only check the files of the store against their checksums; prints one line per damaged file.
+        quiet: print only failures and the summary.
     """
+    if verify:
+        return _verify(output or Path(f"bench-{_load(plan).name}"))
     require("joblib", extra="bench")
-    from qipf.study.plan import plan as plans
-    from qipf.study.run.engines import ENGINES
+    from qipf.study.run.engine_names import ENGINES
     from qipf.study.run.run import run_plan
 
     if device not in (None, "cpu", "cuda"):
         raise UserError(f"--device: expected cpu or cuda, got {device!r}")
-    if device is not None and "://" not in engine:  # a cluster's workers may have a GPU where this machine has none
+    if device is not None and "://" not in engine:  # the workers of a cluster may have a GPU if this machine has none
         usable_device(device)
     check_at_least("--workers", workers, 1)
     if engine not in ENGINES and "://" not in engine:
         raise UserError(f"--engine: expected {', '.join(ENGINES)} or the address of a Dask scheduler, got {engine!r}")
-    try:
-        chosen = plans.load(plan)
-    except plans.UnknownPlanError as error:
-        raise UserError(f"PLAN: {error}") from error
-    except plans.PlanError as error:
-        raise InputError(f"{plan}: {error}") from error
+    chosen = _load(plan)
     store = output or Path(f"bench-{chosen.name}")
     try:
         report, notes = run_plan(
             chosen, store, engine=engine, device=device, data=data, workers=workers, times=times, quiet=quiet
         )
+    except RefusedError as error:
+        raise InputError(str(error)) from error
     except KeyboardInterrupt:
         print(f"interrupted; what is finished is in {store}, and the same command goes on from there", file=sys.stderr)
         return 130
@@ -89,3 +96,29 @@ def bench(
         print(f"{len(report.skipped)} cells were skipped because they need a failed one", file=sys.stderr)
     print(f"tracebacks are in {store / 'failed'}; the same command tries the failed cells again", file=sys.stderr)
     return 1
+
+
+def _load(plan: str) -> Plan:
+    from qipf.study.plan import plan as plans
+
+    try:
+        return plans.load(plan)
+    except plans.UnknownPlanError as error:
+        raise UserError(f"PLAN: {error}") from error
+    except plans.PlanError as error:
+        raise InputError(f"{plan}: {error}") from error
+
+
+def _verify(path: Path) -> int:
+    from qipf.study.run.store import Store
+    from qipf.study.run.verify import damages
+
+    store = Store(path)
+    count = 0
+    for damage in damages(store):
+        print(damage)
+        count += 1
+    cells = len(store.finished())
+    found = f"{count} damaged; run the same plan again to compute them again" if count else "every file is as written"
+    print(f"{path}: {cells} cells, {found}", file=sys.stderr)
+    return 1 if count else 0

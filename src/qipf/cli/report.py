@@ -20,9 +20,9 @@ def report(
 ) -> None:
     """Write the report of a benchmark: one HTML file that opens offline, under 5 MB.
 
-    A store gives everything. A folder with only its table.csv, table.parquet or table.csv.gz (and times.csv,
-    networks.csv, plan.json, environment.json next to it) gives the tables and the charts that can be made from them.
-    What is missing, a failed cell for instance, is named on the page; what is there and cannot be read, here as well.
+    A store gives everything. A folder that has only a table.csv, table.parquet or table.csv.gz (and perhaps times.csv,
+    networks.csv, plan.json and environment.json) gives the tables and the charts that can be made from them. The page
+    names what is missing, for instance a failed cell. Files that cannot be read are named here as well.
 
     For example:
 
@@ -32,9 +32,9 @@ def report(
     ```
 
     Args:
-        store: what `qipf bench -o` wrote, or a folder with its tables.
+        store: the folder that `qipf bench -o` wrote, or a folder with its tables.
         output: the HTML file to write.
-        data: folder with the dataset's files, for the pictures of inputs; QIPF_DATA if left out.
+        data: folder with the dataset's files, for the example pictures; QIPF_DATA if left out.
     """
     from qipf.study.report import write_report
 

@@ -1,1 +1,24 @@
 """The mathematics of the paper: fields, potentials, bandwidths and information measures, as functions of arrays."""
+
+from qipf.fields import information, published
+from qipf.fields.bandwidth import cross_validated_factor, silverman
+from qipf.fields.compiled import CompiledField
+from qipf.fields.field import Derivatives, Field
+from qipf.fields.mode_table import ModeTable
+from qipf.fields.potential import potentials, uncertainty_modes
+from qipf.fields.sketch import FieldSketch, sketch_weights
+
+__all__ = [
+    "CompiledField",
+    "Derivatives",
+    "Field",
+    "FieldSketch",
+    "ModeTable",
+    "cross_validated_factor",
+    "information",
+    "potentials",
+    "published",
+    "silverman",
+    "sketch_weights",
+    "uncertainty_modes",
+]

@@ -7,13 +7,13 @@ import numpy as np
 
 from qipf.arrays import Array
 
-BITS = 12  # of the mantissa: 4,096 bins to a power of two
+BITS = 12  # of the mantissa: 4,096 bins per power of two
 DROPPED = 23 - BITS
 KEYS = 2 ** (9 + BITS)
 
 
 def key_values(values: np.ndarray) -> np.ndarray:
-    """The bin of each float32: magnitude first, the sign last, so that values of similar size have near keys."""
+    """Return the bin of each float32: magnitude first and sign last, so that values of similar size have near keys."""
     bits = values.view(np.uint32)
     key = (bits >> (DROPPED - 1)) & np.uint32(0xFFFFFFFE & (KEYS - 1))
     key |= bits >> 31
@@ -21,14 +21,14 @@ def key_values(values: np.ndarray) -> np.ndarray:
 
 
 def key_centres(keys: np.ndarray) -> np.ndarray:
-    """The middle of each bin, float64."""
+    """Return the middle of each bin, in float64."""
     keys = keys.astype(np.uint32)
     bits = ((keys >> 1) << DROPPED) | np.uint32(1 << (DROPPED - 1)) | ((keys & np.uint32(1)) << 31)
     return bits.view(np.float32).astype(np.float64)
 
 
 def pattern_counts(chunk: Array) -> tuple[np.ndarray, np.ndarray] | None:
-    """The different values of a 16-bit array and how often each occurs; None for wider types."""
+    """Return the different values of a 16-bit array and how often each occurs, or None for wider types."""
     if compat.is_torch_array(chunk):
         import torch
 

@@ -1,4 +1,4 @@
-"""Apply a function to blocks of queries so that scratch memory stays bounded, the way each library does it best."""
+"""Apply a function to blocks of queries, so that scratch memory stays bounded, in the best way for each library."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Function = Callable[[Array, int], tuple[Array, ...]]
 
 
 def map_blocks(function: Function, y: Array, *, samples: Array, memory: int) -> tuple[Array, ...]:
-    """`function(block, memory)` over blocks of rows of `y`, results joined along the first axis.
+    """Apply `function(block, memory)` to blocks of rows of `y`, and join the results along the first axis.
 
-    NumPy blocks run on all cores (their inner loops release the interpreter's lock); JAX maps inside one program;
-    torch recomputes a block in the backward pass instead of keeping every tile alive.
+    NumPy blocks run on all cores, since their inner loops release the interpreter's lock. JAX maps inside one program.
+    Torch recomputes a block in the backward pass instead of keeping every tile alive.
     """
     xp = namespace(y)
     n, d = samples.shape
     row = n * xp.finfo(y.dtype).bits // 8
     workers = 1
-    if compat.is_numpy_array(y) and d <= DIFFERENCES:  # in more dimensions BLAS has the cores already
+    if compat.is_numpy_array(y) and d <= DIFFERENCES:  # in more dimensions BLAS already uses all cores
         workers = cores()
         block = min(CACHE // row, memory // (workers * TEMPORARIES * row))
     else:
@@ -54,7 +54,7 @@ def map_blocks(function: Function, y: Array, *, samples: Array, memory: int) -> 
 def _map_threads(
     function: Callable[[np.ndarray], tuple[np.ndarray, ...]], y: np.ndarray, block: int, workers: int
 ) -> tuple[np.ndarray, ...]:
-    """Each thread fills one run of neighbouring blocks: a list of thousands of small results needs memory, too."""
+    """Let each thread fill one run of neighbouring blocks: thousands of small results would need memory, too."""
     first = function(y[:block])
     results = tuple(np.empty((len(y), *part.shape[1:]), part.dtype) for part in first)
     size = -(-len(y) // (workers * block)) * block

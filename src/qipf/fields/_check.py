@@ -8,8 +8,9 @@ import numpy as np
 
 from qipf.fields._measure import Measure
 from qipf.fields._piecewise import MARGIN, TAIL
-from qipf.fields.field import Field
+from qipf.fields.field import Derivatives, Field
 from qipf.fields.hermite import log_derivatives
+from qipf.fields.potential import potential_terms
 
 if TYPE_CHECKING:
     from qipf.fields.compiled import CompiledField
@@ -17,21 +18,21 @@ if TYPE_CHECKING:
 ORDERS = (0, 2, 4, 6, 8)
 POINTS = 4096
 WORK = 2 * 10**7  # kernels evaluated for the comparison with the exact field
-NEAR_POLE = 100.0  # |phi H_k' / H_k| beyond which a potential is near a pole: there it magnifies any error as much
+NEAR_POLE = 100.0  # |phi H_k' / H_k| beyond which a potential is near a pole, where it magnifies any error as much
 
 Triple = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def check_error(compiled: CompiledField, measure: Measure, field: Field | None) -> float:
-    """The largest relative error of log psi and of the potentials, over random cells and points within them.
+    """Return the largest relative error of log psi and of the potentials, at random points of random cells.
 
     Args:
-        compiled: what is checked.
-        measure: what it was built from; the reference for most points.
-        field: the exact field, the reference for as many points as is affordable.
+        compiled: What is checked.
+        measure: What it was built from, the reference for most points.
+        field: The exact field, the reference for as many points as is affordable.
 
     Raises:
-        ValueError: the error exceeds the tolerance of `compiled`.
+        ValueError: The error exceeds the tolerance of `compiled`.
     """
     u = check_points(compiled)
     error = relative_error(compiled.scaled(u), measure.evaluate(u))
@@ -51,7 +52,7 @@ def check_error(compiled: CompiledField, measure: Measure, field: Field | None) 
 
 
 def check_points(compiled: CompiledField) -> np.ndarray:
-    """Random points, as many in a small cell as in a large one, so that the difficult regions are visited most."""
+    """Return random points, as many in a small cell as in a large one, so that difficult regions are visited most."""
     generator = np.random.default_rng(0)
     table = compiled._pieces.table
     first, last = np.searchsorted(table[:, 0], [compiled._pieces.low, compiled._pieces.high])
@@ -60,12 +61,12 @@ def check_points(compiled: CompiledField) -> np.ndarray:
     cells = generator.permutation(np.concatenate([inside, tails]))
     u = table[cells, 0] + generator.uniform(-1, 1, cells.size) / table[cells, 1]
     samples = generator.uniform(compiled._pieces.low + MARGIN, compiled._pieces.high - MARGIN, cells.size // 2)
-    u[::2] = samples  # and half of them where the samples are
+    u[::2] = samples  # half of them where the samples are
     return u
 
 
 def relative_error(found: Triple, exact: Triple) -> float:
-    """The largest error of log psi and of V_k, relative to the sizes of the terms that make them up.
+    """Return the largest error of log psi and of V_k, relative to the sizes of the terms that make them up.
 
     A potential is a sum whose terms may cancel; near such a zero only the error relative to the terms can be small.
     """
@@ -78,20 +79,14 @@ def relative_error(found: Triple, exact: Triple) -> float:
 
 
 def _potentials(found: Triple, exact: Triple) -> list[Triple]:
-    """For each order the error of V_k, the size of its terms, and where it is near a pole."""
-    terms = []
-    for log, first, second in (found, exact):
-        steepness = first**2
-        ratio, square = log_derivatives(np.exp(log), ORDERS)
-        value = square * 0.25 * steepness[:, None] + ratio * (0.5 * second + 0.25 * steepness)[:, None]
-        size = (
-            np.abs(square) * 0.25 * steepness[:, None]
-            + np.abs(ratio) * (0.5 * np.abs(second) + 0.25 * steepness)[:, None]
-        )
-        terms.append((value, size, np.abs(ratio)))
-    (value, _, _), (exact_value, size, ratio) = terms
-    tiny = np.finfo(np.float64).tiny
-    return [
-        (value[:, k] - exact_value[:, k], np.maximum(size[:, k], tiny * 1e16), ratio[:, k] > NEAR_POLE)
-        for k in range(len(ORDERS))
-    ]
+    """Return for each order the error of V_k, the size of its terms, and whether it is near a pole."""
+    found_terms, exact_terms = (potential_terms(_derivatives(at), ORDERS, root=True) for at in (found, exact))
+    error = np.sum(found_terms, axis=0) - np.sum(exact_terms, axis=0)
+    size = np.maximum(np.sum(np.abs(exact_terms), axis=0), np.finfo(np.float64).tiny * 1e16)
+    near_pole = np.abs(log_derivatives(np.exp(exact[0]), ORDERS)[0]) > NEAR_POLE
+    return [(error[:, k], size[:, k], near_pole[:, k]) for k in range(len(ORDERS))]
+
+
+def _derivatives(at: Triple) -> Derivatives:
+    log, first, second = at
+    return Derivatives(log, first[:, None], second + first**2)

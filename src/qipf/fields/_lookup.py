@@ -14,7 +14,7 @@ from qipf.fields._piecewise import MARGIN, OCTAVE, TAIL, WIDTH, Pieces
 
 @dataclass(frozen=True)
 class Table:
-    """The arrays of `Pieces` in one library, dtype and on one device: rows of coarse cells, and columns of cells."""
+    """The arrays of `Pieces` in one library and dtype and on one device: rows of coarse cells, and columns of cells."""
 
     starts: Array
     splits: Array
@@ -22,7 +22,7 @@ class Table:
 
 
 def table_like(pieces: Pieces, reference: Array) -> Table:
-    """The arrays of `pieces` in the library, dtype and on the device of `reference`."""
+    """Return the arrays of `pieces` in the library, dtype and on the device of `reference`."""
     xp, device = namespace(reference), compat.device(reference)
 
     def convert(values: np.ndarray, dtype: Any) -> Array:
@@ -37,7 +37,7 @@ def table_like(pieces: Pieces, reference: Array) -> Table:
 
 
 def lookup(xp: Any, u: Array, pieces: Pieces, table: Table) -> tuple[Array, Array, Array]:
-    """The values of log psi and its first two derivatives at u (N,), in units of the bandwidth.
+    """Return log psi and its first two derivatives at u (N,), in units of the bandwidth.
 
     No branch depends on values, except that NumPy skips the tails when no query lies there.
     """
@@ -63,7 +63,7 @@ def lookup(xp: Any, u: Array, pieces: Pieces, table: Table) -> tuple[Array, Arra
 
 
 def _linear_part(u: Array, position: Array, pieces: Pieces, table: Table) -> tuple[Array, Array, Array | float]:
-    """Between the tails a cell's centre and width follow from its number: two look-ups less."""
+    """Find cells between the tails, where centre and width follow from the number: this saves two look-ups."""
     index = position.astype(np.int64)
     position -= index
     index += TAIL + 1
@@ -85,7 +85,7 @@ def _linear_part(u: Array, position: Array, pieces: Pieces, table: Table) -> tup
 
 
 def _cell(xp: Any, u: Array, position: Array, pieces: Pieces, table: Table) -> Array:
-    """The row of the table for each query, tails included."""
+    """Return the row of the table for each query, in the tails as well."""
     middle, half = 0.5 * (pieces.low + pieces.high), 0.5 * (pieces.high - pieces.low)
     away = xp.clip((xp.abs(u - middle) - (half - MARGIN)) * (1 / MARGIN), 1.0, None)
     steps = OCTAVE * xp.log2(away)

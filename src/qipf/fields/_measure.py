@@ -1,4 +1,4 @@
-"""Samples summarised by moments in bins: their field at a cost that the number of samples does not enter."""
+"""Samples summarised by moments in bins: their field at a cost that does not depend on the number of samples."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 MOMENTS = 12  # of a bin: with |z| half-width <= 0.4 the Taylor series of the kernel is exact to 0.4^12 / 12! = 4e-14
-FARTHEST = 300.0  # bandwidths; farther from every sample than this the points of largest weight stand for their bins
+FARTHEST = 300.0  # bandwidths; farther from every sample than this, two points per bin stand for its samples
 FINEST = 9  # bins of 2^-9 bandwidths serve queries as far away as that
 PAIRS = 2**15  # queries times bins in one block: its temporaries stay in a core's cache
 
@@ -32,9 +32,9 @@ class Measure:
 
     Args:
         positions: (B,) in ascending order.
-        moments: (K, B) with K >= 1; the samples' number in each bin first.
-        lowest: the smallest sample.
-        highest: the largest sample.
+        moments: (K, B) with K >= 1; the number of samples in each bin comes first.
+        lowest: The smallest sample.
+        highest: The largest sample.
     """
 
     def __init__(self, positions: np.ndarray, moments: np.ndarray, lowest: float, highest: float) -> None:
@@ -47,7 +47,7 @@ class Measure:
         self._levels: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def evaluate(self, u: np.ndarray) -> Values:
-        """The values of log psi, its first and its second derivative at the queries (N,), in units of the bandwidth."""
+        """Return log psi and its first two derivatives at the queries (N,), in units of the bandwidth."""
         order = np.argsort(u, kind="stable")
         queries = u[order]
         distance = _distance(self.positions, queries)
@@ -74,7 +74,7 @@ class Measure:
         return results[0], results[1], results[2]
 
     def _level(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """Bins of width 2^-number: positions, and moments divided by k!."""
+        """Return the positions of bins of width 2^-number, and their moments divided by k!."""
         if number not in self._levels:
             if number == FINEST:
                 self._levels[number] = _coarsen(self.positions, self.moments, number)
@@ -84,7 +84,7 @@ class Measure:
         return self._levels[number]
 
     def _points(self) -> tuple[np.ndarray, np.ndarray]:
-        """Two points for every bin with its first four moments: a positive measure within the samples' range."""
+        """Return two points per bin with its first four moments: a positive measure within the range of the samples."""
         if -1 not in self._levels:
             count = self.moments[0]
             if len(self.moments) == 1:
@@ -106,7 +106,7 @@ class Measure:
 
 
 def _distance(positions: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """From each query to the nearest position."""
+    """Return the distance from each query to the nearest position."""
     after = np.searchsorted(positions, queries)
     left = positions[np.clip(after - 1, 0, None)]
     right = positions[np.clip(after, None, positions.size - 1)]
@@ -114,7 +114,7 @@ def _distance(positions: np.ndarray, queries: np.ndarray) -> np.ndarray:
 
 
 def _coarsen(positions: np.ndarray, moments: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Bins of width 2^-number from narrower ones: their positions, and their moments divided by k!."""
+    """Merge narrower bins into bins of width 2^-number; return their positions and their moments divided by k!."""
     width = 0.5**number
     key = np.floor(positions / width)
     starts = np.flatnonzero(np.concatenate([[True], key[1:] != key[:-1]]))
@@ -135,7 +135,7 @@ def _run(job: tuple) -> tuple[np.ndarray, Values]:
 
 
 def cores() -> int:
-    """How many of the machine's cores this process may use."""
+    """Return how many of the machine's cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
@@ -149,7 +149,7 @@ def _blocks(widths: np.ndarray) -> Iterator[slice]:
 
 
 def _window(first: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Indices (N, W) of the bins of each query, and which of them are its own rather than padding."""
+    """Return indices (N, W) of the bins of each query, and which of them are its own rather than padding."""
     indices = first[:, None] + np.arange(max(1, int((last - first).max())))
     return np.minimum(indices, last[:, None] - 1), indices < last[:, None]
 

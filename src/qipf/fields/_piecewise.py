@@ -15,7 +15,9 @@ OCTAVE = 4  # coarse cells per doubling of the distance beyond the margin
 OCTAVES = 20  # of such doublings; farther out log psi is a parabola to 1e-14
 DEGREES = (2, 4, 6)  # of the polynomials for the second derivative; the first whose table stays compact is taken
 COMPACT = 2**18  # bytes: a table that fits the caches
-STRICTER = 0.02  # the pieces are fitted to this share of the tolerance, which leaves room for what is made of them
+STRICTER = (
+    0.02  # the pieces are fitted to this share of the tolerance, which leaves room for what is computed from them
+)
 SPLITS = 2**15  # of one coarse cell at most
 TAIL = OCTAVE * OCTAVES  # coarse cells of each tail; one more holds all the rest
 
@@ -29,8 +31,8 @@ class Pieces:
     of the table.
 
     Attributes:
-        low: lower end of the linear part.
-        high: upper end of the linear part.
+        low: Lower end of the linear part.
+        high: Upper end of the linear part.
         starts: (I,) row of the first cell of each coarse cell.
         splits: (I,) number of its cells.
         table: (J, 2 + K) centre c and inverse half-width r of a cell, and a_0, .., a_(K-1) with
@@ -50,7 +52,7 @@ class Pieces:
 
     @classmethod
     def of(cls, low: float, high: float, splits: np.ndarray, table: np.ndarray) -> Pieces:
-        """The pieces with these cuts and this table."""
+        """Return the pieces with these cuts and this table."""
         starts = np.concatenate([[0], np.cumsum(splits)[:-1]])
         cut = splits > 1
         return cls(low, high, starts, splits, table, bool(cut.any()), bool(cut[TAIL + 1 : -TAIL - 1].any()))
@@ -61,14 +63,13 @@ class TooLargeError(ValueError):
 
 
 def fit(measure: Measure, *, tolerance: float, memory: int) -> Pieces:
-    """Pieces for `measure` that give log psi and the potentials to `tolerance`.
+    """Return pieces for `measure` that give log psi and the potentials to within `tolerance`.
 
-    For that their second derivative is right to `STRICTER * tolerance`, relative to (log psi)'' and (log psi)'^2.
-
-    Wide kernels make log psi so smooth that low degrees do; they cost least at every look-up.
+    To achieve this, their second derivative is accurate to `STRICTER * tolerance`, relative to (log psi)'' and
+    (log psi)'^2. Wide kernels make log psi so smooth that low degrees suffice, which cost least at every look-up.
 
     Raises:
-        ValueError: the table would need more than `memory` bytes, or a cell more cuts than make sense.
+        ValueError: The table would need more than `memory` bytes, or a cell more cuts than make sense.
     """
     for degree in DEGREES[:-1]:
         try:
@@ -123,7 +124,7 @@ def _too_large(memory: int, measure: Measure, cells: str) -> str:
 
 
 def _place(position: np.ndarray, low: float, high: float, coarse: int) -> np.ndarray:
-    """Where on the u-axis a position on the scale of coarse cells lies."""
+    """Return where on the u-axis a position on the scale of coarse cells lies."""
     first, last = TAIL + 1, coarse - TAIL - 1
     left = low + MARGIN - MARGIN * 2.0 ** (np.maximum(first - position, 0.0) / OCTAVE)
     right = high - MARGIN + MARGIN * 2.0 ** (np.maximum(position - last, 0.0) / OCTAVE)
@@ -134,7 +135,7 @@ def _place(position: np.ndarray, low: float, high: float, coarse: int) -> np.nda
 def _fit_cells(
     measure: Measure, degree: int, left: np.ndarray, right: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of cells, and whether the last terms of their Chebyshev series are small enough.
+    """Return the rows of cells, and whether the last terms of their Chebyshev series are small enough.
 
     The second derivative of log psi is fitted, from values that carry no cancellation, and integrated twice:
     differentiating a fit of log psi would lose four digits.
@@ -159,7 +160,7 @@ def _fit_cells(
 
 
 def _parabola(measure: Measure, columns: int, *, highest: bool) -> np.ndarray:
-    """Beyond everything only the extreme sample counts: log psi = -(u - w)^2 / 2 + log(its share)."""
+    """Return the outermost cell, where only the extreme sample counts: log psi = -(u - w)^2 / 2 + log(its share)."""
     extreme = measure.highest if highest else measure.lowest
     beyond = MARGIN * 2.0**OCTAVES
     query = np.asarray([extreme + beyond if highest else extreme - beyond])

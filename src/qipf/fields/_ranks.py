@@ -1,4 +1,4 @@
-"""Vectors of different lengths between the processes of a torch.distributed group."""
+"""Exchange vectors of different lengths between the processes of a torch.distributed group."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qipf._common.optional import require
 
 
 def gather_vectors(vector: np.ndarray, group: Any, device: Any) -> list[np.ndarray]:
-    """The float64 vector of every process, in the order of their ranks."""
+    """Return the float64 vector of every process, in the order of their ranks."""
     torch = require("torch", extra="torch")
     distributed = torch.distributed
     if not distributed.is_initialized():

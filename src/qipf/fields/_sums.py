@@ -14,21 +14,24 @@ TEMPORARIES = 5  # arrays of the size of one tile (queries x samples) that are a
 DIFFERENCES = 8  # up to this many dimensions the differences are formed one by one: exact, and still cheap
 
 
-def kernel_sums(y: Array, samples: Array, *, memory: int, moments: bool) -> tuple[Array, ...]:
-    r"""Log psi and, if asked, the first two moments of u = y - w under p, everything in units of the bandwidth.
+def kernel_sums(y: Array, samples: Array, *, memory: int | None, moments: bool) -> tuple[Array, ...]:
+    r"""Return log psi and, if asked, the first two moments of u = y - w under p, all in units of the bandwidth.
 
     Args:
         y: (N, d) queries.
         samples: (n, d) samples.
-        memory: scratch memory in bytes; samples are streamed through it with a running maximum.
-        moments: whether to return the moments as well.
+        memory: Scratch memory in bytes, through which the samples are streamed; None takes all samples at once.
+        moments: Whether to return the moments as well.
 
     Returns:
-        log psi (N,), and with `moments` E_p[u] (N, d) and E_p|u|^2 (N,), where p_t is the softmax of -|u_t|^2 / 2.
+        The array log psi (N,), and with `moments` also E_p[u] (N, d) and E_p|u|^2 (N,), where p_t is the softmax
+        of -|u_t|^2 / 2.
     """
     xp = namespace(y)
     n = samples.shape[0]
-    size = max(1, memory // (TEMPORARIES * max(1, y.shape[0]) * xp.finfo(y.dtype).bits // 8))
+    size = n
+    if memory is not None:
+        size = max(1, memory // (TEMPORARIES * max(1, y.shape[0]) * xp.finfo(y.dtype).bits // 8))
     parts = [_tile(xp, y, samples[start : min(start + size, n), :], moments) for start in range(0, n, size)]
     low, total, mean, square = parts[0]
     for other_low, other_total, other_mean, other_square in parts[1:]:
@@ -43,7 +46,7 @@ def kernel_sums(y: Array, samples: Array, *, memory: int, moments: bool) -> tupl
 
 
 def _tile(xp: Any, y: Array, samples: Array, moments: bool) -> tuple[Array, ...]:
-    """The smallest |u|^2 / 2 of each query, and the kernel's sums relative to it."""
+    """Return the smallest |u|^2 / 2 of each query, and the sums of the kernel relative to it."""
     half, difference = _half_squares(xp, y, samples)
     low = xp.min(half, axis=1)
     # exp is very slow where it underflows: in eager float32 torch below -87, in float64 below -708.
@@ -67,7 +70,7 @@ def _row_products(xp: Any, a: Array, b: Array) -> Array:
 
 
 def _half_squares(xp: Any, y: Array, samples: Array) -> tuple[Array, Array | None]:
-    """|y - w|^2 / 2 for all pairs, and in one dimension the differences themselves."""
+    """Return |y - w|^2 / 2 for all pairs, and in one dimension the differences themselves."""
     d = samples.shape[1]
     if d == 1:
         difference = y - samples[:, 0][None, :]

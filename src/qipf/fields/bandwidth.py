@@ -1,4 +1,4 @@
-"""How wide the kernels are: Silverman's rule, and the factor on it that cross-validation chooses."""
+"""The width of the kernels: Silverman's rule, and the factor on it that cross-validation chooses."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import numpy as np
 from qipf.arrays import Array, as_array, check_finite, namespace, to_numpy
 
 FACTORS = tuple(5.0 * 2.0 ** (step / 2) for step in range(14))
-"""The factors tried by default: 5, 7.1, 10, 14.1, 20, .., 320, 452.5, two to the octave."""
+"""The factors tried by default: 5, 7.1, 10, 14.1, 20, ..., 320, 452.5, two per octave."""
 
 
 def silverman(samples: Array) -> float:
-    """Silverman's rule of thumb for the bandwidth of a field of `samples`.
+    """Return the bandwidth of a field of `samples` by Silverman's rule of thumb.
 
     For samples in R, with `std` the standard deviation (divisor n - 1) and IQR the interquartile range:
 
@@ -27,13 +27,13 @@ def silverman(samples: Array) -> float:
         s = (4 / (d + 2))^(1 / (d + 4)) A n^(-1 / (d + 4)),   A^2 = mean of the A_j^2 of the d dimensions
 
     Args:
-        samples: (n,) or (n, d), of any array library; the sums are done in float64 on the CPU.
+        samples: (n,) or (n, d), of any array library; the arithmetic is done in float64 on the CPU.
 
     Returns:
         The bandwidth, greater than zero.
 
     Raises:
-        ValueError: fewer than two samples, NaN or inf among them, a wrong shape, or all samples equal.
+        ValueError: There are fewer than two samples, some are NaN or infinite, all are equal, or the shape is wrong.
     """
     samples = as_array(samples, "samples")
     check_finite(samples, "samples")
@@ -43,7 +43,7 @@ def silverman(samples: Array) -> float:
     n, d = values.shape
     if n < 2:
         raise ValueError(
-            "samples: the spread of one sample is unknown; give at least two, or set the bandwidth yourself"
+            "samples: expected at least two, since one has no spread, got 1; add samples or set the bandwidth yourself"
         )
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):  # reported just below
         spread = np.asarray([_spread(values[:, j]) for j in range(d)])
@@ -60,7 +60,7 @@ def silverman(samples: Array) -> float:
 
 def _spread(values: np.ndarray) -> float:
     if values.min() == values.max():
-        return 0.0  # the rounded mean can differ from the value they share, and a std of 1e-17 is no spread
+        return 0.0  # the rounded mean can differ from the value they share, which would give a std of 1e-17
     with np.errstate(over="ignore", invalid="ignore"):  # values near the largest float: silverman() reports them
         std = float(np.std(values, ddof=1))
     upper, lower = np.percentile(values, [75, 25])
@@ -82,8 +82,8 @@ class FactorChoice:
     """What cross-validation found.
 
     Attributes:
-        factor: the chosen factor.
-        table: one row for each factor tried, in the order given.
+        factor: The chosen factor.
+        table: One row per factor tried, in the order given.
     """
 
     factor: float
@@ -97,23 +97,23 @@ def cross_validated_factor(
     folds: int = 5,
     seed: int = 0,
 ) -> FactorChoice:
-    """The factor on Silverman's bandwidth that detects the errors on clean held-out outputs best.
+    """Return the factor on Silverman's bandwidth that best detects the errors among clean held-out predictions.
 
     The paper's factor is "determined through cross-validation over a part of the original/uncorrupted
-    training dataset". Here: the held-out predictions are split into folds with the same share of errors
+    training dataset". Here the held-out predictions are split into folds with the same share of errors
     each, and the factor with the greatest mean ROC-AUC of error detection over the folds wins. Ties go to
     the greater mean average precision, then to the factor that comes first.
 
     Args:
-        score: factor -> (N,) uncertainty of the N held-out predictions, higher = less sure.
-        wrong: (N,) booleans, True where the model's prediction is an error.
-        factors: the factors to try, positive.
-        folds: how many folds, at least 2; there must be as many errors and as many correct predictions.
-        seed: of the split into folds.
+        score: A function from a factor to the uncertainty (N,) of the N held-out predictions; higher is less sure.
+        wrong: (N,) booleans, True where the prediction of the model is an error.
+        factors: The factors to try, all positive.
+        folds: How many folds, at least 2; there must be at least as many errors, and as many correct predictions.
+        seed: The seed of the split into folds.
 
     Raises:
-        ValueError: a fold would have no error or only errors; bad factors; scores of a wrong shape or NaN.
-        TypeError: `wrong` is no boolean array.
+        ValueError: A fold would have no error or only errors, or factors or scores are not valid.
+        TypeError: `wrong` is not a boolean array.
     """
     truth = _booleans(wrong)
     tried = [float(factor) for factor in factors]
@@ -145,13 +145,13 @@ def _scores(values: Array, count: int, factor: float) -> np.ndarray:
     name = f"score({factor:g})"
     values = as_array(values, name)
     if tuple(values.shape) != (count,):
-        raise ValueError(f"{name}: expected one uncertainty a prediction, ({count},), got {tuple(values.shape)}")
+        raise ValueError(f"{name}: expected one uncertainty per prediction, ({count},), got {tuple(values.shape)}")
     check_finite(values, name)
     return to_numpy(values)
 
 
 def _stratified_folds(wrong: np.ndarray, folds: int, seed: int) -> list[np.ndarray]:
-    """Index arrays of `folds` parts; errors and correct predictions are dealt out evenly, in random order."""
+    """Return index arrays of the folds; errors and correct predictions are dealt out evenly, in random order."""
     if folds < 2:
         raise ValueError(f"folds: expected at least 2, got {folds}")
     errors = int(wrong.sum())
@@ -160,7 +160,7 @@ def _stratified_folds(wrong: np.ndarray, folds: int, seed: int) -> list[np.ndarr
             remedy = f"folds={count}, " if count >= 2 else ""
             raise ValueError(
                 f"only {count} of the {len(wrong)} held-out predictions are {what}, and each of {folds} "
-                f"folds needs at least one; use {remedy}more held-out predictions, or an explicit factor"
+                f"folds needs at least one; use {remedy}more held-out predictions or a given factor"
             )
     generator = np.random.default_rng(seed)
     fold = np.empty(len(wrong), dtype=np.int64)
@@ -170,8 +170,8 @@ def _stratified_folds(wrong: np.ndarray, folds: int, seed: int) -> list[np.ndarr
 
 
 def _roc_auc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
-    """P(uncertainty of an error > that of a correct prediction), ties counting one half."""
-    from scipy.stats import rankdata  # here: scipy.stats takes longer to import than all the rest of qipf
+    """Return P(uncertainty of an error > that of a correct prediction); ties count one half."""
+    from scipy.stats import rankdata  # imported here: scipy.stats takes longer to import than the rest of qipf
 
     errors = int(wrong.sum())
     ranks = float(rankdata(uncertainty)[wrong].sum())
@@ -179,7 +179,7 @@ def _roc_auc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
 
 
 def _average_precision(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
-    """Mean over the errors of the precision when everything at least as uncertain is called an error."""
+    """Return the mean over the errors of the precision when everything at least as uncertain is called an error."""
     from scipy.stats import rankdata
 
     called = rankdata(-uncertainty, method="max")[wrong]

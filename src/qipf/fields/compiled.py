@@ -1,68 +1,61 @@
-"""The field of samples in one dimension at a cost per query that their number does not enter."""
+"""The field of samples in one dimension at a cost per query that does not depend on their number."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
-from qipf.fields._fused import neighbourhood_modes
+from qipf.fields._binned import BinnedWeights
+from qipf.fields._check import check_error
 from qipf.fields._lookup import Table, lookup, table_like
 from qipf.fields._measure import Measure
-from qipf.fields._mode_table import ModeTable
 from qipf.fields._piecewise import MARGIN, TAIL, Pieces, fit
 from qipf.fields.field import Derivatives, Field, as_queries
 
-if TYPE_CHECKING:
-    from qipf.fields._gpu import GpuModes
-
 TABLE = 64 * 2**20  # bytes a table may take
-EXACT = 2**16  # up to this many samples the pieces are fitted to the samples themselves, beyond to their sketch
+EXACT = 2**16  # up to this many samples the pieces are fitted to the samples themselves, beyond that to their bins
 
 
 class CompiledField:
-    r"""`Field` for d = 1 by piecewise polynomials: the same calls, and O(1) in the number of samples.
+    r"""`Field` for d = 1 by piecewise polynomials: the same methods, at a cost that is O(1) in the number of samples.
 
-    log psi is a smooth function of one number. Its second derivative is fitted by polynomials on cells fitted to the
-    bandwidth, cut finer wherever two groups of samples exchange dominance, and integrated twice; beyond 40 bandwidths
-    from the samples the cells grow with the distance, and at the very end only the extreme sample counts. So log psi
-    and both derivatives come from one table look-up and one polynomial, and `potentials` and `modes` run on top.
+    log psi is a smooth function of one number. Its second derivative is fitted by polynomials on cells that are a
+    fraction of a bandwidth wide, narrower where dominance passes from one group of samples to another, and integrated
+    twice. Beyond 40 bandwidths from the samples the cells grow with the distance, and at the very end only the extreme
+    sample counts. So log psi and both derivatives come from one table look-up and one polynomial, and `potentials`
+    and `uncertainty_modes` build on them.
 
     Args:
-        field: the exact field, d = 1.
-        tolerance: largest relative error allowed for log psi and, away from their poles, the potentials V_k.
-        memory: bytes the table may take.
+        field: The exact field, d = 1.
+        tolerance: The largest relative error allowed for log psi and, away from their poles, the potentials V_k.
+        memory: Bytes that the table may take.
 
     Attributes:
-        bandwidth: s, in the units of the samples.
-        error: the largest relative error measured against the exact field, at points the table was not built from.
-        tolerance: what was asked for.
+        bandwidth: The bandwidth s, in the units of the samples.
+        error: The largest relative error, measured at points that the table was not built from.
+        tolerance: The tolerance that was asked for.
 
     Raises:
-        ValueError: d is not 1; the tolerance cannot be met, or only with a larger table.
+        ValueError: d is not 1, or the tolerance cannot be met, or only with a larger table.
     """
 
     def __init__(self, field: Field, *, tolerance: float = 1e-10, memory: int = TABLE) -> None:
-        from qipf.fields._check import check_error
-
         if field.dimension != 1:
-            raise ValueError(
-                f"only fields of samples in R can be compiled, this one is in R^{field.dimension}; use the exact Field"
-            )
+            raise ValueError(f"field: expected samples in R, got samples in R^{field.dimension}; use the exact Field")
         samples = to_numpy(field.samples)[:, 0].astype(np.float64)
         centre = float(samples.mean())
         if samples.size <= EXACT:
             scaled = np.sort((samples - centre) / field.bandwidth)
             measure = Measure(scaled, np.ones((1, scaled.size)), scaled[0], scaled[-1])
         else:
-            from qipf.fields.sketch import FieldSketch
-
-            sketch = FieldSketch(bandwidth=field.bandwidth, origin=centre)
-            measure = sketch.add(samples).measure(field.bandwidth, centre, tolerance)
+            bins = BinnedWeights(origin=centre)
+            bins.add(samples)
+            measure = bins.measure(field.bandwidth, centre, tolerance)
         self._build(measure, centre, field.bandwidth, tolerance, memory)
         self.error: float = check_error(self, measure, field)
 
@@ -70,9 +63,7 @@ class CompiledField:
     def from_measure(
         cls, measure: Measure, centre: float, bandwidth: float, *, tolerance: float = 1e-10, memory: int = TABLE
     ) -> Self:
-        """A compiled field of samples that are known by their moments only; see `FieldSketch`."""
-        from qipf.fields._check import check_error
-
+        """Return a compiled field of samples that are known by their moments only; see `FieldSketch`."""
         self = cls.__new__(cls)
         self._build(measure, centre, bandwidth, tolerance, memory)
         self.error = check_error(self, measure, None)
@@ -91,13 +82,17 @@ class CompiledField:
         self.bandwidth: float = float(bandwidth)
         self._count = count
         self._cache: dict[Any, Table] = {}
-        self._mode_tables: dict[Any, ModeTable] = {}
-        self._gpu_kernels: dict[Any, GpuModes | None] = {}
 
     @property
     def dimension(self) -> int:
-        """The samples' dimension, always 1."""
+        """The dimension of the samples, always 1."""
         return 1
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """The interval that holds every sample, to within an eighth of a bandwidth."""
+        ends = self._pieces.low + MARGIN, self._pieces.high - MARGIN
+        return self._centre + self.bandwidth * ends[0], self._centre + self.bandwidth * ends[1]
 
     @property
     def nbytes(self) -> int:
@@ -112,16 +107,16 @@ class CompiledField:
         return f"CompiledField(n={self._count}, bandwidth={self.bandwidth:.6g}, cells={cells}, error={self.error:.1e})"
 
     def __call__(self, y: Array) -> Array:
-        """psi(y), between 0 and 1, one value a query."""
+        """Return psi(y), between 0 and 1, one value per query."""
         log = self.log(y)
         return namespace(log).exp(log)
 
     def log(self, y: Array) -> Array:
-        """The logarithm of psi(y), finite for every finite query however far away."""
+        """Return the logarithm of psi(y), finite for every finite query however far away."""
         return self.derivatives(y).log
 
     def derivatives(self, y: Array) -> Derivatives:
-        """The logarithm of psi and its relative derivatives in units of the bandwidth; see `Field.derivatives`."""
+        """Return log psi and its relative derivatives in units of the bandwidth; see `Field.derivatives`."""
         queries, single = as_queries(y, 1)
         xp = namespace(queries)
         log, first, second = self.scaled(self._units(queries))
@@ -129,53 +124,8 @@ class CompiledField:
         results = Derivatives(*(xp.astype(part, queries.dtype) for part in (log, gradient, laplacian)))
         return Derivatives(*(part[0, ...] for part in results)) if single else results
 
-    def neighbourhood_modes(self, y: Array, orders: tuple[int, ...], root: bool, radius: float) -> Array:
-        """What `modes` returns with its neighbourhood bound, (N, K), in one go.
-
-        NumPy arrays, and torch tensors on the CPU where no gradient is wanted, are looked up in a table of the modes
-        themselves, which is made at the first call; float32 on a GPU likewise, in one kernel. Anything else is a
-        chain of plain operations on the table of log psi, which a tracer can take over.
-        """
-        queries, single = as_queries(y, 1)
-        xp = namespace(queries)
-        if self._numpy_is_fastest(queries):
-            plain = queries[:, 0] if isinstance(queries, np.ndarray) else to_numpy(queries[:, 0])
-            result = xp.asarray(self._mode_table(orders, root, radius)(plain.astype(np.float64, copy=False)))
-        elif (kernel := self._gpu_kernel(queries, orders, root, radius)) is not None:
-            result = kernel(queries[:, 0].contiguous())
-        else:
-            result = neighbourhood_modes(xp, self._units(queries), radius / self.bandwidth, self.scaled, orders, root)
-        result = xp.astype(result, queries.dtype, copy=False)
-        return result[0, :] if single else result
-
-    def _gpu_kernel(self, queries: Array, orders: tuple[int, ...], root: bool, radius: float) -> GpuModes | None:
-        """The kernel for float32 queries on a GPU, if its table fits there and no gradient is wanted."""
-        if not compat.is_torch_array(queries) or str(queries.dtype) != "torch.float32" or not queries.is_cuda:
-            return None
-        if queries.requires_grad or is_traced(queries):
-            return None
-        key = (orders, root, radius, str(queries.device))
-        if key not in self._gpu_kernels:
-            from qipf.fields._gpu import mode_kernel
-
-            self._gpu_kernels[key] = mode_kernel(self, orders, root, radius, queries.device)
-        return self._gpu_kernels[key]
-
-    def _mode_table(
-        self, orders: tuple[int, ...], root: bool, radius: float, tolerance: float | None = None
-    ) -> ModeTable:
-        tolerance = self.tolerance if tolerance is None else tolerance
-        key = (orders, root, radius, tolerance)
-        if key not in self._mode_tables:
-            step = radius / self.bandwidth
-            lowest, highest = self._pieces.low + MARGIN, self._pieces.high - MARGIN
-            self._mode_tables[key] = ModeTable(
-                self.scaled, lowest, highest, step, orders, root, tolerance, self._centre, self.bandwidth
-            )
-        return self._mode_tables[key]
-
     def scaled(self, u: Array) -> tuple[Array, Array, Array]:
-        """The logarithm of psi and its first two derivatives at u = (y - centre) / s (N,), float32 or float64."""
+        """Return log psi and its first two derivatives at u = (y - centre) / s (N,), in float32 or float64."""
         return lookup(namespace(u), u, self._pieces, self.table(u))
 
     def _units(self, queries: Array) -> Array:
@@ -185,14 +135,8 @@ class CompiledField:
         limit = math.sqrt(float(xp.finfo(working).max)) / 4
         return xp.clip(u, -limit, limit)
 
-    @staticmethod
-    def _numpy_is_fastest(u: Array) -> bool:
-        if isinstance(u, np.ndarray):
-            return True
-        return compat.is_torch_array(u) and u.device.type == "cpu" and not u.requires_grad and not is_traced(u)
-
     def table(self, reference: Array) -> Table:
-        """The table in the library, dtype and on the device of `reference`; kept for the next call."""
+        """Return the table in the library, dtype and on the device of `reference`; it is kept for the next call."""
         if isinstance(reference, np.ndarray):
             key = ("numpy", reference.dtype.char)
         else:
@@ -205,7 +149,7 @@ class CompiledField:
         return self._cache[key]
 
     def state(self) -> dict[str, np.ndarray]:
-        """The arrays that make this field, for saving; see `from_state`."""
+        """Return the arrays that make up this field, for saving; see `from_state`."""
         numbers = [self._centre, self.bandwidth, self._count, self.tolerance, self.error]
         return {
             "numbers": np.asarray([*numbers, self._pieces.low, self._pieces.high]),
@@ -216,10 +160,10 @@ class CompiledField:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> Self:
-        """The field whose `state()` this is.
+        """Return the field whose `state()` this is.
 
         Raises:
-            ValueError: an array is missing, or they do not fit together.
+            ValueError: An array is missing, or the arrays do not fit together.
         """
         try:
             numbers, starts, splits, table = (
@@ -249,7 +193,7 @@ class CompiledField:
         return self
 
     def rescaled(self, mean: float, std: float) -> Self:
-        """The field of the standardised samples (w - mean) / std, whose queries are standardised as well."""
+        """Return the field of the standardised samples (w - mean) / std, which takes standardised queries."""
         result = type(self).from_state(self.state())
         result._centre = (self._centre - mean) / std
         result.bandwidth = self.bandwidth / std

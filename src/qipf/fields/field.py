@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, as_array, check_finite, namespace
+from qipf.arrays import Array, as_array, check_finite, is_traced, namespace
 from qipf.fields._blocks import map_blocks
 from qipf.fields._sums import kernel_sums
-
-if TYPE_CHECKING:
-    from qipf.fields.compiled import CompiledField
 
 SCRATCH = 64 * 2**20  # bytes of scratch memory, whatever the number of queries and samples
 
 
 class Derivatives(NamedTuple):
-    r"""log psi and its relative derivatives, in units of the bandwidth s, so that no scale over- or underflows."""
+    r"""log psi and its relative derivatives, in units of the bandwidth s so that no scale over- or underflows."""
 
     log: Array
     """log psi(y), shape (N,)"""
@@ -38,13 +35,13 @@ class Field:
     torch or JAX arrays; results come back in the library, dtype and on the device of the query.
 
     Args:
-        samples: (n,) or (n, d) array of real floating-point numbers.
-        bandwidth: the kernel's standard deviation s, in the units of the samples.
-        memory: scratch memory in bytes that one evaluation may use.
+        samples: An (n,) or (n, d) array of real floating-point numbers.
+        bandwidth: The standard deviation s of the kernel, in the units of the samples.
+        memory: The scratch memory in bytes that one evaluation may use.
 
     Raises:
-        ValueError: samples are empty, not finite or of a wrong shape; the bandwidth is not a positive finite number.
-        TypeError: samples are integer or complex.
+        ValueError: Samples are empty, not finite or of a wrong shape, or the bandwidth is not a positive finite number.
+        TypeError: Samples are integer or complex.
     """
 
     def __init__(self, samples: Array, bandwidth: float, *, memory: int = SCRATCH) -> None:
@@ -62,7 +59,7 @@ class Field:
 
     @property
     def dimension(self) -> int:
-        """d, the number of coordinates of a sample."""
+        """The number d of coordinates of a sample."""
         return self.samples.shape[1]
 
     def __len__(self) -> int:
@@ -72,16 +69,16 @@ class Field:
         return f"Field(n={len(self)}, d={self.dimension}, bandwidth={self.bandwidth:.6g})"
 
     def __call__(self, y: Array) -> Array:
-        """psi(y), between 0 and 1, one value a query."""
+        """Return psi(y), between 0 and 1, one value per query."""
         log = self.log(y)
         return namespace(log).exp(log)
 
     def log(self, y: Array) -> Array:
-        """Log psi(y), finite for every finite query however far away."""
+        """Return log psi(y), finite for every finite query however far away."""
         return self._evaluate(y, derivatives=False)[0]
 
     def derivatives(self, y: Array) -> Derivatives:
-        r"""Log psi and its relative derivatives in units of the bandwidth.
+        r"""Return log psi and its relative derivatives in units of the bandwidth.
 
         With p_t(y) the softmax of -|y - w_t|^2 / (2 s^2) over the samples,
 
@@ -90,17 +87,11 @@ class Field:
             \frac{s^2 \nabla^2\psi}{\psi} = \frac{E_p|y - w|^2}{s^2} - d .
 
         Args:
-            y: queries, (N,) or (N, 1) for d = 1 and (N, d) else; a single query of shape () or (d,) gives
+            y: Queries, (N,) or (N, 1) for d = 1 and (N, d) otherwise; a single query of shape () or (d,) gives
                 results without the leading axis.
         """
         log, mean, square = self._evaluate(y, derivatives=True)
         return Derivatives(log, -mean, square - self.dimension)
-
-    def compile(self, tolerance: float = 1e-10) -> CompiledField:
-        """The same field at a cost per query that does not depend on n (d = 1); see `CompiledField`."""
-        from qipf.fields.compiled import CompiledField
-
-        return CompiledField(self, tolerance=tolerance)
 
     def _evaluate(self, y: Array, *, derivatives: bool) -> tuple[Array, ...]:
         queries, single = as_queries(y, self.dimension)
@@ -111,7 +102,7 @@ class Field:
         # In units of the bandwidth and about the samples' centre: small numbers round least.
         centre = xp.mean(samples, axis=0)
         samples = (samples - centre) / self.bandwidth
-        # Beyond `reach` the square of the distance would overflow, and nothing changes any more.
+        # Beyond `reach` the square of the distance would overflow; results no longer change there.
         largest = float(xp.finfo(working).max)
         reach = min(largest / 4, self.bandwidth * math.sqrt(largest / self.dimension) / 4)
         scaled = (xp.clip(xp.astype(queries, working), -reach, reach) - centre) / self.bandwidth
@@ -119,13 +110,16 @@ class Field:
         def sums(block: Array, memory: int) -> tuple[Array, ...]:
             return kernel_sums(block, samples, memory=memory, moments=derivatives)
 
-        results = map_blocks(sums, scaled, samples=samples, memory=self.memory)
+        if compat.is_torch_array(queries) and is_traced(queries):  # the batch of a graph may have any size
+            results = kernel_sums(scaled, samples, memory=None, moments=derivatives)
+        else:
+            results = map_blocks(sums, scaled, samples=samples, memory=self.memory)
         results = tuple(xp.astype(result, queries.dtype) for result in results)
         return tuple(result[0, ...] for result in results) if single else results
 
 
 def check_bandwidth(bandwidth: float) -> float:
-    """`bandwidth` as a float, if it is a positive finite number."""
+    """Return `bandwidth` as a float, if it is a positive finite number."""
     if isinstance(bandwidth, bool) or (
         not isinstance(bandwidth, int | float | np.number) and getattr(bandwidth, "ndim", None) != 0
     ):
@@ -137,7 +131,7 @@ def check_bandwidth(bandwidth: float) -> float:
 
 
 def as_queries(y: Array, dimension: int) -> tuple[Array, bool]:
-    """The queries as (N, d), and whether the caller gave a single one without the leading axis."""
+    """Return the queries as (N, d), and whether the caller gave a single one without the leading axis."""
     y = as_array(y, "y")
     shape = tuple(y.shape)
     if dimension == 1 and len(shape) < 2:

@@ -8,54 +8,68 @@ from collections.abc import Sequence
 from qipf.arrays import Array, namespace
 
 HIGHEST = 1000
-"""The highest order: time and memory grow with it, and a file must not ask for any amount of them."""
+"""The highest order allowed: time and memory grow with it, and a file must not be able to demand any amount of them."""
 
 
 def log_derivatives(square: Array, orders: Sequence[int]) -> tuple[Array, Array]:
-    r"""X H_k'(x) / H_k(x) and x^2 H_k''(x) / H_k(x) for physicists' Hermite polynomials, from x^2 alone.
+    r"""Return the ratios x H_k'(x) / H_k(x) and x^2 H_k''(x) / H_k(x) of physicists' Hermite polynomials, from x^2.
 
     With H_k' = 2 k H_(k-1) and H_k'' = 4 k (k-1) H_(k-2), both are ratios of neighbours in the recurrence
-    H_(k+1) = 2 x H_k - 2 k H_(k-1). It runs here on normalised polynomials h_k = H_k / sqrt(2^k k!), so that no order
-    overflows, and with the factor x taken out of the odd ones, so that the ratios are exact where x underflows:
-    every polynomial below is one in x^2.
-
-    Where H_k is zero the ratios have a pole; they return large finite numbers there.
+    H_(k+1) = 2 x H_k - 2 k H_(k-1). Where H_k is zero the ratios have a pole; they are large finite numbers there.
 
     Args:
-        square: x^2, any shape.
-        orders: the orders k >= 0; order 0 means x itself, undecomposed: ratios 1 and 0.
+        square: x^2, of any shape.
+        orders: the orders k >= 0; order 0 stands for x itself, undecomposed, whose ratios are 1 and 0.
 
     Returns:
-        Two arrays with one more axis than `square`, the orders last.
+        Two arrays with one more axis than `square`; the orders are the last axis.
     """
     xp = namespace(square)
-    smallest = float(xp.finfo(square.dtype).eps) ** 2  # rounding never comes that near to a zero unless it hits it
+    smallest = float(xp.finfo(square.dtype).eps) ** 2  # rounding comes this near to a zero only by hitting it
     one = xp.ones_like(square)
-    even_odd = [one, one * math.sqrt(2.0)]
-    for k in range(1, max(orders, default=0)):
-        previous, current = even_odd[k - 1], even_odd[k]
-        factor = square if k % 2 else one
-        even_odd.append(math.sqrt(2 / (k + 1)) * factor * current - math.sqrt(k / (k + 1)) * previous)
+    polynomials = _reduced(square, max(orders, default=0))
     first, second = [], []
     for k in orders:
         if k < 2:
             first.append(one)
             second.append(xp.zeros_like(square))
             continue
-        value = even_odd[k]
+        value = polynomials[k]
         value = xp.where(xp.abs(value) < smallest, xp.where(value < 0, -1.0, one) * smallest, value)
         factor = one if k % 2 else square
-        first.append(math.sqrt(2 * k) * factor * even_odd[k - 1] / value)
-        second.append(2 * math.sqrt(k * (k - 1)) * square * even_odd[k - 2] / value)
+        first.append(math.sqrt(2 * k) * factor * polynomials[k - 1] / value)
+        second.append(2 * math.sqrt(k * (k - 1)) * square * polynomials[k - 2] / value)
     return xp.stack(first, axis=-1), xp.stack(second, axis=-1)
 
 
+def relative_values(square: Array, orders: Sequence[int]) -> Array:
+    """Return H_k(x) / H_k(0) for even orders k, from x^2; the orders are the last axis of the result."""
+    xp = namespace(square)
+    polynomials = _reduced(square, max(orders))
+    at_zero = _reduced(xp.zeros((1,), dtype=square.dtype), max(orders))
+    return xp.stack([polynomials[k] / float(at_zero[k][0]) for k in orders], axis=-1)
+
+
+def _reduced(square: Array, highest: int) -> list[Array]:
+    """Return H_k(x) / sqrt(2^k k!) for k = 0 .. max(1, highest), with the factor x taken out of the odd orders.
+
+    The normalisation keeps every order from overflowing, and without the factor x every polynomial is one in x^2, so
+    that ratios of them are exact where x underflows.
+    """
+    one = namespace(square).ones_like(square)
+    found = [one, one * math.sqrt(2.0)]
+    for k in range(1, highest):
+        factor = square if k % 2 else one
+        found.append(math.sqrt(2 / (k + 1)) * factor * found[k] - math.sqrt(k / (k + 1)) * found[k - 1])
+    return found
+
+
 def check_orders(orders: Sequence[int]) -> tuple[int, ...]:
-    """`orders` as a tuple of distinct integers from 0 to `HIGHEST`.
+    """Return `orders` as a tuple of distinct integers from 0 to `HIGHEST`.
 
     Raises:
-        TypeError: `orders` is no sequence of integers.
-        ValueError: it is empty, has an order out of range or one order twice.
+        TypeError: `orders` is not a sequence of integers.
+        ValueError: It is empty, or an order is out of range or given twice.
     """
     try:
         given = tuple(orders)

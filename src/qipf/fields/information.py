@@ -1,6 +1,6 @@
 r"""Information potentials, the entropies and divergences built on them, and kernel mean embeddings.
 
-Two estimators of the overlap \int p q of two densities live here, and they are not the same number. With
+There are two estimators of the overlap \int p q of two densities, and they give different numbers. With
 g_s(u) = exp(-|u|^2 / (2 s^2)) the unnormalised Gaussian kernel and x (n, d), y (m, d) samples of p and q:
 
 * **plug-in**: a mean of kernels of bandwidth s. `information_potential` and `cross_information_potential`
@@ -10,24 +10,22 @@ g_s(u) = exp(-|u|^2 / (2 s^2)) the unnormalised Gaussian kernel and x (n, d), y 
   Gaussians adds their variances, so it is a mean of kernels of bandwidth s sqrt(2):
   mean_ij g_(s sqrt 2)(x_i - y_j) / (4 pi s^2)^(d/2). `integrated_square` and `integrated_product` return it.
 
-Entropy, divergences and the lower bound are defined on densities, so both their estimators are normalised;
-`estimator` chooses. The plug-in of bandwidth s is the integral of bandwidth s / sqrt(2).
+Entropy, divergences and the lower bound are defined on densities, so both of their estimators are normalised;
+`estimator` chooses one. The plug-in of bandwidth s is the integral of bandwidth s / sqrt(2).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
 
-from qipf.arrays import Array, as_array, check_finite, namespace
+from qipf.arrays import Array, namespace
+from qipf.fields._overlap import Estimator, log_mean_kernel, log_overlap, pair, three_overlaps
 from qipf.fields.field import SCRATCH, Field, check_bandwidth
-
-Estimator = Literal["integral", "plug-in"]
 
 
 def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""The information potential of samples x, by the plug-in estimator (paper, eq. 5).
+    r"""Return the information potential of samples x, by the plug-in estimator (paper, eq. 5).
 
     .. math::  \Psi_X(X) = \frac1{n^2} \sum_{i,j} g_s(x_i - x_j)
 
@@ -35,8 +33,8 @@ def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) 
 
     Args:
         x: (n,) or (n, d) samples.
-        bandwidth: s.
-        memory: scratch memory in bytes.
+        bandwidth: The bandwidth s.
+        memory: Scratch memory in bytes.
 
     Returns:
         An array of shape () in the library, dtype and on the device of x.
@@ -45,7 +43,7 @@ def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) 
 
 
 def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""The cross-information potential of samples x and y, by the plug-in estimator (paper, eq. 8).
+    r"""Return the cross-information potential of samples x and y, by the plug-in estimator (paper, eq. 8).
 
     .. math::  \Psi_X(Y) = \frac1{nm} \sum_{i,j} g_s(x_i - y_j)
 
@@ -54,109 +52,109 @@ def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory:
     Args:
         x: (n,) or (n, d) samples.
         y: (m,) or (m, d) samples.
-        bandwidth: s.
-        memory: scratch memory in bytes.
+        bandwidth: The bandwidth s.
+        memory: Scratch memory in bytes.
     """
-    x, y = _pair(x, y)
-    return namespace(x).exp(_log_mean_kernel(x, y, check_bandwidth(bandwidth), memory))
+    x, y = pair(x, y)
+    return namespace(x).exp(log_mean_kernel(x, y, check_bandwidth(bandwidth), memory))
 
 
 def integrated_square(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""The exact \int p(u)^2 du of the Parzen density p of samples x (the information potential of p).
+    r"""Return the exact \int p(u)^2 du of the Parzen density p of samples x (the information potential of p).
 
     .. math::  \int p^2 = (4 \pi s^2)^{-d/2} \frac1{n^2} \sum_{i,j} g_{s\sqrt2}(x_i - x_j)
 
     Args:
         x: (n,) or (n, d) samples.
-        bandwidth: s, of the Parzen density.
-        memory: scratch memory in bytes.
+        bandwidth: The bandwidth s of the Parzen density.
+        memory: Scratch memory in bytes.
     """
     return integrated_product(x, x, bandwidth, memory=memory)
 
 
 def integrated_product(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""The exact \int p(u) q(u) du of the Parzen densities p, q of samples x and y.
+    r"""Return the exact \int p(u) q(u) du of the Parzen densities p, q of samples x and y.
 
     .. math::  \int p q = (4 \pi s^2)^{-d/2} \frac1{nm} \sum_{i,j} g_{s\sqrt2}(x_i - y_j)
 
     Args:
         x: (n,) or (n, d) samples.
         y: (m,) or (m, d) samples.
-        bandwidth: s, of both Parzen densities.
-        memory: scratch memory in bytes.
+        bandwidth: The bandwidth s of both Parzen densities.
+        memory: Scratch memory in bytes.
     """
-    x, y = _pair(x, y)
-    return namespace(x).exp(_log_overlap(x, y, bandwidth, "integral", memory))
+    x, y = pair(x, y)
+    return namespace(x).exp(log_overlap(x, y, bandwidth, "integral", memory))
 
 
 def renyi_entropy(x: Array, bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH) -> Array:
-    r"""Renyi's quadratic entropy of the density that samples x come from (paper, eq. 4), in nats.
+    r"""Return Renyi's quadratic entropy of the density that samples x come from (paper, eq. 4), in nats.
 
     .. math::  H_2 = -\log \int p(u)^2 du
 
     Args:
         x: (n,) or (n, d) samples.
-        bandwidth: s.
-        estimator: of the integral, see the module's docstring; both are normalised as densities.
-        memory: scratch memory in bytes.
+        bandwidth: The bandwidth s.
+        estimator: The estimator of the integral, see above; both are normalised as densities.
+        memory: Scratch memory in bytes.
     """
-    x, _ = _pair(x, x)
-    return -_log_overlap(x, x, bandwidth, estimator, memory)
+    x, _ = pair(x, x)
+    return -log_overlap(x, x, bandwidth, estimator, memory)
 
 
 def euclidean_divergence(
     x: Array, y: Array, bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH
 ) -> Array:
-    r"""The Euclidean divergence of the densities p, q of samples x and y (paper, section 3).
+    r"""Return the Euclidean divergence of the densities p, q of samples x and y (paper, section 3).
 
     .. math::  D_{ED} = \int (p - q)^2 = \int p^2 + \int q^2 - 2 \int p q  \ge 0
 
     Args:
         x: (n,) or (n, d) samples.
         y: (m,) or (m, d) samples.
-        bandwidth: s.
-        estimator: of the three integrals, see the module's docstring; both are normalised as densities.
-        memory: scratch memory in bytes.
+        bandwidth: The bandwidth s.
+        estimator: The estimator of the three integrals, see above; both are normalised as densities.
+        memory: Scratch memory in bytes.
     """
-    x, y = _pair(x, y)
+    x, y = pair(x, y)
     xp = namespace(x)
-    xx, yy, xy = _three_overlaps(x, y, bandwidth, estimator, memory)
+    xx, yy, xy = three_overlaps(x, y, bandwidth, estimator, memory)
     return xp.clip(xp.exp(xx) + xp.exp(yy) - 2.0 * xp.exp(xy), min=0.0)
 
 
 def cauchy_schwarz_divergence(
     x: Array, y: Array, bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH
 ) -> Array:
-    r"""The Cauchy-Schwarz divergence of the densities p, q of samples x and y (paper, section 3).
+    r"""Return the Cauchy-Schwarz divergence of the densities p, q of samples x and y (paper, section 3).
 
     .. math::  D_{CS} = -\log \frac{(\int p q)^2}{\int p^2 \int q^2}  \ge 0
 
-    It is zero only for equal estimates, and finite however far apart the samples: all stays in logarithms.
+    It is zero only for equal estimates. Computed in logarithms, it is finite however far apart the samples are.
 
     Args:
         x: (n,) or (n, d) samples.
         y: (m,) or (m, d) samples.
-        bandwidth: s.
-        estimator: of the three integrals, see the module's docstring; the normalising constants cancel here.
-        memory: scratch memory in bytes.
+        bandwidth: The bandwidth s.
+        estimator: The estimator of the three integrals, see above; the normalising constants cancel here.
+        memory: Scratch memory in bytes.
     """
-    x, y = _pair(x, y)
-    xx, yy, xy = _three_overlaps(x, y, bandwidth, estimator, memory)
+    x, y = pair(x, y)
+    xx, yy, xy = three_overlaps(x, y, bandwidth, estimator, memory)
     return namespace(x).clip(xx + yy - 2.0 * xy, min=0.0)
 
 
 def kernel_mean_embedding(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""The empirical kernel mean embedding of samples x, evaluated at y (paper, appendix B).
+    r"""Return the empirical kernel mean embedding of samples x, evaluated at y (paper, appendix B).
 
     .. math::  \hat\mu(y) = \frac1n \sum_t g_s(x_t - y)
 
-    which is the information potential field of x, so this is `Field(x, bandwidth)(y)` under its other name.
+    This is the information potential field of x, `Field(x, bandwidth)(y)`, under its other name.
 
     Args:
         x: (n,) or (n, d) samples.
-        y: queries, (N,) or (N, d).
-        bandwidth: s.
-        memory: scratch memory in bytes.
+        y: Queries, (N,) or (N, d).
+        bandwidth: The bandwidth s.
+        memory: Scratch memory in bytes.
 
     Returns:
         (N,) values between 0 and 1.
@@ -165,7 +163,7 @@ def kernel_mean_embedding(x: Array, y: Array, bandwidth: float, *, memory: int =
 
 
 def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
-    r"""The maximum mean discrepancy of samples x and y: the distance of their mean embeddings in the RKHS.
+    r"""Return the maximum mean discrepancy of samples x and y: the distance of their mean embeddings in the RKHS.
 
     .. math::  \mathrm{MMD} = \|\hat\mu_x - \hat\mu_y\| = \sqrt{\Psi_X(X) + \Psi_Y(Y) - 2 \Psi_X(Y)}
 
@@ -174,15 +172,15 @@ def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: in
     Args:
         x: (n,) or (n, d) samples.
         y: (m,) or (m, d) samples.
-        bandwidth: s.
-        memory: scratch memory in bytes.
+        bandwidth: The bandwidth s.
+        memory: Scratch memory in bytes.
     """
     squared = squared_discrepancy(x, y, bandwidth, unbiased=False, memory=memory)
     return namespace(squared).sqrt(squared)
 
 
 def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool = True, memory: int = SCRATCH) -> Array:
-    r"""The squared maximum mean discrepancy, unbiased (a U-statistic) or as the squared distance itself.
+    r"""Return the squared maximum mean discrepancy, unbiased (a U-statistic) or as the squared distance itself.
 
     The unbiased estimate leaves the pairs i = j out of the means of x and of y, has expectation zero where
     both come from one distribution, and can therefore be negative.
@@ -190,17 +188,17 @@ def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool 
     Args:
         x: (n,) or (n, d) samples; at least two for the unbiased estimate.
         y: (m,) or (m, d) samples; at least two for the unbiased estimate.
-        bandwidth: s.
-        unbiased: which of the two.
-        memory: scratch memory in bytes.
+        bandwidth: The bandwidth s.
+        unbiased: Whether to return the unbiased estimate.
+        memory: Scratch memory in bytes.
     """
-    x, y = _pair(x, y)
+    x, y = pair(x, y)
     xp = namespace(x)
     s = check_bandwidth(bandwidth)
     n, m = x.shape[0], y.shape[0]
     if unbiased and min(n, m) < 2:
-        raise ValueError(f"x, y: the unbiased estimate needs two samples of each or more, got {n} and {m}")
-    xx, yy, xy = (xp.exp(_log_mean_kernel(a, b, s, memory)) for a, b in ((x, x), (y, y), (x, y)))
+        raise ValueError(f"x, y: expected two or more samples of each for the unbiased estimate, got {n} and {m}")
+    xx, yy, xy = (xp.exp(log_mean_kernel(a, b, s, memory)) for a, b in ((x, x), (y, y), (x, y)))
     if not unbiased:
         return xp.clip(xx + yy - 2.0 * xy, min=0.0)
     return (n * xx - 1.0) / (n - 1) + (m * yy - 1.0) / (m - 1) - 2.0 * xy  # the kernel of a pair i = i is 1
@@ -214,10 +212,10 @@ def lower_bound(
     estimator: Estimator = "integral",
     memory: int = SCRATCH,
 ) -> Array:
-    r"""The lower bound of appendix A on the information potential \int f^2, from densities g_1..g_N.
+    r"""Return the lower bound of appendix A on the information potential \int f^2, from densities g_1..g_N.
 
-    The appendix repeats f where it means g: in the last factor of its statement, in the Gram matrix and in
-    the projection. Derived afresh: V(f, g) = \int f g is a positive definite kernel on square-integrable
+    The appendix writes f where it means g: in the last factor of its statement, in the Gram matrix and in
+    the projection. Derived again: V(f, g) = \int f g is a positive definite kernel on square-integrable
     densities. In its RKHS, V(f, .) splits into its projection on the span of V(g_1, .)..V(g_N, .) and a
     residual at right angles. The projection is sum_i a_i V(g_i, .) with G a = b, and by Pythagoras (paper,
     eq. 25, corrected)
@@ -232,20 +230,20 @@ def lower_bound(
 
     Args:
         x: (n,) or (n, d) samples of f.
-        others: a list of sample sets, one for each g_i, each (m_i,) or (m_i, d).
-        bandwidth: s, of all Parzen densities.
-        estimator: of the integrals. With "integral" this bounds `integrated_square(x, bandwidth)`, with
+        others: A list of sample sets, one per g_i, each (m_i,) or (m_i, d).
+        bandwidth: The bandwidth s of all Parzen densities.
+        estimator: The estimator of the integrals. With "integral" this bounds `integrated_square(x, bandwidth)`, with
             "plug-in" `information_potential(x, bandwidth) / (2 pi s^2)^(d/2)`.
-        memory: scratch memory in bytes.
+        memory: Scratch memory in bytes.
     """
     if not isinstance(others, list | tuple) or not others:
         raise TypeError(f"others: expected a list of sample arrays, at least one, got {type(others).__name__}")
-    pairs = [_pair(x, other, names=("x", f"others[{i}]")) for i, other in enumerate(others)]
+    pairs = [pair(x, other, names=("x", f"others[{i}]")) for i, other in enumerate(others)]
     xp = namespace(pairs[0][0])
     sets = [other for _, other in pairs]
 
     def log(a: Array, b: Array) -> Array:
-        return _log_overlap(a, b, bandwidth, estimator, memory)
+        return log_overlap(a, b, bandwidth, estimator, memory)
 
     size = len(sets)
     upper = {(i, j): log(sets[i], sets[j]) for i in range(size) for j in range(i, size)}
@@ -253,53 +251,10 @@ def lower_bound(
     half = [0.5 * upper[i, i] for i in range(size)]
     rows = [[upper[min(i, j), max(i, j)] - half[i] - half[j] for j in range(size)] for i in range(size)]
     gram = xp.exp(xp.stack([xp.stack(row) for row in rows]))
-    overlap = xp.exp(xp.stack([log(pair[0], pair[1]) - half[i] for i, pair in enumerate(pairs)]))
+    overlap = xp.exp(xp.stack([log(a, b) - half[i] for i, (a, b) in enumerate(pairs)]))
     values, vectors = xp.linalg.eigh(gram)
     # Below this share of the largest an eigenvalue is too uncertain to divide by: the bound might not hold.
     kept = values > math.sqrt(float(xp.finfo(values.dtype).eps)) * xp.max(values)
     coordinates = xp.matrix_transpose(vectors) @ overlap
     shares = coordinates * coordinates / xp.where(kept, values, xp.ones_like(values))
     return xp.sum(xp.where(kept, shares, xp.zeros_like(shares)))
-
-
-def _three_overlaps(
-    x: Array, y: Array, bandwidth: float, estimator: Estimator, memory: int
-) -> tuple[Array, Array, Array]:
-    xx, yy, xy = (_log_overlap(a, b, bandwidth, estimator, memory) for a, b in ((x, x), (y, y), (x, y)))
-    return xx, yy, xy
-
-
-def _log_overlap(x: Array, y: Array, bandwidth: float, estimator: Estimator, memory: int) -> Array:
-    """The logarithm of the estimate of the integral of p q, normalised as densities are."""
-    if estimator not in ("integral", "plug-in"):
-        raise ValueError(f'estimator: expected "integral" or "plug-in", got {estimator!r}')
-    s = check_bandwidth(bandwidth) * (math.sqrt(2.0) if estimator == "integral" else 1.0)
-    return _log_mean_kernel(x, y, s, memory) - x.shape[1] * math.log(s * math.sqrt(2.0 * math.pi))
-
-
-def _log_mean_kernel(x: Array, y: Array, s: float, memory: int) -> Array:
-    """The logarithm of mean_ij g_s(x_i - y_j), finite however far apart x and y are."""
-    logs = Field(x, s, memory=memory).log(y)
-    xp = namespace(logs)
-    highest = xp.max(logs)
-    return highest + xp.log(xp.mean(xp.exp(logs - highest)))
-
-
-def _pair(x: Array, y: Array, names: tuple[str, str] = ("x", "y")) -> tuple[Array, Array]:
-    """Both as (n, d) and (m, d) arrays of one library and dtype."""
-    x, y = _samples(x, names[0]), _samples(y, names[1])
-    xp = namespace(x, y)
-    if x.shape[1] != y.shape[1]:
-        raise ValueError(
-            f"{names[0]}, {names[1]}: expected samples of one space, got R^{x.shape[1]} and R^{y.shape[1]}"
-        )
-    dtype = xp.result_type(x, y)
-    return xp.astype(x, dtype, copy=False), xp.astype(y, dtype, copy=False)
-
-
-def _samples(values: Array, name: str) -> Array:
-    values = as_array(values, name)
-    if values.ndim not in (1, 2) or 0 in values.shape:
-        raise ValueError(f"{name}: expected samples of shape (n,) or (n, d), not empty, got {tuple(values.shape)}")
-    check_finite(values, name)
-    return values if values.ndim == 2 else values[:, None]

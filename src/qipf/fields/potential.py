@@ -1,4 +1,4 @@
-"""The quantum information potential of a field, and its modes."""
+"""The quantum information potential of a field, and the uncertainty modes made from it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LowerBound = Literal["neighbourhood", "batch", "reference"]
 
 
 class AnyField(Protocol):
-    """What a field must offer here: `Field` and `CompiledField` do."""
+    """What these functions need of a field; `Field` and `CompiledField` have it."""
 
     @property
     def dimension(self) -> int: ...
@@ -26,7 +26,7 @@ class AnyField(Protocol):
 
 
 def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = True) -> Array:
-    r"""The raw potentials V_k at the queries (paper, Definition 4, eq. 13; order 0: Definition 3, eq. 12).
+    r"""Return the potentials V_k at the queries (paper, Definition 4, eq. 13; order 0: Definition 3, eq. 12).
 
     With phi = psi^(1/2) (or psi, without `root`), H_k the physicists' Hermite polynomial and psi^k = H_k(phi),
 
@@ -35,21 +35,44 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
             = \frac{s^2}{2} \left( \frac{\varphi^2 H_k''}{H_k} \frac{|\nabla\varphi|^2}{\varphi^2}
               + \frac{\varphi H_k'}{H_k} \frac{\nabla^2\varphi}{\varphi} \right) .
 
-    V_k has poles where H_k(phi) = 0; near them the result is large, and it is finite everywhere.
+    V_k has poles where H_k(phi) = 0. Near them the result is large, but it is finite everywhere.
 
     Args:
-        field: a `Field` or a `CompiledField`.
-        y: queries, as for the field.
-        orders: Hermite orders >= 0, each once.
-        root: take the square root of the field first, as Algorithm 1 of the paper does.
+        field: A `Field` or a `CompiledField`.
+        y: The queries, in the shapes that the field takes.
+        orders: Hermite orders >= 0, each at most once.
+        root: Take the square root of the field first, as Algorithm 1 of the paper does.
 
     Returns:
-        (N, K) array, or (K,) for a single query.
+        An array (N, K), or (K,) for a single query.
     """
-    return _potentials(field.derivatives(y), check_orders(orders), root)
+    return potentials_at(field.derivatives(y), check_orders(orders), root)
 
 
-def modes(
+def potentials_at(at: Derivatives, orders: tuple[int, ...], root: bool) -> Array:
+    """Return V_k from the derivatives of a field: the sum of `potential_terms`, kept finite at the poles."""
+    xp = namespace(at.log)
+    limit = float(xp.finfo(at.log.dtype).max) / 4
+    return xp.clip(sum(potential_terms(at, orders, root)), -limit, limit)
+
+
+def potential_terms(at: Derivatives, orders: tuple[int, ...], root: bool) -> tuple[Array, Array, Array]:
+    r"""Return the three terms (N, K) that V_k is the sum of.
+
+    With p = 1/2 under `root` and 1 without it, g = s grad psi / psi, c = s^2 lap(log psi) and the Hermite ratios
+    a = phi H_k' / H_k and b = phi^2 H_k'' / H_k, they are p^2 b |g|^2 / 2, p a c / 2 and p^2 a |g|^2 / 2.
+    """
+    log, gradient, laplacian = at
+    xp = namespace(log)
+    power = 0.5 if root else 1.0
+    steepness = xp.sum(gradient * gradient, axis=-1)
+    first, second = log_derivatives(xp.exp(2 * power * log), orders)
+    steep = (0.5 * power * power * steepness)[..., None]
+    curved = (0.5 * power * (laplacian - steepness))[..., None]
+    return second * steep, first * curved, first * steep
+
+
+def uncertainty_modes(
     field: AnyField,
     y: Array,
     orders: Sequence[int] = (2, 4, 6, 8),
@@ -58,21 +81,23 @@ def modes(
     radius: float = 0.2,
     reference: Array | None = None,
 ) -> Array:
-    r"""The modes H_0^k = V_k + E_k with E_k = -min V_k (paper, eq. 13 and Algorithm 1): never negative.
+    r"""Return the paper's uncertainty modes H_0^k = V_k + E_k with E_k = -min V_k (eq. 13 and Algorithm 1).
+
+    These are not the maxima of a density: a mode is how far the potential lies above its lower bound, never negative.
 
     Args:
-        field: a `Field` or a `CompiledField`.
-        y: queries, as for the field.
-        orders: Hermite orders >= 0, each once.
-        root: take the square root of the field first.
-        lower_bound: where the minimum is taken. "neighbourhood": over {y - r, y, y + r}, in R^d along the gradient of
+        field: A `Field` or a `CompiledField`.
+        y: The queries, in the shapes that the field takes.
+        orders: Hermite orders >= 0, each at most once.
+        root: Take the square root of the field first.
+        lower_bound: Where the minimum is taken. "neighbourhood": over {y - r, y, y + r}, in R^d along the gradient of
             log psi, so that a mode measures local variability; "batch": over all queries; "reference": over the
             points given as `reference` and the query itself.
-        radius: r, in the units of the samples.
-        reference: points, shaped as queries, for the bound "reference".
+        radius: The distance r, in the units of the samples.
+        reference: Points, shaped like queries, for the lower bound "reference".
 
     Returns:
-        (N, K) array, or (K,) for a single query.
+        An array (N, K), or (K,) for a single query.
     """
     orders = check_orders(orders)
     if lower_bound not in ("neighbourhood", "batch", "reference"):
@@ -96,39 +121,24 @@ def modes(
 def _neighbourhood_modes(field: AnyField, y: Array, orders: tuple[int, ...], root: bool, radius: float) -> Array:
     if not (isinstance(radius, int | float | np.number) and math.isfinite(radius) and radius > 0):
         raise ValueError(f"radius: expected a positive number, got {radius!r}")
-    tabulated = getattr(field, "neighbourhood_modes", None)
-    if tabulated is not None:
-        return tabulated(y, orders, root, float(radius))
     queries, single = as_queries(y, field.dimension)
     xp = namespace(queries)
     count = queries.shape[0]
     if field.dimension == 1:
         points = xp.concat([queries - radius, queries, queries + radius], axis=0)
-        values = _potentials(field.derivatives(points), orders, root)
+        values = potentials_at(field.derivatives(points), orders, root)
         below, centre, above = values[:count, :], values[count : 2 * count, :], values[2 * count :, :]
     else:
         at_centre = field.derivatives(queries)
         step = radius * _direction(at_centre.gradient)
-        values = _potentials(field.derivatives(xp.concat([queries - step, queries + step], axis=0)), orders, root)
-        below, above, centre = values[:count, :], values[count:, :], _potentials(at_centre, orders, root)
+        values = potentials_at(field.derivatives(xp.concat([queries - step, queries + step], axis=0)), orders, root)
+        below, above, centre = values[:count, :], values[count:, :], potentials_at(at_centre, orders, root)
     result = centre - xp.minimum(centre, xp.minimum(below, above))
     return result[0, :] if single else result
 
 
-def _potentials(at: Derivatives, orders: tuple[int, ...], root: bool) -> Array:
-    log, gradient, laplacian = at
-    xp = namespace(log)
-    power = 0.5 if root else 1.0
-    steepness = xp.sum(gradient * gradient, axis=-1)
-    phi_gradient = (power * power * steepness)[..., None]  # s^2 |grad phi|^2 / phi^2
-    phi_laplacian = (power * laplacian + power * (power - 1) * steepness)[..., None]  # s^2 lap phi / phi
-    first, second = log_derivatives(xp.exp(2 * power * log), orders)
-    limit = float(xp.finfo(log.dtype).max) / 4
-    return xp.clip(0.5 * (second * phi_gradient + first * phi_laplacian), -limit, limit)
-
-
 def _direction(gradient: Array) -> Array:
-    """Unit vectors along the gradient, and along the first axis where it vanishes."""
+    """Return unit vectors along the gradient, or along the first axis where the gradient vanishes."""
     xp = namespace(gradient)
     largest = xp.max(xp.abs(gradient), axis=-1, keepdims=True)
     zero = largest == 0

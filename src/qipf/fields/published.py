@@ -1,7 +1,7 @@
 """What the authors' public program computes, for comparison with published numbers.
 
-It is not the paper's mathematics, which `qipf.modes` is: its "Laplacian" is a second difference along the
-Hermite order, not along y.
+This is not the mathematics of the paper, which `qipf.fields.uncertainty_modes` is: its "Laplacian" is a second
+difference along the Hermite order, not along y.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ HIGHEST_ORDER = 40  # |H_k| on [0, 1] stays far below the largest float32 up to 
 TEMPORARIES = 8  # arrays of one value for each point and order that are alive at once
 
 
-def modes(
+def uncertainty_modes(
     samples: Array,
     y: Array,
     bandwidth: float,
@@ -26,7 +26,7 @@ def modes(
     *,
     memory: int = SCRATCH,
 ) -> Array:
-    r"""The modes of the authors' program, for standardised weights and predictions in R.
+    r"""Return the modes of the authors' program, for standardised weights and predictions in R.
 
     On the three points u in {y - r, y, y + r}, with phi = psi^(1/2), physicists' Hermite polynomials H_k of
     k = 1..K and D the first difference along k (`numpy.gradient`: central inside, one-sided at both ends):
@@ -40,18 +40,18 @@ def modes(
     Args:
         samples: (n,) standardised weights.
         y: (N,) standardised predictions, or a single one of shape ().
-        bandwidth: s, 80 times Silverman's in the paper's tables.
-        max_order: K, at most 40.
-        stride: distance between the orders of the modes, which are stride, 2 stride, ...
-        radius: r.
-        memory: scratch memory in bytes.
+        bandwidth: The bandwidth s, 80 times Silverman's in the tables of the paper.
+        max_order: The order K, at most 40.
+        stride: The distance between the orders of the modes, which are stride, 2 stride, ...
+        radius: The distance r.
+        memory: Scratch memory in bytes.
 
     Returns:
         (N, modes), or (modes,) for a single prediction; large but finite where H_k(phi) = 0.
     """
     field = Field(samples, bandwidth, memory=memory)
     if field.dimension != 1:
-        raise ValueError(f"samples: the authors' program knows samples in R only, got R^{field.dimension}")
+        raise ValueError(f"samples: expected samples in R, as the authors' program takes, got R^{field.dimension}")
     orders = _orders(max_order, stride)
     if not (math.isfinite(radius) and radius > 0):
         raise ValueError(f"radius: expected a positive finite number, got {radius}")
@@ -78,7 +78,7 @@ def _modes(field: Field, y: Array, max_order: int, orders: range, radius: float)
     size = xp.abs(xp.stack(hermite[1:], axis=-1))
     wanted = slice(orders.start - 1, orders.stop - 1, orders.step)
     difference = _gradient(_gradient(size))[:, wanted]
-    smallest = float(xp.finfo(y.dtype).eps) ** 2  # a pole is hit exactly or missed by far more than this
+    smallest = float(xp.finfo(y.dtype).eps) ** 2  # a pole is hit exactly, or missed by far more than this
     limit = float(xp.finfo(y.dtype).max) / 4
     ratio = difference / xp.clip(size[:, wanted], min=smallest)
     values = xp.clip(field.bandwidth**2 / 2.0 * ratio, -limit, limit)
@@ -88,7 +88,7 @@ def _modes(field: Field, y: Array, max_order: int, orders: range, radius: float)
 
 
 def _gradient(values: Array) -> Array:
-    """`numpy.gradient` along the last axis with unit spacing."""
+    """Return what `numpy.gradient` gives along the last axis with unit spacing."""
     xp = namespace(values)
     inside = (values[:, 2:] - values[:, :-2]) / 2.0
     return xp.concat([values[:, 1:2] - values[:, :1], inside, values[:, -1:] - values[:, -2:-1]], axis=-1)

@@ -1,1 +1,8 @@
 """What is read from a network: outputs, features and weights."""
+
+from qipf.models.collect import collect
+from qipf.models.outputs import Outputs
+from qipf.models.pooling import pool_weights
+from qipf.models.weights import read_weights
+
+__all__ = ["Outputs", "collect", "pool_weights", "read_weights"]

@@ -137,7 +137,7 @@ class _Reader:
 def _inputs(batch: Batch) -> Any:
     if batch.keywords:
         return batch.keywords
-    return batch.arguments if len(batch.arguments) > 1 else batch.arguments[0]
+    return batch.arguments[0] if len(batch.arguments) == 1 else batch.arguments
 
 
 def _finite_half(rows: Tensor | None, space: str) -> Tensor:

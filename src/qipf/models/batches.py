@@ -1,4 +1,4 @@
-"""Batches of model inputs and labels, from whatever a user calls data."""
+"""Batches of model inputs and labels, from the many things that users call data."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class Batch(NamedTuple):
-    """One batch, on its device: what to call the model with, and the labels."""
+    """One batch on its device: the arguments to call the model with, and the labels."""
 
     arguments: tuple[Any, ...]
     keywords: dict[str, Any]
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
 
 class Batches:
-    """Iterates over batches; `count` and `rows` are how many to expect, None where nobody knows."""
+    """An iterable of batches; `count` and `rows` say how many to expect, or are None where that is unknown."""
 
     def __init__(self, data: Any, batch_size: int, model: nn.Module, device: torch.device) -> None:
         if batch_size < 1:
@@ -46,7 +46,7 @@ class Batches:
             yield Batch(arguments, keywords, _as_labels(labels, rows, number), rows)
 
     def _call(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and keyword arguments for `forward`."""
+        """Return the positional and keyword arguments for `forward`."""
         if isinstance(inputs, tuple | list):
             return tuple(inputs), {}
         if not isinstance(inputs, Mapping):
@@ -54,9 +54,9 @@ class Batches:
         named = [p.name for p in self._parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         known = {str(key): value for key, value in inputs.items() if key in named}
         missing = [name for name in _required(self._parameters) if name not in known]
-        if known and not missing:  # as Hugging Face models want it
+        if known and not missing:  # as Hugging Face models expect
             return (), known
-        if not missing or missing == list(self._parameters)[:1]:  # a positional input is all it takes
+        if not missing or missing == list(self._parameters)[:1]:  # one positional input is enough
             generic = next((key for key in INPUTS if key in inputs and key not in known), None)
             if generic is not None:
                 return (inputs[generic],), known
@@ -67,11 +67,11 @@ class Batches:
         if missing and (known or len(missing) > 1):
             raise ValueError(
                 f"batch {number}: the model's forward ({', '.join(self._parameters)}) needs {', '.join(missing)}, "
-                f"which the keys {list(inputs)} do not give"
+                f"which the keys {list(inputs)} do not provide"
             )
         raise ValueError(
             f"batch {number}: none of the keys {list(inputs)} is an argument of the model's forward "
-            f"({', '.join(self._parameters)}) or one of {', '.join(INPUTS)}"
+            f"({', '.join(self._parameters)}) or one of {', '.join(INPUTS)}; got {describe(inputs)}"
         )
 
     def _move(self, value: Any) -> Any:
@@ -79,7 +79,7 @@ class Batches:
             value = to_tensor(value)
         if isinstance(value, Tensor):
             dtype = self._dtype if self._dtype and value.dtype in _FLOATS else value.dtype
-            # a copy to the CPU that does not block may be read before it has arrived
+            # A copy to the CPU that does not block may be read before it has arrived.
             unblocked = value.device.type == "cpu" and self._device.type == "cuda"
             return value.to(self._device, dtype, non_blocking=unblocked)
         if isinstance(value, Mapping):
@@ -97,13 +97,13 @@ def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 
 
 def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
-    """The arguments that a call must give."""
+    """Return the names of the arguments that a call must give."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters.values() if p.default is p.empty and p.kind not in several]
 
 
 def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int | None]:
-    """Raw batches, how many there are, and how many rows they have together."""
+    """Return the raw batches, how many there are, and how many rows they have in total."""
     if isinstance(data, DataLoader):
         count, rows = _length(data), _length(data.sampler)
         if data.batch_size is None:  # the data set makes the batches
@@ -113,8 +113,8 @@ def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int 
     if whole is not None:
         lengths = {name: len(part) for name, part in whole.items() if part.ndim}
         if len(lengths) < len(whole) or len(set(lengths.values())) != 1:
-            hint = "; two batches of inputs go in a list" if isinstance(data, tuple) else ""
-            raise ValueError(f"data: expected arrays with equally many rows, got {lengths}{hint}")
+            hint = "; put two batches of inputs in a list" if isinstance(data, tuple) else ""
+            raise ValueError(f"data: expected arrays with the same number of rows, got {lengths}{hint}")
         rows = next(iter(lengths.values()))
         starts = range(0, rows, batch_size)
         return (_slice(whole, slice(start, start + batch_size)) for start in starts), len(starts), rows
@@ -136,7 +136,7 @@ def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int 
 
 
 def _whole(data: Any) -> dict[str, Tensor] | None:
-    """The columns of one array, a tuple (inputs, labels) or a dict of arrays; None where data is batches."""
+    """Return the columns of an array, a tuple (inputs, labels) or a dict of arrays; None where data is batches."""
     if isinstance(data, Mapping):
         return {str(key): to_tensor(value) for key, value in data.items()}
     if compat.is_array_api_obj(data):
@@ -151,14 +151,14 @@ def _two_arrays(data: Any) -> bool:
 
 
 def _check_not_a_pair(batches: list[Any] | tuple[Any, ...]) -> None:
-    """Refuse [inputs, labels], which would send the labels through the model as a second batch."""
+    """Refuse [inputs, labels]: the labels would go through the model as a second batch."""
     if not _two_arrays(batches):
         return
     first, second = map(to_tensor, batches)
     if first.ndim != second.ndim or first.dtype != second.dtype:
         raise ValueError(
-            "data: a list holds batches of inputs, but these two arrays do not agree: "
-            f"{first.dtype} of shape {tuple(first.shape)}, {second.dtype} of shape {tuple(second.shape)}; "
+            "data: expected a list to hold batches of inputs of one kind, got "
+            f"{first.dtype} of shape {tuple(first.shape)} and {second.dtype} of shape {tuple(second.shape)}; "
             "pass inputs and labels as a tuple (x, y)"
         )
 
@@ -169,7 +169,7 @@ def _slice(whole: dict[str, Tensor], rows: slice) -> Any:
 
 
 def _split(batch: Any, number: int) -> tuple[Any, Any]:
-    """Inputs and labels of a batch."""
+    """Return the inputs and the labels of a batch."""
     if isinstance(batch, Mapping):
         found = [key for key in LABELS if key in batch]
         inputs = {key: value for key, value in batch.items() if key not in found}
@@ -180,16 +180,19 @@ def _split(batch: Any, number: int) -> tuple[Any, Any]:
         if len(batch) == 2:
             return batch[0], batch[1]
         raise ValueError(
-            f"batch {number} has {len(batch)} parts: expected inputs, (inputs, labels) or a dict; "
-            "several inputs go in a tuple of their own: ((a, b), labels)"
+            f"batch {number}: expected inputs, (inputs, labels) or a dict of arrays, got {describe(batch)}; "
+            "put several inputs in a tuple of their own: ((a, b), labels)"
         )
     if not isinstance(batch, Tensor | np.ndarray):
-        raise TypeError(f"batch {number}: expected a tensor, tuple, list or dict, got {type(batch).__name__}")
+        raise TypeError(
+            f"batch {number}: expected a tensor, a NumPy array, a tuple (inputs, labels) or a dict of arrays, "
+            f"got {describe(batch)}"
+        )
     return batch, None
 
 
 def _as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
-    """(N,) labels: integers as int64, floating point as it is."""
+    """Return (N,) labels: integers become int64, floating-point numbers keep their type."""
     if labels is None:
         return None
     try:
@@ -203,14 +206,14 @@ def _as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
         tensor = tensor[:, 0]
     if tensor.ndim != 1:
         if tensor.ndim == 2:
-            hint = "; one-hot labels need an argmax first"
+            hint = "; take the argmax of one-hot labels first"
         elif tensor.ndim == 0:
-            hint = "; single samples need a DataLoader, which makes batches of them"
+            hint = "; use a DataLoader to make batches of single samples"
         else:
-            hint = "; two batches of inputs go in a list"
-        raise ValueError(f"batch {number}: labels have shape {shape}, expected one per row{hint}")
+            hint = "; put two batches of inputs in a list"
+        raise ValueError(f"batch {number}: expected one label per row, got labels of shape {shape}{hint}")
     if rows is not None and tensor.shape[0] != rows:
-        raise ValueError(f"batch {number}: {tensor.shape[0]} labels for {rows} inputs")
+        raise ValueError(f"batch {number}: expected {rows} labels, one per input, got {tensor.shape[0]}")
     return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()
 
 
@@ -227,12 +230,25 @@ def _rows(values: Iterable[Any]) -> int | None:
 def _length(value: Any) -> int | None:
     try:
         return len(value)
-    except (TypeError, NotImplementedError):  # iterable datasets and generators have none
+    except (TypeError, NotImplementedError):  # iterable datasets and generators have no length
         return None
 
 
+def describe(value: Any) -> str:
+    """Return what `value` is, with the dtypes and shapes of the arrays in it, for an error message."""
+    array: Any = value
+    if compat.is_array_api_obj(value):
+        return f"{str(array.dtype).removeprefix('torch.')} {tuple(array.shape)}"
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{key}: {describe(item)}" for key, item in list(value.items())[:4])
+        return f"a dict of {len(value)} ({inside})"
+    if isinstance(value, tuple | list) and len(value) <= 4:
+        return f"a {type(value).__name__} of {len(value)}: {', '.join(map(describe, value))}"
+    return type(value).__name__
+
+
 def to_tensor(values: Any) -> Tensor:
-    """`values` as a tensor, without a copy unless torch needs one: read-only memory and negative strides."""
+    """Return `values` as a tensor; only read-only memory and negative strides need a copy."""
     if isinstance(values, Tensor):
         return values
     array = np.asarray(values)

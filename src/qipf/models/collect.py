@@ -1,4 +1,4 @@
-"""Run a trained network over data once and keep what it says: logits, features, labels."""
+"""Run a trained network over data once and keep its logits, features and labels."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ def collect(
     batch_size: int = 500,
     progress: bool = True,
 ) -> Outputs:
-    """Logits, features and labels of a trained torch model: one pass, evaluation mode, no gradients.
+    """Return the logits, features and labels of a trained torch model: one pass, evaluation mode, no gradients.
 
-    The model is left as it was found, also after an error or an interrupt: the mode of every submodule,
+    The model is left as it was found, even after an error or an interrupt: the mode of every submodule,
     device, dtype, requires_grad, hooks and buffers, and the random states of Python, NumPy and torch.
 
     Features with more than two dimensions become (N, D) by averaging: feature maps over space, tokens over
     the sequence. Inputs are cast to the floating-point type of the model, and results in half precision are
-    stored as float32. NaN is passed on: the scorers name the row. Compiled models run uncompiled while
-    features are recorded. Where a named module is called several times, the last call counts.
+    stored as float32. NaN is passed on; the scorers name the row. Compiled models run uncompiled while
+    features are recorded. If a named module is called several times, the last call counts.
 
     Args:
-        model: a torch module; wrappers for parallel and compiled modules are looked through. Never moved.
-        data: a DataLoader, a dataset, a tensor, a tuple (inputs, labels), or an iterable of batches. Two
-            arrays in a tuple are always inputs and labels, in a list two batches of inputs. A batch
+        model: A torch module, which is never moved. Wrappers of parallel and compiled modules are looked through.
+        data: A DataLoader, a dataset, a tensor, a tuple (inputs, labels), or an iterable of batches. Two
+            arrays in a tuple are always inputs and labels; in a list they are two batches of inputs. A batch
             is a tensor, (inputs,), (inputs, labels) or a dict; inputs may be a tuple or a dict of arguments.
-            A dict goes to the arguments of `forward` with its names; an input under a common name such as
-            "image" goes first where `forward` calls it otherwise.
-        features: None for the input of the linear layer that makes the logits, or else of the last linear
-            layer called (no features if there is none); a module's name for its output; False for none.
-        layers: names of further modules whose outputs go to `Outputs.layers`.
-        device: where the inputs go; None is the device of the model.
-        store: where the results go; None is the device of the model.
-        batch_size: rows per batch where the data does not come in batches.
-        progress: show a progress bar with the time left.
+            The items of a dict become the arguments of `forward` with the same names; an input under a common name
+            such as "image" becomes the first argument where `forward` calls it something else.
+        features: None for the input of the linear layer that makes the logits, or otherwise of the last linear
+            layer called (no features if there is none); the name of a module for its output; False for none.
+        layers: Names of further modules whose outputs go to `Outputs.layers`.
+        device: Where the inputs go; None is the device of the model.
+        store: Where the results go; None is the device of the model.
+        batch_size: Rows per batch, for data that does not come in batches.
+        progress: Show a progress bar with the time left.
 
     Returns:
         The outputs, in the order of the data.
 
     Raises:
-        TypeError: `model` is no module or its output holds no logits.
-        ValueError: no data, an unknown module name, labels that do not match the inputs, or labels that are no
+        TypeError: `model` is not a module, or its output or the data is of an unsupported kind.
+        ValueError: There is no data, a module name is unknown, labels do not match the inputs, or labels are not
             classes of a model with several logits.
     """
     torch = require("torch", extra="torch")
@@ -77,16 +77,18 @@ def collect(
         for number, batch in enumerate(track(batches, "collecting", total=batches.count, show=progress)):
             result = module(*batch.arguments, **batch.keywords)
             logits = find_logits(result, batch.rows, number)
-            if batch.labels is not None:  # now, and not after hours
+            if batch.labels is not None:  # at once, and not after hours of work
                 check_classes(batch.labels, logits.shape[1], first=kept["labels"].count if "labels" in kept else 0)
             results = {"logits": logits, **recorder.take(logits), "labels": batch.labels}
             for name, values in results.items():
                 if number > 0 and (values is None) == (name in kept):
-                    raise ValueError(f"batch {number}: {name} are in some batches and not in others")
+                    raise ValueError(
+                        f"batch {number}: {name} are in some batches but not in others; give them in all or in none"
+                    )
                 if values is not None:
                     kept.setdefault(name, Rows(batches.rows, keep_on)).append(values)
     if not kept or kept["logits"].count == 0:
-        raise ValueError("data: there is no row to collect; is the set empty, or the iterator used up?")
+        raise ValueError("data: expected at least one row, got none; is the data set empty, or the iterator used up?")
     found = {name: rows.finish() for name, rows in kept.items()}
     return Outputs(
         found.pop("logits"),

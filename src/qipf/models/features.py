@@ -23,7 +23,7 @@ class _Call(NamedTuple):
 
 
 class Recorder:
-    """Hooks that record features; used as a context manager, so that no hook stays behind."""
+    """Hooks that record features; a context manager, so that no hook stays behind."""
 
     def __init__(self, model: nn.Module, features: str | bool | None, layers: tuple[str, ...]) -> None:
         if features is True or not isinstance(features, str | bool | None):
@@ -71,7 +71,10 @@ class Recorder:
     def _on_named(self, key: str, reading: Reading, module: nn.Module, _: Any, output: Any) -> None:
         tensor = first_tensor(output)
         if tensor is None or tensor.ndim == 0:
-            raise TypeError(f"module {reading.module!r} returned {type(output).__name__} without a tensor with rows")
+            raise TypeError(
+                f"module {reading.module!r} returned {type(output).__name__}, expected a tensor with rows; "
+                "name another module"
+            )
         if reading.form:
             self._recorded[key] = own_copy(reading.rows(tensor))
         else:
@@ -82,7 +85,7 @@ class Recorder:
             self._calls.append(_Call(module, as_rows(inputs[0], channels_last=True), output))
 
     def take(self, logits: Tensor) -> dict[str, Tensor | None]:
-        """What the last forward pass left, by name, checked to have one row per row of logits."""
+        """Return what the last forward pass left, by name, checked to have one row per row of logits."""
         found: dict[str, Tensor | None] = dict(self._recorded)
         if self._linear:
             call = _maker(self._calls, logits)
@@ -93,7 +96,7 @@ class Recorder:
             if key not in found:
                 raise ValueError(
                     f"module {reading.module!r} was not called in the forward pass, or is inside a scripted or "
-                    "exported program, where nothing can be recorded; name another one"
+                    "exported program, where nothing can be recorded; name another module"
                 )
         for key, values in found.items():
             if values is not None and values.shape[0] != logits.shape[0]:
@@ -107,13 +110,13 @@ class Recorder:
         return found
 
     def _forget_all_but(self, chosen: nn.Module) -> None:
-        """From the second batch on, only the layer that made the logits is watched."""
+        """Watch only the layer that made the logits, from the second batch on."""
         for module in [module for module in self._handles if module is not chosen]:
             self._handles.pop(module).remove()
 
 
 def _maker(calls: deque[_Call], logits: Tensor) -> _Call | None:
-    """The call whose output is the logits: by memory, else by value, else the last call there was."""
+    """Return the call whose output is the logits: by memory, or by value, or else the last call."""
     for call in reversed(calls):
         if call.output.data_ptr() == logits.data_ptr() and call.output.numel() == logits.numel():
             return call
@@ -125,13 +128,13 @@ def _maker(calls: deque[_Call], logits: Tensor) -> _Call | None:
 
 
 def own_copy(tensor: Tensor) -> Tensor:
-    """A copy that no later in-place operation changes, in float32 where the model computes in less."""
+    """Return a copy that no later in-place operation changes, in float32 or wider."""
     wide = tensor.dtype if tensor.is_floating_point() and tensor.element_size() >= 4 else torch.float32
     return tensor.detach().to(wide, copy=True)
 
 
 def as_rows(tensor: Tensor, *, channels_last: bool) -> Tensor:
-    """A fresh (N, D) copy, averaged over space or tokens, in float32 where the model computes in less."""
+    """Return a new (N, D) copy, averaged over space or tokens, in float32 or wider."""
     tensor = own_copy(tensor)
     if tensor.ndim == 1:
         return tensor[:, None]
@@ -141,11 +144,12 @@ def as_rows(tensor: Tensor, *, channels_last: bool) -> Tensor:
 
 
 def is_one_dimensional(module: nn.Module) -> bool:
-    """Whether a three-dimensional output is (N, channels, length), as of Conv1d, and not (N, tokens, D)."""
+    """Whether a three-dimensional output is (N, channels, length), as for Conv1d, and not (N, tokens, D)."""
     return type(module).__name__.lower().endswith("1d")
 
 
 def first_tensor(output: Any) -> Tensor | None:
+    """Return the first tensor in nested tuples, lists and dicts, or None."""
     if isinstance(output, Tensor):
         return output
     parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
@@ -153,6 +157,7 @@ def first_tensor(output: Any) -> Tensor | None:
 
 
 def find_module(modules: dict[str, nn.Module], name: str) -> nn.Module:
+    """Return the module with this name, or raise ValueError with similar names."""
     if name in modules:
         return modules[name]
     near = difflib.get_close_matches(name, modules, n=3, cutoff=0.5) or list(modules)[-3:]

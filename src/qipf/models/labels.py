@@ -1,4 +1,4 @@
-"""Labels that are no classes of a model, named where they first meet its logits."""
+"""Checks that labels are classes of a model; an error names the first row that is not."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from qipf.arrays import Array, is_traced, namespace, to_numpy
 
 
 def check_binary(labels: Array, first: int = 0) -> None:
-    """Raise ValueError that names the first label which is neither 0 nor 1, where `first` is the number of row 0."""
+    """Raise ValueError with the first label that is neither 0 nor 1; `first` is the number of row 0."""
     xp = namespace(labels)
     if labels.shape[0] == 0 or is_traced(labels) or bool(xp.all((labels == 0) | (labels == 1))):
         return
     values = to_numpy(labels)
     row = int(np.argmax((values != 0) & (values != 1)))
-    raise ValueError(f"labels: the labels of a one-logit model must be 0 or 1; got {values[row]} in row {first + row}")
+    raise ValueError(f"labels: expected 0 or 1 for a one-logit model, got {values[row]} in row {first + row}")
 
 
 def check_classes(labels: Array, columns: int, first: int = 0) -> None:
-    """Raise ValueError that names the first label which is no class of a model with several columns of logits.
+    """Raise ValueError with the first label that is not a class of a model with several columns of logits.
 
-    One column is a binary model or a regression, whose labels say which: nothing is checked then but their kind.
+    One column is a binary model or a regression, and the labels say which; then only their type is checked.
 
     Args:
-        labels: (N,) of any library.
-        columns: of the logits.
-        first: the number of row 0.
+        labels: (N,) array of any library.
+        columns: How many columns the logits have.
+        first: The number of row 0.
 
     Raises:
-        TypeError: the labels are no real numbers at all.
+        TypeError: The labels are not real numbers.
     """
     if not namespace(labels).isdtype(labels.dtype, ("bool", "integral", "real floating")):
         kind = {"U": "text", "S": "bytes", "O": "objects"}.get(getattr(labels.dtype, "kind", ""), str(labels.dtype))

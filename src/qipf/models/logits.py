@@ -1,4 +1,4 @@
-"""Turn what torch models return into logits, and keep it."""
+"""Find the logits in what a torch model returns, and collect them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 
 
 class Rows:
-    """Rows appended batch by batch to one buffer, allocated once where the number of rows is known."""
+    """Rows appended batch by batch to one buffer, which is allocated once where the number of rows is known."""
 
     def __init__(self, expected: int | None, device: torch.device) -> None:
         self.expected, self.device = expected or 0, device
@@ -17,14 +17,14 @@ class Rows:
         self.count = 0
 
     def append(self, values: torch.Tensor) -> None:
-        """Copy `values` behind the rows so far."""
+        """Append a copy of `values` to the rows so far."""
         stop = self.count + values.shape[0]
         if self.buffer is None:
             size = (max(self.expected, stop), *values.shape[1:])
             self.buffer = values.new_empty(size, device=self.device)
         if self.buffer.shape[1:] != values.shape[1:]:
             expected, got = tuple(self.buffer.shape[1:]), tuple(values.shape[1:])
-            raise ValueError(f"rows of shape {got} after rows of shape {expected}: every batch must agree")
+            raise ValueError(f"expected rows of shape {expected}, as in the batches before, got {got}")
         if stop > self.buffer.shape[0]:
             larger = self.buffer.new_empty((max(2 * self.buffer.shape[0], stop), *values.shape[1:]))
             larger[: self.count] = self.buffer[: self.count]
@@ -33,7 +33,7 @@ class Rows:
         self.count = stop
 
     def finish(self) -> torch.Tensor:
-        """The rows, in memory of just their size."""
+        """Return the rows, in memory of exactly their size."""
         if self.buffer is None:
             raise ValueError("no rows were appended")
         full = self.buffer.shape[0] == self.count
@@ -41,7 +41,7 @@ class Rows:
 
 
 def find_logits(result: Any, rows: int | None, number: int) -> torch.Tensor:
-    """The (N, C) logits in what a model returned."""
+    """Return the (N, C) logits in what a model returned, in float32 or wider."""
     values = _search(result)
     if values is None:
         held = f" with keys {sorted(map(str, result))}" if isinstance(result, Mapping) else ""
@@ -50,14 +50,16 @@ def find_logits(result: Any, rows: int | None, number: int) -> torch.Tensor:
             "a tuple that starts with one, a dict with 'logits' or an object with .logits"
         )
     if not values.is_floating_point():
-        raise TypeError(f"the model returned {values.dtype}: expected floating-point logits, not classes")
+        raise TypeError(f"the model returned {values.dtype} values: expected floating-point logits, not classes")
     shape = tuple(values.shape)
     if values.ndim == 1:
         values = values[:, None]
     elif values.ndim > 2 and all(size == 1 for size in shape[2:]):
         values = values.flatten(1)
     if values.ndim != 2:
-        raise ValueError(f"the model returned shape {shape}: expected one row of logits per input, (N, C)")
+        raise ValueError(
+            f"the model returned {values.dtype} of shape {shape}: expected one row of logits per input, (N, C)"
+        )
     if rows is not None and values.shape[0] != rows:
         raise ValueError(f"batch {number}: the model returned {values.shape[0]} rows for {rows} inputs")
     return values.float() if values.element_size() < 4 else values

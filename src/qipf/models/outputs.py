@@ -1,4 +1,4 @@
-"""What a trained network says about some inputs: logits, features, labels."""
+"""What a trained network returns for some inputs: logits and features, with the labels."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Outputs:
     `logit > 0`), and a regression where they are floating-point numbers or absent.
 
     Attributes:
-        logits: (N, C) values before the softmax, or (N, 1) for a binary or a regression model.
+        logits: (N, C) values before the softmax, or (N, 1) for a binary or regression model.
         features: (N, D) penultimate features, or None.
-        labels: (N,) true classes (integers, from 0 to C - 1) or targets of a regression (floating point), or None.
-        layers: further features by module name, each (N, D_i).
+        labels: (N,) true classes (integers from 0 to C - 1) or regression targets (floating point), or None.
+        layers: Further features by module name, each (N, D_i).
     """
 
     logits: Array
@@ -42,9 +42,9 @@ class Outputs:
             if len(shape) != dimensions:
                 raise ValueError(f"{name}: expected {dimensions} dimension(s), got shape {tuple(shape)}")
             if shape[0] != self.logits.shape[0]:
-                raise ValueError(f"{name} has {shape[0]} rows, but logits has {self.logits.shape[0]}")
+                raise ValueError(f"{name}: expected {self.logits.shape[0]} rows, as many as logits, got {shape[0]}")
         if self.logits.shape[1] == 0:
-            raise ValueError("logits has no columns: expected (N, C) with C >= 1")
+            raise ValueError("logits: expected shape (N, C) with C >= 1, got no columns")
         self._check_one_place()
         if self.labels is not None:
             check_classes(self.labels, self.logits.shape[1])
@@ -54,11 +54,13 @@ class Outputs:
         for name, values, _ in self._columns():
             if _library(values) != library:
                 raise TypeError(
-                    f"{name} is an array of {_library(values)}, but logits is one of {library}; "
-                    "expected one library: convert it first, for instance by numpy.asarray or torch.as_tensor"
+                    f"{name}: expected an array of {library}, as logits is, got one of {_library(values)}; "
+                    "convert it first, for instance by numpy.asarray or torch.as_tensor"
                 )
             if _device(values) != device:
-                raise ValueError(f"{name} is on {_device(values)}, but logits on {device}; move it there first")
+                raise ValueError(
+                    f"{name}: expected it on {device}, where logits is, got {_device(values)}; move it first"
+                )
 
     def _columns(self) -> Iterable[tuple[str, Array, int]]:
         yield "logits", self.logits, 2
@@ -70,7 +72,7 @@ class Outputs:
             yield f"layers[{name!r}]", values, 2
 
     def _map(self, function: Any) -> Outputs:
-        """The same with `function` of every array; what was checked once is not checked again."""
+        """Return the same outputs with `function` applied to every array, without checking them again."""
         result = copy(self)
         for name in ("logits", "features", "labels"):
             values = getattr(self, name)
@@ -86,7 +88,7 @@ class Outputs:
         return f"Outputs({shapes})"
 
     def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Outputs:
-        """The rows picked by an integer (one row), a slice, a boolean mask or an array of row numbers."""
+        """Return the rows picked by an integer (one row), a slice, a boolean mask or an array of row numbers."""
         if isinstance(index, slice) and (index.step is None or index.step > 0):
             return self._map(lambda values: values[index, ...])
         rows = self._row_numbers(index)
@@ -98,12 +100,12 @@ class Outputs:
         return self._map(take)
 
     def _row_numbers(self, index: int | slice | Sequence[int] | Array) -> np.ndarray:
-        if isinstance(index, slice):  # a negative step, which torch does not know
+        if isinstance(index, slice):  # a negative step, which torch does not support
             return np.arange(len(self))[index].copy()
         rows = np.atleast_1d(to_numpy(index))
         if rows.dtype == bool:
             if rows.shape != (len(self),):
-                raise IndexError(f"the mask has shape {rows.shape}, but there are {len(self)} rows")
+                raise IndexError(f"expected a mask of shape ({len(self)},), one value per row, got {rows.shape}")
             return np.flatnonzero(rows)
         if rows.size == 0:
             return np.zeros(0, dtype=np.int64)
@@ -114,7 +116,7 @@ class Outputs:
         rows = rows.astype(np.int64)
         if rows.min() < -len(self) or rows.max() >= len(self):
             worst = rows.max() if rows.max() >= len(self) else rows.min()
-            raise IndexError(f"row {worst} is outside the {len(self)} rows there are")
+            raise IndexError(f"expected row numbers below {len(self)}, got {worst}")
         return rows % len(self)
 
     @property
@@ -131,10 +133,10 @@ class Outputs:
 
     @property
     def predicted(self) -> Array:
-        """(N,) integer class of the largest logit; of a one-logit model, 1 where the logit is above 0.
+        """(N,) integer class of the largest logit; for a one-logit model, 1 where the logit is above 0.
 
         Raises:
-            ValueError: a regression has no predicted class.
+            ValueError: This is a regression, which predicts no class.
         """
         if self.regression:
             raise ValueError(
@@ -151,10 +153,12 @@ class Outputs:
         """(N,) whether each prediction equals its label.
 
         Raises:
-            ValueError: there are no labels, or they are not classes.
+            ValueError: There are no labels, or they are not classes.
         """
         if self.labels is None:
-            raise ValueError("these outputs have no labels, so right and wrong are unknown")
+            raise ValueError(
+                "these outputs have no labels, so which predictions are correct is unknown; collect them with labels"
+            )
         xp = namespace(self.labels)
         predicted = self.predicted
         labels = xp.astype(self.labels, xp.int64) if xp.isdtype(self.labels.dtype, "bool") else self.labels
@@ -163,11 +167,11 @@ class Outputs:
         return predicted == labels
 
     def numpy(self) -> Outputs:
-        """The same outputs as NumPy arrays on the CPU."""
+        """Return the same outputs as NumPy arrays on the CPU."""
         return self._map(to_numpy)
 
     def to(self, device: Any) -> Outputs:
-        """The same outputs on another device of their library."""
+        """Return the same outputs on another device of their library."""
         return self._map(lambda values: compat.to_device(values, device))
 
 
@@ -176,5 +180,5 @@ def _library(values: Array) -> str:
 
 
 def _device(values: Array) -> Any:
-    # JAX moves arrays between devices by itself, and a tracer has none
+    # JAX moves arrays between devices by itself, and a tracer is on none.
     return None if compat.is_jax_array(values) else compat.device(values)

@@ -1,4 +1,4 @@
-"""Few representative values of many weights: averages over blocks of each kernel."""
+"""A few representative values of many weights: averages over blocks of each kernel."""
 
 from __future__ import annotations
 
@@ -14,45 +14,47 @@ from qipf.arrays import Array, to_numpy
 Edges = Literal["error", "mean", "zeros"]
 
 
-def pool(
+def pool_weights(
     kernels: Mapping[str, Array] | Sequence[Array],
     blocks: Mapping[str, Sequence[int]] | Sequence[Sequence[int]] | None = None,
     *,
     target: int | None = None,
     edges: Edges = "error",
 ) -> np.ndarray:
-    """The averages of blocks of each kernel, layer after layer, in row-major order.
+    """Return the averages of blocks of each kernel, layer by layer, in row-major order.
 
-    The paper: "average pooling of weights at each layer". Without `blocks`, every kernel is cut into about
-    `target` blocks with the proportions of the kernel (`pooled_shape`); small kernels are kept whole.
+    The paper uses "average pooling of weights at each layer". Without `blocks`, every kernel is cut into about
+    `target` blocks with the proportions of the kernel (`pooled_shape`); small kernels are kept as they are.
 
     Args:
-        kernels: as `qipf.kernels` gives them, or a list of arrays.
-        blocks: the shape of a block for every kernel, in order or by name, in the layout of the kernel.
-        target: the values wanted per kernel; None is `values_per_layer(len(kernels))`.
-        edges: what to do where `blocks` do not divide a kernel: refuse ("error"), average over what is there
-            ("mean"), or average as if the missing values were zero ("zeros", as the authors' program does).
+        kernels: What `read_weights` returns, or a list of arrays.
+        blocks: The shape of a block for every kernel, in order or by name, in the layout of the kernel.
+        target: How many values to make per kernel; None is `values_per_layer(len(kernels))`.
+        edges: What to do where `blocks` do not divide a kernel: refuse ("error"), average over the values that are
+            there ("mean"), or average as if the missing values were zero ("zeros", as the authors' program does).
 
     Returns:
-        The pooled values, one dimension, float32 (float64 where a kernel is).
+        The pooled values in one dimension, float32 (float64 if a kernel is).
 
     Raises:
-        ValueError: blocks that do not fit, both `blocks` and `target`, or values that are NaN or infinite.
+        ValueError: Blocks do not fit, both `blocks` and `target` are given, or values are NaN or infinite.
     """
     named = kernels if isinstance(kernels, Mapping) else {str(i): value for i, value in enumerate(kernels)}
     arrays = {name: to_numpy(values) for name, values in named.items()}
     if not arrays:
-        raise ValueError("kernels: there is nothing to pool")
+        raise ValueError("kernels: expected at least one array, got none")
     for name, values in arrays.items():
         if values.size == 0 or values.dtype.kind != "f" or not np.isfinite(values).all():
-            raise ValueError(f"kernel {name}: expected finite floating-point values, at least one")
+            raise ValueError(
+                f"kernel {name}: expected one or more finite floating-point values, got {values.size} of {values.dtype}"
+            )
     if edges not in ("error", "mean", "zeros"):
         raise ValueError(f"edges: expected 'error', 'mean' or 'zeros', got {edges!r}")
     if blocks is None:
         wanted = values_per_layer(len(arrays)) if target is None else target
         pooled = [_average(values, _even_cuts(values.shape, wanted)) for values in arrays.values()]
     elif target is not None:
-        raise ValueError("pass blocks or target, not both")
+        raise ValueError("blocks, target: expected at most one of them, got both")
     else:
         shapes = _matched(arrays, blocks)
         pooled = [_explicit(name, values, shapes[name], edges) for name, values in arrays.items()]
@@ -61,19 +63,19 @@ def pool(
 
 
 def values_per_layer(layers: int) -> int:
-    """How many values each of so many layers gets where nobody says: `1050 * layers ** 0.4` all together.
+    """Return how many values each of `layers` layers gets by default, so that there are `1050 * layers ** 0.4` in all.
 
-    The paper gives totals (2,400 for the 8 kernels of VGG-3, 3,552 for the 21 of ResNet-18) and no rule. This
-    power law was chosen to meet both, and leaves nothing to tune.
+    The paper gives totals (2,400 for the 8 kernels of VGG-3, 3,552 for the 21 of ResNet-18) but no rule. This
+    power law was chosen to give both, and leaves nothing to tune.
     """
     return max(1, round(1050 * layers**0.4 / layers))
 
 
 def pooled_shape(shape: Sequence[int], target: int) -> tuple[int, ...]:
-    """Into how many parts each axis is cut, so that there are about `target` blocks.
+    """Return into how many parts each axis is cut, so that there are about `target` blocks.
 
-    The same factor shrinks every axis; an axis too short for it (height and width of a filter) is averaged
-    whole, and the others share what is left. Of the integers around, the product nearest to `target` wins.
+    The same factor shrinks every axis; an axis too short for it (the height or width of a filter) is averaged
+    whole, and the others share what is left. Of the nearest integers, those with the product closest to `target` win.
     """
     if target < 1:
         raise ValueError(f"target: expected at least 1 value per kernel, got {target}")
@@ -99,13 +101,13 @@ def pooled_shape(shape: Sequence[int], target: int) -> tuple[int, ...]:
 
 
 def _even_cuts(shape: tuple[int, ...], target: int) -> list[np.ndarray]:
-    """Where the blocks start on each axis: parts that differ by at most one in length."""
+    """Return where the blocks start on each axis; their lengths differ by at most one."""
     parts = pooled_shape(shape, target)
     return [np.arange(count) * size // count for count, size in zip(parts, shape, strict=True)]
 
 
 def _average(values: np.ndarray, starts: Sequence[np.ndarray]) -> np.ndarray:
-    """Mean of every block, given where the blocks start on each axis; summed in float64."""
+    """Return the mean of every block, summed in float64, from where the blocks start on each axis."""
     result = values.astype(np.float64)
     for axis, (first, size) in enumerate(zip(starts, values.shape, strict=True)):
         lengths = np.diff(np.append(first, size))
@@ -116,7 +118,9 @@ def _average(values: np.ndarray, starts: Sequence[np.ndarray]) -> np.ndarray:
 
 def _explicit(name: str, values: np.ndarray, block: tuple[int, ...], edges: Edges) -> np.ndarray:
     if len(block) != values.ndim or any(size < 1 for size in block):
-        raise ValueError(f"kernel {name} of shape {values.shape}: a block of shape {block} does not fit")
+        raise ValueError(
+            f"kernel {name} of shape {values.shape}: expected a block with as many positive sizes, got {block}"
+        )
     missing = [-size % step for size, step in zip(values.shape, block, strict=True)]
     if any(missing) and edges == "error":
         raise ValueError(
@@ -132,13 +136,13 @@ def _explicit(name: str, values: np.ndarray, block: tuple[int, ...], edges: Edge
 def _matched(
     arrays: Mapping[str, np.ndarray], blocks: Mapping[str, Sequence[int]] | Sequence[Sequence[int]]
 ) -> dict[str, tuple[int, ...]]:
-    """A block for every kernel, by name."""
+    """Return the block of every kernel, by name."""
     if not isinstance(blocks, Mapping):
         if len(blocks) != len(arrays):
             names = ", ".join(f"{name} {values.shape}" for name, values in arrays.items())
-            raise ValueError(f"blocks: {len(blocks)} for {len(arrays)} kernels ({names})")
+            raise ValueError(f"blocks: expected one per kernel, {len(arrays)} ({names}), got {len(blocks)}")
         blocks = dict(zip(arrays, blocks, strict=True))
     if set(blocks) != set(arrays):
         missing, unknown = sorted(set(arrays) - set(blocks)), sorted(set(blocks) - set(arrays))
-        raise ValueError(f"blocks: missing for {missing}, and unknown kernels {unknown}")
+        raise ValueError(f"blocks: expected one per kernel; missing for {missing}, given for unknown kernels {unknown}")
     return {name: tuple(int(size) for size in block) for name, block in blocks.items()}

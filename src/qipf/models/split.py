@@ -1,4 +1,4 @@
-"""Inputs with their targets: what training takes."""
+"""Inputs with their targets, as training takes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Split(NamedTuple):
     targets: Tensor
     """`(N,)` int64 classes, or float32 values for regression."""
 
-    # len(split) stays 2, as for every NamedTuple: `inputs, targets = split` must keep working
+    # len(split) stays 2, as for every NamedTuple: `inputs, targets = split` must keep working.
 
 
 SplitLike = Split | tuple[Tensor | np.ndarray, Tensor | np.ndarray] | TensorDataset
@@ -28,18 +28,18 @@ SplitLike = Split | tuple[Tensor | np.ndarray, Tensor | np.ndarray] | TensorData
 
 
 def as_split(data: SplitLike, name: str = "data") -> Split:
-    """`data` as a Split: a Split, a pair (inputs, targets) of tensors or NumPy arrays, or a TensorDataset of two.
+    """Return `data` as a Split, from a Split, a pair (inputs, targets) of arrays or a TensorDataset of two tensors.
 
     Tensors keep their floating-point type; NumPy's floating-point numbers become torch's default type. Integer and
-    boolean targets become int64, those of shape (N, 1) one for each input.
+    boolean targets become int64, and those of shape (N, 1) become (N,).
 
     Args:
-        data: What a caller gave.
-        name: What errors call it.
+        data: What the caller gave.
+        name: What error messages call it.
 
     Raises:
-        TypeError: It is something else.
-        ValueError: Inputs and targets are not equally many.
+        TypeError: `data` is something else.
+        ValueError: The numbers of inputs and targets differ.
     """
     parts: Any = data.tensors if isinstance(data, TensorDataset) else data
     if not (
@@ -53,7 +53,7 @@ def as_split(data: SplitLike, name: str = "data") -> Split:
         )
     inputs, targets = (_as_torch(part) for part in parts)
     if len(inputs) != len(targets):
-        raise ValueError(f"{name}: {len(inputs)} inputs and {len(targets)} targets; expected as many")
+        raise ValueError(f"{name}: expected one target per input, got {len(inputs)} inputs and {len(targets)} targets")
     if not targets.is_floating_point():
         targets = targets.long()
         targets = targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets

@@ -1,4 +1,4 @@
-"""Run a torch model without leaving a trace on it."""
+"""Run a torch model and leave it exactly as it was."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from torch import nn
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """The module inside DataParallel wrappers, which would split or synchronise what is only read here."""
+    """Return the module inside DataParallel wrappers, which would split or synchronise what is only read here."""
     while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         model = model.module
     return model
 
 
 def original(model: nn.Module) -> nn.Module:
-    """The module inside DataParallel wrappers and `torch.compile`: its names have no prefix, and its hooks fire."""
+    """Return the module inside DataParallel and `torch.compile`, whose names have no prefix and whose hooks fire."""
     while (inside := model._modules.get("_orig_mod", unwrap(model))) is not model and inside is not None:
         model = inside
     return model
 
 
 def named_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Every submodule by its name, also inside compiled parts, and under each name of those that have several."""
+    """Return every submodule by name, including those inside compiled parts, under each of its names."""
     return {
         name.replace("_orig_mod.", ""): module
         for name, module in model.named_modules(remove_duplicate=False)
@@ -36,11 +36,11 @@ def named_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def input_device(model: nn.Module, device: torch.device | str | None) -> torch.device:
-    """The device inputs must go to, checked against where the model is."""
+    """Return the device that inputs must go to, checked against where the model is."""
     tensors = [*model.parameters(), *model.buffers()]
     homes = list(dict.fromkeys(tensor.device for tensor in tensors)) or [torch.device("cpu")]
     if any(home.type == "meta" for home in homes):
-        raise ValueError("model: parameters on the meta device have no values; load them first")
+        raise ValueError("model: parameters are on the meta device and have no values; load them first")
     if device is None:
         return homes[0]
     wanted = torch.device(device)
@@ -49,16 +49,16 @@ def input_device(model: nn.Module, device: torch.device | str | None) -> torch.d
     for home in homes:
         if wanted.type == home.type and wanted.index in (None, home.index):
             return home
-    raise ValueError(f"device={str(wanted)!r}, but the model is on {homes[0]} and is never moved: move it first")
+    raise ValueError(f"device: expected {homes[0]}, where the model is, got {str(wanted)!r}; move the model first")
 
 
 @contextmanager
 def untouched(model: nn.Module, *, eager: bool) -> Iterator[None]:
-    """Evaluation mode without gradients; on the way out the model and all random states are as they were.
+    """Switch to evaluation mode without gradients, and restore the model and all random states at the end.
 
     Args:
-        model: the module to run.
-        eager: run compiled parts uncompiled, because hooks do not fire inside compiled graphs.
+        model: The module to run.
+        eager: Run compiled parts uncompiled, because hooks do not fire inside compiled graphs.
     """
     modules = list(model.modules())
     modes = [module.training for module in modules]
@@ -72,7 +72,7 @@ def untouched(model: nn.Module, *, eager: bool) -> Iterator[None]:
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()  # noqa: NPY002 - the user's, not ours
     try:
         for module in modules:
-            module.training = False  # not .eval(): it may be overridden, with effects nobody can take back
+            module.training = False  # not .eval(): it may be overridden, with effects that cannot be undone
         with ExitStack() as stack:
             stack.enter_context(torch.no_grad())  # not inference_mode: caches of the model stay trainable
             if eager and "torch._dynamo" in sys.modules:  # nothing can be compiled before that import

@@ -23,13 +23,13 @@ _MOST_NAMES = 2**16  # in one attribute, which HDF5 limits to as many bytes
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Every array in a weight file, by name.
+    """Return every array in a weight file, by name.
 
     Raises:
-        ValueError: the file is damaged, of another kind, or decodes to more memory than it may.
+        ValueError: The file is damaged, of another kind, or decodes to more memory than it may take.
     """
     if not path.is_file():
-        raise FileNotFoundError(f"there is no weight file {path}")
+        raise FileNotFoundError(f"weight file {path} does not exist")
     with path.open("rb") as file:
         start = file.read(9)
     if start.startswith(_HDF5):
@@ -41,7 +41,7 @@ def read(path: Path) -> dict[str, Any]:
         )
     if len(start) == 9 and start[8:] == b"{":
         return _read_safetensors(path)
-    raise ValueError(f"{path} is neither a safetensors nor an HDF5 file; its first bytes are {start[:8]!r}")
+    raise ValueError(f"{path}: expected a safetensors or HDF5 file, got one whose first bytes are {start[:8]!r}")
 
 
 def _read_safetensors(path: Path) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class _Reader:
         self._seen: set[int] = set()
 
     def keras2(self, root: Any) -> Iterator[tuple[str, np.ndarray]]:
-        """Layers in the order of the model, as the attributes of the file list them."""
+        """Yield the weights in the order of the model, which the attributes of the file list."""
         names: set[str] = set()
         for layer in _listed(root, "layer_names"):
             group = _member(root, layer)
@@ -89,7 +89,7 @@ class _Reader:
                 yield name, self._values(_member(group, weight))
 
     def keras3(self, group: Any, name: str, depth: int = 0) -> Iterator[tuple[str, np.ndarray]]:
-        """Variables `.../vars/0, 1, ..` of layers sorted by name: Keras 3 does not store their order."""
+        """Yield the variables `.../vars/0, 1, ...` of layers sorted by name: Keras 3 does not store their order."""
         self._once(group)
         if depth > _DEEPEST:
             raise OSError(f"more than {_DEEPEST} groups lie in one another")
@@ -146,7 +146,7 @@ class _Reader:
 
 
 def _listed(group: Any, attribute: str) -> list[str]:
-    """A list of names among the attributes; Keras cuts one that is too long into numbered pieces."""
+    """Return a list of names from the attributes; Keras cuts one that is too long into numbered pieces."""
     pieces = [attribute] if attribute in group.attrs else []
     while f"{attribute}{len(pieces)}" in group.attrs:
         pieces.append(f"{attribute}{len(pieces)}")
@@ -159,21 +159,21 @@ def _listed(group: Any, attribute: str) -> list[str]:
 
 
 def _is_statistic(layer: str, key: str, count: int) -> bool:
-    """A batch norm's variables end with its running mean and variance."""
+    """Whether a variable is the running mean or variance of a batch norm, which are its last two."""
     return "batch_norm" in layer.rpartition(".")[2] and key.isdigit() and int(key) >= count - 2
 
 
 def _member(group: Any, name: str) -> Any:
-    """A member of an HDF5 group that lies in the same file."""
+    """Return a member of an HDF5 group, if it lies in the same file."""
     h5py = require("h5py", extra="bench")
     steps = [step for step in name.split("/") if step]
     for step in steps:
         if not isinstance(group.get(step, getlink=True), h5py.HardLink):
-            raise OSError(f"{name!r} is a link to somewhere else")
+            raise OSError(f"{name!r} is a link to another place")
         group = group[step]
     return group
 
 
 def _natural(name: str) -> list[tuple[str, int]]:
-    """Sorts dense_2 before dense_10."""
+    """Return a key that sorts dense_2 before dense_10."""
     return [(text, int(number or -1)) for text, number in re.findall(r"(\D*)([0-9]{0,18})", name)]

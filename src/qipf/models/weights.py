@@ -18,26 +18,27 @@ _STATISTICS = {"running_mean", "running_var", "moving_mean", "moving_variance", 
 _INSIDE = ("params", "state_dict", "model_state_dict")  # where checkpoints keep the weights
 
 
-def kernels(source: Any, *, biases: bool = False, norms: bool = False) -> dict[str, np.ndarray]:
-    """The kernels of a model, by name, in its order: parameters of two or more dimensions, as NumPy arrays.
+def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> dict[str, np.ndarray]:
+    """Return the weights of a model by name, in its order: parameters of two or more dimensions, as NumPy arrays.
 
-    Weights that are tied are there once. Integers and the running statistics of batch norms are left out.
-    The layout is the source's own: torch has (out, in, height, width), Keras (height, width, in, out).
+    These are the kernels of its layers. Tied weights occur once. Integers and the running statistics of
+    batch norms are left out. The layout is that of the source: torch has (out, in, height, width), Keras
+    has (height, width, in, out).
 
     Args:
-        source: a torch module or its state dict; the path of a `.safetensors`, `.h5` or `.weights.h5` file; a
+        source: A torch module or its state dict; the path of a `.safetensors`, `.h5` or `.weights.h5` file; a
             fitted scikit-learn MLP; a JAX pytree (flax parameters, an equinox module); or a list of arrays.
-            Files in safetensors and the Keras 3 layout do not keep the order of the layers: theirs are
-            sorted by name, with numbers as numbers.
-        biases: also parameters of fewer than two dimensions outside normalisation layers.
-        norms: also scales and shifts of normalisation layers.
+            Files in safetensors and the Keras 3 layout do not keep the order of the layers; their arrays are
+            sorted by name, and numbers in names by value.
+        biases: Include parameters of fewer than two dimensions outside normalisation layers.
+        norms: Include scales and shifts of normalisation layers.
 
     Returns:
         Floating-point arrays; half precision becomes float32.
 
     Raises:
-        TypeError: nothing is known about this kind of source.
-        ValueError: the file is damaged or foreign, or there are no kernels, or some are NaN or infinite.
+        TypeError: This kind of source is not supported.
+        ValueError: The file is damaged or of another kind, there are no kernels, or weights are NaN or infinite.
     """
     named, known_norms = _parameters(source)
     chosen: dict[str, np.ndarray] = {}
@@ -45,7 +46,7 @@ def kernels(source: Any, *, biases: bool = False, norms: bool = False) -> dict[s
     norm_names = _norms(named, known_norms)
     for name, values in named.items():
         is_kernel = len(values.shape) >= 2 and not _is_bias(name)
-        is_scale = name in norm_names and not name.endswith((".mean", ".var"))  # statistics, as flax.nnx calls them
+        is_scale = name in norm_names and not name.endswith((".mean", ".var"))  # the names of statistics in flax.nnx
         wanted = (norms and is_scale) if name in norm_names else (biases or is_kernel)
         if not wanted or not _is_float(name, values):
             continue
@@ -64,12 +65,12 @@ def kernels(source: Any, *, biases: bool = False, norms: bool = False) -> dict[s
 
 
 def _parameters(source: Any) -> tuple[dict[str, Array], set[str]]:
-    """Every parameter by name, and the names of the layers known to normalise."""
+    """Return every parameter by name, and the names of the layers known to normalise."""
     if isinstance(source, str | os.PathLike):
         from qipf.models.weight_files import read
 
         return read(Path(source)), set()
-    torch = sys.modules.get("torch")  # who holds a module has imported torch
+    torch = sys.modules.get("torch")  # whoever holds a module has imported torch
     if torch is not None and isinstance(source, torch.nn.Module):
         return _of_torch(source)
     if hasattr(source, "hidden_layer_sizes"):
@@ -78,7 +79,7 @@ def _parameters(source: Any) -> tuple[dict[str, Array], set[str]]:
         inner = next((source[key] for key in _INSIDE if isinstance(source.get(key), Mapping)), source)
         named = dict(_leaves(inner, ""))
         plain = {name.replace("_orig_mod.", ""): values for name, values in named.items()}
-        wrapped = all(name.startswith("module.") for name in plain)  # as DataParallel saves it
+        wrapped = all(name.startswith("module.") for name in plain)  # the prefix that DataParallel adds
         return {name.removeprefix("module.") if wrapped else name: v for name, v in plain.items()}, set()
     if isinstance(source, list | tuple) or _is_pytree(source):
         return dict(_leaves(source, "")), set()
@@ -107,7 +108,9 @@ def _of_torch(model: Any) -> tuple[dict[str, Array], set[str]]:
             continue
         for name, parameter in module.named_parameters(recurse=False):
             if torch.nn.parameter.is_lazy(parameter) or parameter.is_meta:
-                raise ValueError(f"parameter {prefix}.{name} has no values yet; run or load the model first")
+                raise ValueError(
+                    f"parameter {prefix}.{name} has no values yet; run the model or load its weights first"
+                )
             named[clean(f"{prefix}.{name}".lstrip("."))] = parameter.detach()
         for name, chain in getattr(module, "parametrizations", {}).items():
             with torch.no_grad():  # the effective weight, from a copy: spectral norms change as they compute
@@ -127,7 +130,7 @@ def _of_sklearn(model: Any) -> dict[str, Array]:
 
 
 def _leaves(node: Any, name: str) -> Iterator[tuple[str, Array]]:
-    """The arrays in nested dicts, lists and JAX pytrees, in their order; what is no array is passed over."""
+    """Yield the arrays in nested dicts, lists and JAX pytrees, in their order; everything else is skipped."""
     if compat.is_array_api_obj(node):
         yield name or "0", node
     elif isinstance(node, Mapping):
@@ -146,14 +149,14 @@ def _leaves(node: Any, name: str) -> Iterator[tuple[str, Array]]:
 
 
 def _is_pytree(node: Any) -> bool:
-    jax = sys.modules.get("jax")  # who holds a pytree has imported jax
+    jax = sys.modules.get("jax")  # whoever holds a pytree has imported jax
     return jax is not None and not jax.tree_util.all_leaves([node])
 
 
 def _norms(named: Mapping[str, Array], known: set[str]) -> set[str]:
-    """The names of parameters that belong to normalisation layers.
+    """Return the names of parameters that belong to normalisation layers.
 
-    Without the layer's class they show in the shapes: a scale of one dimension, or of just the bias's shape.
+    Where the class of a layer is unknown, the shapes tell: the scale has one dimension, or the shape of the bias.
     """
     layers: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
     for name, values in named.items():
@@ -175,7 +178,7 @@ def _norms(named: Mapping[str, Array], known: set[str]) -> set[str]:
 
 
 def _is_bias(name: str) -> bool:
-    """By name, as the biases of convolutions in equinox have the shape (out, 1, 1)."""
+    """Whether this is a bias, by name: biases of convolutions in equinox have the shape (out, 1, 1)."""
     leaf = name.rpartition(".")[2]
     return leaf.startswith("bias") or leaf.endswith("_bias")
 
@@ -186,11 +189,11 @@ def _is_float(name: str, values: Array) -> bool:
     kind = str(values.dtype)
     if "complex" in kind:
         raise TypeError(f"{name} is complex ({kind}): expected real weights")
-    return "float" in kind  # by name, as bfloat16 and float8 are no types of the array standard
+    return "float" in kind  # by name: the array standard lacks bfloat16 and float8
 
 
 def _as_float(name: str, values: Array) -> np.ndarray:
-    """A copy as float32, or as float64 where it is that: a change of the model must not reach it."""
+    """Return a copy in float32 or float64, which later changes of the model do not reach."""
     if compat.is_torch_array(values):
         values = values.detach().cpu()
         values = values.float() if values.element_size() < 4 else values
@@ -198,12 +201,12 @@ def _as_float(name: str, values: Array) -> np.ndarray:
     array = np.array(array, dtype=np.float64 if array.dtype == np.float64 else np.float32)
     if not np.isfinite(array).all():
         bad = int((~np.isfinite(array)).sum())
-        raise ValueError(f"{name}: {bad} of {array.size} weights are NaN or infinite")
+        raise ValueError(f"{name}: {bad} of {array.size} weights are NaN or infinite; repair the model first")
     return array
 
 
 def _identity(values: Array) -> Any:
-    """Equal for arrays that are the same memory."""
+    """Return something that is equal for arrays that share their memory."""
     shape = tuple(values.shape)
     if compat.is_torch_array(values) and values.numel():
         return "torch", str(values.device), values.data_ptr(), shape, values.stride()

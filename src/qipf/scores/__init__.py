@@ -1,9 +1,9 @@
 """Scores from one forward pass, one method or family per file. Higher is less sure, always."""
 
-from qipf.scores.base import SCORERS, Scorer
+from qipf.scores.base import SCORERS, Fitted, Scorer
 from qipf.scores.class_field import ClassField, PosteriorContrast
 from qipf.scores.combine import Combine
-from qipf.scores.confidence import GEN, Doctor, Energy, Entropy, LogitMargin, Margin, MaxLogit, SoftmaxResponse
+from qipf.scores.confidence import GEN, Doctor, Energy, Entropy, LogitMargin, MaxLogit, OneMinusMargin, SoftmaxResponse
 from qipf.scores.contrast import Contrast
 from qipf.scores.geometric_margin import GeometricMargin
 from qipf.scores.laplace import LastLayerLaplace
@@ -27,13 +27,14 @@ __all__ = [
     "Doctor",
     "Energy",
     "Entropy",
+    "Fitted",
     "GeometricMargin",
     "LastLayerLaplace",
     "LogitMargin",
     "Mahalanobis",
-    "Margin",
     "MaxLogit",
     "MaxLogitPNorm",
+    "OneMinusMargin",
     "PosteriorContrast",
     "Probe",
     "RelU",

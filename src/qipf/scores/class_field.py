@@ -246,7 +246,7 @@ class ClassField(Scorer):
 
     def _potential(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         from qipf.fields.field import Field
-        from qipf.fields.potential import modes, potentials
+        from qipf.fields.potential import potentials, uncertainty_modes
 
         y, packed = self._queries(0, outputs, tensors)
         xp = namespace(y)
@@ -256,7 +256,7 @@ class ClassField(Scorer):
             return y[:, 0]
         if self.kind == "potential":
             return potentials(field, y, (0,))[:, 0]
-        return xp.mean(modes(field, y, radius=0.2 * bandwidth), axis=1)
+        return xp.mean(uncertainty_modes(field, y, radius=0.2 * bandwidth), axis=1)
 
 
 @dataclass(eq=False)

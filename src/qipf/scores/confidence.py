@@ -78,7 +78,7 @@ class Entropy(Confidence):
 
 
 @dataclass(eq=False)
-class Margin(Confidence):
+class OneMinusMargin(Confidence):
     r"""One minus the gap of the two largest softmax probabilities, :math:`u = 1 - (p_{(1)} - p_{(2)})`."""
 
     name: ClassVar[str] = "margin"

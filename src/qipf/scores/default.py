@@ -93,7 +93,9 @@ def default(
         batch_size=batch_size, progress=progress,
     )  # fmt: skip
     (space,) = outputs.layers
-    share = {} if perturbed or perturb is False else {"share": 1.0}
-    probe = Probe(space=space, epochs=epochs, seed=seed, progress=progress, **share).fit(model, outputs)
+    probe = Probe(space=space, epochs=epochs, seed=seed, progress=progress)
+    if not perturbed and perturb is not False:
+        probe.share = 1.0  # a head that knows clean inputs alone ranks worse than the softmax
+    probe.fit(model, outputs)
     probe.progress = False
     return probe

@@ -96,15 +96,12 @@ def _build(torch: Any, mean: Any, scale: Any, hidden: int, classes: int, dropout
 
 def _moments(rows: Any) -> tuple[Any, Any]:
     """Mean and scale of every column; the scale of a column that hardly varies is kept away from zero."""
-    total = square = 0.0
-    for part in rows.split(65_536):
-        part = part.double()
-        total, square = total + part.sum(0), square + (part * part).sum(0)
-    mean = total / len(rows)
-    deviation = (square / len(rows) - mean * mean).clamp_min(0).sqrt()
+    mean = sum(part.double().sum(0) for part in rows.split(65_536)) / len(rows)
+    square = sum(((part.double() - mean) ** 2).sum(0) for part in rows.split(65_536))
+    deviation: Any = (square / len(rows)) ** 0.5
     typical = deviation.mean()
     floor = 1e-3 * typical if float(typical) > 0 else 1.0
-    return mean.float(), (deviation + floor).float()
+    return mean.float(), (deviation + floor).float()  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def _folded(net: Any, mean: Any, scale: Any) -> Head:

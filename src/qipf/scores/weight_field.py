@@ -1,40 +1,29 @@
-"""The paper's method: a prediction meets the potential field of the network's own weights."""
+"""The paper's method: a prediction is placed in the potential field of the network's own weights."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, namespace, to_numpy
-from qipf.fields import potential, published
-from qipf.fields.bandwidth import FACTORS, FactorChoice, cross_validated_factor
+from qipf.arrays import Array, is_traced, namespace, to_numpy
+from qipf.fields import published
 from qipf.fields.compiled import CompiledField
 from qipf.fields.field import Field
 from qipf.fields.hermite import check_orders
-from qipf.fields.potential import LowerBound
-from qipf.scores.base import Fitted, Scorer, plain
+from qipf.fields.mode_table import ModeTable
+from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
+from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate
-from qipf.scores.weight_samples import (
-    Pool,
-    UntabulatedError,
-    Weights,
-    field_from,
-    field_in,
-    field_tensors,
-    read_weights,
-)
+from qipf.scores.weight_factor import choose_factor
+from qipf.scores.weight_samples import Pool, field_from, field_in, field_tensors, standardised_weights
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
-
-UNLABELLED_FACTOR = 160.0
-"""The factor on Silverman's bandwidth where no labels are at hand to choose one."""
 
 
 @dataclass(eq=False)
@@ -43,27 +32,34 @@ class WeightQIPF(Scorer):
 
     The weights, pooled and standardised to w_1..w_n, make the field
     :math:`\psi(y) = \frac1n \sum_t \exp(-(y - w_t)^2 / 2 s^2)` with s = factor times Silverman's bandwidth. A
-    prediction enters it at y = (coordinate - mean) / std, mean and std over the reference outputs. The uncertainty
-    is the mean over the orders k of the modes :math:`H_0^k(y) = V_k(y) - \min V_k` of `qipf.modes`.
+    prediction enters it at y = (coordinate - mean) / std, with the mean and the standard deviation over the reference
+    outputs. The uncertainty is the mean over the orders k of the modes :math:`H_0^k(y) = V_k(y) - \min V_k` of
+    `qipf.fields.uncertainty_modes`.
+
+    With even orders and the neighbourhood bound, which are the defaults, scoring is one look-up in a table of the
+    modes, in float32 for float32 and half-precision logits and in float64 for float64 logits. In float32 a mode is
+    what the exact formula gives for a coordinate moved by at most one unit in its last place, to a relative error of
+    4e-7 (of the mode, or of a thousandth of a typical mode where the mode is smaller than that). Other settings, and
+    fields that no table represents accurately enough, are evaluated in float64.
 
     Args:
         orders: Hermite orders of the modes.
-        factor: times Silverman's bandwidth; "cv" chooses it by cross-validated error detection on the outputs given
-            to `fit`, best held out from training, and takes 160 if they have no labels; "auto" does the same, and takes
-            160 where there are too few errors to choose by, too. `note` says what was taken and why.
-        root: take the square root of the field first, as Algorithm 1 does.
-        lower_bound: where the modes' minimum is taken, see `qipf.modes`. Only "neighbourhood" makes modes of order
-            1 and more rise as predictions get worse; with the others, and wide kernels, they fall (the undecomposed
-            order 0 rises with each). With "batch" a score depends on the batch it is computed in.
-        radius: of the neighbourhood, in standardised units.
-        pool: how the weights are averaged over blocks: "auto" (a rule that needs no tuning), a number of values a
-            layer, or the shapes of the blocks, by layer or in order (a block that overhangs is filled with zeros, as
-            the authors' program does); None uses every weight.
+        factor: The bandwidth as a multiple of Silverman's. "cv" chooses it by cross-validated error detection on the
+            outputs given to `fit`, which are best held out from training, and uses 160 if they have no labels; "auto"
+            does the same, and also uses 160 where there are too few errors to choose by. `note` says what was used.
+        root: Take the square root of the field first, as Algorithm 1 does.
+        lower_bound: Where the minimum is taken, see `qipf.fields.uncertainty_modes`. Only "neighbourhood" makes modes
+            of order 1 and above rise as predictions get worse; with the others, and wide kernels, they fall (the
+            undecomposed order 0 rises with all of them). With "batch" a score depends on the batch it is computed in.
+        radius: The radius of the neighbourhood, in standardised units.
+        pool: How the weights are averaged over blocks: "auto" (a rule that needs no tuning), a number of values per
+            layer, or the shapes of the blocks, by layer name or in order (an overhanging block is filled with zeros, as
+            in the authors' program); None uses every weight.
         coordinate: "max_logit" (the paper), "log_odds" (the predicted class against all others), or a function of
-            the logits, (N, C) -> (N,), which cannot be saved. For one-output regression the output itself is the
-            coordinate.
-        operator: "exact", or "published" for what the authors' program computes (orders must then be 2, 4, 6, ..).
-        tolerance: relative error up to which the field is tabulated for speed; None evaluates it exactly.
+            the logits, (N, C) -> (N,), with which the scorer cannot be saved. For one-output regression the output
+            itself is the coordinate.
+        operator: "exact", or "published" for what the authors' program computes (orders must then be 2, 4, 6, ...).
+        tolerance: The relative error up to which the field is tabulated for speed; None evaluates it exactly.
     """
 
     name: ClassVar[str] = "weight-qipf"
@@ -93,9 +89,9 @@ class WeightQIPF(Scorer):
             raise ValueError(f'operator: expected "exact" or "published", got {self.operator!r}')
         if self.operator == "published":
             if self.orders != tuple(range(2, 2 * len(self.orders) + 1, 2)) or not self.orders:
-                raise ValueError(f"orders: the authors' program gives 2, 4, 6, .., got {list(self.orders)}")
+                raise ValueError(f"orders: the authors' program gives 2, 4, 6, ..., got {list(self.orders)}")
             if self.lower_bound != "neighbourhood" or not self.root:
-                raise ValueError("operator: the authors' program has the neighbourhood bound and the root only")
+                raise ValueError("operator: the authors' program supports the neighbourhood bound and the root only")
 
     # --- for users -----------------------------------------------------------------------------------------------
 
@@ -107,7 +103,7 @@ class WeightQIPF(Scorer):
 
     @property
     def note(self) -> str:
-        """What `fit` has to say about its choices; empty if nothing."""
+        """What `fit` has to say about its choices; empty if it has nothing to say."""
         return self._require_fitted().facts["note"]
 
     @property
@@ -117,22 +113,36 @@ class WeightQIPF(Scorer):
             return 'operator="published" is for comparison in Python only; use operator="exact"'
         return 'lower_bound="batch" depends on the whole batch' if self.lower_bound == "batch" else ""
 
+    def __call__(self, outputs: Outputs | Array) -> Array:
+        """Return the uncertainty of every prediction, (N,), in the library, dtype and on the device of the logits.
+
+        Args:
+            outputs: `Outputs`, or bare (N, C) logits.
+        """
+        logits = getattr(outputs, "logits", outputs)
+        tables = self._tables if self.fitted is not None and not callable(self.coordinate) else {}
+        if compat.is_torch_array(logits) and _plain_bits(logits) in tables:
+            return namespace(logits).from_numpy(super().__call__(logits.numpy()))  # NumPy costs less per operation
+        return super().__call__(outputs)
+
     def modes(self, outputs: Outputs | Array) -> Array:
-        """The modes of every prediction, (N, K), one column an order; `__call__` is their mean."""
+        """Return the modes of every prediction, (N, K), one column per order; `__call__` returns their mean."""
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
         result = self.modes_of(checked.logits, self._placed(fitted, checked.logits))
         return namespace(checked.logits).astype(result, checked.logits.dtype, copy=False)
 
     def band(self, outputs: Outputs | Array, width: float = 3.0) -> tuple[Array, Array]:
-        """Lower and upper end of a band around the predictions of a one-output regression model, (N,) each.
+        """Return the lower and upper ends (N,) of a band around the predictions of a one-output regression model.
 
-        Half its height is `width` standard deviations of the modes (the paper's example: 3), brought from
-        standardised units back to those of the output.
+        Half its height is `width` standard deviations of the modes (3 in the paper's example), converted from
+        standardised units to those of the output.
         """
         facts = self._require_fitted().facts
         if facts["task"] != "regression":
-            raise ValueError(f"band: is for one-output regression, and this scorer was fitted to {facts['task']}")
+            raise ValueError(
+                f"band: expected a scorer of one-output regression, this one was fitted to {facts['task']}"
+            )
         modes = self.modes(outputs)
         prediction = self._checked(outputs).logits[:, 0]
         half = width * facts["std"] * namespace(modes).std(modes, axis=1)
@@ -141,34 +151,45 @@ class WeightQIPF(Scorer):
     # --- for those who build on it -------------------------------------------------------------------------------
 
     def modes_of(self, logits: Array, tensors: Mapping[str, Array]) -> Array:
-        """The modes without any check, with the fitted tensors given: what an exported graph traces."""
-        facts = self._require_fitted().facts
-        values = _double(coordinate(logits, self.coordinate, facts["task"]))
-        y = (values - facts["mean"]) / facts["std"]
-        field = field_in(self._field, tensors, facts["bandwidth"])
-        return self._modes(field, y, tensors.get("reference"))
+        """Return the modes without any check, from the given fitted tensors: what an exported graph traces."""
+        return self._evaluate(logits, tensors, mean=False)
 
     def prepare(self, reference: Array) -> None:
-        """Move the field's table to the library and device of `reference`, ahead of scoring."""
+        """Move all tables to the library and device of `reference`, ahead of scoring."""
+        self._require_fitted()
+        for table in self._tables.values():
+            table.place(reference)
         if isinstance(self._field, CompiledField):
-            self._field.derivatives(reference)  # it keeps the table it looked this up in
+            self._field.derivatives(reference)  # it keeps the table that it looks this up in
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        modes = self.modes_of(outputs.logits, tensors)
-        return namespace(modes).mean(modes, axis=1)
+        return self._evaluate(outputs.logits, tensors, mean=True)
+
+    def _evaluate(self, logits: Array, tensors: Mapping[str, Array], *, mean: bool) -> Array:
+        """Return the modes (N, K), or their mean (N,)."""
+        facts = self._require_fitted().facts
+        values = wide(coordinate(logits, self.coordinate, facts["task"]))
+        table = self._tables.get(namespace(values).finfo(values.dtype).bits)
+        if table is not None:
+            return table(values, mean=mean)
+        y = (_double(values) - facts["mean"]) / facts["std"]
+        field = field_in(self._field, tensors, facts["bandwidth"])
+        modes = self._modes(field, y, tensors.get("reference"))
+        return namespace(modes).mean(modes, axis=1) if mean else modes
 
     def _modes(self, field: Any, y: Array, reference: Array | None) -> Array:
         if self.operator == "published":
-            # The program drops its last mode and stops below its largest order: four more than the last one kept.
+            # The program stops below its largest order and drops the last mode: four more than the last one kept.
             top = max(self.orders) + 4
-            return published.modes(field.samples[:, 0], y, field.bandwidth, max_order=top, stride=2, radius=self.radius)
-        return potential.modes(field, y, self.orders, self.root, self.lower_bound, self.radius, reference)
+            samples = field.samples[:, 0]
+            return published.uncertainty_modes(samples, y, field.bandwidth, top, stride=2, radius=self.radius)
+        return uncertainty_modes(field, y, self.orders, self.root, self.lower_bound, self.radius, reference)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if model is None or outputs is None:
             missing = "the model" if model is None else "its outputs on reference inputs (qipf.collect)"
             raise ValueError(f"weight-qipf: fit(model, outputs) needs {missing}")
-        weights = read_weights(model, self.pool, None if self.operator == "published" else self.tolerance)
+        weights = standardised_weights(model, self.pool, None if self.operator == "published" else self.tolerance)
         task = _task(outputs)
         values = _double(coordinate(outputs.logits, self.coordinate, task))
         values = to_numpy(values).astype(np.float64)
@@ -176,18 +197,27 @@ class WeightQIPF(Scorer):
         if values.min() == values.max():
             raise ValueError(
                 f"weight-qipf: the coordinate is the same ({mean:g}) for all {len(values)} reference outputs, so "
-                "predictions cannot be brought to standard units; give more, and different, reference inputs"
+                "predictions cannot be standardised; give more, and more varied, reference inputs"
             )
         y = (values - mean) / std
-        factor, note = self._choose_factor(weights, y, outputs, task)
+
+        def score(factor: float) -> np.ndarray:
+            reference = y if self.lower_bound == "reference" else None
+            return self._modes(weights.field(factor), y, reference).mean(axis=1)
+
+        factor, note = (
+            (self.factor, "")
+            if self.factor not in ("auto", "cv")
+            else choose_factor(score, outputs, task, required=self.factor == "cv")
+        )
         field = weights.field(factor)
         if isinstance(field, Field) and self.tolerance is not None and self.operator == "exact":
             slow = f"the field cannot be tabulated to {self.tolerance:g} at factor {factor:g}; it is evaluated exactly"
             note = f"{note}; {slow}" if note else slow
         tensors = field_tensors(field)
         if self.lower_bound == "reference":
-            # For every order only the reference point where it is least matters.
-            lowest = np.argmin(potential.potentials(field, y, self.orders, self.root), axis=0)
+            # For every order only the reference point with the lowest potential matters.
+            lowest = np.argmin(potentials(field, y, self.orders, self.root), axis=0)
             tensors["reference"] = y[np.unique(lowest)]
         facts = {
             "task": task,
@@ -203,32 +233,17 @@ class WeightQIPF(Scorer):
         }
         return Fitted(tensors, facts)
 
-    def _choose_factor(self, weights: Weights, y: np.ndarray, outputs: Outputs, task: Task) -> tuple[float, str]:
-        if self.factor not in ("auto", "cv"):
-            return float(self.factor), ""
-        if outputs.labels is None or task == "regression":
-            what = "no labels" if outputs.labels is None else "regression, where no prediction is simply wrong"
-            return UNLABELLED_FACTOR, (
-                f"factor {UNLABELLED_FACTOR:g} was taken, not cross-validated ({what}); fit on labelled "
-                "held-out outputs of a classifier, or give a factor, to choose it"
+    def _mode_tables(self, mean: float, std: float) -> dict[int, ModeTable]:
+        """Return the table of the modes for each precision of the coordinate, in bits, that has an accurate one."""
+        if not isinstance(self._field, CompiledField) or self.lower_bound != "neighbourhood":
+            return {}
+        found = {
+            bits: ModeTable.fit(
+                self._field, tuple(self.orders), self.root, self.radius, mean=mean, std=std, dtype=dtype
             )
-
-        def score(factor: float) -> np.ndarray:
-            reference = y if self.lower_bound == "reference" else None
-            return self._modes(weights.field(factor), y, reference).mean(axis=1)
-
-        wrong = ~to_numpy(outputs.correct)
-        try:
-            choice, dropped = _cross_validate(score, wrong)
-        except ValueError as error:
-            if self.factor == "auto":
-                return UNLABELLED_FACTOR, f"factor {UNLABELLED_FACTOR:g} was taken, not cross-validated: {error}"
-            raise ValueError(
-                f'weight-qipf: factor="cv" finds no factor: {error}; factor={UNLABELLED_FACTOR:g} is the one used '
-                "where there are no labels"
-            ) from error
-        names = ", ".join(f"{factor:g}" for factor in dropped)
-        return choice.factor, f"the factors {names} were left out: no table holds their fields" if dropped else ""
+            for bits, dtype in ((32, np.float32), (64, np.float64))
+        }
+        return {bits: table for bits, table in found.items() if table is not None}
 
     def _use(self, fitted: Fitted) -> None:
         facts = fitted.facts
@@ -237,21 +252,15 @@ class WeightQIPF(Scorer):
         if not (0 < facts["std"] < math.inf and 0 < facts["bandwidth"] < math.inf):
             raise ValueError(f"weight-qipf: damaged: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
         self._field = field_from(fitted.tensors, fitted.facts)
+        self._tables = self._mode_tables(facts["mean"], facts["std"])
         super()._use(fitted)
 
 
-def _cross_validate(score: Callable[[float], np.ndarray], wrong: np.ndarray) -> tuple[FactorChoice, list[float]]:
-    """The best of the factors whose field can be had, and the factors whose field cannot."""
-    score = cache(score)
-    factors, dropped = list(FACTORS), []
-    while True:
-        try:
-            return cross_validated_factor(score, wrong, factors), dropped
-        except UntabulatedError as error:
-            factors.remove(error.factor)
-            dropped.append(error.factor)
-            if not factors:
-                raise
+def _plain_bits(logits: Array) -> int | None:
+    """Return the precision of a torch tensor that NumPy can read without a copy and without losing a gradient."""
+    if logits.device.type != "cpu" or logits.requires_grad or is_traced(logits):
+        return None
+    return {"torch.float32": 32, "torch.float64": 64}.get(str(logits.dtype))
 
 
 def _task(outputs: Outputs) -> Task:
@@ -261,7 +270,7 @@ def _task(outputs: Outputs) -> Task:
 
 
 def _double(values: Array) -> Array:
-    """In double precision, where the library has it: the modes are small differences of nearly equal potentials."""
+    """Return float64 where the library has it: the modes are small differences of nearly equal potentials."""
     xp = namespace(values)
     if compat.is_jax_array(values):
         import jax

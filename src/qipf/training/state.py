@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from pathlib import Path
@@ -15,7 +16,7 @@ from qipf._common.optional import require
 from qipf._common.safetensors import read_safetensors
 from qipf.models.split import Split
 
-_FORMAT = "qipf-training-1"
+_FORMAT = "qipf-training-2"
 
 
 def fingerprint(split: Split) -> int:
@@ -48,6 +49,7 @@ def save_state(
         tensors["rng.cuda"] = torch.cuda.get_rng_state(device)
     header = {"format": _FORMAT, "epoch": str(epoch), "settings": json.dumps(settings)}
     copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    header["sha256"] = _checksum(header, copies)
     atomic_write(path, safetensors.save(copies, metadata=header))
 
 
@@ -93,6 +95,19 @@ def load_state(
     return int(header["epoch"])
 
 
+def check(path: Path) -> None:
+    """Raise ValueError if the file is not a checkpoint as `save_state` wrote it."""
+    _read(path)
+
+
+def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
+    found = hashlib.sha256(json.dumps([header["format"], header["epoch"], header["settings"]]).encode())
+    for name, tensor in sorted(tensors.items()):
+        found.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        found.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
 def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     safetensors = require("safetensors", extra="torch")
     try:
@@ -100,5 +115,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, Tensor]]:
     except safetensors.SafetensorError as error:
         raise ValueError(f"{path} is not a checkpoint, or it is broken ({error}); remove it to start again") from None
     if header.get("format") != _FORMAT:
-        raise ValueError(f"{path} is not a training checkpoint: format {header.get('format')!r}, expected {_FORMAT!r}")
+        raise ValueError(f"{path} is not a training checkpoint (format {header.get('format')!r}, not {_FORMAT!r})")
+    if header.keys() != {"format", "epoch", "settings", "sha256"} or header["sha256"] != _checksum(header, tensors):
+        raise ValueError(f"{path} is damaged (its checksum does not match its content); remove it to start again")
     return header, tensors

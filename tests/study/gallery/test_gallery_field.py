@@ -34,7 +34,7 @@ def test_curve_is_the_score(fitted, operator):
 def test_weights_are_those_of_the_field(fitted):
     model, outputs, scorer = fitted
     view = field.compute(scorer, model, outputs)
-    exact = qipf.Field(view.weights, scorer.fitted.facts["bandwidth"])
+    exact = qipf.fields.Field(view.weights, scorer.fitted.facts["bandwidth"])
     assert view.psi == pytest.approx(exact(view.y), rel=1e-8)
     assert view.weights.mean() == pytest.approx(0, abs=1e-12)
     assert view.weights.std() == pytest.approx(1)

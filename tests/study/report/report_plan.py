@@ -4,7 +4,7 @@ from typing import Any
 
 HOSTILE = "<img src=x onerror=window.attacked=2>"
 PLAN: dict[str, Any] = {
-    "name": "small & <b>bold</b>",
+    "name": "small & <b>bold<b>",
     "description": 'A "small" plan for </script><script>window.attacked = 1</script> tests.',
     "seeds": [0],
     "pool": 2,
@@ -19,8 +19,9 @@ PLAN: dict[str, Any] = {
     "methods": {
         "qipf": {"factor": 160},
         "softmax-response": {},
+        "entropy": {},
         "max-logit": {},
         "ensemble": {"members": 2},
-        HOSTILE: {"kind": "entropy"},
+        HOSTILE: {"kind": "margin"},
     },
 }

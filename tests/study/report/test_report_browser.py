@@ -88,13 +88,13 @@ def test_method_toggles_add_and_remove_lines(opened: Any) -> None:
     lines = "document.querySelectorAll('#severity-charts svg path.line').length"
     histograms = "document.querySelectorAll('#histograms figure').length"
     before, figures = js(opened, lines), js(opened, histograms)
-    find(opened, "#toggles input[value='softmax-response']").click()
+    opened.execute_script("document.querySelector(\"#toggles input[value='softmax-response']\").click()")
     assert js(opened, lines) == before - 2  # one in each of the two shifts
     assert js(opened, histograms) == figures - 1
     presets = {button.text: button for button in opened.find_elements("css selector", "#presets button")}
     presets["None"].click()
     assert js(opened, lines) == 0
-    assert "No method is chosen" in find(opened, "#curves").text
+    assert "No score is chosen" in find(opened, "#curves").text
     presets["All"].click()
     assert js(opened, lines) == 2 * js(opened, "data.columns.length")
     assert opened.get_log("browser") == []
@@ -182,6 +182,69 @@ def test_nothing_sticks_out(opened: Any, page: Path, width: int) -> None:
     assert js(opened, cut) == []
 
 
+def test_a_narrow_page_has_a_legend_at_every_chart_and_shows_that_tables_scroll(opened: Any, page: Path) -> None:
+    legends = (
+        "[...document.querySelectorAll('#severity-charts figure, #curves figure')].map(f => f.querySelector('.legend'))"
+    )
+    assert js(opened, f"{legends}.every(l => l && l.offsetHeight === 0)")  # the list of scores stands at the side
+    emulate(opened, 400)
+    load(opened, page)
+    assert js(opened, f"{legends}.length") == 2 + 4
+    assert js(opened, f"{legends}.every(l => l.offsetHeight > 0 && l.children.length > 2)")
+    rows = "[...document.querySelectorAll('.pictures')].map(p => new Set([...p.children].map(c => c.offsetTop)).size)"
+    assert set(js(opened, rows)) == {1}
+    wide = "[...document.querySelectorAll('.scroll')].filter(s => s.scrollWidth > s.clientWidth + 4)"
+    assert js(opened, f"{wide}.length") > 0
+    assert js(opened, f"{wide}.every(s => s.dataset.more === 'yes')")
+    opened.execute_script(f"{wide}.forEach(s => {{ s.scrollLeft = s.scrollWidth; }})")
+    opened.execute_async_script("setTimeout(arguments[0], 200)")
+    assert js(opened, f"{wide}.every(s => !s.dataset.more)")
+
+
+def test_the_accuracy_is_drawn_on_its_own_scale(opened: Any) -> None:
+    """The dotted line starts at the accuracy of clean inputs, between 0 % and 100 % of the height of the chart."""
+    expected, at = js(
+        opened,
+        """(() => {
+        const chart = document.querySelector('#severity-charts svg'), pair = Object.keys(data.pairs)[0];
+        const line = chart.querySelector('.ghost').getAttribute('d').match(/M[\\d.]+,([\\d.]+)/);
+        const ends = ['0 %', '100 %'].map(t => [...chart.querySelectorAll('text')].find(e => e.textContent === t));
+        const [low, high] = ends.map(e => Number(e.getAttribute('y')) - 4);
+        return [data.severity[pair].clean.accuracy[0], (low - Number(line[1])) / (low - high)];
+    })()""",
+    )
+    assert at == pytest.approx(expected, abs=0.005)
+
+
+def test_the_ranking_is_folded_after_some_scores(browser: Any, store: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    from qipf.study.report import ranking_view, write_report
+
+    monkeypatch.setattr(ranking_view, "LISTED", 3)
+    write_report(store, tmp_path / "report.html")
+    emulate(browser)
+    load(browser, tmp_path / "report.html")
+    shown = "[...document.querySelectorAll('#ranking tbody tr')].filter(r => r.offsetHeight > 0).length"
+    assert js(browser, shown) == 4  # three, and the entropy of the softmax, which is always listed
+    browser.execute_script("document.getElementById('unfold').click()")
+    assert js(browser, shown) == js(browser, "document.querySelectorAll('#ranking tbody tr').length") > 3
+
+
+def test_a_flat_field_and_unknown_modes_are_drawn(opened: Any) -> None:
+    opened.execute_script(
+        "const v = Object.values(data.fields[choice.pair])[0]; v.psi = v.psi.map(() => 0.5); "
+        "v.modes = v.modes.map(m => m.map(() => 0)); v.mean = v.mean.map(() => 0); drawField()"
+    )
+    assert "all modes are 0" in find(opened, "#field-charts").text
+    assert "varies by 0 %" in find(opened, "#field-charts").text
+    assert "NaN" not in js(opened, "document.querySelector('#field-charts').innerHTML")
+    opened.execute_script(
+        "const v = Object.values(data.fields[choice.pair])[0]; v.modes = v.modes.map(m => m.map(() => null)); "
+        "v.mean = v.mean.map(() => null); drawField()"
+    )
+    assert "NaN" not in js(opened, "document.querySelector('#field-charts').innerHTML")
+    assert opened.get_log("browser") == []
+
+
 def test_tables_alone(browser: Any, results: Path, tmp_path: Path) -> None:
     from qipf.study.report import write_report
 
@@ -189,5 +252,5 @@ def test_tables_alone(browser: Any, results: Path, tmp_path: Path) -> None:
     emulate(browser)
     load(browser, tmp_path / "report.html")
     assert browser.get_log("browser") == []
-    assert js(browser, "document.querySelectorAll('#severity-charts svg').length") == 2
+    assert js(browser, "document.querySelectorAll('#severity-charts svg.chart').length") == 2
     assert "not in this folder" in find(browser, "main").text

@@ -9,6 +9,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from qipf.metrics import aurc
 from qipf.study.report import curves
 from qipf.study.report.pictures import extremes
+from qipf.study.tables.images import errors_found
 
 
 @pytest.fixture
@@ -19,7 +20,7 @@ def scored(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 def test_errors_found_lie_on_the_roc_curve(scored: tuple[np.ndarray, np.ndarray]) -> None:
     scores, wrong = scored
-    found = curves.errors_found(scores, wrong)
+    found = errors_found(scores, wrong, curves.FRACTIONS)
     false, true, _ = roc_curve(wrong, scores, drop_intermediate=False)
     flagged = false * (~wrong).sum() + true * wrong.sum()
     expected = np.interp(curves.FRACTIONS * len(wrong), flagged, true * wrong.sum())
@@ -28,7 +29,7 @@ def test_errors_found_lie_on_the_roc_curve(scored: tuple[np.ndarray, np.ndarray]
 
 def test_the_kept_points_give_the_area_and_the_risk(scored: tuple[np.ndarray, np.ndarray]) -> None:
     scores, wrong = scored
-    found = np.array(curves.compact(curves.errors_found(scores, wrong)))
+    found = np.array(curves.compact(errors_found(scores, wrong, curves.FRACTIONS)))
     x = (curves.FRACTIONS * len(wrong) - found) / (~wrong).sum()
     assert np.trapezoid(found / wrong.sum(), x) == pytest.approx(roc_auc_score(wrong, scores), abs=2e-3)
     kept = 1 - curves.FRACTIONS[:-1]
@@ -39,7 +40,7 @@ def test_the_kept_points_give_the_area_and_the_risk(scored: tuple[np.ndarray, np
 
 def test_equal_scores_are_chance() -> None:
     wrong = np.array([True, False, False, True])
-    np.testing.assert_allclose(curves.errors_found(np.zeros(4), wrong), 2 * curves.FRACTIONS)
+    np.testing.assert_allclose(errors_found(np.zeros(4), wrong, curves.FRACTIONS), 2 * curves.FRACTIONS)
 
 
 def test_histogram_counts_everything_once() -> None:

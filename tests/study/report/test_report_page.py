@@ -25,6 +25,8 @@ from qipf.study.report import page as pages
 from qipf.study.report import write_report
 from qipf.study.report.source import open_source
 from qipf.study.run.read import Condition, Row, open_store
+from qipf.study.run.sealed import seal, unseal
+from qipf.study.run.store import Store
 from qipf.study.tables.long_table import read_table
 
 
@@ -49,7 +51,18 @@ class Tags(HTMLParser):
 def test_all_sections_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     ids = {attributes.get("id") for _, attributes in Tags(text).found}
-    assert {"summary", "severity", "condition", "field", "pictures", "tables", "time", "setup"} <= ids
+    assert {
+        "answer",
+        "ranking",
+        "severity",
+        "condition",
+        "field",
+        "pictures",
+        "tables",
+        "time",
+        "paper",
+        "setup",
+    } <= ids
     assert {"table-1", "table-2-paper", "table-2-proper", "appendix-h", "table-3"} <= ids
     assert page.stat().st_size < 1_000_000
 
@@ -153,7 +166,7 @@ def test_thumbnails_are_the_inputs_behind_the_extremes(page: Path, store: Path) 
     np.testing.assert_array_equal(picture, np.rint(255 * bench.images(condition, [surest])[0, 0]).astype(np.uint8))
 
 
-def test_headline_is_the_mean_over_shifts_and_intensities(page: Path, store: Path) -> None:
+def test_the_ranking_has_the_mean_over_shifts_and_intensities(page: Path, store: Path) -> None:
     values = [
         row.value
         for row in read_table(store / "table.csv")
@@ -161,7 +174,7 @@ def test_headline_is_the_mean_over_shifts_and_intensities(page: Path, store: Pat
         and row.severity
     ]
     assert len(values) == 6
-    line = re.search(r'<th scope="row">max logit</th>(.*?)</tr>', page.read_text(encoding="utf-8"), re.DOTALL)
+    line = re.search(r'<th scope="row">Largest logit</th>(.*?)</tr>', page.read_text(encoding="utf-8"), re.DOTALL)
     assert line
     assert f">{np.mean(values):.3f}</span>" in line[1]
 
@@ -170,12 +183,12 @@ def test_from_tables_alone(results: Path, tmp_path: Path) -> None:
     write_report(results, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     shown = data_of(text)
-    assert "Made from the tables alone" in text
+    assert "made from the tables alone" in text
     assert not shown["details"]
     assert not shown["fields"]
     assert not shown["thumbnails"]
     ids = {attributes.get("id") for _, attributes in Tags(text).found}
-    assert {"severity", "tables", "table-1", "time", "headline"} <= ids
+    assert {"severity", "tables", "table-1", "time", "ranking"} <= ids
     assert "condition" not in ids
 
 
@@ -230,7 +243,7 @@ def test_flipped_bytes_are_an_error_that_names_the_file(results: Path, tmp_path:
     for start in range(20, len(whole), len(whole) // 25):
         broken = bytes(byte ^ 255 for byte in whole[start : start + 40])
         (tmp_path / "table.csv.gz").write_bytes(whole[:start] + broken + whole[start + 40 :])
-        with pytest.raises(ValueError, match=r"table\.csv\.gz.*anew"):
+        with pytest.raises(ValueError, match=r"table\.csv\.gz.*copy"):
             read_table(tmp_path / "table.csv.gz")
 
 
@@ -276,14 +289,14 @@ def test_a_page_says_what_was_timed_and_by_which_version(results: Path, tmp_path
     for name in ("table.csv", "plan.json", "times.csv"):
         shutil.copy(results / name, tmp_path / name)
     environment = json.loads((results / "environment.json").read_text())
-    for version, shown in (("0.1.0", "qipf 0.1.0. One file"), ("the source tree of a commit", "qipf. One file")):
+    for version, shown in (("0.1.0", "Made with qipf 0.1.0."), ("the source tree of a commit", "Made with qipf.")):
         environment |= {"versions": {"qipf": version}, "note": ["first", "second"]}
         (tmp_path / "environment.json").write_text(json.dumps(environment))
         write_report(tmp_path, tmp_path / "report.html")
         text = (tmp_path / "report.html").read_text(encoding="utf-8")
         assert shown in text
         assert "<dd>first; second</dd>" in text
-        assert "milliseconds per sample on a CPU, forward pass included" in text
+        assert "milliseconds per sample on a CPU" in text
 
 
 def small_file_of_many_rows(path: Path, count: int, row: Row) -> None:
@@ -386,7 +399,7 @@ def test_a_bad_row_leaves_the_others(results: Path, tmp_path: Path, capsys: pyte
     rows = [f"row {number} has method_ms 'slow', expected a number above 0" for number in (1, 3, 4)]
     expected = f"note: 5 of 6 rows of times.csv are left out: {'; '.join(rows)}; and 2 more\n"
     assert said.startswith(expected)
-    assert "note: networks.csv could not be read, and is left out: field larger" in said
+    assert "note: networks.csv could not be read and is left out: field larger" in said
     assert "note: plan.json could not be read" in said
     assert said.count("\n") == 3
     assert 'id="time"' in text
@@ -424,18 +437,18 @@ def break_times(store: Path) -> None:
 
 
 def break_environment(store: Path) -> None:
-    (store / "environment.json").write_text("[1, 2]")
+    Store(store).documents.write("environment.json", "[1, 2]")
 
 
 def stop_the_clock(store: Path) -> None:
     for file in (store / "cells" / "time").glob("*.json"):
-        file.write_text(json.dumps({**json.loads(file.read_text()), "forward_ms": 0.0}))
+        file.write_bytes(seal({**unseal(file.read_bytes()), "forward_ms": 0.0}))
 
 
 def fail_a_cell(store: Path) -> None:
     key = json.loads((store / "index.json").read_text())[-1]["key"]
     record = {"label": "time <b>it</b>", "kind": "time", "error": "no luck", "traceback": "Traceback ..."}
-    (store / "failed" / f"{key}.json").write_text(json.dumps(record))
+    Store(store).write_failure(key, record)
 
 
 @pytest.mark.parametrize(
@@ -493,13 +506,13 @@ def test_too_large_a_page_is_made_smaller(store: Path) -> None:
     whole = pages.render(source)
     less = pages.render(source, largest=len(whole) - 1)
     assert len(less) < len(whole)
-    assert "some severities or pictures are left out" in less.decode()
+    assert "severities or pictures are left out" in less.decode()
     least = data_of(pages.render(source, largest=1).decode())
     assert len(least["details"]["digits/small-cnn"]["shifts"]["rotation"]) == 1
 
 
 def test_nothing_is_left_behind_on_failure(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FileNotFoundError, match="is no benchmark store"):
+    with pytest.raises(FileNotFoundError, match="not a benchmark store"):
         write_report(tmp_path / "nowhere", tmp_path / "report.html")
     with pytest.raises(FileNotFoundError, match="no folder"):
         write_report(store, tmp_path / "none" / "report.html")
@@ -524,7 +537,7 @@ def test_command(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "MB" in capsys.readouterr().out
     assert target.read_bytes().startswith(b"<!doctype html>")
     assert main(["report", str(tmp_path / "nowhere"), "-o", str(target)]) == 1
-    assert "is no benchmark store" in capsys.readouterr().err
+    assert "not a benchmark store" in capsys.readouterr().err
 
 
 def test_a_method_on_fewer_networks_is_shown_where_it_was_measured(tmp_path: Path) -> None:

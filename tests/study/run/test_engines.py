@@ -1,21 +1,18 @@
 """Every engine gives the same results, and a worker that dies loses nothing."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from toy_cells import cell, diamond
 
-from qipf.study.run.engines import Accelerated, Cluster, Local, Serial, open_engine
+from qipf.study.run.engine_names import open_engine
+from qipf.study.run.engines import Accelerated, Local, Serial
+from qipf.study.run.errors import RefusedError, StoreError
 from qipf.study.run.runner import run
-from qipf.study.run.store import Store, StoreError
-
-HERE = Path(__file__).parent
+from qipf.study.run.sources import source_digest
+from qipf.study.run.store import Store
+from qipf.study.run.worker import run_task
 
 
 @pytest.fixture(params=["serial", "local", "accelerated"])
@@ -92,6 +89,36 @@ def test_a_task_that_always_kills_its_process_fails_and_the_rest_goes_on(tmp_pat
     assert total(store, good) == 3.0
 
 
+def test_only_the_cell_that_kills_its_process_fails(tmp_path):
+    """Neighbours in other processes, behind it in the same process and in the same task are run and do not fail."""
+    store = Store(tmp_path / "s", create=True)
+    deadly = cell(0.0, function="die", kind="deadly", task="one", marker=str(tmp_path / "deaths"), times=100)
+    mates = [cell(float(i), task="one") for i in (1, 2)]
+    neighbours = [replace(cell(10.0 + i, sleep=0.3), light=True) for i in range(6)]
+    engine = Accelerated(2)  # gives two tasks to each process at a time
+    report = run([deadly, *mates, *neighbours], store, Local(2))
+    assert [failure["label"] for failure in report.failed] == ["die 0.0"]
+    assert "its process died 3 times" in report.failed[0]["error"]
+    assert (tmp_path / "deaths").read_text() == "xxx"
+    assert (report.done, report.skipped) == (8, [])
+    light = replace(cell(0.5, function="die", kind="deadly", marker=str(tmp_path / "more"), times=100), light=True)
+    behind = [replace(cell(20.0 + i, sleep=0.1), light=True) for i in range(6)]
+    report = run([light, *behind], store, engine)
+    assert [failure["label"] for failure in report.failed] == ["die 0.5"]
+    assert report.done == 6
+    assert list((store.path / "running").iterdir()) == []
+
+
+def test_a_worker_with_other_code_refuses(tmp_path):
+    store = Store(tmp_path / "s", create=True)
+    one = cell(1.0)
+    job = {"store": str(store.path), "data": None, "device": "cpu", "light": False, "task": "t", "cells": [one.spec()]}
+    with pytest.raises(RefusedError, match=rf"process {os.getpid()} on .* runs other code of qipf .*0123"):
+        run_task({**job, "source": "0123"})
+    assert store.finished() == set()
+    assert run_task({**job, "source": source_digest()}) == {one.key: "done"}
+
+
 def test_a_store_that_cannot_be_written_ends_the_run(tmp_path, engine):
     store = Store(tmp_path / "s", create=True)
     last = diamond()
@@ -110,67 +137,3 @@ def test_engines_by_name():
         open_engine("slurm", device="cpu")
     with pytest.raises(ValueError, match="at least 1"):
         open_engine("local", device="cpu", workers=0)
-
-
-# --- a real scheduler and two workers on loopback ----------------------------------------------------------------
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """The address of a Dask scheduler, and its two worker processes."""
-    distributed = pytest.importorskip("distributed")
-    del distributed
-    environment = {**os.environ, "PYTHONPATH": f"{HERE}{os.pathsep}{HERE.parents[1]}", "OMP_NUM_THREADS": "1"}
-    file = tmp_path / "scheduler.json"
-    quiet = {"env": environment, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": tmp_path}
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
-    scheduler = subprocess.Popen([*command, "--no-dashboard", "--scheduler-file", file], **quiet)
-    command = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", file, "--no-nanny"]
-    workers = [
-        subprocess.Popen([*command, "--nthreads", "1", "--no-dashboard", "--death-timeout", "60"], **quiet)
-        for _ in range(2)
-    ]
-    try:
-        import json
-
-        deadline = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        yield json.loads(file.read_text())["address"], workers
-    finally:
-        for process in (*workers, scheduler):
-            process.kill()
-            process.wait()
-
-
-@pytest.mark.slow
-def test_a_cluster_gives_the_same_and_survives_the_loss_of_a_worker(tmp_path, cluster):
-    address, workers = cluster
-    engine = Cluster(address)
-    deadline = time.monotonic() + 60
-    while engine._workers() < 2 and time.monotonic() < deadline:
-        time.sleep(0.2)
-    engine.capacity["all"] = 2
-    store = Store(tmp_path / "s", create=True)
-    log = tmp_path / "log"
-    layer = [cell(float(i), sleep=0.4, log=str(log)) for i in range(8)]
-    last = cell(100.0, layer)
-
-    def kill_one_when_work_has_begun():
-        while not log.exists():
-            time.sleep(0.05)
-        workers[0].send_signal(signal.SIGKILL)
-
-    thread = __import__("threading").Thread(target=kill_one_when_work_has_begun)
-    thread.start()
-    report = run([last], store, engine)
-    thread.join()
-    assert report.complete
-    assert total(store, last) == 100 + sum(range(8))
-    assert workers[0].poll() == -9
-
-
-def test_no_scheduler_there_is_an_error_that_says_so():
-    pytest.importorskip("distributed")
-    with pytest.raises(ValueError, match="no Dask scheduler"):
-        Cluster("tcp://127.0.0.1:9", patience=0.5)

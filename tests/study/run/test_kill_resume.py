@@ -1,4 +1,4 @@
-"""kill -9 at random moments, other engines, two runs at once: the table is the same, byte for byte."""
+"""kill -9 at random moments, other engines, a second run: the table is the same, byte for byte."""
 
 import os
 import random
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 import tiny
 
 HERE = Path(__file__).parent
@@ -68,10 +69,16 @@ def test_killed_again_and_again_the_table_is_the_same(plan, whole, tmp_path):
 
 
 @pytest.mark.slow
-def test_two_runs_on_one_store_at_once(plan, whole, tmp_path):
-    both = [start(plan, tmp_path / "shared", engine) for engine in ("local", "serial")]
-    for process in both:
-        finish(process)
+def test_a_second_run_on_one_store_is_refused_and_named(plan, whole, tmp_path):
+    first = start(plan, tmp_path / "shared")
+    while not (tmp_path / "shared" / "index.json").exists():
+        assert first.poll() is None
+        time.sleep(0.05)
+    second = start(plan, tmp_path / "shared", "serial")
+    _, errors = second.communicate(timeout=120)
+    assert second.returncode != 0
+    assert f"in use by process {first.pid} on".encode() in errors
+    finish(first)
     assert same_tables(whole[0], tmp_path / "shared")
 
 

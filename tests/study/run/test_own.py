@@ -213,15 +213,15 @@ def test_files_of_scores_that_do_not_fit(tmp_path):
     def says(text, words):
         (tmp_path / "s.csv").write_text(text)
         with pytest.raises(ValueError, match=words):
-            read(params, base)
+            read(params, base, (tmp_path / "s.csv").read_bytes())
 
     says("index,scor\n0,1\n", "unknown key 'scor'; did you mean 'score'")
     says("score\n1\n", "expected a column 'index'")
     says("index,score\n0,1\n1,2\n", "1 of 3 scores are missing")
     says("index,score\n0,1\n1,2\n3,1\n", "line 4: index 3 is outside 0 to 2")
-    says("index,score\n0,nan\n", "line 2: score 'nan' is no finite number")
+    says("index,score\n0,nan\n", "line 2: score 'nan'")
     (tmp_path / "s.csv").write_text("index,score,seed\n2,3.5,0\n1,2,0\n0,1,0\n0,9,1\n")
-    assert read(params, base)["score/0"].tolist() == [1.0, 2.0, 3.5]
+    assert read(params, base, (tmp_path / "s.csv").read_bytes())["score/0"].tolist() == [1.0, 2.0, 3.5]
 
 
 def test_datasets_of_ones_own_that_do_not_fit(tmp_path):
@@ -232,7 +232,7 @@ def test_datasets_of_ones_own_that_do_not_fit(tmp_path):
 
     x, y = np.zeros((6, 1, 4, 4), np.float32), np.arange(6)
     says("expected x and y", images=x)
-    says("expected labels as one whole number", x=x, y=y + 0.5)
+    says("expected one label per input", x=x, y=y + 0.5)
     says("expected inputs", x=x.astype(np.int64), y=y)
     says("it has only x_held_out", x=x, y=y, x_held_out=x)
     says("6 inputs and 5 labels", x_train=x, y_train=y[:5], x_test=x, y_test=y)

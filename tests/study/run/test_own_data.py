@@ -1,4 +1,4 @@
-"""A user's .npz that is none, or that would fill the memory, gives one clear error."""
+"""An .npz file of a user that is damaged, or that would fill the memory, gives one clear error."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from qipf.study.run.own_data import check_labels, read_npz
 def test_files_that_are_no_archives_are_named(tmp_path):
     path = tmp_path / "data.npz"
     path.write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=r"data\.npz is damaged, or no \.npz: .*; copy it anew"):
+    with pytest.raises(ValueError, match=r"data\.npz is damaged or not an \.npz file"):
         read_npz(path)
 
 
 def test_pickled_objects_are_refused(tmp_path):
     path = tmp_path / "data.npz"
     np.savez(path, x=np.asarray([{}], dtype=object), y=np.zeros(1, int))
-    with pytest.raises(ValueError, match=r"not readable as \.npz"):
+    with pytest.raises(ValueError, match=r"not readable as an \.npz"):
         read_npz(path)
 
 
@@ -54,7 +54,7 @@ def test_a_cut_archive_is_damaged(tmp_path):
     path = tmp_path / "data.npz"
     np.savez_compressed(path, **arrays_of())
     path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(ValueError, match=r"data\.npz is damaged.*copy it anew"):
+    with pytest.raises(ValueError, match=r"data\.npz is damaged.*copy it again"):
         read_npz(path)
 
 
@@ -96,8 +96,8 @@ def test_lengths_that_differ_and_files_without_rows_are_named(tmp_path):
     path = tmp_path / "data.npz"
     x, y = np.zeros((5, 3)), np.zeros(5, int)
     np.savez(path, x=x, y=y[:4])
-    with pytest.raises(ValueError, match=r"data\.npz: 5 inputs and 4 labels in x and y; expected as many"):
+    with pytest.raises(ValueError, match=r"data\.npz: 5 inputs and 4 labels"):
         read_npz(path)
     np.savez(path, x=x[:1], y=y[:1])
-    with pytest.raises(ValueError, match="some have none"):
+    with pytest.raises(ValueError, match="is empty"):
         read_npz(path)

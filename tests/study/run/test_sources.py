@@ -61,9 +61,12 @@ def test_every_cell_says_who_made_it(tmp_path):
     index = [{"key": cell.key} for cell in in_order([last])]
     assert sources.other_sources(store, index) == {}
     store.write_source(index[0]["key"], "0123456789abcdef")
-    (tmp_path / "s" / "sources" / index[1]["key"]).write_text("0123")  # half a line
-    (tmp_path / "s" / "sources" / index[2]["key"]).unlink()
-    assert sources.other_sources(store, [*index, {"key": "not there"}]) == {"0123456789abcdef": 1, "unknown": 2}
+    (tmp_path / "s" / "sources" / f"{index[1]['key']}.json").write_text("0123")  # damaged
+    (tmp_path / "s" / "sources" / f"{index[2]['key']}.json").unlink()
+    assert sources.other_sources(store, [*index, index[0], {"key": "not there"}]) == {
+        "0123456789abcdef": 1,
+        "unknown": 2,
+    }
 
 
 def test_resuming_with_other_code_is_said_once_and_in_the_report(tmp_path, monkeypatch, capfd):
@@ -97,7 +100,7 @@ def test_resuming_with_other_code_is_said_once_and_in_the_report(tmp_path, monke
     assert [note for note in open_source(tables).notes if words in note]
 
 
-def test_stores_from_before_there_were_sources_are_unknown(tmp_path, capfd):
+def test_cells_without_a_source_are_of_an_unknown_version(tmp_path, capfd):
     store = tmp_path / "store"
     file = tmp_path / "plan.toml"
     file.write_text("""
@@ -117,7 +120,7 @@ train = { epochs = 1 }
     shutil.rmtree(store / "sources")
     environment = json.loads((store / "environment.json").read_text())
     del environment["source"], environment["other_sources"]
-    (store / "environment.json").write_text(json.dumps(environment))
+    Store(store).documents.write("environment.json", json.dumps(environment))
     assert not [note for note in open_source(store).notes if "other code" in note]  # nothing is known to be mixed
     assert main(command) == 0
     assert "by an unknown version; they are kept" in capfd.readouterr().err

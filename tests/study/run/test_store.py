@@ -1,4 +1,7 @@
+"""The store: what is written is read back, or an error says why; one writer at a time."""
+
 import errno
+import json
 import multiprocessing
 import os
 import stat
@@ -7,9 +10,13 @@ import time
 import numpy as np
 import pytest
 
+from qipf.study.run import documents as documents_module
 from qipf.study.run import store as store_module
+from qipf.study.run.errors import BusyError, DamagedError, StoreError
 from qipf.study.run.read import open_store
-from qipf.study.run.store import Store, StoreError
+from qipf.study.run.sealed import seal
+from qipf.study.run.store import Store
+from qipf.study.run.verify import clean
 
 
 def test_what_is_written_is_read_back_bit_for_bit(tmp_path):
@@ -44,43 +51,48 @@ def test_a_cell_is_finished_only_when_its_record_is_there(tmp_path, monkeypatch)
 def test_success_clears_the_failure_and_the_scratch_files(tmp_path):
     store = Store(tmp_path / "s", create=True)
     store.write_failure("k", {"error": "E"})
-    store.scratch("k").with_suffix(".safetensors").write_bytes(b"half a training")
-    store.scratch("other").with_suffix(".safetensors").write_bytes(b"not ours")
+    store.scratch("k", ".safetensors").write_bytes(b"half a training")
+    store.scratch("other", ".safetensors").write_bytes(b"not ours")
     assert store.failure("k") == {"error": "E"}
     store.write("train", "k", {})
     assert store.failure("k") is None
     assert [file.name for file in (store.path / "scratch").iterdir()] == ["other.safetensors"]
 
 
-def test_what_a_killed_run_was_writing_is_cleared_away(tmp_path):
+def test_what_a_killed_run_left_is_removed_at_once(tmp_path):
     store = Store(tmp_path / "s", create=True)
-    folder = store.path / "cells" / "train"
-    folder.mkdir()
-    (folder / ".k.json.abc.part").write_text("half")
-    (store.path / "scratch" / ".k.safetensors.abc.part").write_text("half")
-    (folder / ".other.json.abc.part").write_text("perhaps being written")
-    store.write("train", "k", {})
-    assert [file.name for file in store.path.rglob("*.part")] == [".other.json.abc.part"]
-    old = time.time() - 7200
-    os.utime(folder / ".other.json.abc.part", (old, old))
-    Store(tmp_path / "s", create=True)
-    assert list(store.path.rglob("*.part")) == []
+    (store.path / "cells" / "train").mkdir()
+    for name in ("cells/train/.k.json.abc.part", "scratch/.k.safetensors.abc.part", ".table.csv.abc.part"):
+        (store.path / name).write_text("half")
+    for name in ("scratch/wanted.safetensors", "scratch/wanted.safetensors.3", "scratch/other.qipf", "running/other"):
+        (store.path / name).write_text("x")
+    clean(store, ["wanted"])
+    left = sorted(file.name for file in store.path.rglob("*") if file.is_file())
+    assert left == ["store.json", "wanted.safetensors", "wanted.safetensors.3"]
 
 
-def test_no_store_foreign_folder_and_newer_format_are_told_apart(tmp_path):
-    with pytest.raises(StoreError, match="is no benchmark store"):
+def test_no_store_foreign_folder_and_other_formats_are_told_apart(tmp_path):
+    with pytest.raises(StoreError, match="is not a benchmark store"):
         Store(tmp_path / "nothing")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").write_text("precious")
-    with pytest.raises(StoreError, match="has files in it and is no benchmark store"):
+    with pytest.raises(StoreError, match="has files in it and is not a benchmark store"):
         Store(tmp_path / "mine", create=True)
+    (tmp_path / "mine" / "store.json").write_text("of another program")
+    with pytest.raises(StoreError, match="damaged"):
+        Store(tmp_path / "mine", create=True)
+    assert sorted(file.name for file in (tmp_path / "mine").iterdir()) == ["store.json", "thesis.tex"]
     Store(tmp_path / "new", create=True)
-    (tmp_path / "new" / "store.json").write_text('{"format": 99}')
-    with pytest.raises(StoreError, match="format 99"):
-        Store(tmp_path / "new")
+    for content in (b'{"format": 1}', seal({"format": 99})):
+        (tmp_path / "new" / "store.json").write_bytes(content)
+        with pytest.raises(StoreError, match=r"format (1|99)"):
+            Store(tmp_path / "new", create=True)
     (tmp_path / "new" / "store.json").write_text("{")
-    with pytest.raises(StoreError, match="cannot be read"):
+    with pytest.raises(DamagedError, match="is damaged"):
         Store(tmp_path / "new")
+    Store(tmp_path / "new", create=True)
+    assert (tmp_path / "new" / "damaged" / "store.json").read_text() == "{"
+    Store(tmp_path / "new")
 
 
 def test_a_run_killed_while_it_made_the_folder_can_start_again(tmp_path):
@@ -113,30 +125,58 @@ def test_a_file_in_the_way_is_explained(tmp_path):
         Store(tmp_path / "s", create=True)
 
 
-def test_damaged_results_are_named(tmp_path):
-    store = Store(tmp_path / "s", create=True)
-    store.write("score", "k", {"a": 1}, {"x": np.zeros(100)})
-    file = store.file("score", "k", ".safetensors")
-    file.write_bytes(file.read_bytes()[:50])
-    with pytest.raises(StoreError, match="is damaged"):
-        store.arrays("score", "k")
-    store.file("score", "k", ".json").write_text('{"a":')
-    with pytest.raises(StoreError, match="is damaged"):
-        store.record("score", "k")
-    with pytest.raises(StoreError, match="is not in the store"):
-        store.arrays("score", "other")
-
-
-def test_arrays_that_are_gone_are_named_and_made_again(tmp_path):
+def test_a_missing_cell_and_files_that_are_gone_are_told_apart(tmp_path):
     store = Store(tmp_path / "s", create=True)
     store.write("train", "k", {}, {"0.bias": np.zeros(3)})
     store.write("model", "none", {"accuracy": 1.0})
-    store.file("train", "k", ".safetensors").unlink()
-    with pytest.raises(StoreError, match=r"k\.safetensors is gone; delete .*train/k\.json as well, and run"):
-        store.arrays("train", "k")
     assert store.arrays("model", "none") == {}
-    store.file("train", "k", ".json").write_text("{}")  # as older versions wrote it
-    assert store.arrays("train", "k") == {}
+    assert store.scorer("train", "k") is None
+    store.file("train", "k", ".safetensors").unlink()
+    with pytest.raises(DamagedError, match=r"k\.safetensors is damaged: it is missing"):
+        store.arrays("train", "k")
+    with pytest.raises(StoreError, match="is not in the store"):
+        store.arrays("train", "other")
+
+
+def test_a_finished_cell_keeps_its_result(tmp_path):
+    """A worker that was given up ends its work after another one did the same."""
+    store = Store(tmp_path / "s", create=True)
+    store.write("train", "k", {"a": 1}, {"x": np.zeros(3)})
+    store.write("train", "k", {"a": 2}, {"x": np.ones(3)})
+    assert store.record("train", "k")["a"] == 1
+    assert store.arrays("train", "k")["x"].tolist() == [0, 0, 0]
+
+
+def test_a_record_in_the_place_of_another_is_damaged(tmp_path):
+    store = Store(tmp_path / "s", create=True)
+    for key in ("a", "b"):
+        store.write("score", key, {"of": key})
+    store.file("score", "a", ".json").replace(store.file("score", "b", ".json"))
+    with pytest.raises(DamagedError, match="it is the record of score/a"):
+        store.record("score", "b")
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "..", "a/b", "", "k.json", "a\nb", "\x00"])
+def test_kinds_and_keys_with_path_parts_are_refused(tmp_path, name):
+    store = Store(tmp_path / "s", create=True)
+    for call in (store.has, store.record, store.arrays, store.write):
+        for given in ((name, "k"), ("score", name)):
+            with pytest.raises(StoreError, match="expected the kind or the key"):
+                call(*given, *([{}] if call == store.write else []))
+    with pytest.raises(StoreError, match="expected the kind or the key"):
+        store.scratch(name, ".safetensors")
+    with pytest.raises(StoreError, match="expected the kind or the key"):
+        store.failure(name)
+
+
+@pytest.mark.parametrize("key", ["../../../secret", "k", 3, None, "A" * 32])
+def test_an_index_whose_keys_are_not_keys_is_refused(tmp_path, key):
+    store = Store(tmp_path / "s", create=True)
+    entry = dict.fromkeys(("dataset", "net", "seed", "group", "method"), "") | {"kind": "measure", "key": key}
+    store.documents.write("plan.json", '{"name": "p", "description": "", "pairs": []}')
+    store.documents.write("index.json", json.dumps([entry]))
+    with pytest.raises(StoreError, match="not the kind and the key"):
+        open_store(store.path).rows()
 
 
 @pytest.mark.parametrize("name", ["plan.json", "index.json", "environment.json"])
@@ -144,35 +184,75 @@ def test_a_damaged_document_is_named_with_what_to_do(tmp_path, name):
     store = Store(tmp_path / "s", create=True)
     contents = {"plan.json": '{"name": "p", "description": "", "pairs": []}', "index.json": "[]"}
     for file, text in contents.items():
-        store.write_document(file, text)
+        store.documents.write(file, text)
     bench = open_store(store.path)
     assert (bench.plan.name, bench.index) == ("p", [])
     damages = [b'{"name": ', b"\xff\xfe\x00"]
     damages += [] if name == "environment.json" else [b'{"pairs": [{}]}', b"[1]", b"null"]
     for damage in damages:
-        store.write_document(name, damage)
-        with pytest.raises(StoreError, match=rf"{name} is damaged \(.+\); `qipf bench` with the same plan writes it"):
+        store.documents.write(name, damage)  # with a checksum, as if it had been written like this
+        with pytest.raises(StoreError, match=rf"{name} is damaged: .+; run `qipf bench`"):
             getattr(open_store(store.path), name.removesuffix(".json"))
+    (store.path / name).write_text("[]")
+    with pytest.raises(DamagedError, match="checksum"):
+        store.documents.read(name)
 
 
-def _hold(path, started, seconds):
-    with Store(path).lock("task"):
+def test_a_crash_between_a_checksum_and_its_document_leaves_the_old_one(tmp_path, monkeypatch):
+    store = Store(tmp_path / "s", create=True)
+    store.documents.write("table.csv", "old")
+    real = documents_module.atomic_write
+
+    def killed_before_the_document(path, data):
+        if str(path).endswith(".csv"):
+            raise KeyboardInterrupt
+        real(path, data)
+
+    for _ in range(3):
+        with monkeypatch.context() as patch:
+            patch.setattr(documents_module, "atomic_write", killed_before_the_document)
+            with pytest.raises(KeyboardInterrupt):
+                store.documents.write("table.csv", "new")
+        assert store.documents.read("table.csv") == b"old"
+    store.documents.write("table.csv", "new")
+    assert store.documents.read("table.csv") == b"new"
+
+
+def _hold(path, started):
+    with Store(path).writing("first"):
         started.set()
-        time.sleep(seconds)
+        time.sleep(600)
 
 
-def test_a_lock_is_waited_for_and_freed_by_death(tmp_path):
-    Store(tmp_path / "s", create=True)
+def test_one_writer_at_a_time_and_a_killed_one_does_not_block(tmp_path):
+    store = Store(tmp_path / "s", create=True)
     spawn = multiprocessing.get_context("spawn")
     started = spawn.Event()
-    holder = spawn.Process(target=_hold, args=(tmp_path / "s", started, 600))
+    holder = spawn.Process(target=_hold, args=(tmp_path / "s", started))
     holder.start()
-    assert started.wait(30)
-    begin = time.monotonic()
-    killer = __import__("threading").Timer(0.5, holder.kill)
-    killer.start()
-    with Store(tmp_path / "s").lock("task"):
-        waited = time.monotonic() - begin
+    assert started.wait(60)
+    with pytest.raises(BusyError, match=rf"in use by process {holder.pid} on .*plan first"), store.writing("second"):
+        pass
+    holder.kill()
     holder.join()
-    assert 0.3 < waited < 60
     assert holder.exitcode == -9
+    with store.writing("second") as locked:  # the file is still there, and locks nothing
+        assert locked
+        with pytest.raises(BusyError, match=f"process {os.getpid()}"), Store(tmp_path / "s").writing():
+            pass
+    with store.writing("third"):
+        pass
+
+
+def test_deaths_are_counted_for_the_cell_that_was_running(tmp_path):
+    store = Store(tmp_path / "s", create=True)
+    with store.attempt("k") as deaths:
+        assert deaths == 0
+    dead = [store.attempt("k") for _ in range(3)]  # never left, as when the process dies
+    assert [attempt.__enter__() for attempt in dead] == [0, 1, 2]
+    with store.attempt("other") as deaths:
+        assert deaths == 0
+    with pytest.raises(ValueError, match="ends it"), store.attempt("k"):
+        raise ValueError("an error ends it as well")
+    with store.attempt("k") as deaths:
+        assert deaths == 0

@@ -9,12 +9,12 @@ import numpy as np
 
 from qipf.arrays import to_numpy
 from qipf.fields import published
-from qipf.fields.potential import modes
+from qipf.fields.potential import uncertainty_modes
 from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
 from qipf.scores.coordinates import coordinate
-from qipf.scores.weight_samples import read_weights
+from qipf.scores.weight_samples import standardised_weights
 from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
 from qipf.study.gallery.style import Palette
 
@@ -60,7 +60,7 @@ def compute(scorer: WeightQIPF, model: Any = None, outputs: Outputs | None = Non
     facts = dict(scorer.fitted.facts)
     samples = predictions = correct = None
     if model is not None:
-        samples = to_numpy(read_weights(model, scorer.pool, None).field(1.0).samples)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
+        samples = to_numpy(standardised_weights(model, scorer.pool, None).field(1.0).samples)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
     if outputs is not None:
         values = to_numpy(coordinate(outputs.logits, scorer.coordinate, facts["task"])).astype(np.float64)
         predictions = (values - facts["mean"]) / facts["std"]
@@ -84,9 +84,9 @@ def _modes(scorer: WeightQIPF, y: np.ndarray) -> np.ndarray:
     field, orders = scorer.field, scorer.orders
     if scorer.operator == "published":
         samples = to_numpy(field.samples)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
-        return published.modes(samples, y, field.bandwidth, max_order=max(orders) + 4, radius=scorer.radius)
+        return published.uncertainty_modes(samples, y, field.bandwidth, max_order=max(orders) + 4, radius=scorer.radius)
     reference = scorer.fitted.tensors.get("reference") if scorer.fitted else None
-    return to_numpy(modes(field, y, orders, scorer.root, scorer.lower_bound, scorer.radius, reference))
+    return to_numpy(uncertainty_modes(field, y, orders, scorer.root, scorer.lower_bound, scorer.radius, reference))
 
 
 def demo(seed: int = 0) -> View:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qipf.fields.field import Field
-from qipf.fields.potential import modes, potentials
+from qipf.fields.potential import potentials, uncertainty_modes
 from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
 from qipf.study.gallery.style import Palette
 
@@ -77,7 +77,7 @@ def compute(points: int = 1201) -> Sine:
         psi,
         zero_order - zero_order.min(),
         potentials(field, y, ORDERS),
-        modes(field, y, ORDERS, radius=RADIUS),
+        uncertainty_modes(field, y, ORDERS, radius=RADIUS),
         _script_modes(field, y, scale, 2 * samples.std()),
         tuple(_crossings(y, np.sqrt(psi), order) for order in ORDERS),
         tuple(_crossings(y, np.sqrt(scale * psi), order) for order in ORDERS),

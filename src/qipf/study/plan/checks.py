@@ -1,4 +1,4 @@
-"""Checks of a plan's values, with errors that name the key."""
+"""Checks of the values in a plan, with errors that name the key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,20 @@ class PlanError(ValueError):
 
 
 class UnknownPlanError(PlanError):
-    """There is no plan of that name, and no such file."""
+    """There is neither a shipped plan of that name nor such a file."""
+
+
+def check_name(name: str) -> None:
+    """Raise PlanError unless the name of a plan, which is not empty, can be part of a file name.
+
+    The results of a plan go to the folder "bench-NAME", so a name with path parts would write elsewhere.
+    """
+    fine = name.isprintable() and name == name.strip() and not set(name) & set("/\\") and name[:1] not in ("", ".", "-")
+    if not fine or len(name) > 100:
+        raise PlanError(
+            "name: expected at most 100 printable characters without / and \\, beginning with neither . nor -, "
+            f"got {name!r}"
+        )
 
 
 def whole(values: Mapping[str, Any], key: str, where: str, least: int) -> tuple[int, ...]:
@@ -26,7 +39,7 @@ def whole(values: Mapping[str, Any], key: str, where: str, least: int) -> tuple[
 
 
 def strings(values: Mapping[str, Any], key: str, where: str = "") -> list[str]:
-    """`values[key]` as a list of texts; empty where it is missing."""
+    """`values[key]` as a list of strings; empty if it is missing."""
     names = expect(values, key, list, [], where)
     if not all(isinstance(name, str) for name in names):
         raise PlanError(f"{where + '.' if where else ''}{key}: expected a list of names, got {names!r}")
@@ -34,16 +47,16 @@ def strings(values: Mapping[str, Any], key: str, where: str = "") -> list[str]:
 
 
 def expect(values: Mapping[str, Any], key: str, kind: type, default: Any, where: str = "") -> Any:
-    """`values[key]` of the type `kind`, or `default` where it is missing."""
+    """`values[key]` if it has the type `kind`; `default` if it is missing."""
     value = values.get(key, default)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        words = {str: "a text", int: "a whole number", list: "a list", dict: "a table"}[kind]
+        words = {str: "a string", int: "a whole number", list: "a list", dict: "a table"}[kind]
         raise PlanError(f"{where + '.' if where else ''}{key}: expected {words}, got {value!r}")
     return value
 
 
 def existing(name: str, folder: Path | None, where: str) -> str:
-    """The absolute path of a file named in a plan, relative to the plan's folder."""
+    """The absolute path of a file that a plan names relative to its own folder."""
     path = ((folder or Path()) / name).resolve()
     if not path.is_file():
         raise PlanError(f"{where}: there is no file {path}")
@@ -51,7 +64,7 @@ def existing(name: str, folder: Path | None, where: str) -> str:
 
 
 def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str, also: tuple[str, ...] = ()) -> None:
-    """Raise PlanError for a key that is not among `known`, with the nearest one that is."""
+    """Raise PlanError for a key that is not among `known`, and suggest the nearest one that is."""
     known = [*known, *also]
     for key in values:
         if key not in known:
@@ -59,7 +72,7 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str, also
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """'did you mean X?' where something is near, else the list of what there is."""
+    """'did you mean X?' if a known name is similar, otherwise the list of known names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or '(nothing)'}"

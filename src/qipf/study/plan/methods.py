@@ -1,4 +1,4 @@
-"""The methods that a plan can name: every registered scorer, every many-pass method, and scores from a file."""
+"""The methods that a plan can name: every scorer, every method of several passes, and scores from a file."""
 
 from __future__ import annotations
 
@@ -9,33 +9,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qipf.study.plan.checks import PlanError, existing
+from qipf.study.plan.registry import FROM_SCRATCH, REGISTRY
+
 if TYPE_CHECKING:
     from qipf.study.plan.pairs import Method
 
 ALIASES = {"qipf": "weight-qipf"}
-MANY_PASSES = {
-    "mc-dropout": "qipf.predictive.dropout:MCDropout",
-    "mc-dropout-ll": "qipf.predictive.dropout:MCDropoutLastLayer",
-    "svi": "qipf.predictive.variational:SVI",
-    "svi-ll": "qipf.predictive.variational:SVILastLayer",
-    "swag": "qipf.predictive.swag:SWAG",
-    "sgd-iterates": "qipf.predictive.iterates:SGDIterates",
-}
-FROM_SCRATCH = ("svi", "svi-ll", "ensemble")
-"""These train networks of their own, and need to know how."""
-TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
-"""Methods of many passes whose fit takes training steps, with the recipe of the pair."""
+"""Names in plans that differ from those of the scorers."""
 
 FIT_ON = ("reference", "held-out", "perturbed")
-"""Training inputs; inputs that no network saw; training inputs, every second one with a reference perturbation."""
+"""Training inputs; inputs that no network saw; training inputs of which every second one is perturbed."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class MethodKind:
     """What a plan may say about a method."""
 
     name: str
-    passes: str  # "one", "many" or "file"
+
+    @property
+    def passes(self) -> str:
+        """How many forward passes it takes: "one", "many", or "file" for scores that are read from a file."""
+        return REGISTRY[self.name].passes if self.name in REGISTRY else "one"
 
     def parameters(self) -> list[str]:
         """The keys that a plan may set."""
@@ -44,25 +40,22 @@ class Kind:
         if self.name == "scores":
             return ["file"]
         if self.passes == "many":
-            names = _arguments(many_pass_class(self.name))
-            extra = (
-                ["epochs", "batch_size", "learning_rate", "weight_decay", "augment", "schedule"]
-                if self.name in FROM_SCRATCH
-                else []
-            )
-            return [*dict.fromkeys([*names, *extra])]
+            training = ["epochs", "batch_size", "learning_rate", "weight_decay", "augment", "schedule"]
+            extra = training if self.name in FROM_SCRATCH else []
+            return [*dict.fromkeys([*_arguments(several_pass_class(self.name)), *extra])]
         if self.name == "default":
             return ["landmarks", "perturb"]
         settings = [field.name for field in dataclasses.fields(scorer_class(self.name))]  # pyright: ignore[reportArgumentType]
         return [*("variant" if name == "kind" else name for name in settings), "fit_on"]
 
     def problem(self, method: Method, model: str | None, pool: int, folder: Path | None) -> str:
-        """What is wrong with the method for this model, beginning with the key's end; empty if nothing."""
-        from qipf.study.plan.checks import PlanError, existing
+        """What is wrong with the method for this model; empty if nothing is.
 
+        The text continues "methods.NAME": it begins with a key or a colon.
+        """
         params = method.params
         if model is not None and (self.name in FROM_SCRATCH or (self.passes == "many" and model.endswith(".pt2"))):
-            what = "a .pt2 program" if model.endswith(".pt2") else "a model that is taken as it is"
+            what = "a .pt2 program" if model.endswith(".pt2") else "your own model, which is not trained"
             return f": does not work with {what}; leave it out for {model}"
         if self.name == "ensemble":
             members = params.get("members", 10)
@@ -88,43 +81,45 @@ class Kind:
         return ""
 
     def resolve(self, params: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
-        """The parameters with paths made absolute."""
-        from qipf.study.plan.checks import existing
-
+        """The parameters with absolute paths."""
         if self.name != "scores":
             return dict(params)
         return {**params, "file": existing(params["file"], folder, "file")}
 
 
-def many_pass_class(kind: str) -> Any:
-    """The class of a many-pass method."""
-    from importlib import import_module
+def is_fitted_passes(kind: str) -> bool:
+    """Whether it is a method of several passes that is fitted. An ensemble is put together from trained networks."""
+    return kind != "ensemble" and kind in REGISTRY and REGISTRY[kind].passes == "many"
 
-    module, name = MANY_PASSES[kind].split(":")
-    return getattr(import_module(module), name)
+
+def several_pass_class(kind: str) -> Any:
+    """The class of a method of several passes."""
+    from qipf.predictive import METHODS
+
+    return METHODS[kind]
 
 
 def scorer_class(kind: str) -> Any:
-    """The class of a single-pass scorer."""
+    """The class of a scorer, which takes one pass."""
     from qipf.scores import SCORERS
 
     return SCORERS[ALIASES.get(kind, kind)]
 
 
 def build(kind: str, params: Mapping[str, Any]) -> Any:
-    """A scorer or many-pass method with these parameters, not fitted yet."""
+    """A scorer or a method of several passes with these parameters, not fitted yet."""
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in params.items()}
     if values.get("pool") == "none":
-        values["pool"] = None  # TOML has no other way to say it
+        values["pool"] = None  # TOML cannot express None
     if "variant" in values:
         values["kind"] = values.pop("variant")  # in a plan, `kind` says which method it is
-    return (many_pass_class(kind) if kind in MANY_PASSES else scorer_class(kind))(**values)
+    return (several_pass_class(kind) if is_fitted_passes(kind) else scorer_class(kind))(**values)
 
 
 def fit_on(kind: str, params: Mapping[str, Any]) -> str:
-    """What a scorer is fitted to, one of `FIT_ON`.
+    """What a scorer is fitted on, one of `FIT_ON`.
 
-    Only what learns from errors needs held-out inputs: networks make next to none on what they were trained on.
+    Only scorers that learn from errors need held-out inputs: a network makes very few errors on its training data.
     """
     chosen = params.get("fit_on")
     if chosen or kind == "default":
@@ -142,20 +137,16 @@ def _arguments(cls: Any) -> Iterator[str]:
                     yield parameter.name
 
 
-class _Kinds(Mapping[str, Kind]):
-    """All kinds by name. Scorers register themselves, so what is there is only known when asked."""
+class _Kinds(Mapping[str, MethodKind]):
+    """All methods that a plan can name. Scorers register themselves, so the list is made when it is asked for."""
 
-    def _all(self) -> dict[str, Kind]:
+    def _all(self) -> dict[str, MethodKind]:
+        from qipf.predictive import METHODS
         from qipf.scores import SCORERS
 
-        single = [*ALIASES, "default", *SCORERS]
-        return {
-            **{name: Kind(name, "one") for name in single},
-            **{name: Kind(name, "many") for name in (*MANY_PASSES, "ensemble")},
-            "scores": Kind("scores", "file"),
-        }
+        return {name: MethodKind(name) for name in (*ALIASES, "default", *SCORERS, *METHODS, "scores")}
 
-    def __getitem__(self, name: str) -> Kind:
+    def __getitem__(self, name: str) -> MethodKind:
         return self._all()[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -165,4 +156,4 @@ class _Kinds(Mapping[str, Kind]):
         return len(self._all())
 
 
-KINDS: Mapping[str, Kind] = _Kinds()
+KINDS: Mapping[str, MethodKind] = _Kinds()

@@ -1,8 +1,9 @@
-"""Scores from outside: a CSV file joined to the benchmark as a method of its own."""
+"""Scores from outside: a CSV file that takes part in a study as a method of its own."""
 
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,22 +15,27 @@ from qipf.study.plan.checks import check_keys
 KEYS = ("dataset", "net", "seed", "shift", "severity")
 
 
-def read(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The scores of one group from a CSV file, as `score/0`, `score/1`, ...
+def read(params: Mapping[str, Any], base: Mapping[str, np.ndarray], content: bytes) -> dict[str, np.ndarray]:
+    """The scores of one group from a CSV file, as `score/0`, `score/1`, and so on.
 
-    Columns: `score` (higher = less sure) and `index` (the evaluated input's number from 0: that in x_test, except where
-    the test data also give the held-out inputs, see `inputs.load_data`), and where the file is about
-    more than one condition `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift) and `severity`; a column
-    that is not there matches everything. Conditions without any row are left out of the tables; one with some rows
-    needs all.
+    The file needs two columns: `score` (higher is less sure) and `index`, the number of the evaluated input, from 0. It
+    is the number in x_test, unless the held-out inputs are taken from the test data (see `inputs.load_data`). If the
+    file covers more than one condition it also has `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift)
+    and `severity`; a column that is missing matches everything. A condition without any row is left out of the tables;
+    a condition with some rows needs all of them.
+
+    Args:
+        params: of the cell: the name of the file, the group, the severities and what the pair is called.
+        base: the predictions of the base network, for the number of inputs.
+        content: the bytes of the file.
 
     Raises:
-        ValueError: a column or some of a condition's scores are missing, or a value is no number.
+        ValueError: a column or some scores of a condition are missing, or a value is not a number.
     """
     where, group = params["where"], params["group"]["name"]
     count = len(base["labels"])
     found: dict[str, np.ndarray] = {}
-    rows = _rows(params["file"])
+    rows = _rows(params["file"], content)
     for i, severity in enumerate(params["severity"]):
         wanted = {**where, "shift": group, "severity": severity}
         scores = np.full(count, np.nan)
@@ -48,15 +54,18 @@ def read(params: Mapping[str, Any], base: Mapping[str, np.ndarray]) -> dict[str,
     return found
 
 
-def _rows(path: str) -> list[tuple[int, dict[str, str]]]:
-    with Path(path).open(newline="", encoding="utf-8") as file:
-        reader = csv.DictReader(file)
-        header = reader.fieldnames or []
-        check_keys(dict.fromkeys(header), (*KEYS, "index", "score"), path)
-        for needed in ("index", "score"):
-            if needed not in header:
-                raise ValueError(f"{path}: expected a column {needed!r}, it has {', '.join(header) or 'none'}")
-        return [(reader.line_num, row) for row in reader]
+def _rows(path: str, content: bytes) -> list[tuple[int, dict[str, str]]]:
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: expected UTF-8 text, {error.reason} at byte {error.start}") from None
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    header = reader.fieldnames or []
+    check_keys(dict.fromkeys(header), (*KEYS, "index", "score"), Path(path).name)
+    for needed in ("index", "score"):
+        if needed not in header:
+            raise ValueError(f"{path}: expected a column {needed!r}, it has {', '.join(header) or 'none'}")
+    return [(reader.line_num, row) for row in reader]
 
 
 def _same(text: str, value: Any) -> bool:
@@ -74,5 +83,5 @@ def _number(text: str | None, column: str, path: str, line: int) -> float:
     except ValueError:
         value = float("nan")
     if not np.isfinite(value):
-        raise ValueError(f"{path}, line {line}: {column} {text!r} is no finite number")
+        raise ValueError(f"{path}, line {line}: {column} {text!r} is not a finite number")
     return value

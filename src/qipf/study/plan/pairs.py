@@ -1,4 +1,4 @@
-"""One pair of a plan, a dataset and a network, with all its settings checked and resolved."""
+"""One pair of a plan: a dataset and a network, with every setting checked and resolved."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from qipf.study.plan.checks import PlanError, check_keys, did_you_mean, existing
 
 @dataclass(frozen=True)
 class Method:
-    """One method of a pair: its name in the tables, what kind it is, and its parameters for that pair's network.
+    """One method of a pair.
 
-    A dear method may be measured on some of the pair's base networks only: `seeds` says on which, None on all.
+    Attributes:
+        name: its name in the tables.
+        kind: which method it is, a name in `qipf.study.plan.methods.KINDS`.
+        params: its parameters for the network of the pair.
+        seeds: the base networks that it is measured on, for expensive methods; None for all of them.
     """
 
     name: str
@@ -37,17 +41,18 @@ class Pair:
         net: a name that `qipf.study.nets.build` knows, or the name that the user's own model gets in the tables.
         model: the user's own model (`file.pt2` or `module:callable`), or None.
         weights: a safetensors file for `module:callable`, or None.
-        train: how networks are trained: the pair's recipe (`qipf.study.recipes`) with what the plan changes in it.
+        train: how networks are trained: the recipe of the pair (`qipf.study.recipes`) with the changes of the plan.
         seeds: the base networks. With a pool, member `seed` of the pool is the base network.
         pool: how many networks are trained and shared between base models and ensembles.
         shifts: intensities by shift name.
         severity: position in the documented grid (1 to 10) for each of `shifts`.
-        test_size: the first so many test inputs are evaluated (0: all).
-        multi_pass_size: so many of these, drawn at random once a dataset, for methods of many passes (0: all). All
-            others are measured on them as well, and compared there.
-        reference_size: training inputs that single-pass scorers are fitted on (0: all).
-        calibration_size: inputs for calibration and factors that no network sees: training inputs, or test inputs
-            (not evaluated then) for a model that was trained elsewhere. Without meaning where x_held_out is there.
+        test_size: number of test inputs that are evaluated, from the first (0: all).
+        multi_pass_size: number of these that methods of several passes see, drawn at random once per dataset (0: all).
+            All other methods are measured on them as well, and compared there.
+        reference_size: number of training inputs that scorers are fitted on (0: all).
+        calibration_size: number of inputs that are set apart for calibration and for choosing factors, so that no
+            network sees them. They come from the training data or, for a model that was trained elsewhere, from the
+            test data, which is then evaluated without them. Not used where the file has x_held_out.
         bootstrap: resamples for the intervals (0: none).
         out_of_distribution: other datasets whose inputs should get high uncertainty.
         methods: what is compared.
@@ -71,9 +76,14 @@ class Pair:
     methods: tuple[Method, ...]
 
     @property
+    def dataset_name(self) -> str:
+        """The name of the dataset in tables: for a file, its name without folder and suffix."""
+        return Path(self.dataset).stem if self.dataset.endswith(".npz") else self.dataset
+
+    @property
     def name(self) -> str:
-        """dataset/net, as in the progress display."""
-        return f"{Path(self.dataset).stem}/{self.net}"
+        """The name of the pair in the progress display, "dataset/net"."""
+        return f"{self.dataset_name}/{self.net}"
 
 
 SETTINGS: dict[str, Any] = {
@@ -100,7 +110,7 @@ def read_pair(
     methods: list[tuple[str, str, dict[str, Any]]],
     folder: Path | None,
 ) -> Pair:
-    """Check one entry of `[[pairs]]`; what it does not say comes from `defaults`."""
+    """Check one entry of `[[pairs]]`. Settings that it leaves out come from `defaults`."""
     from qipf.study.plan.methods import KINDS
 
     if not isinstance(entry, dict):
@@ -117,7 +127,7 @@ def read_pair(
     seeds = whole(values, "seeds", where, 0)
     if counts["pool"] and max(seeds) >= counts["pool"]:
         raise PlanError(
-            f"{where}.seeds: seed {max(seeds)} is no member of a pool of {counts['pool']} (0 to {counts['pool'] - 1})"
+            f"{where}.seeds: seed {max(seeds)} is not in a pool of {counts['pool']} (0 to {counts['pool'] - 1})"
         )
     shifts, severity = _shifts(values, where)
     train = _train(expect(values, "train", dict, {}, where), f"{where}.train", dataset, net, own=model is not None)
@@ -145,35 +155,47 @@ def read_pair(
     )
 
 
-def _dataset(name: str, where: str, folder: Path | None) -> str:
-    from qipf.study.run.inputs import NAMES
+def dataset_names() -> tuple[str, ...]:
+    """The datasets that a plan can name. A study is about right and wrong predictions, so regression is not one."""
+    from qipf.study.datasets import NAMES
 
+    return tuple(name for name in NAMES if name != "regression")
+
+
+def net_names() -> tuple[str, ...]:
+    """The networks that a plan can name."""
+    from qipf.study.nets import NETS
+
+    return tuple(name for name in NETS if name != "mlp-regression")
+
+
+def _dataset(name: str, where: str, folder: Path | None) -> str:
+    known = dataset_names()
     if not name:
-        raise PlanError(f"{where}: missing; expected one of {', '.join(NAMES)} or an .npz file")
-    if name in NAMES:
+        raise PlanError(f"{where}: missing; expected one of {', '.join(known)} or an .npz file")
+    if name in known:
         return name
     if name.endswith(".npz"):
         return existing(name, folder, where)
-    raise PlanError(f"{where}: {name!r} is no dataset; {did_you_mean(name, NAMES)}, or give an .npz file")
+    raise PlanError(f"{where}: {name!r} is not a dataset; {did_you_mean(name, known)}, or give an .npz file")
 
 
 def _network(values: Mapping[str, Any], where: str, folder: Path | None) -> tuple[str, str | None, str | None]:
-    from qipf.study.run.inputs import NETS
-
+    known = net_names()
     model = values.get("model")
     weights = values.get("weights")
     net = expect(values, "net", str, "", where)
     if model is None:
         if weights is not None:
-            raise PlanError(f"{where}.weights: only goes with `model`")
-        if net not in NETS:
-            raise PlanError(f"{where}.net: {net!r} is no network; {did_you_mean(net, NETS)}, or give `model`")
+            raise PlanError(f"{where}.weights: can only be used together with `model`")
+        if net not in known:
+            raise PlanError(f"{where}.net: {net!r} is not a network; {did_you_mean(net, known)}, or give `model`")
         return net, None, None
     if not isinstance(model, str) or not (model.endswith(".pt2") or ":" in model):
         raise PlanError(f"{where}.model: expected 'file.pt2' or 'module:callable', got {model!r}")
     if model.endswith(".pt2"):
         if weights is not None:
-            raise PlanError(f"{where}.weights: a .pt2 file has its own weights")
+            raise PlanError(f"{where}.weights: a .pt2 file contains its own weights; remove `weights`")
         model = existing(model, folder, f"{where}.model")
     if weights is not None:
         weights = existing(weights, folder, f"{where}.weights")
@@ -198,7 +220,7 @@ def _shifts(values: Mapping[str, Any], where: str) -> tuple[dict[str, tuple[floa
     severity: dict[str, tuple[int, ...]] = {}
     for name, intensities in chosen.items():
         if name not in FAMILIES:
-            raise PlanError(f"{where}.shifts: {name!r} is no shift; {did_you_mean(str(name), FAMILIES)}")
+            raise PlanError(f"{where}.shifts: {name!r} is not a shift; {did_you_mean(str(name), FAMILIES)}")
         numbers = isinstance(intensities, list) and all(
             isinstance(value, int | float) and not isinstance(value, bool) for value in intensities
         )
@@ -218,11 +240,11 @@ def _on_grid(severities: tuple[int, ...], where: str) -> tuple[int, ...]:
 
 
 def _train(train: Mapping[str, Any], where: str, dataset: str, net: str, *, own: bool) -> dict[str, Any]:
-    """The recipe of the pair with what the plan changes in it; nothing for a model that is taken as it is."""
+    """The recipe of the pair with the changes of the plan; empty for a user's model, which is not trained."""
     from qipf.study.recipes import Recipe, recipe
 
     if own and train:
-        raise PlanError(f"{where}: a model of your own (`model`) is taken as it is and not trained; remove `train`")
+        raise PlanError(f"{where}: your own model (`model`) is used as it is and is not trained; remove `train`")
     if own:
         return {}
     check_keys(train, [field.name for field in fields(Recipe)], where)
@@ -230,7 +252,7 @@ def _train(train: Mapping[str, Any], where: str, dataset: str, net: str, *, own:
 
 
 def _method(name: str, kind: str, table: Mapping[str, Any], net: str, seeds: tuple[int, ...], where: str) -> Method:
-    """A method with its parameters for one network, and the seeds that it is measured on in the order of the pair's."""
+    """A method with its parameters for one network. Its seeds are in the order of the pair's."""
     params = {key: _for_net(value, net, f"methods.{name}.{key}") for key, value in table.items()}
     if "seeds" not in params:
         return Method(name, kind, params)
@@ -238,7 +260,9 @@ def _method(name: str, kind: str, table: Mapping[str, Any], net: str, seeds: tup
     for seed in wanted:
         if seed not in seeds:
             there = ", ".join(map(str, seeds))
-            raise PlanError(f"methods.{name}.seeds: {seed} is no seed of {where} with the net {net}, which has {there}")
+            raise PlanError(
+                f"methods.{name}.seeds: {seed} is not a seed of {where} with the net {net}, which has {there}"
+            )
     del params["seeds"]
     return Method(name, kind, params, tuple(seed for seed in seeds if seed in wanted))
 
@@ -250,4 +274,4 @@ def _for_net(value: Any, net: str, where: str) -> Any:
         return value[net]
     if "default" in value:
         return value["default"]
-    raise PlanError(f"{where}: a table by network needs an entry for {net!r} or a `default`, it has {', '.join(value)}")
+    raise PlanError(f"{where}: a table by network needs an entry for {net!r} or `default`; it has {', '.join(value)}")

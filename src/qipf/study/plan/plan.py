@@ -1,7 +1,7 @@
-"""What a benchmark measures: a TOML file, checked key by key before anything runs.
+"""What a study measures: a TOML file that is checked key by key before anything runs.
 
 A plan has settings that hold for all its pairs, `[[pairs]]` of a dataset and a network (each may override any setting),
-and `[methods.NAME]` tables. A parameter of a method that depends on the network is a table by network name::
+and `[methods.NAME]` tables. A parameter of a method that depends on the network is a table with one entry per network::
 
     name = "mine"
     seeds = [0, 1, 2]
@@ -17,7 +17,7 @@ and `[methods.NAME]` tables. A parameter of a method that depends on the network
     rate = { lenet = 0.1, default = 0.2 }
 
     [methods.svi]
-    seeds = [0]                         # a dear method, on some of the base networks only
+    seeds = [0]                         # an expensive method, on some of the base networks only
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from qipf.study.plan.checks import PlanError, UnknownPlanError, check_keys, did_you_mean, expect, strings
+from qipf.study.plan.checks import (
+    PlanError,
+    UnknownPlanError,
+    check_keys,
+    check_name,
+    did_you_mean,
+    expect,
+    strings,
+)
 from qipf.study.plan.pairs import SETTINGS, Method, Pair, read_pair
 
 __all__ = ["Method", "Pair", "Plan", "PlanError", "UnknownPlanError", "load", "parse", "shipped"]
@@ -43,8 +51,11 @@ class Plan:
     description: str
     pairs: tuple[Pair, ...]
 
+    def __post_init__(self) -> None:
+        check_name(self.name)
+
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON values, all settings resolved; `from_json` reads them back."""
+        """Plain JSON values with all settings resolved; `from_json` reads them back."""
         return asdict(self)
 
     @staticmethod
@@ -67,7 +78,7 @@ class Plan:
 
 
 def _method_from_json(values: Mapping[str, Any]) -> Method:
-    seeds = values.get("seeds")  # plans written before methods had seeds are without
+    seeds = values.get("seeds")  # the published plans are older than this setting
     return Method(**{**values, "seeds": None if seeds is None else tuple(seeds)})
 
 
@@ -88,13 +99,13 @@ def load(plan: str | Path) -> Plan:
 
     Raises:
         UnknownPlanError: there is no such plan.
-        PlanError: it is no TOML, or a key is wrong.
+        PlanError: the file is not valid TOML, or a key is wrong.
     """
     text, folder = _source(plan)
     try:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise PlanError(f"no valid TOML: {error}") from None
+        raise PlanError(f"not valid TOML: {error}") from None
     return parse(values, folder=folder)
 
 
@@ -109,7 +120,7 @@ def _source(plan: str | Path) -> tuple[str, Path | None]:
     try:
         return path.read_text(encoding="utf-8"), path.parent
     except UnicodeDecodeError as error:
-        raise PlanError(f"no valid TOML: it is not UTF-8 text ({error.reason})") from None
+        raise PlanError(f"not valid TOML: it is not UTF-8 text ({error.reason})") from None
 
 
 def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
@@ -132,11 +143,23 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
         raise PlanError(
             "pairs: missing; a plan needs at least one [[pairs]] with `dataset` and `net` (or an `include`)"
         )
-    names = [(pair.dataset, pair.net) for pair in pairs]
-    for pair in names:
-        if names.count(pair) > 1:
-            raise PlanError(f"pairs: {pair[0]} with {pair[1]} is there twice; rows would not be told apart")
+    _check_different(pairs)
     return Plan(name, expect(values, "description", str, ""), tuple(pairs))
+
+
+def _check_different(pairs: list[Pair]) -> None:
+    """Raise PlanError for two pairs that would have the same name in the tables."""
+    named: dict[str, Pair] = {}
+    for pair in pairs:
+        other = named.setdefault(pair.name, pair)
+        if other is pair:
+            continue
+        if other.dataset == pair.dataset:
+            raise PlanError(f"pairs: {pair.dataset} with {pair.net} occurs twice; remove one, or give it another `net`")
+        raise PlanError(
+            f"pairs: {other.dataset} and {pair.dataset} with {pair.net} are both called {pair.name} in tables; "
+            "rename one of the files"
+        )
 
 
 def _included(name: str, folder: Path | None) -> tuple[Pair, ...]:
@@ -160,7 +183,7 @@ def _methods(tables: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]
         kind = table.get("kind", name)
         if kind not in KINDS:
             key = f"{where}.kind" if "kind" in table else where
-            raise PlanError(f"{key}: {kind!r} is no method; {did_you_mean(kind, KINDS)}")
+            raise PlanError(f"{key}: {kind!r} is not a method; {did_you_mean(kind, KINDS)}")
         params = {key: value for key, value in table.items() if key != "kind"}
         check_keys(params, KINDS[kind].parameters(), where, also=("kind", "seeds"))
         methods.append((name, kind, params))

@@ -1,7 +1,7 @@
 """A benchmark as one page: self-contained HTML that opens offline, from a store or from its tables alone.
 
-The order of the modules is the order of the data: `source` reads, `summary`, `severity`, `details`, `pictures` and
-`field_view` reduce what was measured to what a page shows, and `page` writes it.
+The modules follow the data: `source` reads; `facts`, `ranking_view`, `severity`, `pictures`, `details`, `field_view`
+and `appendix` reduce what was measured to what a page shows, in that order; `page` writes it.
 """
 
 from qipf.study.report.page import write_report

@@ -7,8 +7,10 @@ const MARKERS = [
   (x, y, r) => `M${x - r},${y - r}h${2 * r}v${2 * r}h${-2 * r}Z`,
   (x, y, r) => `M${x},${y - 1.2 * r}L${x + 1.15 * r},${y + r}H${x - 1.15 * r}Z`,
   (x, y, r) => `M${x},${y - 1.35 * r}L${x + 1.35 * r},${y}L${x},${y + 1.35 * r}L${x - 1.35 * r},${y}Z`,
+  (x, y, r) => `M${x},${y + 1.2 * r}L${x + 1.15 * r},${y - r}H${x - 1.15 * r}Z`,
+  (x, y, r) => `M${x - 0.5 * r},${y - 1.2 * r}h${r}v${0.7 * r}h${0.7 * r}v${r}h${-0.7 * r}v${0.7 * r}h${-r}v${-0.7 * r}h${-0.7 * r}v${-r}h${0.7 * r}Z`,
 ];
-const DASHES = ["", "7 3", "2 3"];
+const DASHES = ["", "7 3", "2 3", "9 3 2 3", "4 4", "1 5"];
 
 function el(tag, attributes = {}, ...children) {
   return fill(document.createElement(tag), attributes, children);
@@ -41,12 +43,17 @@ function swatch(style) {
     svg("path", { d: MARKERS[style.marker](15, 7, 3.6), fill: colour }));
 }
 
-/* A figure: caption, drawing, and the same numbers as a table that is only built when it is opened. */
-function figure(title, subtitle, drawing, heads, rows) {
+/* A figure: caption, drawing, legend (for narrow pages, where the list of scores is out of sight), and the same numbers
+   as a table that is only built when it is opened. */
+function figure(title, subtitle, drawing, heads, rows, series = []) {
   const body = el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": `${title}: numbers` });
   const numbers = el("details", {}, el("summary", {}, "numbers"), body);
   numbers.addEventListener("toggle", () => { if (numbers.open && !body.firstChild) body.append(table(title, heads, rows())); });
-  return el("figure", {}, el("figcaption", {}, title, subtitle ? el("span", {}, ` ${subtitle}`) : null), drawing, numbers);
+  return el("figure", {}, el("figcaption", {}, title, subtitle ? el("span", {}, ` ${subtitle}`) : null), drawing, legend(series), numbers);
+}
+
+function legend(series) {
+  return series.length ? el("p", { class: "legend" }, ...series.map((s) => el("span", { class: "key" }, swatch(s), s.label))) : null;
 }
 
 function table(title, heads, rows) {
@@ -58,7 +65,7 @@ function table(title, heads, rows) {
 /* Axes, rules and titles. Returns the root element, the scales and the group to draw in. */
 function axes(options) {
   const { width, height = 250, x, y, label } = options;
-  const left = options.left ?? 44, right = 12, top = 10, bottom = options.bottom ?? 38;
+  const left = options.left ?? 44, right = options.accuracy ? 40 : 12, top = 10, bottom = options.bottom ?? 38;
   const sx = (value) => left + (width - left - right) * (value - x.low) / (x.high - x.low);
   const sy = (value) => height - bottom - (height - top - bottom) * (value - y.low) / (y.high - y.low);
   const root = svg("svg", { class: "chart", viewBox: `0 0 ${width} ${height}`, role: "img", tabindex: 0, "aria-label": label });
@@ -66,6 +73,7 @@ function axes(options) {
     root.append(svg("line", { class: "rule", x1: left, x2: width - right, y1: sy(tick), y2: sy(tick) }),
       svg("text", { x: left - 6, y: sy(tick) + 4, "text-anchor": "end" }, (y.format ?? short)(tick)));
   }
+  for (const tick of options.accuracy ? [0, 0.5, 1] : []) root.append(svg("text", { x: width - right + 5, y: height - bottom - (height - top - bottom) * tick + 4 }, percent(tick)));
   let last = -Infinity;
   for (const [tick, text] of x.labels ?? ticks(x.low, x.high, width < 330 ? 4 : 5).map((t) => [t, (x.format ?? short)(t)])) {
     const at = sx(tick), half = text.length * 3.5 + 1;
@@ -85,7 +93,7 @@ function lineChart(options) {
   const { series, width } = options, drawn = axes(options), { root, sx, sy, top, bottom } = drawn;
   const inside = (value) => Math.max(options.y.low, Math.min(options.y.high, value));
   if (options.diagonal) root.append(svg("line", { class: "ghost", x1: sx(0), y1: sy(options.diagonal[0]), x2: sx(1), y2: sy(options.diagonal[1]) }));
-  for (const ghost of options.ghosts ?? []) root.append(svg("path", { class: "ghost", d: path(ghost, sx, (v) => sy(inside(v))) }));
+  if (options.accuracy) root.append(svg("path", { class: "ghost", d: path(options.accuracy, sx, (v) => bottom - (bottom - top) * v) }));
   for (const one of series) {
     const banded = one.points.filter((p) => p.low !== null && p.low !== undefined && p.high !== null);
     if (banded.length > 1) {

@@ -1,53 +1,47 @@
-"""The methods of a report: their order, names, and how each is drawn."""
+"""The scores of a report: their order, their names, and how each is drawn."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from qipf.study.plan.registry import (
+    COLOURS,
+    STATISTICS,
+    column_title,
+    info,
+    shown_first,
+    slots,
+)
 from qipf.study.run.read import Row
+from qipf.study.shifts import SHIFTS
 from qipf.study.tables import paper
-from qipf.study.tables.rows import column_of
+from qipf.study.tables.answer import BASELINE, recommended_columns
+from qipf.study.tables.frame import column_of, column_order
 
-SHOWN_FIRST = ("qipf", "class-qipf", "softmax-response", "mc-dropout", "ensemble", "ensemble (entropy)")
-"""Lit when the page opens: the paper's contenders and what should not be forgotten beside them."""
+SHAPES = 6
+"""Number of markers that the charts have. A score takes the next one where it would look like a score before it."""
 
-TITLES = {
-    "qipf": "QIPF",
-    "class-qipf": "class QIPF",
-    "qipf-published": "QIPF (authors' program)",
-    "softmax-response": "softmax response",
-    "max-logit": "max logit",
-    "knn": "k nearest neighbours",
-    "mahalanobis": "Mahalanobis",
-    "mc-dropout": "MC dropout",
-    "mc-dropout-ll": "MC dropout LL",
-    "svi": "SVI",
-    "svi-ll": "SVI LL",
-    "ensemble": "ensemble",
-    "swag": "SWAG",
-    "sgd-iterates": "SGD iterates",
-}
-
-COLOURS = 7
-MARKERS = 4
-DASHES = {"score": 0, "std": 0, "entropy": 1, "mutual_information": 2}
+FEWEST = 3
+"""Scores that are lit at the least when a page opens, if there are so many."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One method with one score.
+    """One method with one of its statistics.
 
     Attributes:
         id: its name in the tables, such as "ensemble (entropy)".
-        label: the same for readers.
-        method: its name in the plan.
-        score: which of the method's scores.
-        many: whether it takes many passes.
-        colour: number of its colour; methods share one only where there are more than colours.
+        label: its name for readers.
+        method: the name of the method in the plan.
+        score: the statistic.
+        many: whether it takes several passes.
+        recommended: whether it is the score that qipf recommends.
+        colour: number of its colour, the same in every report.
         marker: number of its marker.
-        dash: number of its dash pattern, by score.
+        dash: number of its dash pattern, which tells the statistic.
         shown: whether it is lit when the page opens.
     """
 
@@ -56,37 +50,45 @@ class Column:
     method: str
     score: str
     many: bool
+    recommended: bool
     colour: int
     marker: int
     dash: int
     shown: bool
 
 
-def columns(rows: Iterable[Row]) -> list[Column]:
-    """The columns of a long table: single-pass methods, then many-pass ones, the paper's first among each."""
-    found = {column_of(row._asdict()): (row.method, row.score) for row in rows}
-    wanted = [name for name in SHOWN_FIRST if name in found]
-    wanted += [name for name in found if name not in wanted and not _is_many(found[name][1])][: max(0, 5 - len(wanted))]
-    wanted += [name for name in found if name not in wanted][: max(0, 3 - len(wanted))]
-    methods = list(dict.fromkeys([found[name][0] for name in wanted] + [method for method, _ in found.values()]))
-    order = sorted(found, key=lambda name: (_is_many(found[name][1]), _place(name), list(found).index(name)))
-    result = []
+def columns(rows: Iterable[Row], best: Iterable[str] = ()) -> list[Column]:
+    """The columns of a long table, in the order of the registry, the recommended score first.
+
+    Args:
+        rows: the long table.
+        best: columns that are lit when the page opens, in addition to those that the registry names.
+    """
+    found: dict[str, tuple[str, str]] = {}
+    for method, score in dict.fromkeys((row.method, row.score) for row in rows):
+        found[column_of(method, score)] = (method, score)
+    order = sorted(found, key=column_order)
+    lit = {*best, BASELINE, *shown_first()} & set(order)
+    lit |= set([name for name in order if name not in lit][: max(0, FEWEST - len(lit))])
+    places = slots(found[name][0] for name in order)
+    dashes = {name: i for i, name in enumerate(s for s in STATISTICS if s != "score")}
+    result: list[Column] = []
+    taken: set[tuple[int, int, int]] = set()
     for name in order:
         method, score = found[name]
-        place = methods.index(method)
-        result.append(
-            Column(
-                name, label(name), method, score, _is_many(score), place % COLOURS, place // COLOURS % MARKERS,
-                DASHES.get(score, 0), name in wanted,
-            )
-        )  # fmt: skip
+        colour, dash = places[method] % COLOURS, dashes.get(score, 0)
+        markers = [(places[method] // COLOURS + step) % SHAPES for step in range(SHAPES)]
+        marker = next((marker for marker in markers if (colour, marker, dash) not in taken), markers[0])
+        taken.add((colour, marker, dash))
+        recommended = name in recommended_columns()
+        many, label = score != "score", column_title(name)
+        result.append(Column(name, label, method, score, many, recommended, colour, marker, dash, name in lit))
     return result
 
 
-def label(column: str) -> str:
-    """How a column is called on the page."""
-    method, bracket, score = column.partition(" (")
-    return TITLES.get(method, method) + bracket + score.replace("mutual_information", "MI")
+def method_title(method: str) -> str:
+    """The name of a method for readers."""
+    return info(method).title
 
 
 def pairs(rows: Iterable[Row]) -> dict[str, str]:
@@ -113,11 +115,11 @@ def intensity_label(shift: str, intensity: float) -> str:
     return UNITS.get(shift, "{:g}").format(intensity)
 
 
-def _is_many(score: str) -> bool:
-    return score != "score"
+def severity_of(shift: str, intensity: float, severity: int) -> int:
+    """The place of an intensity among those of its shift, from the mildest.
 
-
-def _place(name: str) -> int:
-    method = name.partition(" (")[0]
-    known = ["qipf", *paper.METHODS]
-    return known.index(method) if method in known else len(known)
+    Zoom is listed by its scale, and a scale of 0.8 is milder than one of 0.4: it is ranked by its distance from 1.
+    """
+    if shift != "zoom" or intensity not in SHIFTS["zoom"]:
+        return severity
+    return 1 + sorted(SHIFTS["zoom"], key=lambda scale: abs(math.log(scale))).index(intensity)

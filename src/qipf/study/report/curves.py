@@ -1,7 +1,8 @@
-"""A set of scores reduced to what its pictures need: some hundred numbers, however many predictions there were.
+"""A set of scores reduced to what its charts need: some hundred numbers, however many predictions there were.
 
-ROC, precision-recall and risk-coverage curves are three views of one function, the number of errors among the
-fraction f of predictions that are least sure. It is kept on a fixed grid, finer where f is small.
+ROC, precision-recall and risk-coverage curves are three views of one function: the number of errors among the fraction
+f of the predictions that are least certain (`qipf.study.tables.images.errors_found`). It is kept on a fixed grid that
+is finer where f is small.
 """
 
 from __future__ import annotations
@@ -16,31 +17,22 @@ FRACTIONS = np.array(
     + [step / 40 for step in range(4, 21)]
     + [step / 20 for step in range(11, 21)]
 )
-"""Shares of flagged predictions at which the curves are kept."""
+"""The fractions of flagged predictions at which the curves are kept."""
 
 BINS = 30
 RELIABILITY_BINS = 10
 
 
 class Axis(NamedTuple):
-    """The range of a histogram; scores beyond are counted in its end bins."""
+    """The range of a histogram; scores outside it are counted in the first or last bin."""
 
     low: float
     high: float
     log: bool
 
 
-def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray = FRACTIONS) -> np.ndarray:
-    """Errors among the least sure fractions of the predictions; where scores are tied, their expectation."""
-    order = np.argsort(-scores, kind="stable")
-    ranked, errors = scores[order], np.cumsum(wrong[order])
-    ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of every group of equal scores
-    x = np.concatenate([[0], ends + 1]) / len(scores)
-    return np.interp(fractions, x, np.concatenate([[0.0], errors[ends]]))
-
-
 def axis_of(scores: np.ndarray) -> Axis:
-    """A range that shows nearly all scores, logarithmic where they are positive and over several magnitudes."""
+    """A range that shows nearly all scores, logarithmic where they are positive and span several magnitudes."""
     low, middle, high = (float(value) for value in np.quantile(scores, [0.005, 0.5, 0.995]))
     if low >= 0 and high > 20 * middle > 0:
         least = float(np.quantile(scores[scores > 0], 0.02))
@@ -52,7 +44,7 @@ def axis_of(scores: np.ndarray) -> Axis:
 
 
 def histogram(scores: np.ndarray, wrong: np.ndarray, axis: Axis, bins: int = BINS) -> list[list[int]]:
-    """Counts of right and of wrong predictions in equal bins of the axis."""
+    """Counts of right and of wrong predictions in bins of equal width on the axis."""
     low, high = (np.log10(axis.low), np.log10(axis.high)) if axis.log else (axis.low, axis.high)
     values = np.log10(np.maximum(scores, axis.low)) if axis.log else scores
     place = np.clip(((values - low) / (high - low) * bins).astype(np.int64), 0, bins - 1)
@@ -60,7 +52,7 @@ def histogram(scores: np.ndarray, wrong: np.ndarray, axis: Axis, bins: int = BIN
 
 
 def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABILITY_BINS) -> list[list[float]]:
-    """[predictions, mean probability of error, share of errors] for every bin of probability that has any."""
+    """[predictions, mean probability of error, share of errors] for every bin of probability that is not empty."""
     place = np.minimum((probability * bins).astype(np.int64), bins - 1)
     result = []
     for number in np.unique(place):

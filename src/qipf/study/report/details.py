@@ -1,4 +1,4 @@
-"""What the predictions of single conditions look like: curves, histograms and reliability, for one network a pair."""
+"""The predictions of single conditions: curves, histograms and reliability, for one network per pair."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 
 from qipf.decisions.probability import ErrorProbability
 from qipf.study.report import curves
-from qipf.study.report.columns import pair_id
+from qipf.study.report.columns import pair_id, severity_of
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.read import Bench, Condition, Predictions
-from qipf.study.tables.rows import column_of
+from qipf.study.tables.images import columns_of, errors_found
 
 
 def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
-    """By pair and shift, the conditions of one network, in the order of their severities.
+    """By pair and shift, the conditions of one network, from the mildest to the most severe.
 
-    It is the first of those that most methods were measured on.
+    It is the first of those networks that the largest number of methods was measured on.
     """
     conditions = [condition for condition in bench.conditions() if not condition.shift.startswith("ood:")]
     seeds: dict[str, dict[int, int]] = {}
@@ -32,9 +32,14 @@ def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
         if condition.seed == max(counts, key=counts.__getitem__):
             by_pair.setdefault(pair_id(condition), {}).setdefault(condition.shift, []).append(condition)
     return {
-        pair: {shift: sorted(found, key=lambda c: c.severity) for shift, found in by_shift.items()}
+        pair: {shift: sorted(found, key=severity) for shift, found in by_shift.items()}
         for pair, by_shift in by_pair.items()
     }
+
+
+def severity(condition: Condition) -> int:
+    """The severity of a condition as the page counts it, see `severity_of`."""
+    return severity_of(condition.shift, condition.intensity, condition.severity)
 
 
 def details(source: Source) -> dict[str, Any]:
@@ -67,13 +72,6 @@ def details(source: Source) -> dict[str, Any]:
     return result
 
 
-def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
-    """Scores by column."""
-    return {
-        column_of({"method": method, "score": score}): values for (method, score), values in predictions.scores.items()
-    }
-
-
 def _condition(
     condition: Condition,
     predictions: Predictions,
@@ -91,14 +89,14 @@ def _condition(
         entry: dict[str, Any] = {
             "n": len(scores),
             "errors": int(missed.sum()),
-            "found": curves.compact(curves.errors_found(scores, missed)),
+            "found": curves.compact(errors_found(scores, missed, curves.FRACTIONS)),
             "bins": curves.histogram(scores, missed, axes[column]),
         }
         if column in calibrators:
             entry["reliability"] = curves.reliability(calibrators[column](scores), missed)
         methods[column] = entry
     accuracy = round(float(predictions.correct.mean()), 4) if len(wrong) else None
-    return {"severity": condition.severity, "n": len(wrong), "accuracy": accuracy, "methods": methods}
+    return {"severity": severity(condition), "n": len(wrong), "accuracy": accuracy, "methods": methods}
 
 
 def _read(source: Source, condition: Condition) -> Predictions | None:
@@ -112,7 +110,7 @@ def _read(source: Source, condition: Condition) -> Predictions | None:
 
 
 def _calibrators(source: Source, some: Condition) -> dict[str, ErrorProbability]:
-    """What turns each score into a probability of error, fitted on clean held-out predictions."""
+    """Calibrators that turn each score into a probability of error, fitted on clean held-out predictions."""
     assert source.bench is not None  # noqa: S101
     try:
         held_out = source.bench.held_out(some.dataset, some.net, some.seed)
@@ -128,7 +126,7 @@ def _calibrators(source: Source, some: Condition) -> dict[str, ErrorProbability]
 
 
 def _axes(every: list[Predictions]) -> dict[str, curves.Axis]:
-    """One axis a column for all conditions of a pair, so that scores are seen to move with the severity."""
+    """One axis per column for all conditions of a pair, so that a reader sees the scores move with the severity."""
     pooled: dict[str, list[np.ndarray]] = {}
     for predictions in every:
         for column, values in columns_of(predictions).items():
@@ -138,6 +136,6 @@ def _axes(every: list[Predictions]) -> dict[str, curves.Axis]:
 
 
 def usable(values: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Finite scores, whether each prediction is wrong, and their rows; methods may have scored only some."""
+    """The finite scores, whether each prediction is wrong, and their rows; a method may have scored only some."""
     rows = np.flatnonzero(np.isfinite(values))
     return values[rows].astype(np.float64), wrong[rows], rows

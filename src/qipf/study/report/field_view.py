@@ -8,9 +8,9 @@ import numpy as np
 
 from qipf.study.plan.methods import ALIASES
 from qipf.study.plan.plan import Method, Pair
-from qipf.study.report.columns import pair_id
+from qipf.study.report.columns import method_title, pair_id
 from qipf.study.report.curves import Axis, histogram
-from qipf.study.report.details import one_seed, usable
+from qipf.study.report.details import one_seed, severity, usable
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.read import Bench, Condition
 
@@ -19,7 +19,7 @@ BINS = 48
 
 
 def fields(source: Source) -> dict[str, Any]:
-    """By pair the fields of its weight-QIPF methods: psi and modes over y, and where predictions lie in it."""
+    """By pair, the fields of its weight-QIPF methods: psi and modes over y, and where the predictions lie in them."""
     if source.bench is None or source.plan is None:
         return {}
     result: dict[str, Any] = {}
@@ -48,10 +48,11 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
     y = np.linspace(low, high, POINTS)
     modes = np.asarray(scorer.modes(_logits(y * facts["std"] + facts["mean"], scorer)))
     conditions: dict[str, list[Any]] = {}
-    for (shift, severity), (positions, wrong) in placed.items():
+    for (shift, level), (positions, wrong) in placed.items():
         bins = histogram(positions, wrong, Axis(low, high, False), BINS)
-        conditions.setdefault(shift, []).append({"severity": severity, "bins": bins})
+        conditions.setdefault(shift, []).append({"severity": level, "bins": bins})
     return {
+        "label": method_title(method.name),
         "low": round(low, 4),
         "high": round(high, 4),
         "psi": _short(np.asarray(scorer.field(y))),
@@ -77,7 +78,7 @@ def _logits(values: np.ndarray, scorer: Any) -> np.ndarray:
     if task == "regression":
         return values[:, None]
     if task != "classification" or scorer.coordinate not in ("max_logit", "log_odds"):
-        raise ValueError(f"no picture of {task} with the coordinate {scorer.coordinate!r}")
+        raise ValueError(f"there is no picture of {task} with the coordinate {scorer.coordinate!r}")
     others = np.repeat(values[:, None] - 50.0, classes - 1, axis=1)
     if scorer.coordinate == "log_odds":
         others += 50.0 - values[:, None]  # zeros: the odds against C - 1 of them are z - log(C - 1)
@@ -90,7 +91,7 @@ def _placed(
 ) -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
     """Where every prediction enters the field, and whether it is wrong.
 
-    The store keeps scores, no logits; but the score "max-logit" is minus the paper's coordinate.
+    The store keeps scores but not logits. The score "max-logit" is the paper's coordinate with its sign changed.
     """
     name = next((method.name for method in pair.methods if method.kind == "max-logit"), None)
     if name is None or scorer.coordinate != "max_logit":
@@ -103,7 +104,7 @@ def _placed(
             if (name, "score") in predictions.scores:
                 scores, wrong, _ = usable(predictions.scores[name, "score"], ~predictions.correct)
                 if len(scores):
-                    placed[shift, condition.severity] = ((-scores - facts["mean"]) / facts["std"], wrong)
+                    placed[shift, severity(condition)] = ((-scores - facts["mean"]) / facts["std"], wrong)
     return placed
 
 

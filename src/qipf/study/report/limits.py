@@ -1,4 +1,4 @@
-"""Making a page smaller: what of the predictions is left out first where all of it would be too much."""
+"""Making a page smaller: what is left out first where all predictions would be too much."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Limits:
     """How much of the predictions goes into a page.
 
     Attributes:
-        severities: of each shift.
-        mutual_information: whether many-pass methods show this score, too.
+        severities: severities per shift.
+        mutual_information: whether methods with several passes show this statistic.
         thumbnails: pictures of each sort.
-        thumbnail_methods: methods whose opinion the pictures show.
+        thumbnail_methods: scores that the pictures are sorted by.
     """
 
     severities: int = 10
@@ -34,7 +34,7 @@ LEVELS = (
     Limits(severities=3, mutual_information=False, thumbnails=2, thumbnail_methods=1),
     Limits(severities=1, mutual_information=False, thumbnails=0),
 )
-"""From everything to next to nothing; the first that fits is taken."""
+"""From everything to almost nothing; the first that fits is taken."""
 
 
 def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
 
 
 def thin(found: list[Any], most: int) -> list[Any]:
-    """At most so many of a list, evenly spaced, the ends kept; of one, the middle."""
+    """At most `most` items of a list, evenly spaced and with both ends; where `most` is one, the middle."""
     if len(found) <= most:
         return found
     if most == 1:

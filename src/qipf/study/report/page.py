@@ -1,4 +1,4 @@
-"""The page itself: data, styles and script in one file, with nothing to be fetched from anywhere."""
+"""The page itself: data, styles and script in one file that loads nothing from anywhere else."""
 
 from __future__ import annotations
 
@@ -17,17 +17,21 @@ from typing import Any
 
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
-from qipf.study.report import curves, severity, summary, tables_view
-from qipf.study.report.columns import columns, label, pair_id, pairs
+from qipf.study.plan.registry import column_title, info
+from qipf.study.report import appendix, curves, severity
+from qipf.study.report.columns import columns, method_title, pair_id, pairs
 from qipf.study.report.details import details
+from qipf.study.report.facts import facts
 from qipf.study.report.field_view import fields
 from qipf.study.report.limits import LEVELS, within
 from qipf.study.report.pictures import thumbnails
-from qipf.study.report.source import Source, open_source
-from qipf.study.tables.tables import notes_on_fewer_networks
+from qipf.study.report.ranking_view import HEADS, out_of_distribution, ranking
+from qipf.study.report.source import MISSING, Source, open_source
+from qipf.study.tables.answer import Answer, answers
+from qipf.study.tables.tables import PaperTable, all_tables, notes_on_fewer_networks
 
 LARGEST = 5_000_000
-"""Bytes that a page may have."""
+"""The largest size of a page in bytes."""
 
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 SCRIPTS = ("charts.js", "views.js", "script.js")
@@ -39,13 +43,14 @@ def write_report(
     """Write the report of a benchmark; returns its size in bytes.
 
     Args:
-        store: a benchmark's store; or a folder with its tables (see `qipf.study.report.source.open_source`), whose page
-            has no charts that need predictions.
-        output: the HTML file. It is written whole or not at all.
+        store: a benchmark's store, or a folder with its tables (see `qipf.study.report.source.open_source`). A page
+            that is made from tables alone has no charts that need predictions.
+        output: the HTML file. It is written completely or not at all.
         data: the folder with the dataset's files, for the thumbnails.
 
     Raises:
         FileNotFoundError: there is no store and no table, or no folder for the output.
+        IsADirectoryError: the output is a folder.
         ValueError: nothing has been measured yet.
     """
     target = Path(output).absolute()
@@ -65,7 +70,7 @@ def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -
     whole, page = parts["content"], b""
     for level, limits in enumerate(LEVELS):
         if level:
-            source.note("With all predictions the page would be too large: some severities or pictures are left out.")
+            source.note("With all predictions the page would be too large. Some severities or pictures are left out.")
         page = _fill(source, {**parts, "content": within(whole, limits)})
         if len(page) <= largest:
             break
@@ -74,35 +79,59 @@ def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -
 
 def _parts(source: Source, data: str | None) -> dict[str, Any]:
     """Everything that is shown, for the template and (`content`) for the script."""
-    shown, titles = columns(source.rows), pairs(source.rows)
+    titles, found = pairs(source.rows), _answers(source)
+    best = [answer.ranking.standings[0].column for answer in found if answer.ranking.standings]
+    shown, verdicts = columns(source.rows, best), appendix.verdicts(source)
     return {
         "content": {
             "columns": [asdict(column) for column in shown],
             "pairs": titles,
             "metrics": severity.metric_titles(source.rows),
             "fractions": curves.FRACTIONS.tolist(),
-            "severity": severity.against_severity(source.rows),
+            "severity": severity.against_severity(source.frame),
             "details": details(source),
             "fields": fields(source),
-            "thumbnails": thumbnails(source, data),
+            "thumbnails": thumbnails(source, data, best=best),
         },
-        "facts": summary.facts(source, shown, titles),
-        "verdicts": summary.verdicts(source),
-        "headline": summary.headline(source, shown, titles),
-        "ood": summary.out_of_distribution(source, shown, titles),
-        "tables": tables_view.views(source, shown),
+        "answers": found,
+        "recommended": next((column for column in shown if column.recommended), None),
+        "facts": facts(source, shown, titles),
+        "verdicts": verdicts,
+        "heads": HEADS,
+        "ranking": ranking(source, shown, titles),
+        "shifted": any(answer.ranking.shifted for answer in found),
+        "ood": out_of_distribution(source, shown, titles),
+        "tables": _tables(source, bool(verdicts.front)),
         "times": _times(source.times, titles),
         "seeds": max(len({r.seed for r in source.rows if pair_id(r) == pair}) for pair in titles),
-        "fewer": notes_on_fewer_networks(row._asdict() for row in source.rows),
+        "fewer": notes_on_fewer_networks(source.frame),
         "environment": _flat(source.environment),
         "version": _version(source.environment),
     }
 
 
+def _answers(source: Source) -> list[Answer]:
+    try:
+        return answers(source.frame, source.bench)
+    except MISSING as error:
+        source.left_out(f"Some predictions could not be read, so intervals are over intensities: {error}")
+        return answers(source.frame)
+
+
+def _tables(source: Source, with_paper: bool) -> list[tuple[PaperTable, list[Any]]]:
+    """The paper's tables with those of their blocks that have a number of ours.
+
+    The times have a section of their own, and are left out where there is no number of the paper to compare them with.
+    """
+    times = source.times if with_paper else []
+    found = [(table, [b for b in table.blocks if b.measured]) for table in all_tables(source.frame, times)]
+    return [(table, blocks) for table, blocks in found if blocks]
+
+
 def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
     """The template with its parts in place."""
     jinja = require("jinja2", extra="report")
-    safe = require("markupsafe", extra="report").Markup  # for our own files only: whatever is data is escaped
+    safe = require("markupsafe", extra="report").Markup  # for our own files only: all data is escaped
     environment = jinja.Environment(
         loader=jinja.FunctionLoader(_file),
         autoescape=True,
@@ -114,8 +143,10 @@ def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
     values = {
         **parts,
         "source": source,
-        "agreement": summary.agreement,
-        "evidence": summary.evidence,
+        "agreement": appendix.agreement,
+        "evidence": appendix.evidence,
+        "column_title": column_title,
+        "method_title": method_title,
         "style": safe(_file("style.css")),
         "script": safe(script),
         "script_hash": _digest(script),
@@ -125,13 +156,13 @@ def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
 
 
 def packed(content: Any) -> str:
-    """JSON, compressed, in base64: a fifth of the size, and no name in it can break out of its element."""
+    """JSON, compressed, in base64: a fifth of the size, and nothing in it can break out of its element."""
     text = json.dumps(_plain(content), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode()
 
 
 def _plain(value: Any) -> Any:
-    """NaN and infinities as null, which JSON has."""
+    """The value with null for NaN and infinities, which JSON does not have."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -140,7 +171,7 @@ def _plain(value: Any) -> Any:
 
 
 def _times(times: list[dict[str, Any]], titles: Mapping[str, str]) -> list[dict[str, Any]]:
-    """By pair, the methods from the fastest, with the length of their bars on a logarithmic scale."""
+    """By pair, the methods from the fastest on, with the length of their bars on a logarithmic scale."""
     result = []
     for pair, title in titles.items():
         own = [time for time in times if pair_id(time) == pair and _ms(time) > 0]
@@ -151,7 +182,12 @@ def _times(times: list[dict[str, Any]], titles: Mapping[str, str]) -> list[dict[
         low = math.log(min([_ms(time) for time in own] + forward) / 1.5)
         high = math.log(max(_ms(time) for time in own))
         lines = [
-            {**time, "label": label(str(time["method"])), "share": (math.log(_ms(time)) - low) / (high - low)}
+            {
+                **time,
+                "label": method_title(str(time["method"])),
+                "recommended": info(str(time["method"])).family == "recommended",
+                "share": (math.log(_ms(time)) - low) / (high - low),
+            }
             for time in own
         ]
         middle = sorted(forward)[len(forward) // 2] if forward else None
@@ -167,7 +203,7 @@ def _ms(time: Mapping[str, Any]) -> float:
 
 
 def _version(environment: Mapping[str, Any]) -> str:
-    """The version of qipf that measured, where it is one: a source tree has a sentence there."""
+    """The version of qipf that measured, if it is a version: a source tree has a sentence there."""
     versions = environment.get("versions")
     found = str(versions.get("qipf", "")) if isinstance(versions, Mapping) else ""
     return found if re.fullmatch(r"\d[\w.+-]*", found) else ""

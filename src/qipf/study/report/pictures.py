@@ -1,22 +1,23 @@
-"""Thumbnails of the inputs that a method is most and least sure about, right and wrong, under every shift."""
+"""Thumbnails of the inputs that a score is most and least certain about, right and wrong, under every shift."""
 
 from __future__ import annotations
 
 import base64
 import io
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from qipf._common.optional import require
+from qipf.study.plan.registry import shown_first
 from qipf.study.report.columns import intensity_label, pair_id
-from qipf.study.report.details import columns_of, one_seed, usable
+from qipf.study.report.details import one_seed, severity, usable
 from qipf.study.report.limits import Limits, thin
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.read import Condition
-
-OPINIONS = ("qipf", "class-qipf", "softmax-response", "ensemble (entropy)", "ensemble", "mc-dropout (entropy)")
-"""Whose pictures are shown, as far as they were measured and the page has room."""
+from qipf.study.tables.answer import recommended_columns
+from qipf.study.tables.images import columns_of
 
 LIMITS = Limits()
 
@@ -27,11 +28,13 @@ CLASS_NAMES = {
 }
 
 
-def thumbnails(source: Source, data: str | None = None, limits: Limits = LIMITS) -> dict[str, Any]:
+def thumbnails(
+    source: Source, data: str | None = None, limits: Limits = LIMITS, best: Sequence[str] = ()
+) -> dict[str, Any]:
     """By pair, shift and column four lists of pictures, and the pictures themselves by name.
 
     A picture is [name, true class, predicted class, percentile of its uncertainty]. Every shift is shown at its
-    middle severity.
+    middle severity. The recommended score comes first, then `best`, then the scores that the registry shows first.
     """
     if source.bench is None:
         return {}
@@ -42,7 +45,7 @@ def thumbnails(source: Source, data: str | None = None, limits: Limits = LIMITS)
             _find_data(next(iter(by_shift.values()))[0].dataset, data)
             for shift, conditions in by_shift.items():
                 for condition in thin(conditions, 1):
-                    groups.setdefault(pair, {})[shift] = _of(source, condition, limits, data, images)
+                    groups.setdefault(pair, {})[shift] = _of(source, condition, limits, data, images, best)
         except MISSING as error:
             groups.pop(pair, None)
             source.note(f"No pictures of {pair}: {error}")
@@ -50,7 +53,7 @@ def thumbnails(source: Source, data: str | None = None, limits: Limits = LIMITS)
 
 
 def _find_data(dataset: str, data: str | None) -> None:
-    """Raise where the inputs are not on this machine: a report downloads nothing."""
+    """Raise where the inputs are not on this machine, because a report downloads nothing."""
     from qipf.study import datasets
 
     if dataset in datasets.NAMES:
@@ -58,7 +61,7 @@ def _find_data(dataset: str, data: str | None) -> None:
 
 
 def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.ndarray]:
-    """Positions of the surest and the least sure predictions among the right and among the wrong ones."""
+    """Positions of the most and the least certain predictions among the right and among the wrong ones."""
     order = np.argsort(scores, kind="stable")
     right, missed = order[~wrong[order]], order[wrong[order]]
     return {
@@ -72,7 +75,7 @@ def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.n
 def png(image: np.ndarray) -> str:
     """An image (c, h, w) in [0, 1], grey or RGB, as a data URI."""
     if image.ndim != 3 or image.shape[0] not in (1, 3):
-        raise ValueError(f"inputs of shape {image.shape} are no grey or RGB images")
+        raise ValueError(f"inputs of shape {image.shape} are not grey or RGB images")
     pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
     picture = require("PIL.Image", extra="bench")
     drawn = picture.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
@@ -84,12 +87,18 @@ def png(image: np.ndarray) -> str:
 
 
 def _of(
-    source: Source, condition: Condition, limits: Limits, data: str | None, images: dict[str, str]
+    source: Source,
+    condition: Condition,
+    limits: Limits,
+    data: str | None,
+    images: dict[str, str],
+    best: Sequence[str],
 ) -> dict[str, Any]:
     assert source.bench is not None  # noqa: S101 (only called where it is there)
     predictions = source.bench.predictions(condition)
     every = columns_of(predictions)
-    names = [name for name in OPINIONS if name in every] or list(every)
+    order = dict.fromkeys([*recommended_columns(), *best, *shown_first()])
+    names = [name for name in order if name in every] or list(every)
     chosen: dict[str, dict[str, list[Any]]] = {}
     needed: set[int] = set()
     for column in names[: limits.thumbnail_methods]:
@@ -107,7 +116,7 @@ def _of(
     for row, image in zip(listed, source.bench.images(condition, listed, data) if listed else [], strict=True):
         images[_name(condition, row)] = png(image)
     return {
-        "severity": condition.severity,
+        "severity": severity(condition),
         "intensity": intensity_label(condition.shift, condition.intensity),
         "columns": chosen,
     }

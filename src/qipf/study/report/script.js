@@ -6,7 +6,7 @@ function options(select, entries, value, change) {
 }
 
 function buildToggles() {
-  const groups = [["One pass", data.columns.filter((c) => !c.many)], ["Many passes", data.columns.filter((c) => c.many)]];
+  const groups = [["One pass", data.columns.filter((c) => !c.many)], ["Several passes", data.columns.filter((c) => c.many)]];
   byId("toggles").replaceChildren(...groups.filter(([, columns]) => columns.length).map(([title, columns]) => el("fieldset", { class: "toggles" }, el("legend", {}, title), ...columns.map((column) => {
     const input = el("input", { type: "checkbox", value: column.id, checked: choice.shown.has(column.id) ? "" : null });
     input.addEventListener("change", () => { if (input.checked) choice.shown.add(column.id); else choice.shown.delete(column.id); drawCharts(); });
@@ -16,7 +16,7 @@ function buildToggles() {
 
 function buildPresets() {
   const first = [...choice.shown];
-  const presets = [["Main", (c) => first.includes(c.id)], ["One pass", (c) => !c.many], ["Many passes", (c) => c.many && c.score === "std"], ["All", () => true], ["None", () => false]];
+  const presets = [["Main", (c) => first.includes(c.id)], ["One pass", (c) => !c.many], ["Several passes", (c) => c.many && c.score === "entropy"], ["All", () => true], ["None", () => false]];
   byId("presets").replaceChildren(...presets.map(([name, wanted]) => {
     const button = el("button", { type: "button" }, name);
     button.addEventListener("click", () => { choice.shown = new Set(data.columns.filter(wanted).map((c) => c.id)); buildToggles(); drawCharts(); });
@@ -32,15 +32,42 @@ function buildShifts() {
     input.addEventListener("change", () => { choice.shift = shift; setLevels(); drawOne(); });
     return el("label", {}, input, el("span", {}, shift));
   }));
+  byId("shift-field").hidden = !found.length;
   setLevels(true);
 }
 
 function setLevels(middle = false) {
   const count = conditions().length, level = byId("level");
+  byId("level-field").hidden = count < 2;
+  byId("level-field").parentElement.hidden = count < 2;
   level.max = Math.max(0, count - 1);
   if (middle) choice.level = Math.floor(count / 2);
   choice.level = clip(choice.level, 0, Math.max(0, count - 1));
   level.value = choice.level;
+}
+
+/* A table that is wider than its box fades at the right and says that it can be scrolled. */
+function markScroll(box) {
+  const more = box.scrollWidth - box.clientWidth - box.scrollLeft > 4;
+  if (more) box.dataset.more = "yes"; else delete box.dataset.more;
+}
+
+function watchScroll() {
+  for (const box of document.querySelectorAll(".scroll")) {
+    if (!box.dataset.watched) box.addEventListener("scroll", () => markScroll(box), { passive: true });
+    box.dataset.watched = "yes";
+    markScroll(box);
+  }
+}
+
+function buildUnfold() {
+  const button = byId("unfold"), more = byId("more-scores");
+  if (!button) return;
+  const all = button.textContent;
+  const set = (open) => { more.hidden = !open; button.textContent = open ? "Show fewer scores" : all; button.setAttribute("aria-expanded", String(open)); };
+  button.addEventListener("click", () => set(more.hidden));
+  button.hidden = false;
+  set(false);
 }
 
 function buildPair() {
@@ -48,7 +75,7 @@ function buildPair() {
   if (byId("field")) {
     const methods = Object.keys(data.fields[choice.pair] ?? {});
     if (!methods.includes(choice.fieldMethod)) choice.fieldMethod = methods[0] ?? null;
-    options(byId("field-method"), methods.map((m) => [m, m]), choice.fieldMethod, (value) => { choice.fieldMethod = value; drawField(); });
+    options(byId("field-method"), methods.map((m) => [m, data.fields[choice.pair][m].label]), choice.fieldMethod, (value) => { choice.fieldMethod = value; drawField(); });
     byId("field-method-field").hidden = methods.length < 2;
   }
   if (byId("pictures")) {
@@ -61,6 +88,7 @@ function buildPair() {
 function drawOne() {
   if (byId("conditions")) drawCondition();
   if (byId("field")) drawField();
+  watchScroll();
 }
 
 function drawCharts() {
@@ -83,19 +111,21 @@ function buildTheme() {
   name();
 }
 
-/* Printing shows the tables that are folded. */
+/* Printing shows the tables and scores that are folded. */
 let folded = [];
-addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details.table:not([open])")]; folded.forEach((d) => { d.open = true; }); });
-addEventListener("afterprint", () => { folded.forEach((d) => { d.open = false; }); folded = []; });
+addEventListener("beforeprint", () => { folded = [...document.querySelectorAll("details.table:not([open])")]; folded.forEach((d) => { d.open = true; }); if (byId("more-scores")) byId("more-scores").hidden = false; });
+addEventListener("afterprint", () => { folded.forEach((d) => { d.open = false; }); folded = []; if (byId("unfold")?.getAttribute("aria-expanded") === "false") byId("more-scores").hidden = true; });
 
 function start(content) {
   begin(content);
   for (const part of document.querySelectorAll(".needs-script")) part.hidden = false;
   options(byId("pair"), Object.entries(data.pairs), choice.pair, (value) => { choice.pair = value; buildPair(); drawAll(); });
   byId("pair-field").hidden = Object.keys(data.pairs).length < 2;
-  options(byId("metric"), data.metrics.map((m) => [m.id, m.title]), choice.metric, (value) => { choice.metric = value; drawSeverity(); });
+  if (byId("metric")) options(byId("metric"), data.metrics.map((m) => [m.id, m.title]), choice.metric, (value) => { choice.metric = value; drawSeverity(); });
   if (byId("level")) byId("level").addEventListener("input", (event) => { choice.level = Number(event.target.value); drawOne(); });
   if (innerWidth <= 900) byId("methods").open = false;
+  addEventListener("toggle", watchScroll, true); // a folded table has no width until it is opened
+  buildUnfold();
   buildPresets();
   buildToggles();
   buildPair();

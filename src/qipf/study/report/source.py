@@ -1,4 +1,4 @@
-"""Where a report's numbers come from: a store with everything in it, or a folder with the tables alone."""
+"""Where the numbers of a report come from: a store with everything in it, or a folder with only the tables."""
 
 from __future__ import annotations
 
@@ -9,29 +9,31 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from qipf.study.plan.plan import Plan
 from qipf.study.run.read import Bench, Row, open_store
 from qipf.study.run.sources import note_of
+from qipf.study.tables.frame import Frame, long_frame
 from qipf.study.tables.long_table import TABLES, read_table
 
 MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, csv.Error)
-"""What may go wrong with one piece of a store without taking the report down; the page says what is missing."""
+"""What may go wrong with one piece of a store. The report is written without it and says what is missing."""
 
 TINY = 1e-12
-"""Milliseconds; no time is less, and of 0 there is no logarithm."""
+"""Milliseconds. Shorter times are refused, because 0 has no logarithm."""
 
 NEEDED = {"times": ("dataset", "net", "method", "method_ms"), "networks": ("dataset", "net", "seed", "accuracy")}
 LEAST = {"times": {"method_ms": TINY, "forward_ms": TINY}, "networks": {"accuracy": 0.0}}
-"""Columns that must be there; and those, wherever they are, that must be numbers, and of at least what."""
+"""Columns that must be there; and columns that, where they are there, must be numbers of at least this value."""
 
 SHOWN = 3
-"""Bad rows of a file that a note names."""
+"""How many bad rows of a file a note names."""
 
 LOG = logging.getLogger(__name__)
-"""Tells whoever writes a page, and may never read its notes, what could not be read."""
+"""Tells whoever writes a page what could not be read, because they may never read the notes on it."""
 
 
 @dataclass
@@ -39,15 +41,15 @@ class Source:
     """What a report is made of.
 
     Attributes:
-        name: of the plan, or of the folder where no plan is there.
+        name: the name of the plan, or of the folder where there is no plan.
         rows: the long table.
         times: milliseconds per sample, by dataset, net and method.
-        plan: as it was run, or None.
-        plan_text: the same for readers.
-        environment: where it ran.
+        plan: the plan as it was run, or None.
+        plan_text: the plan as text for readers.
+        environment: the machine and the versions that it ran with.
         networks: the trained networks and their accuracy.
         failures: cells that failed.
-        notes: for the reader, one sentence each. Whoever leaves something out adds one.
+        notes: one sentence each for the reader. Code that leaves something out adds one.
         bench: the store, for predictions and pictures; None where there are only tables.
     """
 
@@ -62,21 +64,26 @@ class Source:
     notes: list[str] = field(default_factory=list)
     bench: Bench | None = None
 
+    @cached_property
+    def frame(self) -> Frame:
+        """The long table as a frame, see `qipf.study.tables.frame.long_frame`."""
+        return long_frame(self.rows)
+
     def note(self, text: str) -> None:
         """Add a note, once."""
         if text not in self.notes:
             self.notes.append(text)
 
     def left_out(self, text: str) -> None:
-        """Add a note on something that is there and cannot be used, and say it at once."""
+        """Add a note about something that is there but cannot be used, and log it at once."""
         self.note(text)
         LOG.warning("%s", text)
 
     def keep(self, name: str, values: Any, file: str) -> None:
-        """Take one piece, if the page can be made with it; of times and networks the rows that are right.
+        """Keep one piece if the page can be made with it; of times and networks, keep the rows that are valid.
 
         Raises:
-            ValueError: it cannot, and why.
+            ValueError: the page cannot be made with it; the message says why.
         """
         if name == "environment" and not isinstance(values, Mapping):
             raise ValueError(f"expected names with their values, got {type(values).__name__}")
@@ -95,12 +102,12 @@ class Source:
 def open_source(path: str | os.PathLike[str]) -> Source:
     """Read a store, a table, or a folder with one.
 
-    A table is a table.csv, table.parquet or table.csv.gz, perhaps with times.csv, networks.csv, plan.json and
-    environment.json beside it.
+    A table is a table.csv, table.parquet or table.csv.gz. The files times.csv, networks.csv, plan.json and
+    environment.json in the same folder are read as well.
 
     Raises:
         FileNotFoundError: there is neither a store nor a table.
-        ValueError: there is one, without a single number.
+        ValueError: there is one, but it does not hold a single number.
     """
     place = Path(path)
     folder = place.parent if place.is_file() else place
@@ -111,7 +118,7 @@ def open_source(path: str | os.PathLike[str]) -> Source:
             if found is not None:
                 raise ValueError(f"{folder} has no finished measurement yet; run the benchmark until it has some")
             raise FileNotFoundError(
-                f"{folder} is no benchmark store and has none of {', '.join(TABLES)}; "
+                f"{folder} is not a benchmark store and has none of {', '.join(TABLES)}; "
                 "`qipf bench PLAN -o DIR` makes a store"
             )
         found = _from_tables(tables[0])
@@ -126,13 +133,19 @@ def _from_store(folder: Path) -> Source | None:
     bench = open_store(folder)
     source = Source(bench.plan.name, bench.rows(), plan=bench.plan, bench=bench)
     source.plan_text = json.dumps(bench.plan.as_json(), indent=2, ensure_ascii=False)
-    for name in ("notes", "times", "environment", "networks", "failures"):  # notes first: what is missing joins them
+    for name in (
+        "notes",
+        "times",
+        "environment",
+        "networks",
+        "failures",
+    ):  # notes come first because the others add to them
         try:
             value = getattr(bench, name)
             value = value() if callable(value) else value
             source.keep(name, value, f"the {name}")
             if name == "times" and not value:
-                source.note("The methods were not timed (yet).")
+                source.note("The methods were not timed.")
         except MISSING as error:
             source.left_out(f"The {name} could not be read: {error}")
     return source
@@ -141,17 +154,17 @@ def _from_store(folder: Path) -> Source | None:
 def _from_tables(table: Path) -> Source:
     folder = table.parent
     source = Source(folder.resolve().name or "results", read_table(table))
-    source.note("Made from the tables alone: charts that need the predictions themselves are left out.")
+    source.note("This page was made from the tables alone. Charts that need the predictions are left out.")
     for name in ("times", "networks"):
         try:
             source.keep(name, _lines(folder / f"{name}.csv"), f"{name}.csv")
         except MISSING as error:
-            source.left_out(f"{name}.csv could not be read, and is left out: {error}")
+            source.left_out(f"{name}.csv could not be read and is left out: {error}")
     if not (folder / "times.csv").is_file():
-        source.note("There is no times.csv beside the table, so nothing is known about run times.")
+        source.note("There is no times.csv next to the table, so run times are not known.")
     for name in ("plan", "environment"):
         if not (folder / f"{name}.json").is_file():
-            source.note(f"There is no {name}.json beside the table.")
+            source.note(f"There is no {name}.json next to the table.")
             continue
         try:
             values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
@@ -169,15 +182,15 @@ def _from_tables(table: Path) -> Source:
 
 
 def _wrong(name: str, line: Mapping[str, Any]) -> str:
-    """What is wrong with a row of times or networks; nothing where it is right."""
+    """What is wrong with a row of times or networks; empty where nothing is."""
     for key in NEEDED[name]:
         if line.get(key) in (None, ""):
             return f"has no {key}"
     for key, least in LEAST[name].items():
         value = line.get(key)
         if value not in (None, "") and not (isinstance(value, int | float) and value >= least):
-            kind = "a number above 0" if least else "a number"
-            return f"has {key} {str(value)[:50]!r}, expected {kind}"
+            wanted = "a number above 0" if least else "a number"
+            return f"has {key} {str(value)[:50]!r}, expected {wanted}"
     return ""
 
 
@@ -189,9 +202,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _number(text: Any) -> Any:
-    for kind in (int, float):
+    for convert in (int, float):
         try:
-            value = kind(text)
+            value = convert(text)
             return value if math.isfinite(value) else text
         except (TypeError, ValueError, OverflowError):
             continue

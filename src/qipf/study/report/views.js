@@ -4,7 +4,7 @@ let data, styles, choice;
 
 function begin(content) {
   data = content;
-  styles = new Map(data.columns.map((column) => [column.id, { ...column, strong: column.method === "qipf" }]));
+  styles = new Map(data.columns.map((column) => [column.id, { ...column, strong: column.recommended }]));
   choice = { pair: Object.keys(data.pairs)[0], metric: data.metrics.length ? data.metrics[0].id : null, shown: new Set(data.columns.filter((c) => c.shown).map((c) => c.id)), shift: null, level: 0, fieldMethod: null, pictureMethod: null };
 }
 
@@ -40,8 +40,10 @@ function course(pair, shift) {
 const shiftsOf = (pair) => Object.keys(data.severity[pair] ?? {}).filter((shift) => shift !== "clean" && !shift.startsWith("ood:"));
 
 function drawSeverity() {
-  const box = byId("severity-charts"), metric = data.metrics.find((m) => m.id === choice.metric), shifts = shiftsOf(choice.pair);
-  if (!metric || !shifts.length) { box.replaceChildren(nothing("Nothing was measured under a shift.")); return; }
+  const box = byId("severity-charts");
+  if (!box) return;
+  const metric = data.metrics.find((m) => m.id === choice.metric), shifts = shiftsOf(choice.pair);
+  if (!metric || !shifts.length) { box.replaceChildren(nothing("This model was not measured under a shift.")); return; }
   byId("better").textContent = metric.better ? `${metric.better} is better` : "";
   const width = inner(box), columns = shownColumns();
   const every = shifts.flatMap((shift) => columns.flatMap((c) => course(choice.pair, shift).values(metric.id, c.id).flatMap((v) => v ? [v[0], v[0] + (v[0] - v[1] < 0.25 ? v[1] - v[0] : 0), v[0] + (v[2] - v[0] < 0.25 ? v[2] - v[0] : 0)] : [])));
@@ -51,9 +53,9 @@ function drawSeverity() {
     const { labels, accuracy, values } = course(choice.pair, shift);
     const series = columns.map((column) => ({ ...styles.get(column.id), points: values(metric.id, column.id).map((v, i) => ({ x: i, y: v ? v[0] : null, low: v ? v[1] : null, high: v ? v[2] : null, text: v ? `${labels[i]}: ${short(v[0])}${v[1] === null ? "" : ` [${short(v[1])}, ${short(v[2])}]`}\naccuracy ${percent(accuracy[i])}` : "" })) })).filter((s) => s.points.some((p) => p.y !== null));
     const label = `${metric.title} against ${shift}. ` + (series.map((s) => { const known = s.points.filter((p) => p.y !== null); return `${s.label}: ${short(known[0].y)} to ${short(known.at(-1).y)}`; }).join("; ") || "no values");
-    const drawing = lineChart({ width, height: 240, label, series, markers: "all", ghosts: unit ? [accuracy.map((a, i) => [i, a])] : [],
-      x: { low: -0.3, high: labels.length - 0.7, labels: labels.map((text, i) => [i, text]), title: shift }, y: { ...y, title: "" } });
-    return figure(shift, metric.title, drawing, ["Method", ...labels], () => [["accuracy", ...accuracy.map(short)], ...series.map((s) => [s.label, ...s.points.map((p) => short(p.y))])]);
+    const drawing = lineChart({ width, height: 240, label, series, markers: "all", accuracy: accuracy.map((a, i) => [i, a]),
+      x: { low: -0.3, high: labels.length - 0.7, labels: labels.map((text, i) => [i, text]), title: `${shift}, from mild to severe` }, y: { ...y, title: "" } });
+    return figure(shift, metric.title, drawing, ["Score", ...labels], () => [["accuracy", ...accuracy.map(short)], ...series.map((s) => [s.label, ...s.points.map((p) => short(p.y))])], series);
   }));
 }
 
@@ -96,10 +98,10 @@ function drawCondition() {
       return { ...styles.get(column.id), points };
     }).filter((s) => s.points.length);
     const high = view.free ? Math.max(0.02, range(series.flatMap((s) => s.points.map((p) => p.y))).high) : 1;
-    const drawing = series.length ? lineChart({ width, height: 290, label: `${view.title} ${where}, ${series.length} methods; the numbers are in the table below the charts`, series, diagonal: view.diagonal,
+    const drawing = series.length ? lineChart({ width, height: 290, label: `${view.title} ${where}, ${series.length} scores; the numbers are in the table below the charts`, series, diagonal: view.diagonal,
       x: { low: 0, high: 1, title: view.x, format: percent }, y: { low: 0, high: Math.min(1, high), title: view.y, format: percent }, left: 54 })
-      : nothing(columns.length ? "No curve: every prediction is right, or every one is wrong." : "No method is chosen.");
-    return figure(view.title, where, drawing, ["Method", ...(series[0]?.points.map((p, i) => i % 6 ? null : `at ${percent(p.x)}`).filter((t) => t) ?? [])], () => series.map((s) => [s.label, ...s.points.filter((p, i) => i % 6 === 0).map((p) => percent(p.y))]));
+      : nothing(columns.length ? "There is no curve, because all predictions are right or all are wrong." : "No score is chosen.");
+    return figure(view.title, where, drawing, ["Score", ...(series[0]?.points.map((p, i) => i % 6 ? null : `at ${percent(p.x)}`).filter((t) => t) ?? [])], () => series.map((s) => [s.label, ...s.points.filter((p, i) => i % 6 === 0).map((p) => percent(p.y))]), series);
   });
   figures.push(reliabilityFigure(condition, columns, width, where));
   box.replaceChildren(...figures);
@@ -112,10 +114,10 @@ function reliabilityFigure(condition, columns, width, where) {
     const bins = condition.methods[column.id].reliability, most = Math.max(...bins.map((b) => b[0]));
     return { ...styles.get(column.id), points: bins.map(([n, p, share]) => ({ x: p, y: share, n, radius: 2.5 + 5 * Math.sqrt(n / most), text: `said ${percent(p)}, was ${percent(share)}\n${n} predictions` })) };
   });
-  const drawing = series.length ? lineChart({ width, height: 290, label: `Reliability diagram ${where}: probability of error that each method gives, against the share of errors`, series, markers: "all", diagonal: [0, 1],
+  const drawing = series.length ? lineChart({ width, height: 290, label: `Reliability diagram ${where}: probability of error that each score gives, against the share of errors`, series, markers: "all", diagonal: [0, 1],
     x: { low: 0, high: 1, title: "probability of error given", format: percent }, y: { low: 0, high: 1, title: "share of errors", format: percent }, left: 54 })
     : nothing("There are no held-out predictions to calibrate the scores with.");
-  return figure("Reliability", `${where}; scores calibrated on clean data`, drawing, ["Method", "given", "was", "predictions"], () => series.flatMap((s) => s.points.map((p) => [s.label, percent(p.x), percent(p.y), String(p.n)])));
+  return figure("Reliability", `${where}; scores calibrated on clean data`, drawing, ["Score", "given", "was", "predictions"], () => series.flatMap((s) => s.points.map((p) => [s.label, percent(p.x), percent(p.y), String(p.n)])), series);
 }
 
 function drawNumbers(condition, columns, where) {
@@ -124,12 +126,12 @@ function drawNumbers(condition, columns, where) {
   if (place < 0 || !columns.length) return;
   const metrics = data.metrics.filter((m) => ["roc_auc", "pr_auc", "aurc", "fpr_at_95_tpr", "ece_proper", "brier_proper"].includes(m.id));
   const rows = columns.map((c) => [c.label, ...metrics.map((m) => short(own.values[m.id]?.[c.id]?.[place]?.[0]))]);
-  byId("condition-table").replaceChildren(el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Numbers of this condition" }, table(`The same in numbers, ${where}`, ["Method", ...metrics.map((m) => m.title)], rows)));
+  byId("condition-table").replaceChildren(el("div", { class: "scroll", role: "region", tabindex: 0, "aria-label": "Numbers of this condition" }, table(`The same in numbers, ${where}`, ["Score", ...metrics.map((m) => m.title)], rows)));
 }
 
 function drawHistograms(condition, columns, where) {
   const box = byId("histograms"), width = inner(box, 210), found = data.details[choice.pair];
-  if (!columns.length) { box.replaceChildren(nothing("No method is chosen.")); return; }
+  if (!columns.length) { box.replaceChildren(nothing("No score is chosen.")); return; }
   box.replaceChildren(...columns.map((column) => {
     const m = condition.methods[column.id], [low, high, log] = found.axes[column.id], [right, wrong] = m.bins;
     const total = [right, wrong].map((list) => list.reduce((a, b) => a + b, 0)), edge = (i) => (log ? Math.log10(low) : low) + (log ? Math.log10(high / low) : high - low) * i / right.length;
@@ -159,11 +161,13 @@ function drawField() {
   byId("field-facts").textContent = `${facts.weights ?? "?"} pooled weights, kernel width ${short(facts.bandwidth)} (${short(facts.factor)} times Silverman's), ${facts.operator} operator; y = (largest logit − ${short(facts.centre)}) / ${short(facts.scale)}.`;
   const width = inner(box, 260), line = (label, values, style) => ({ label, colour: 0, dash: 0, marker: 0, ...style, points: values.map((v, i) => ({ x: at(i), y: v, text: `y = ${short(at(i))}: ${short(v)}` })) });
   const table = (all) => () => view.psi.map((_, i) => i).filter((i) => i % 10 === 0).map((i) => [short(at(i)), ...all.map((values) => short(values[i]))]);
-  const psi = lineChart({ width, height: 150, left: 54, bottom: 24, markers: "none", label: "The field psi of the weights along y", series: [line("ψ", view.psi, { colour: 1, strong: true })], x, y: { ...range([...view.psi, 0], 0.03) } });
-  const known = view.mean.filter((v) => v !== null).toSorted((a, b) => a - b), most = Math.max(1e-12, 1.6 * known[Math.floor(0.97 * (known.length - 1))], ...view.modes.map((m) => m.filter((v) => v !== null).toSorted((a, b) => a - b)[Math.floor(0.9 * (m.length - 1))] ?? 0));
+  const [least, top] = [Math.min(...view.psi.filter((v) => v !== null)), Math.max(...view.psi.filter((v) => v !== null))], flat = top - least < 0.2 * top;
+  const psi = lineChart({ width, height: 150, left: 54, bottom: 24, markers: "none", label: "The field psi of the weights along y", series: [line("ψ", view.psi, { colour: 1, strong: true })], x, y: range(flat ? view.psi : [...view.psi, 0], flat ? 0.15 : 0.03) });
+  const quantile = (values, share) => { const known = values.filter((v) => v !== null).toSorted((a, b) => a - b); return known[Math.floor(share * (known.length - 1))] ?? 0; };
+  const highest = Math.max(1.6 * quantile(view.mean, 0.97), ...view.modes.map((m) => quantile(m, 0.9))), most = highest > 0 ? highest : 1;
   const series = [...view.modes.map((m, k) => line(`mode of order ${view.orders[k] ?? k}`, m, { colour: 1 + k % 6, dash: k % 3 })), line("uncertainty (their mean)", view.mean, { strong: true })];
   const modes = lineChart({ width, height: 200, left: 54, bottom: 24, markers: "none", label: `Modes of orders ${view.orders.join(", ")} and their mean, the uncertainty, along y`, series, x, y: { low: 0, high: most } });
-  const figures = [figure("ψ(y)", "the field of the weights", psi, ["y", "ψ"], table([view.psi])), figure("Modes and uncertainty", "values beyond the frame are cut", modes, ["y", ...series.map((s) => s.label)], table([...view.modes, view.mean]))];
+  const figures = [figure("ψ(y)", flat ? `the field of the weights; it varies by ${percent(top > 0 ? (top - least) / top : 0)} over this range, and the axis does not start at 0` : "the field of the weights", psi, ["y", "ψ"], table([view.psi])), figure("Modes and uncertainty", highest > 0 ? "values beyond the frame are cut" : "all modes are 0 in this range", modes, ["y", ...series.map((s) => s.label)], table([...view.modes, view.mean]))];
   figures[1].append(el("p", {}, ...series.map((s) => el("span", { class: "key" }, swatch(s), s.label))));
   const all = conditions(), condition = all[clip(choice.level, 0, all.length - 1)];
   const entry = condition && view.conditions[condition.shift]?.find((c) => c.severity === condition.severity);

@@ -1,1 +1,1 @@
-"""From a plan to a store of results: the graph of cells, the engines that run it, and the store that keeps it."""
+"""Running a study: cells, the store that keeps their results, and the engines that run them."""

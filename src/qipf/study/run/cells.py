@@ -1,9 +1,8 @@
-"""What the cells do: train a network, fit a method, predict and score under a shift."""
+"""The functions of the cells: train a network, fit a method, predict and score under a shift."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -17,9 +16,12 @@ from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.models.split import Split
 from qipf.study.plan import methods
-from qipf.study.run import inputs, own_data
+from qipf.study.plan.registry import TRAINED
+from qipf.study.run import inputs, own_data, own_model
 from qipf.study.run.context import Context, Parents, Result
+from qipf.study.run.digests import read_unchanged
 from qipf.study.run.inputs import Data, Group
+from qipf.study.run.kept import cached
 
 SCORES = {
     "std": "std_of_base_class",
@@ -29,20 +31,20 @@ SCORES = {
     "contrast": "contrast_of_base_class",
     "max_logit_one_pass": "minus_max_logit_of_one_pass",
 }
-"""The scores of a many-pass method and where `qipf.predictive.Summary` has them; the first is the paper's."""
+"""The scores of a method of several passes and their names in `qipf.predictive.Summary`; the paper's is the first."""
 BATCH_NORM_INPUTS = 10000
-"""How many training inputs SWAG's batch-norm statistics are taken from, for every draw anew."""
+"""Number of training inputs that the batch-norm statistics of SWAG are computed from, again for every draw."""
 
 
 # --- networks ----------------------------------------------------------------------------------------------------
 
 
 def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Train one network; a kill loses at most one epoch."""
+    """Train one network. A kill costs at most one epoch."""
     del parents
     data = _data(context, params)
     net = inputs.new_network(params["net"], data, params["seed"])
-    checkpoint = context.store.scratch(context.key).with_suffix(".safetensors")
+    checkpoint = context.store.checkpoint(context.key)
     training.train(
         net,
         data.train,
@@ -58,10 +60,10 @@ def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Load the user's own model, to know that it works before anything is built on it."""
+    """Load the user's own model, to know that it works before other cells need it."""
     del parents
     data = _data(context, params)
-    net = inputs.own_network(params["model"], params["weights"])
+    net = own_model.load(params["model"], params["weights"], params["digests"])
     logits = collect(net, data.test.inputs[:500], features=False, progress=False).logits
     own_data.check_labels(params["data"]["dataset"], logits.shape[1])
     found = Outputs(logits, labels=data.test.targets[:500].to(logits.device))
@@ -69,24 +71,24 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def _held_out_note(params: Mapping[str, Any], data: Data) -> str:
-    if params["held_out_of"] != "test" or inputs.brings_held_out(params["dataset"]):
+    if params["held_out_of"] != "test" or inputs.brings_held_out(params["dataset"], params["digest"]):
         return ""
     return (
         f"calibrated on {len(data.held_out.inputs)} inputs of the test data, which are not evaluated: the model may "
-        "have seen all training data; an .npz with x_held_out and y_held_out says what it has not seen"
+        "have seen all training data; put inputs that it has not seen into x_held_out and y_held_out of an .npz file"
     )
 
 
 def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, Data, str]:
     """A trained network, its data and the device, from the cell that made it."""
-    return _cached(("network", parent["key"]), lambda: _load_network(context, parent))
+    return cached(("network", parent["key"]), lambda: _load_network(context, parent))
 
 
 def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, Data, str]:
     params = context.record(parent)["params"]
     data, device = _data(context, params), params["device"]
     if parent["kind"] == "model":
-        net = inputs.own_network(params["model"], params["weights"])
+        net = own_model.load(params["model"], params["weights"], params["digests"])
         return (net if params["model"].endswith(".pt2") else net.to(device)), data, device
     net = inputs.new_network(params["net"], data, params["seed"])
     net.load_state_dict({name: torch.from_numpy(array) for name, array in context.arrays(parent).items()})
@@ -100,8 +102,8 @@ def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[nn.Modul
 
 
 def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Fit a scorer to a network and its outputs, or a many-pass method to the training data."""
-    if params["kind"] in methods.MANY_PASSES:
+    """Fit a scorer to a network and its outputs, or a method of several passes to the training data."""
+    if methods.is_fitted_passes(params["kind"]):
         return _fit_many(context, params, parents)
     net, data, device = network_of(context, parents["network"])
     settings, note = params["settings"], ""
@@ -119,15 +121,15 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
         except ValueError as error:
             if getattr(scorer, "factor", None) != "cv":
                 raise
-            from qipf.scores.weight_field import UNLABELLED_FACTOR
+            from qipf.scores.weight_factor import UNLABELLED_FACTOR
 
-            note = f"factor {UNLABELLED_FACTOR:g} was taken: {error}"
+            note = f"factor {UNLABELLED_FACTOR:g} was used: {error}"
             scorer = methods.build(params["kind"], {**settings, "factor": UNLABELLED_FACTOR}).fit(net, outputs)
-    path = context.store.file(context.kind, context.key, ".qipf")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = context.store.scratch(context.key, ".qipf")
     scorer.save(path)
     found = {key: value for key, value in scorer.fitted.facts.items() if isinstance(value, int | float | str)}
-    return Result({"note": note or found.pop("note", ""), "facts": found})
+    facts = {"note": note or found.pop("note", ""), "facts": found}
+    return Result(facts, files={".qipf": path.read_bytes()})
 
 
 def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
@@ -136,27 +138,25 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
     if "network" not in parents:
         start: Any = partial(inputs.new_network, params["net"], data)
         if params["device"] == "cpu":
-            settings["checkpoint"] = context.store.scratch(context.key).with_suffix(".safetensors")
+            settings["checkpoint"] = context.store.checkpoint(context.key)
     else:
         start = network_of(context, parents["network"])[0]
-    if params["kind"] in methods.TRAINED and parents.get("network", {}).get("kind") != "model":
-        settings["cuda_graph"] = True  # our own networks decide nothing from step to step
+    if params["kind"] in TRAINED and parents.get("network", {}).get("kind") != "model":
+        settings["cuda_graph"] = True  # our own networks take the same steps whatever the data
     method = methods.build(params["kind"], settings)
     method.fit(start, data.train, seed=params["seed"], device=params["device"], progress=False)
     return Result({"passes": method.passes}, {name: to_numpy(tensor) for name, tensor in method.state().items()})
 
 
 def scorer_of(context: Context, parent: Mapping[str, str]) -> Any:
-    """A fitted single-pass scorer."""
-    from qipf.scores.persistence import load
-
-    return _cached(("scorer", parent["key"]), lambda: load(context.store.file(parent["kind"], parent["key"], ".qipf")))
+    """A fitted scorer."""
+    return cached(("scorer", parent["key"]), lambda: context.store.scorer(parent["kind"], parent["key"]))
 
 
 def many_of(context: Context, params: Mapping[str, Any], parents: Parents) -> Any:
-    """A fitted many-pass method: from the cell that fitted it, or an ensemble of the pool's networks."""
+    """A fitted method of several passes: from the cell that fitted it, or an ensemble of networks of the pool."""
     keys = tuple(parents[role]["key"] for role in sorted(parents) if role != "base")
-    return _cached(("many", *keys), lambda: _load_many(context, params, parents))
+    return cached(("many", *keys), lambda: _load_many(context, params, parents))
 
 
 def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) -> Any:
@@ -180,7 +180,7 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
 
 
 def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """What the network predicts under a shift, and the truth."""
+    """The predictions of the network under a shift, and the true labels."""
     outputs = _outputs(context, parents["network"], _group(params))
     arrays = {f"predicted/{i}": _small(found.predicted) for i, found in enumerate(outputs)}
     arrays["labels"] = _small(outputs[0].labels)
@@ -193,8 +193,9 @@ def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     if params["kind"] == "scores":
         from qipf.study.plan.own_scores import read
 
-        return Result({}, read(params, context.arrays(parents["base"])))
-    if "fit" in parents and params["kind"] not in methods.MANY_PASSES:
+        content = read_unchanged(params["file"], params["digest"])
+        return Result({}, read(params, context.arrays(parents["base"]), content))
+    if "fit" in parents and not methods.is_fitted_passes(params["kind"]):
         scorer = scorer_of(context, parents["fit"])
         outputs = _outputs(context, parents["network"], _group(params), scorer.layers)
         return Result({}, {f"score/{i}": _float32(scorer(found)) for i, found in enumerate(outputs)})
@@ -223,7 +224,7 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
 
 
 def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
-    """What the passes say; on a GPU in half precision, and again in single where a drawn network leaves its range."""
+    """The summary of the passes: on a GPU in half precision, and again in single precision if a value overflows."""
     on_gpu = x.device.type == "cuda"
     settings: dict[str, Any] = {"seed": seed, "base_classes": predicted, "progress": False}
     if on_gpu:  # moves ROC-AUC by less than a thousandth: docs/reproduction.md, "What was run"
@@ -236,7 +237,7 @@ def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
 
 
 def _together(data: Data, group: Group) -> list[list[int]]:
-    """The intensities of a group in runs of at most 512 MB: drawing a network (SWAG's batch-norm) is dear."""
+    """The intensities of a group in runs of at most 512 MB: drawing a network is expensive (batch-norm of SWAG)."""
     rows = min(n for n in (group.size, group.subset, len(data.test.inputs)) if n)
     fit = max(1, 2**29 // max(1, 4 * rows * data.test.inputs[0].numel()))
     places = list(range(len(group.intensities)))
@@ -244,9 +245,9 @@ def _together(data: Data, group: Group) -> list[list[int]]:
 
 
 def _outputs(context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...] = ()) -> list[Outputs]:
-    """The network's outputs under every intensity of a group; kept for the next cell of the same task."""
+    """The outputs of the network under every intensity of a group, kept for the next cell of the same task."""
     key = ("outputs", network["key"], group, layers)
-    return _cached(key, lambda: _collect(context, network, group, layers))
+    return cached(key, lambda: _collect(context, network, group, layers))
 
 
 def _collect(context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...]) -> list[Outputs]:
@@ -266,13 +267,20 @@ def _collect(context: Context, network: Mapping[str, str], group: Group, layers:
 
 def _group(params: Mapping[str, Any]) -> Group:
     group = params["group"]
-    return Group(group["name"], tuple(group["intensities"]), group["size"], group.get("subset", 0))
+    digest = group.get("digest", "")
+    return Group(group["name"], tuple(group["intensities"]), group["size"], group.get("subset", 0), digest)
 
 
 def _data(context: Context, params: Mapping[str, Any]) -> Data:
     data = params["data"]
-    part = data.get("held_out_of", "train")
-    return inputs.load_data(data["dataset"], data["calibration_size"], context.data, params["device"], held_out_of=part)
+    return inputs.load_data(
+        data["dataset"],
+        data["calibration_size"],
+        context.data,
+        params["device"],
+        held_out_of=data.get("held_out_of", "train"),
+        digest=data["digest"],
+    )
 
 
 def _small(classes: Any) -> np.ndarray:
@@ -281,23 +289,3 @@ def _small(classes: Any) -> np.ndarray:
 
 def _float32(values: Any) -> np.ndarray:
     return to_numpy(values.float() if isinstance(values, Tensor) else values).astype(np.float32)
-
-
-_CACHE: dict[str, OrderedDict[Any, Any]] = {}
-_KEPT = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
-
-
-def _cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """`make()`, remembered among the last few of its sort: the cells of a task share their network and its outputs."""
-    kept = _CACHE.setdefault(key[0], OrderedDict())
-    if key not in kept:
-        while len(kept) >= _KEPT[key[0]]:
-            kept.popitem(last=False)  # before making the next: two sets of outputs need not fit beside each other
-        kept[key] = make()
-    kept.move_to_end(key)
-    return kept[key]
-
-
-def forget() -> None:
-    """Drop everything that was kept between cells."""
-    _CACHE.clear()

@@ -1,4 +1,4 @@
-"""The finished cells of a benchmark as one long table, in an order that does not depend on how they were run."""
+"""The finished cells of a study as one long table, in an order that does not depend on how they were run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import Any, NamedTuple, get_type_hints
 
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run.store import Store
+
+TABLES = ("table.csv", "table.parquet", "times.csv")
+"""The documents that are written when a run ends."""
 
 TIMES = ("dataset", "net", "method", "passes", "forward_ms", "method_ms", "extra_ms", "ratio", "samples", "device")
 
@@ -24,16 +27,16 @@ class Row(NamedTuple):
         intensity: in the shift's own unit.
         severity: place in the shift's grid, 1 to 10; 0 for clean and out-of-distribution inputs.
         method: its name in the plan.
-        score: "score" for a method of one pass; "std" (the paper's), "entropy" or "mutual_information" for many.
-        errors: whose errors are to be found: "base", "own" or "ood".
+        score: "score" for a method of one pass; "std" (as in the paper), "entropy" or "mutual_information" for several.
+        errors: the errors that the score should find: "base", "own" or "ood".
         metric: a name in `qipf.metrics.METRICS`.
         value: NaN where the metric is not defined.
-        low: lower end of the bootstrap 95 % interval (NaN without).
+        low: lower end of the 95 % bootstrap interval; NaN without one.
         high: its upper end.
         n: number of predictions.
-        accuracy: share of right ones among them (of clean inputs where `errors` is "ood").
-        subset: "all", or "common": the inputs that every method has scored, where methods of many passes see only some
-            (`multi_pass_size`). Compare methods on these, see `qipf.study.tables.rows.comparable`.
+        accuracy: share of correct ones among them (of clean inputs where `errors` is "ood").
+        subset: "all", or "common" for the inputs that every method scored, where those of several passes see only some
+            (`multi_pass_size`). Compare methods on these, see `qipf.study.tables.frame.comparable`.
     """
 
     dataset: str
@@ -56,20 +59,19 @@ class Row(NamedTuple):
 
 def rows(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
     """The rows of all finished measuring cells, in the order of the plan."""
-    pairs = {(pair.dataset, pair.net): pair for pair in plan.pairs}
-    by_name = {(_name(dataset), net): pair for (dataset, net), pair in pairs.items()}
+    by_name = {(pair.dataset_name, pair.net): pair for pair in plan.pairs}
     for entry in index:
         if entry["kind"] != "measure" or not store.has("measure", entry["key"]):
             continue
         pair = by_name[entry["dataset"], entry["net"]]
         for place, *rest in store.record("measure", entry["key"])["rows"]:
-            score, errors, metric, value, low, high, n, accuracy, *subset = rest  # older stores have no subset
-            intensity, severity = _condition(pair, entry["group"], place)
+            score, errors, metric, value, low, high, n, accuracy, subset = rest
+            intensity, severity = condition_of(pair, entry["group"], place)
             value, low, high, accuracy = (
                 float("nan") if number is None else number for number in (value, low, high, accuracy)
             )
             where = (entry["dataset"], entry["net"], entry["seed"], entry["group"], intensity, severity)
-            yield Row(*where, entry["method"], score, errors, metric, value, low, high, n, accuracy, *subset)
+            yield Row(*where, entry["method"], score, errors, metric, value, low, high, n, accuracy, subset)
 
 
 def times(store: Store, index: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -86,11 +88,11 @@ def times(store: Store, index: Sequence[Mapping[str, Any]]) -> list[dict[str, An
 
 
 def write(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Write table.csv, table.parquet and times.csv; returns notes for the user."""
+    """Write the documents `TABLES`; returns notes for the user."""
     table = list(rows(store, plan, index))
-    store.write_document("table.csv", _csv(Row._fields, table))
+    store.documents.write("table.csv", _csv(Row._fields, table))
     found = times(store, index)
-    store.write_document("times.csv", _csv(TIMES, [[row.get(name, "") for name in TIMES] for row in found]))
+    store.documents.write("times.csv", _csv(TIMES, [[row.get(name, "") for name in TIMES] for row in found]))
     try:
         import pyarrow
         import pyarrow.parquet
@@ -101,17 +103,12 @@ def write(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> list[
     schema = pyarrow.schema([(name, types[kind]) for name, kind in get_type_hints(Row).items()])
     buffer = io.BytesIO()
     pyarrow.parquet.write_table(pyarrow.table(columns, schema=schema), buffer)
-    store.write_document("table.parquet", buffer.getvalue())
+    store.documents.write("table.parquet", buffer.getvalue())
     return []
 
 
-def _name(dataset: str) -> str:
-    from pathlib import Path
-
-    return Path(dataset).stem if dataset.endswith(".npz") else dataset
-
-
-def _condition(pair: Pair, group: str, place: int) -> tuple[float, int]:
+def condition_of(pair: Pair, group: str, place: int) -> tuple[float, int]:
+    """The intensity and the severity of a group at a place in the grid of its shift."""
     if group not in pair.shifts:
         return 0.0, 0
     return pair.shifts[group][place], pair.severity[group][place]

@@ -1,4 +1,4 @@
-"""What the function of a cell is given, and what it gives back."""
+"""What the function of a cell receives and returns."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import numpy as np
 from qipf.study.run.store import Store
 
 Parents = Mapping[str, Mapping[str, str]]
-"""By role, the kind and the key of a parent."""
+"""The kind and the key of each parent, by role."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a cell runs: the store it reads its parents from, its own kind and key, the user's data folder."""
+    """Where a cell runs: the store with the results of its parents, its own kind and key, and the folder with data."""
 
     store: Store
     kind: str
@@ -34,7 +34,14 @@ class Context:
 
 @dataclass(frozen=True)
 class Result:
-    """What a cell leaves in the store: JSON values and arrays."""
+    """What a cell leaves in the store.
+
+    Attributes:
+        facts: JSON values for its record.
+        arrays: arrays by name.
+        files: the bytes of other files by suffix, for instance ".qipf".
+    """
 
     facts: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray] | None = None
+    files: Mapping[str, bytes] | None = None

@@ -1,26 +1,24 @@
-"""Where tasks run: in this process, in local processes, or on a Dask cluster.
+"""Where tasks run: in this process, or in processes of this machine. For a Dask cluster see `qipf.study.run.cluster`.
 
-An engine takes tasks with `submit` and hands back finished ones with `next`. Results never travel through it: they
-are in the store when a task is finished, so an engine that loses a worker loses nothing but the time of its task.
+An engine takes tasks with `submit` and returns finished ones with `next`. Results do not travel through it: they are in
+the store when a task is finished, so an engine that loses a worker loses only the time of its task.
 """
 
 from __future__ import annotations
 
 import os
 import queue
-import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from qipf._common.optional import require
 from qipf.study.run.graph import Task
-from qipf.study.run.worker import Job, run_for, run_task
-
-RETRIES = 3
+from qipf.study.run.worker import DEATHS, Job, run_for, run_task
 
 
 class Outcome(NamedTuple):
-    """A task that ended: by cell key "done", "failed" or "skipped"; or the error that ended it from outside."""
+    """A task that ended: "done", "failed" or "skipped" for the key of each cell, or the error that ended it."""
 
     task: str
     cells: dict[str, str]
@@ -28,7 +26,7 @@ class Outcome(NamedTuple):
 
 
 class Engine(Protocol):
-    """Runs tasks, several at once where it can; `capacity` says how many in each of its lanes."""
+    """Runs tasks, several at once if it can. `capacity` says how many fit into each of its lanes."""
 
     capacity: dict[str, int]
 
@@ -37,7 +35,7 @@ class Engine(Protocol):
         ...
 
     def submit(self, job: Job) -> None:
-        """Take a task; never more than the lane's capacity at a time."""
+        """Take a task; the caller keeps to the capacity of the lane."""
         ...
 
     def next(self) -> Outcome:
@@ -45,18 +43,20 @@ class Engine(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the workers."""
+        """Release the workers."""
         ...
 
 
-class _OneLane:
+class OneLane:
+    """An engine whose tasks all share one lane."""
+
     def lane(self, task: Task) -> str:
-        """All tasks are alike."""
+        """There is one lane for all tasks."""
         del task
         return "all"
 
 
-class Serial(_OneLane):
+class Serial(OneLane):
     """Everything in this process, one task after another."""
 
     def __init__(self) -> None:
@@ -73,29 +73,44 @@ class Serial(_OneLane):
         return Outcome(job["task"], run_task(job))
 
     def close(self) -> None:
-        """Nothing to let go of."""
+        """There is nothing to release."""
 
 
-class Local(_OneLane):
-    """Processes on this machine (joblib's loky), kept alive between tasks."""
+class _Slot:
+    """One local process and the tasks that it was given, in their order: the first one is running."""
+
+    def __init__(self) -> None:
+        self.pool: Any = None
+        self.jobs: deque[Job] = deque()
+
+
+class Local(OneLane):
+    """Processes on this machine (loky of joblib), kept alive between tasks.
+
+    Each process has a pool of its own: a process that dies takes only its own task with it.
+    """
 
     def __init__(self, workers: int) -> None:
         self.capacity = {"all": workers}
         self._loky = require("joblib.externals.loky", extra="bench")
-        self._pool: Any = None
-        self._ended: queue.Queue[tuple[Job, Any, Any]] = queue.Queue()
-        self._tries: dict[str, int] = {}
+        self._slots = [_Slot() for _ in range(workers)]
+        self._ended: queue.Queue[tuple[_Slot, Any, Job, Any]] = queue.Queue()
+        self._deaths: dict[str, int] = {}
 
     def submit(self, job: Job) -> None:
-        """Give the task to a free process."""
-        while True:
-            pool = self._pool = self._pool or self._loky.ProcessPoolExecutor(self.capacity["all"], timeout=None)
-            try:
-                future = pool.submit(run_for, os.getpid(), job)
-                break
-            except self._loky.process_executor.BrokenProcessPool:
-                self._drop(pool)
-        future.add_done_callback(lambda ended: self._ended.put((job, ended, pool)))
+        """Give the task to the process with the fewest tasks."""
+        self._give(min(self._slots, key=lambda slot: len(slot.jobs)), job)
+
+    def _give(self, slot: _Slot, job: Job) -> None:
+        if slot.pool is None:
+            slot.pool = self._loky.ProcessPoolExecutor(1, timeout=None)
+        pool = slot.pool
+        slot.jobs.append(job)
+        try:
+            future = pool.submit(run_for, os.getpid(), job)
+        except self._loky.process_executor.BrokenProcessPool as error:
+            future = _Broken(error)
+        future.add_done_callback(lambda ended: self._ended.put((slot, pool, job, ended)))
 
     @property
     def has_ended(self) -> bool:
@@ -103,32 +118,57 @@ class Local(_OneLane):
         return not self._ended.empty()
 
     def next(self) -> Outcome:
-        """Wait for a task; one whose process died is tried again."""
+        """Wait for a task that ends. One whose process died is tried again, see `worker.DEATHS`."""
         while True:
-            job, future, pool = self._ended.get()
+            slot, pool, job, future = self._ended.get()
+            if pool is not slot.pool:
+                continue  # its process died, and it was given to the next one already
             error = future.exception()
             if not isinstance(error, self._loky.process_executor.BrokenProcessPool):
-                return _outcome(job, future, error)
-            self._drop(pool)  # loky gives up all tasks when one process dies: each comes back here and is tried again
-            tries = self._tries[job["task"]] = self._tries.get(job["task"], 0) + 1
-            if tries >= RETRIES:
-                cause = f"{error} {str(error.__cause__ or '').strip().splitlines()[-1:]}"
-                return Outcome(job["task"], {}, RuntimeError(f"its process died {tries} times: {cause}"))
-            self.submit(job)
+                slot.jobs.remove(job)
+                return outcome(job, future, error)
+            if (ended := self._restart(slot, error)) is not None:
+                return ended
 
-    def _drop(self, pool: Any) -> None:
-        pool.shutdown(wait=True, kill_workers=True)
-        if self._pool is pool:
-            self._pool = None
+    def _restart(self, slot: _Slot, error: BaseException) -> Outcome | None:
+        """Start a new process after one died; the task that it ran is counted, those behind it are not."""
+        slot.pool.shutdown(wait=True, kill_workers=True)
+        slot.pool = None
+        guilty, *innocent = slot.jobs
+        slot.jobs.clear()
+        name = guilty["task"]
+        self._deaths[name] = self._deaths.get(name, 0) + 1
+        again = [guilty, *innocent]
+        ended = None
+        if self._deaths[name] > DEATHS * (1 + len(guilty["cells"])):  # it does not even come to its cells
+            again, ended = innocent, Outcome(name, {}, RuntimeError(f"its process died again and again: {error}"))
+        for job in again:
+            self._give(slot, job)
+        return ended
 
     def close(self) -> None:
         """End the processes."""
-        if self._pool is not None:
-            self._drop(self._pool)
+        for slot in self._slots:
+            if slot.pool is not None:
+                slot.pool.shutdown(wait=True, kill_workers=True)
+                slot.pool = None
+
+
+class _Broken:
+    """The future of a task that a broken pool did not take."""
+
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def exception(self) -> BaseException:
+        return self._error
+
+    def add_done_callback(self, call: Callable[[Any], None]) -> None:
+        call(self)
 
 
 class Accelerated:
-    """One process drives the GPU; what does not need it runs in local processes meanwhile."""
+    """This process drives the GPU; tasks that do not need it run in local processes at the same time."""
 
     def __init__(self, workers: int) -> None:
         self._heavy, self._light = Serial(), Local(workers)
@@ -140,12 +180,12 @@ class Accelerated:
         return "light" if task.light else "heavy"
 
     def submit(self, job: Job) -> None:
-        """Give the task to the process or the processes."""
+        """Keep the task for this process, or give it to the others."""
         (self._light if job["light"] else self._heavy).submit(job)
         self._waiting += not job["light"]
 
     def next(self) -> Outcome:
-        """A light task that has ended; else run the heavy one; else wait for a light one."""
+        """A light task that has ended; otherwise run the heavy one; otherwise wait for a light one."""
         if self._light.has_ended or not self._waiting:
             return self._light.next()
         self._waiting -= 1
@@ -156,62 +196,6 @@ class Accelerated:
         self._light.close()
 
 
-class Cluster(_OneLane):
-    """The workers of a Dask scheduler; they need this package and the store's file system."""
-
-    def __init__(self, address: str, *, patience: float = 20.0) -> None:
-        distributed = require("distributed", extra="distributed")
-        try:
-            self._client = distributed.Client(address, timeout=patience, set_as_default=False)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise ValueError(
-                f"--engine {address}: no Dask scheduler answers there ({error}); start `dask scheduler`"
-            ) from None
-        self._ended: queue.Queue[tuple[Job, Any]] = queue.Queue()
-        self._client.wait_for_workers(1, timeout=60)
-        self.capacity = {"all": self._workers()}
-
-    def _workers(self) -> int:
-        return max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
-
-    def submit(self, job: Job) -> None:
-        """Give the task to the scheduler, which runs it again elsewhere if its worker dies."""
-        future = self._client.submit(
-            run_task, dict(job), pure=False, retries=RETRIES, key=f"{job['task']}-{time.time_ns()}"
-        )
-        future.add_done_callback(lambda ended: self._ended.put((job, ended)))
-
-    def next(self) -> Outcome:
-        """Wait for the next task that ends; workers may have come or gone meanwhile."""
-        job, future = self._ended.get()
-        self.capacity["all"] = self._workers()
-        return _outcome(job, future, future.exception())
-
-    def close(self) -> None:
-        """Leave the cluster; it goes on without us."""
-        self._client.close()
-
-
-def _outcome(job: Job, future: Any, error: BaseException | None) -> Outcome:
+def outcome(job: Job, future: Any, error: BaseException | None) -> Outcome:
+    """The outcome of a task whose future has ended."""
     return Outcome(job["task"], {} if error is not None else future.result(), error)
-
-
-ENGINES = ("auto", "serial", "local")
-"""Those that go by a name."""
-
-
-def open_engine(name: str, *, device: str, workers: int | None = None) -> Engine:
-    """An engine by name: "auto", "serial", "local", or the address of a Dask scheduler ("tcp://host:port").
-
-    "auto" is one process a core, or on a GPU one process for it and the others for what does not need it.
-    """
-    if "://" in name:
-        return Cluster(name)
-    if name not in ENGINES:
-        raise ValueError(f"--engine: expected {', '.join(ENGINES)} or the address of a Dask scheduler, got {name!r}")
-    if workers is not None and workers < 1:
-        raise ValueError(f"--workers: expected at least 1, got {workers}")
-    if name == "serial":
-        return Serial()
-    count: int = workers or require("joblib", extra="bench").cpu_count(only_physical_cores=False)
-    return Local(count) if device == "cpu" or name == "local" else Accelerated(max(1, count - 1))

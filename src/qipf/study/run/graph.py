@@ -1,4 +1,4 @@
-"""The cells of a benchmark: pure functions of their parameters and of the results of other cells."""
+"""Cells: units of work that are pure functions of their parameters and of the results of other cells."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One unit of work whose result is kept under a key that everything which determines it goes into.
+    """One unit of work. Its result is kept under a key that is a hash of everything that determines it.
 
     Attributes:
         kind: what is done; the folder of the result in the store.
         function: where the code is, as "module:name"; called as `function(context, params, parents)`.
         version: changes whenever the code of this kind changes its results.
-        params: JSON values; all that the function may depend on beside its parents.
+        params: JSON values; the function depends on nothing else apart from its parents.
         parents: the cells whose results it reads, by role.
         task: cells with the same task run one after another in one process, so that they share what they load.
-        label: what a person reads in the progress display.
-        cost: expected work in arbitrary units, for the progress bar and its ETA only.
-        exclusive: runs while nothing else does (timing).
-        light: needs no accelerator, so that it can run beside those that do.
+        label: its name in the progress display.
+        cost: expected work in arbitrary units, for the progress bar only.
+        exclusive: whether it runs alone (timing).
+        light: whether it does not need an accelerator and can run next to cells that do.
     """
 
     kind: str
@@ -50,7 +50,7 @@ class Cell:
         return hashlib.sha256(canonical(parts).encode()).hexdigest()[:32]
 
     def spec(self) -> dict[str, Any]:
-        """What a worker process needs to run this cell, as plain JSON values."""
+        """What a worker needs to run this cell, as plain JSON values."""
         return {
             "kind": self.kind,
             "key": self.key,
@@ -84,13 +84,13 @@ class Task:
         return all(cell.light for cell in self.cells)
 
     def needs(self) -> set[str]:
-        """Keys of the cells outside this task that have to be finished first."""
+        """Keys of the cells of other tasks that have to be finished first."""
         own = {cell.key for cell in self.cells}
         return {parent.key for cell in self.cells for parent in cell.parents.values()} - own
 
 
 def canonical(value: Any) -> str:
-    """JSON with one spelling for each value."""
+    """JSON in which equal values have equal texts."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -111,7 +111,7 @@ def in_order(targets: Iterable[Cell]) -> list[Cell]:
 
 
 def needed(targets: Iterable[Cell], done: set[str]) -> list[Cell]:
-    """The cells still to run: unfinished targets and, backwards from them, the unfinished cells they need."""
+    """The cells that are still to run: unfinished targets and the unfinished cells that they need, parents first."""
     todo: dict[str, Cell] = {}
 
     def visit(cell: Cell) -> None:

@@ -1,24 +1,28 @@
-"""A plan as a graph of cells: train, fit, predict, score, measure, time."""
+"""The cells of a plan: train, fit, predict, score, measure and time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import lru_cache
 from typing import Any
 
-from qipf.study.plan.methods import FROM_SCRATCH, KINDS, TRAINED, fit_on
+from qipf.study.plan.methods import KINDS, fit_on
 from qipf.study.plan.plan import Method, Pair, Plan
+from qipf.study.plan.registry import FROM_SCRATCH, TRAINED
+from qipf.study.run import own_model
+from qipf.study.run.digests import digest
 from qipf.study.run.graph import Cell
-from qipf.study.run.inputs import Group, digest, held_out_of, model_digest
+from qipf.study.run.inputs import Group, held_out_of
 
 VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "1", "score": "2", "measure": "2", "time": "3"}
-"""Raise a kind's number when its code changes what comes out: its cells are then redone, and all that follow."""
+"""The version of each kind of cell. Raise it when the code changes the results: its cells and all that need them are
+then computed again."""
 
 
 @dataclass(frozen=True)
-class Entry:
-    """A cell with what it is about, for those who read the store."""
+class IndexEntry:
+    """A cell and what it is about, for readers of the store."""
 
     cell: Cell
     dataset: str
@@ -28,7 +32,7 @@ class Entry:
     method: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """A row of the store's index."""
+        """An entry of index.json."""
         about = {
             "dataset": self.dataset,
             "net": self.net,
@@ -39,13 +43,13 @@ class Entry:
         return {"kind": self.cell.kind, "key": self.cell.key, **about}
 
 
-def entries(plan: Plan, device: str = "cpu") -> list[Entry]:
+def entries(plan: Plan, device: str = "cpu") -> list[IndexEntry]:
     """Every cell of a plan, in the order of the final table."""
-    return [entry for pair in plan.pairs for entry in _Study(pair, device).entries()]
+    return [entry for pair in plan.pairs for entry in _PairCells(pair, device).entries()]
 
 
-def targets(all_entries: list[Entry], *, times: bool = True) -> list[Cell]:
-    """The cells whose results are wanted; the others are there for them."""
+def targets(all_entries: list[IndexEntry], *, times: bool = True) -> list[Cell]:
+    """The cells whose results are wanted; the others only serve them."""
     kinds = ("measure", "base", "score", *(("time",) if times else ()))
     return [entry.cell for entry in all_entries if entry.cell.kind in kinds]
 
@@ -60,32 +64,38 @@ def groups(pair: Pair) -> list[Group]:
 HELD_OUT = Group("held-out", (0.0,), 0)
 
 
-class _Study:
+class _PairCells:
     """The cells of one pair."""
 
     def __init__(self, pair: Pair, device: str) -> None:
         self.pair, self.device = pair, device
-        self.data = {"dataset": pair.dataset, "digest": digest(pair.dataset), "calibration_size": pair.calibration_size}
+        self.digest = lru_cache(maxsize=None)(digest)  # files are read once per plan, and again for the next plan
+        self.data = {
+            "dataset": pair.dataset,
+            "digest": self.digest(pair.dataset),
+            "calibration_size": pair.calibration_size,
+        }
         if pair.model is not None:
             self.data["held_out_of"] = held_out_of(pair)
-        self.dataset = Path(pair.dataset).stem if pair.dataset.endswith(".npz") else pair.dataset
         self.networks: dict[int, Cell] = {}
 
-    def entries(self) -> Iterator[Entry]:
-        seen: set[str] = set()
+    def entries(self) -> Iterator[IndexEntry]:
+        seen: set[tuple[Any, ...]] = set()
         for seed in self.pair.seeds:
             for entry in self._of_seed(seed):
-                if entry.cell.key not in seen:  # networks of the pool serve several seeds
-                    seen.add(entry.cell.key)
+                # networks of the pool serve several seeds; methods with equal settings share cells and both are listed
+                about = tuple(entry.as_json().values())
+                if about not in seen:
+                    seen.add(about)
                     yield entry
 
-    def _of_seed(self, seed: int) -> Iterator[Entry]:
-        pair, about = self.pair, {"dataset": self.dataset, "net": self.pair.net, "seed": seed}
+    def _of_seed(self, seed: int) -> Iterator[IndexEntry]:
+        pair, about = self.pair, {"dataset": self.pair.dataset_name, "net": self.pair.net, "seed": seed}
         network = self.network(seed)
-        yield Entry(network, **about)
+        yield IndexEntry(network, **about)
         base = {group.name: self._base(network, seed, group) for group in (HELD_OUT, *groups(pair))}
         for name, cell in base.items():
-            yield Entry(cell, **about, group=name)
+            yield IndexEntry(cell, **about, group=name)
         for method in pair.methods:
             if not method.measured_on(seed):
                 continue
@@ -93,20 +103,22 @@ class _Study:
             for cell in dict.fromkeys(fitted.values()):
                 if cell is not network:
                     member = cell.params["seed"] if cell.kind == "train" else seed
-                    yield Entry(cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name)
+                    yield IndexEntry(
+                        cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name
+                    )
             first = pair.seeds[0] if method.seeds is None else method.seeds[0]
             if seed == first and KINDS[method.kind].passes != "file":
-                yield Entry(self._time(method, seed, fitted), **about, method=method.name)
+                yield IndexEntry(self._time(method, seed, fitted), **about, method=method.name)
             scores = {group.name: self._score(method, seed, group, fitted, base) for group in (HELD_OUT, *groups(pair))}
             for group in (HELD_OUT, *groups(pair)):
-                yield Entry(scores[group.name], **about, group=group.name, method=method.name)
+                yield IndexEntry(scores[group.name], **about, group=group.name, method=method.name)
                 if group is not HELD_OUT:
-                    yield Entry(
+                    yield IndexEntry(
                         self._measure(method, seed, group, scores, base), **about, group=group.name, method=method.name
                     )
 
     def network(self, seed: int) -> Cell:
-        """The network with this seed, from the pool if there is one."""
+        """The base network with this seed, from the pool if there is one."""
         if seed not in self.networks:
             self.networks[seed] = self._own_model() if self.pair.model is not None else self._train(seed)
         return self.networks[seed]
@@ -119,19 +131,19 @@ class _Study:
 
     def _own_model(self) -> Cell:
         model, weights = str(self.pair.model), self.pair.weights
-        files = {"model": model_digest(model, weights), "weights": None if weights is None else digest(weights)}
+        files = own_model.digests(model, weights)
         params = {"data": self.data, "model": model, "weights": weights, "digests": files}
         return self._cell("model", params, label=f"load {self.pair.name}")
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
-        """The base network and others beside it: neighbours in the pool, or networks of their own."""
+        """The base network and other members: its neighbours in the pool, or networks of their own."""
         count = method.params.get("members", 10)
         if self.pair.pool:
             return [self.network((seed + k) % self.pair.pool) for k in range(count)]
         return [self.network(seed), *(self.network(1000 * (seed + 1) + k) for k in range(1, count))]
 
     def _fitted(self, method: Method, seed: int) -> dict[str, Cell]:
-        """What the method needs to score: by role, the base network and what was fitted."""
+        """The cells that the method scores with, by role: the base network and what was fitted."""
         network = self.network(seed)
         kind = KINDS[method.kind]
         if kind.passes == "file":
@@ -162,7 +174,7 @@ class _Study:
         return {"network": network, "fit": fit}
 
     def _base(self, network: Cell, seed: int, group: Group) -> Cell:
-        params = {"group": _group_params(group)}
+        params = {"group": self._group_params(group)}
         label = f"predict {self.pair.name} #{seed} {group.name}"
         task = self._task(seed, group)
         return self._cell("base", params, {"network": network}, label=label, cost=len(group.intensities), task=task)
@@ -174,7 +186,7 @@ class _Study:
         many = kind.passes == "many"
         if many and self.pair.multi_pass_size and group is not HELD_OUT:
             group = group._replace(subset=self.pair.multi_pass_size)
-        params: dict[str, Any] = {"group": _group_params(group), "kind": method.kind}
+        params: dict[str, Any] = {"group": self._group_params(group), "kind": method.kind}
         parents = dict(fitted)
         if many:
             params |= {"seed": seed, "settings": dict(method.params)}
@@ -182,8 +194,8 @@ class _Study:
         if kind.passes == "file":
             params |= {
                 "file": method.params["file"],
-                "digest": digest(method.params["file"]),
-                "where": {"dataset": self.dataset, "net": self.pair.net, "seed": seed},
+                "digest": self.digest(method.params["file"]),
+                "where": {"dataset": self.pair.dataset_name, "net": self.pair.net, "seed": seed},
                 "severity": list(self.pair.severity.get(group.name, (0,))),
             }
             parents = {"base": base[group.name]}
@@ -206,14 +218,14 @@ class _Study:
         if group.name.startswith("ood:"):
             parents |= {"score_clean": scores["clean"], "base_clean": base["clean"]}
         label = f"measure {method.name} {self.pair.name} #{seed} {group.name}"
-        # beside a GPU these run in processes of their own
+        # next to a GPU these run in separate processes
         on_cpu = self.device == "cpu"
         task = self._task(seed, group, method if KINDS[method.kind].passes == "many" else None) if on_cpu else label
         cell = self._cell("measure", params, parents, label=label, cost=0.5 * len(group.intensities), task=task)
         return replace(cell, light=True)
 
     def _subset(self) -> int:
-        """How many inputs all methods are compared on, where a method of many passes sees only some (0: all)."""
+        """Number of inputs that all methods are compared on, if methods of several passes see only some (0: all)."""
         many = any(KINDS[method.kind].passes == "many" for method in self.pair.methods)
         return self.pair.multi_pass_size if many else 0
 
@@ -243,11 +255,10 @@ class _Study:
         known = params if kind == "measure" else {**params, "device": self.device}
         return Cell(kind, where, VERSIONS[kind], known, parents or {}, task, label, cost)
 
-
-def _group_params(group: Group) -> dict[str, Any]:
-    params: dict[str, Any] = {"name": group.name, "intensities": list(group.intensities), "size": group.size}
-    if group.subset:
-        params["subset"] = group.subset
-    if group.name.startswith("ood:"):
-        params["digest"] = digest(group.name.removeprefix("ood:"))
-    return params
+    def _group_params(self, group: Group) -> dict[str, Any]:
+        params: dict[str, Any] = {"name": group.name, "intensities": list(group.intensities), "size": group.size}
+        if group.subset:
+            params["subset"] = group.subset
+        if group.name.startswith("ood:"):
+            params["digest"] = self.digest(group.name.removeprefix("ood:"))
+        return params

@@ -1,12 +1,10 @@
-"""The data and the networks that a plan names, loaded once a process and kept on the device."""
+"""The data that a plan names, loaded once per process and kept on the device."""
 
 from __future__ import annotations
 
-import hashlib
-import sys
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -14,17 +12,15 @@ from torch import Tensor, nn
 
 from qipf.study import datasets, nets, shifts
 from qipf.study.datasets import Dataset, Split
+from qipf.study.run.digests import unchanged
 from qipf.study.run.own_data import OwnDataset, read_npz
 
 if TYPE_CHECKING:
     from qipf.study.plan.pairs import Pair
 
-NAMES = tuple(name for name in datasets.NAMES if name != "regression")  # a benchmark is about right and wrong
-NETS = tuple(name for name in nets.NETS if name != "mlp-regression")
-
 
 class Data(NamedTuple):
-    """A dataset cut for a benchmark: what networks learn from, what calibrates, what is evaluated; no overlaps."""
+    """A dataset in three parts without overlap: to train networks, to calibrate, and to evaluate."""
 
     train: Split
     held_out: Split
@@ -37,7 +33,7 @@ class Data(NamedTuple):
 
 
 def common_rows(count: int, size: int) -> np.ndarray:
-    """Which of `count` test inputs all methods are compared on: `size` of them at random, all of them for 0.
+    """The rows of the test inputs that all methods are compared on: `size` of `count` at random, or all of them for 0.
 
     The draw depends on the two numbers alone, so it is the same for every network, seed, shift and method of a dataset.
     """
@@ -47,21 +43,39 @@ def common_rows(count: int, size: int) -> np.ndarray:
 
 
 def first(split: Split, size: int) -> Split:
-    """The first `size` of a split; all of them for 0."""
+    """The first `size` rows of a split; all of them for 0."""
     return Split(split.inputs[:size], split.targets[:size]) if size else split
 
 
 @lru_cache(maxsize=2)
 def load_data(
-    dataset: str, calibration_size: int, folder: str | None, device: str, *, held_out_of: str = "train"
+    dataset: str,
+    calibration_size: int,
+    folder: str | None,
+    device: str,
+    *,
+    held_out_of: str = "train",
+    digest: str = "",
 ) -> Data:
     """The dataset on the device, with inputs set apart that no network learns from, the same for every seed.
 
-    Where a file brings them (x_held_out and y_held_out) it is these, and `calibration_size` has no meaning. Else they
-    are drawn from the training data, which networks are then trained without; or, for a network that was trained
-    elsewhere and may have seen all training data, from the test data (`held_out_of="test"`), and not evaluated.
+    If the file has x_held_out and y_held_out, these are used and `calibration_size` has no meaning. Otherwise they are
+    drawn from the training data, and networks are trained without them. A network that was trained elsewhere may have
+    seen all training data: for it they are drawn from the test data, which is then evaluated without them.
+
+    Args:
+        dataset: the name of a dataset, or an .npz file.
+        calibration_size: number of inputs to set apart.
+        folder: where the files of datasets are.
+        device: where the tensors go.
+        held_out_of: "train" or "test".
+        digest: of an .npz file, to be sure that it is the file of the plan; empty to skip the check.
+
+    Raises:
+        ChangedError: the file is not the file of the plan.
+        ValueError: there are too few inputs.
     """
-    found = _read(dataset, folder)
+    found = _read(dataset, folder, digest)
     train, test = found.train, found.test
     held_out = found.held_out if isinstance(found, OwnDataset) else None
     if held_out is None:
@@ -83,14 +97,14 @@ def load_data(
     return Data(there(train), there(held_out), there(test), found.classes)
 
 
-def brings_held_out(dataset: str) -> bool:
-    """Whether a dataset's file has x_held_out and y_held_out."""
-    found = _read(dataset, None) if dataset.endswith(".npz") else None
+def brings_held_out(dataset: str, digest: str = "") -> bool:
+    """Whether the file of a dataset has x_held_out and y_held_out."""
+    found = _read(dataset, None, digest) if dataset.endswith(".npz") else None
     return isinstance(found, OwnDataset) and found.held_out is not None
 
 
 def held_out_of(pair: Pair) -> str:
-    """Where a pair's held-out inputs come from if its file has none: nobody knows what a user's model has seen."""
+    """Which part the held-out inputs of a pair are drawn from: nobody knows which training data a user's model saw."""
     return "train" if pair.model is None else "test"
 
 
@@ -99,65 +113,29 @@ def _rows(split: Split, rows: Tensor) -> Split:
 
 
 @lru_cache(maxsize=2)
-def _read(dataset: str, folder: str | None) -> Dataset:
+def _read(dataset: str, folder: str | None, digest: str = "") -> Dataset:
     if dataset.endswith(".npz"):
-        return read_npz(Path(dataset))
+        with unchanged(dataset, digest):
+            return read_npz(Path(dataset))
     return datasets.load(dataset, data=folder, progress=False)
-
-
-@lru_cache(maxsize=64)
-def digest(name: str) -> str:
-    """What identifies the bytes behind a name in a plan: the SHA-256 of a file; a shipped dataset's own name.
-
-    The files of the named datasets are checked against published digests when they are read.
-    """
-    path = Path(name)
-    if path.suffix and path.is_file():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    return name
-
-
-def model_digest(model: str, weights: str | None) -> str:
-    """What identifies a user's model: the bytes of a file; of `module:callable` the module's source and all tensors.
-
-    One that cannot be built has only its name: its cell will fail, and say why.
-    """
-    if model.endswith(".pt2"):
-        return digest(model)
-    found = hashlib.sha256(model.encode())
-    try:
-        state = own_network(model, weights).state_dict()
-        source = sys.modules[model.partition(":")[0]].__file__
-        if source is not None:
-            found.update(Path(source).read_bytes())
-        for name, value in state.items():
-            found.update(f"{name} {getattr(value, 'dtype', type(value))} {getattr(value, 'shape', '')}".encode())
-            is_tensor = isinstance(value, Tensor)
-            found.update(
-                value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes()
-                if is_tensor
-                else repr(value).encode()
-            )
-    except Exception:  # whatever the user's code raises
-        return model
-    return found.hexdigest()
 
 
 class Group(NamedTuple):
     """Inputs that are evaluated together: a shift with all its intensities.
 
     Attributes:
-        name: a shift, "clean", "held-out" or "ood:" and a dataset.
-        intensities: of the shift; one 0.0 for the others.
-        size: the first so many inputs (0: all).
-        subset: so many of these, see `common_rows` (0: all).
+        name: a shift, "clean", "held-out", or "ood:" followed by a dataset.
+        intensities: of the shift; a single 0.0 for the others.
+        size: number of inputs, from the first (0: all).
+        subset: number of these that are drawn by `common_rows` (0: all).
+        digest: of the .npz file of another dataset; empty for the others.
     """
 
     name: str
     intensities: tuple[float, ...]
     size: int
     subset: int = 0
+    digest: str = ""
 
 
 def inputs_of(data: Data, group: Group, index: int, folder: str | None, device: str) -> Split:
@@ -165,8 +143,8 @@ def inputs_of(data: Data, group: Group, index: int, folder: str | None, device: 
     if group.name == "held-out":
         return first(data.held_out, group.size)
     if group.name.startswith("ood:"):
-        other = _read(group.name.removeprefix("ood:"), folder).test
-        # whatever they are called there, they are no classes of this network: any that it has will do
+        other = _read(group.name.removeprefix("ood:"), folder, group.digest).test
+        # their labels are not classes of this network, so any of its classes will do
         other = Split(other.inputs, other.targets.long() % data.classes)
         return _some(Split(other.inputs.to(device), other.targets.to(device)), group)
     split = _some(data.test, group)
@@ -184,20 +162,8 @@ def _some(split: Split, group: Group) -> Split:
 
 
 def new_network(net: str, data: Data, seed: int | None = None) -> nn.Module:
-    """A fresh network of a shipped kind for this data; without a seed its weights are torch's to draw."""
+    """A new network by name for this data. Without a seed, its weights come from the global generator of torch."""
     shape = tuple(data.train.inputs.shape[1:])
     if net.startswith("mlp") != (len(shape) == 1):
         raise ValueError(f"network {net} does not take inputs of shape {shape}")
     return nets.build(net, classes=data.classes, channels=shape[0], size=shape[1] if len(shape) == 3 else 1, seed=seed)
-
-
-def own_network(model: str, weights: str | None) -> nn.Module:
-    """The user's own model. Loading it runs the user's code, with a fixed seed: every worker gets the same network."""
-    from qipf.models.loading import load_model
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        net: Any = load_model(model, None if weights is None else Path(weights))
-    if not model.endswith(".pt2"):  # an exported program has no modes
-        net.eval()
-    return net

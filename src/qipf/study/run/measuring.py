@@ -15,16 +15,16 @@ from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import common_rows
 
 COLUMNS = ("index", "score", "errors", "metric", "value", "low", "high", "n", "accuracy", "subset")
-"""Of the rows that a cell keeps; `index` is the place of the intensity in its group."""
+"""The columns of the rows in a record; `index` is the place of the intensity in its group."""
 
 
 def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
     """Every metric for every intensity of a group.
 
-    `errors` says whose errors the score should find: "base" (those of the network, for every method), "own" (those
-    of a many-pass method's own mean, by its entropy), or "ood" (inputs of another dataset among clean ones). `subset`
-    is "all", or "common" for the inputs that every method has scored where those of many passes see only some:
-    methods of one pass are measured on both.
+    `errors` says which errors the score should find: "base" (those of the network, for every method), "own" (those of
+    the mean over the passes of a method, by its entropy), or "ood" (inputs of another dataset among clean ones).
+    `subset` is "all", or "common" for the inputs that every method scored where methods of several passes see only
+    some; methods of one pass are measured on both.
     """
     scores, held_out = context.arrays(parents["score"]), context.arrays(parents["score_held_out"])
     base, base_held_out = context.arrays(parents["base"]), context.arrays(parents["base_held_out"])
@@ -43,7 +43,7 @@ def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Re
             own = _calibrator(held_out, base_held_out, name, own=True) if name == "entropy" and many else None
             for index in range(len(params["intensities"])):
                 if f"{name}/{index}" not in scores:
-                    continue  # a file of scores need not have all of them
+                    continue  # a file of scores may lack some
                 where, bootstrap = (index, name, subset), params["bootstrap"]
                 u = _chosen(scores[f"{name}/{index}"], kept)
                 if clean:
@@ -60,14 +60,14 @@ def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Re
 
 
 def _chosen(scores: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The scores of these rows; a method of many passes has no others."""
+    """The scores of these rows; a method of several passes has no others."""
     return (scores if len(scores) == len(kept) else scores[kept]).astype(np.float64)
 
 
 def _calibrator(
     scores: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray], name: str, *, own: bool
 ) -> ErrorProbability | None:
-    """Fitted on clean inputs that no network has seen; None where a file of scores has none for them."""
+    """Fitted on clean inputs that no network saw; None if a file of scores has none for them."""
     if f"{name}/0" not in scores:
         return None
     u = scores[f"{name}/0"].astype(np.float64)
@@ -91,5 +91,5 @@ def _rows(
 
 
 def _plain(value: float | None) -> float | None:
-    """JSON has no NaN."""
+    """None instead of NaN, which JSON does not have."""
     return None if value is None or math.isnan(value) else float(value)

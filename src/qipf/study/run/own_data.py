@@ -1,4 +1,4 @@
-"""A user's own dataset in an .npz file, every row checked where the file is read."""
+"""A user's own dataset in an .npz file. Every row is checked when the file is read."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from qipf.study.datasets import Dataset, Split
 
 @dataclass(frozen=True)
 class OwnDataset(Dataset):
-    """A user's dataset, perhaps with inputs that no network was trained on and that are not evaluated."""
+    """A user's dataset, which may have inputs that no network was trained on and that are not evaluated."""
 
     held_out: Split | None = None
 
 
 def read_npz(path: Path) -> OwnDataset:
-    """A user's dataset: x_train, y_train, x_test, y_test; or x and y, of which a random half is for reference.
+    """A user's dataset: x_train, y_train, x_test and y_test; or x and y, which are split into random halves.
 
-    x_held_out and y_held_out, in either case, are for calibration: no network was trained on them.
-    Images are (N, c, h, w) or (N, h, w), floating point in [0, 1] or uint8; vectors (N, d) are taken as they are.
+    x_held_out and y_held_out are optional in both cases. They are used for calibration; no network was trained on them.
+    Images are (N, c, h, w) or (N, h, w), floats in [0, 1] or uint8; vectors (N, d) are used as they are.
 
     Raises:
         ValueError: an array is missing, of the wrong shape or type.
@@ -38,9 +38,9 @@ def read_npz(path: Path) -> OwnDataset:
         with load_npz(path) as file:
             arrays = {name: file[name] for name in file.files}
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is damaged, or no .npz: {error}; copy it anew") from error
+        raise ValueError(f"{path} is damaged or not an .npz file ({error}); copy it again") from error
     except ValueError as error:
-        raise ValueError(f"{path}: not readable as .npz: {error}") from error
+        raise ValueError(f"{path}: not readable as an .npz file: {error}") from error
     halves = {"x", "y"} <= set(arrays)
     missing = set() if halves else {"x_train", "y_train", "x_test", "y_test"} - set(arrays)
     if missing:
@@ -48,7 +48,7 @@ def read_npz(path: Path) -> OwnDataset:
     one_of_two = {"x_held_out", "y_held_out"} & set(arrays)
     if len(one_of_two) == 1:
         raise ValueError(f"{path}: expected x_held_out and y_held_out, or neither; it has only {one_of_two.pop()}")
-    # checked before anything is drawn from them, so that errors name rows of the file
+    # checked before rows are drawn, so that errors name rows of the file
     splits = [_split(arrays, end, path) for end in ([""] if halves else ["_train", "_test"])]
     if halves:
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(splits[0].inputs)))
@@ -58,7 +58,7 @@ def read_npz(path: Path) -> OwnDataset:
     splits += [_split(arrays, "_held_out", path)] if one_of_two else []
     if not all(len(split.inputs) for split in splits):
         raise ValueError(
-            f"{path}: expected inputs for training, for testing and for what else it names; some have none"
+            f"{path}: expected at least one input for training, for testing and in every other part; one is empty"
         )
     classes = int(max(split.targets.max() for split in splits)) + 1
     return OwnDataset(path.stem, splits[0], splits[1], classes, *splits[2:])
@@ -69,7 +69,7 @@ def _split(arrays: dict[str, np.ndarray], end: str, path: Path) -> Split:
     split = Split(_inputs(arrays[x], f"{path}, {x}"), _classes(arrays[y], f"{path}, {y}"))
     if len(split.inputs) != len(split.targets):
         counts = f"{len(split.inputs)} inputs and {len(split.targets)} labels"
-        raise ValueError(f"{path}: {counts} in {x} and {y}; expected as many")
+        raise ValueError(f"{path}: {counts} in {x} and {y}; expected the same number of both")
     return split
 
 
@@ -89,7 +89,7 @@ def _inputs(array: np.ndarray, place: str) -> Tensor:
 
 def _classes(array: np.ndarray, place: str) -> Tensor:
     if array.dtype.kind not in "iub" or array.ndim != 1:
-        raise ValueError(f"{place}: expected labels as one whole number >= 0 an input, got {array.dtype} {array.shape}")
+        raise ValueError(f"{place}: expected one label per input, a whole number >= 0, got {array.dtype} {array.shape}")
     labels = torch.from_numpy(array.astype(np.int64))
     if negative := torch.nonzero(labels < 0).flatten().tolist():
         row = negative[0]
@@ -101,7 +101,7 @@ def _classes(array: np.ndarray, place: str) -> Tensor:
 
 
 def check_labels(dataset: str, columns: int) -> None:
-    """Raise ValueError that names a row of the user's file whose label is no class of a model with so many logits."""
+    """Raise ValueError that names a row of the file whose label is not a class of a model with that many logits."""
     if not dataset.endswith(".npz"):
         return
     check = partial(check_classes, columns=columns) if columns > 1 else check_binary

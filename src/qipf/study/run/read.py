@@ -1,4 +1,4 @@
-"""Reading a benchmark's store: what tables and reports are made from.
+"""Reading the store of a study: what tables and reports are made from.
 
     bench = open_store("results/mnist")
     bench.plan                    # Plan: pairs with their seeds, shifts, methods, sizes
@@ -9,24 +9,25 @@
     p = bench.predictions(condition)
     p.labels, p.predicted, p.correct          # (n,) of the base network
     p.scores["entropy", "score"]              # {(method, score): (n,) float32}; higher = less sure
-    p.scores["ensemble", "std"]               # many passes: "std", "entropy", "mutual_information"
-    p.own_predicted["ensemble"]               # (n,) classes of a many-pass method's own mean
-    bench.held_out(dataset, net, seed)        # the same for clean inputs that nobody was trained on (calibration)
+    p.scores["ensemble", "std"]               # several passes: "std", "entropy", "mutual_information"
+    p.own_predicted["ensemble"]               # (n,) classes of the mean over the passes of a method
+    bench.held_out(dataset, net, seed)        # the same for clean inputs that no network saw (calibration)
     bench.images(condition, rows)             # (len(rows), c, h, w) in [0, 1]: the inputs behind some predictions
     bench.scorer(dataset, net, seed, "qipf")  # the fitted scorer (or None), for pictures of its field
     bench.networks()                          # list[dict]: dataset, net, seed, accuracy
     bench.failures()                          # list[dict]: label, kind, error, traceback
     bench.notes()                             # list[str]: what a reader should know about code and fits
 
-Where methods of many passes saw only some of the inputs (`multi_pass_size`), their scores are NaN elsewhere (and their
-classes -1), and `p.common()` has the inputs that all have scored. A store whose run has not ended, or in which cells
-failed, gives what is there.
+Where methods of several passes saw only some of the inputs (`multi_pass_size`), their scores are NaN for the others
+(and their classes -1), and `p.common()` has the inputs that all methods scored. A store whose run has not ended, or in
+which cells failed, gives what it has. A damaged file raises DamagedError, a StoreError.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -37,8 +38,9 @@ import numpy as np
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import consolidate
 from qipf.study.run.consolidate import Row
+from qipf.study.run.errors import StoreError, damaged
 from qipf.study.run.sources import note_of
-from qipf.study.run.store import Store, StoreError
+from qipf.study.run.store import Store
 
 if TYPE_CHECKING:
     from qipf.scores import Scorer
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
 __all__ = ["Bench", "Condition", "Predictions", "Row", "open_store"]
 
 ENTRY = {"kind", "key", "dataset", "net", "seed", "group", "method"}
-"""What an entry of index.json has, see `qipf.study.run.grid.Entry`."""
+"""The keys of an entry of index.json, see `qipf.study.run.grid.IndexEntry`."""
 
 
 class Condition(NamedTuple):
@@ -72,11 +74,11 @@ class Predictions:
 
     @property
     def correct(self) -> np.ndarray:
-        """Whether each prediction of the base network is right."""
+        """Whether each prediction of the base network is correct."""
         return self.predicted == self.labels
 
     def common(self) -> Predictions:
-        """The same for the inputs that every method has scored: what methods are compared on."""
+        """The same for the inputs that every method scored, on which methods are compared."""
         if self.common_rows is None:
             return self
         rows = self.common_rows
@@ -86,7 +88,7 @@ class Predictions:
 
 
 def open_store(path: str | os.PathLike[str]) -> Bench:
-    """Open the store of a benchmark for reading.
+    """Open the store of a study for reading.
 
     Raises:
         StoreError: there is no store at `path`, or nothing was ever run in it.
@@ -95,64 +97,64 @@ def open_store(path: str | os.PathLike[str]) -> Bench:
 
 
 class Bench:
-    """A benchmark's store, for reading."""
+    """The store of a study, for reading."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         for name in ("plan.json", "index.json"):
-            if not (store.path / name).is_file():
+            if not store.documents.has(name):
                 raise StoreError(f"{store.path} has no {name}: no benchmark was run in it yet")
 
     @cached_property
     def plan(self) -> Plan:
-        """The plan, all settings resolved."""
+        """The plan with all settings resolved."""
         values = self._document("plan.json")
         try:
             return Plan.from_json(values)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise self._damaged("plan.json", f"{type(error).__name__}: {error}") from None
+            raise damaged(self.store.path / "plan.json", f"{type(error).__name__}: {error}") from None
 
     @cached_property
     def environment(self) -> dict[str, Any]:
-        """Versions, device, processor and date of the (last) run."""
-        return self._document("environment.json") if (self.store.path / "environment.json").is_file() else {}
+        """Versions, device, processor and date of the last run."""
+        return self._document("environment.json") if self.store.documents.has("environment.json") else {}
 
     @cached_property
     def index(self) -> list[dict[str, Any]]:
         """Which cell is about what: kind, key, dataset, net, seed, group, method."""
         entries = self._document("index.json")
         if not isinstance(entries, list) or not all(isinstance(e, dict) and e.keys() >= ENTRY for e in entries):
-            raise self._damaged("index.json", f"expected a list of entries with {', '.join(sorted(ENTRY))}")
+            why = f"expected a list of entries with {', '.join(sorted(ENTRY))}"
+            raise damaged(self.store.path / "index.json", why)
+        for entry in entries:
+            if not re.fullmatch("[a-z]+ [0-9a-f]{32}", f"{entry['kind']} {entry['key']}"):
+                why = f"{entry['kind']!r} and {entry['key']!r} are not the kind and the key of a cell"
+                raise damaged(self.store.path / "index.json", why)
         return entries
 
     def _document(self, name: str) -> Any:
         try:
-            return json.loads((self.store.path / name).read_text(encoding="utf-8"))
-        except ValueError as error:  # no JSON, or no text at all
-            raise self._damaged(name, str(error)) from None
-
-    def _damaged(self, name: str, why: str) -> StoreError:
-        return StoreError(
-            f"{self.store.path / name} is damaged ({why}); `qipf bench` with the same plan writes it anew"
-        )
+            return json.loads(self.store.documents.read(name))
+        except ValueError as error:  # not JSON
+            raise damaged(self.store.path / name, str(error)) from None
 
     def rows(self) -> list[Row]:
         """The long table, from the finished cells."""
         return list(consolidate.rows(self.store, self.plan, self.index))
 
     def times(self) -> list[dict[str, Any]]:
-        """Milliseconds per sample of every timed method, and of the forward pass measured beside it."""
+        """Milliseconds per sample of every timed method, and of the forward pass that was measured with it."""
         return consolidate.times(self.store, self.index)
 
     def conditions(self) -> list[Condition]:
-        """Every set of predictions that is there, in the order of the plan."""
+        """Every set of predictions in the store, in the order of the plan."""
         found = []
         for entry in self._finished("base"):
             if entry["group"] == "held-out":
                 continue
             pair = self._pair(entry["dataset"], entry["net"])
             for place in range(len(pair.shifts.get(entry["group"], (0.0,)))):
-                intensity, severity = consolidate._condition(pair, entry["group"], place)
+                intensity, severity = consolidate.condition_of(pair, entry["group"], place)
                 found.append(
                     Condition(entry["dataset"], entry["net"], entry["seed"], entry["group"], intensity, severity)
                 )
@@ -171,7 +173,7 @@ class Bench:
     def images(
         self, condition: Condition, rows: Sequence[int] | np.ndarray, data: str | os.PathLike[str] | None = None
     ) -> np.ndarray:
-        """The inputs behind some rows of the predictions, shifted anew.
+        """The inputs behind some rows of the predictions, shifted again.
 
         Args:
             condition: which predictions.
@@ -183,8 +185,14 @@ class Bench:
 
         pair = self._pair(condition.dataset, condition.net)
         folder = None if data is None else str(data)
-        part = inputs.held_out_of(pair)
-        loaded = inputs.load_data(pair.dataset, pair.calibration_size, folder, "cpu", held_out_of=part)
+        loaded = inputs.load_data(
+            pair.dataset,
+            pair.calibration_size,
+            folder,
+            "cpu",
+            held_out_of=inputs.held_out_of(pair),
+            digest=self._data_digest(condition),
+        )
         clean = condition.shift not in pair.shifts
         group = inputs.Group(
             "clean" if clean and condition.shift == "clean" else condition.shift, (condition.intensity,), 0
@@ -194,14 +202,18 @@ class Bench:
         chosen = inputs.Split(loaded.test.inputs[np.asarray(rows)], loaded.test.targets[np.asarray(rows)])
         return to_numpy(inputs.inputs_of(loaded._replace(test=chosen), group, 0, folder, "cpu").inputs)
 
-    def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
-        """A fitted scorer; None for methods of many passes and scores from a file."""
-        from qipf.scores.persistence import load
+    def _data_digest(self, condition: Condition) -> str:
+        """The digest of the dataset that the predictions of a condition were made with."""
+        for entry in self._finished("train", "model"):
+            if (entry["dataset"], entry["net"]) == condition[:2]:
+                return self.store.record(entry["kind"], entry["key"])["params"]["data"]["digest"]
+        return ""
 
+    def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
+        """A fitted scorer; None for methods of several passes and scores from a file."""
         for entry in self._finished("fit"):
             if (entry["dataset"], entry["net"], entry["seed"], entry["method"]) == (dataset, net, seed, method):
-                path = self.store.file("fit", entry["key"], ".qipf")
-                return load(path) if path.is_file() else None
+                return self.store.scorer("fit", entry["key"])
         return None
 
     def networks(self) -> list[dict[str, Any]]:
@@ -215,12 +227,12 @@ class Bench:
         ]
 
     def failures(self) -> list[dict[str, Any]]:
-        """Label, kind, error and traceback of the cells that failed and were not repaired since."""
-        found = [self.store.failure(entry["key"]) for entry in self.index]
+        """Label, kind, error and traceback of the cells that failed and have no result yet."""
+        found = [self.store.failure(key) for key in dict.fromkeys(entry["key"] for entry in self.index)]
         return [failure for failure in found if failure is not None]
 
     def notes(self) -> list[str]:
-        """Whether other code made some cells, what the fits say of their choices, where an own model was calibrated."""
+        """What a reader should know: cells of other code, choices of fits, and how a user's model was calibrated."""
         found = [note for note in (note_of(self.environment),) if note]
         for entry in self._finished("model", "fit"):
             note = self.store.record(entry["kind"], entry["key"]).get("note")
@@ -234,7 +246,7 @@ class Bench:
 
     def _pair(self, dataset: str, net: str) -> Pair:
         for pair in self.plan.pairs:
-            if (consolidate._name(pair.dataset), pair.net) == (dataset, net):
+            if (pair.dataset_name, pair.net) == (dataset, net):
                 return pair
         raise ValueError(f"the plan {self.plan.name} has no pair {dataset} with {net}")
 
@@ -266,7 +278,7 @@ class Bench:
                 if int(number) != place:
                     continue
                 if len(values) < count:
-                    common = self._scored(entry["key"], count, len(values))
+                    common = self._scored(entry["key"], count)
                     whole = np.full(count, -1 if score == "predicted" else np.nan, values.dtype)
                     whole[common] = values
                     values = whole
@@ -276,9 +288,8 @@ class Bench:
                     scores[entry["method"], score] = values
         return Predictions(base["labels"], base[f"predicted/{place}"], scores, own, common)
 
-    def _scored(self, key: str, count: int, scored: int) -> np.ndarray:
-        """Which of a condition's inputs a method has scored."""
+    def _scored(self, key: str, count: int) -> np.ndarray:
+        """The inputs of a condition that a method scored."""
         from qipf.study.run.inputs import common_rows
 
-        subset = self.store.record("score", key)["params"]["group"].get("subset")
-        return np.arange(scored) if subset is None else common_rows(count, subset)  # older stores: the first rows
+        return common_rows(count, self.store.record("score", key)["params"]["group"]["subset"])

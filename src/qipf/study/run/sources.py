@@ -1,7 +1,8 @@
-"""Which code made the cells of a store: a digest of the package's source, beside every cell.
+"""Which code made the cells of a store: a digest of the source of the package, kept for every cell.
 
-Keys change with a kind's version number only, so a store that is resumed keeps what older code made. That is wanted
-after a change that touches no result, and must be said after any: results of two versions may not compare.
+The key of a cell changes only with the version number of its kind, so a store that is resumed keeps what older code
+made. That is right after a change that does not touch results, but it must always be said: results of two versions may
+not be comparable.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from typing import Any
 from qipf.study.run.store import Store
 
 UNKNOWN = "unknown"
-"""The source of cells from before it was kept."""
+"""The source of a cell whose note is missing or damaged."""
 
 
 @cache
 def source_digest() -> str:
-    """A digest of all Python files of the running package but the plans, whatever their line ends; once a process."""
+    """A digest of all Python files of the running package except the plans; line endings do not matter."""
     return digest_of(Path(__file__).parents[2])
 
 
@@ -37,15 +38,16 @@ def digest_of(package: Path) -> str:
 
 
 def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """How many finished cells of the index other code than the running one has made, by its digest."""
+    """Number of finished cells of the index that other code than the running one made, by its digest."""
     finished = store.finished()
-    made_by = Counter(store.source(entry["key"]) or UNKNOWN for entry in index if entry["key"] in finished)
+    keys = {entry["key"] for entry in index} & finished
+    made_by = Counter(store.source(key) or UNKNOWN for key in keys)
     del made_by[source_digest()]
     return dict(sorted(made_by.items()))
 
 
 def note_of(environment: Mapping[str, Any]) -> str:
-    """The sentence about an environment.json whose run found cells of other code; empty where there were none."""
+    """A sentence about the cells of other code that the run of an environment.json found; empty if there were none."""
     others = environment.get("other_sources")
     if not isinstance(others, Mapping) or not others:
         return ""
@@ -53,8 +55,8 @@ def note_of(environment: Mapping[str, Any]) -> str:
     listed = ", ".join(f"{number} by {_called(source)}" for source, number in others.items())
     return (
         f"{count} {'cell was' if count == 1 else 'cells were'} made by other code than the last run's "
-        f"({_called(str(environment.get('source', UNKNOWN)))}): {listed}; they are kept as they are, and may not "
-        "compare with the others; to measure everything with one version, start an empty store (another -o)"
+        f"({_called(str(environment.get('source', UNKNOWN)))}): {listed}; they are kept as they are and may not "
+        "be comparable with the others; to measure everything with one version, start an empty store (another -o)"
     )
 
 

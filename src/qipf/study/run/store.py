@@ -1,103 +1,153 @@
-"""A benchmark's results on disk: a JSON record and perhaps a safetensors file a cell, written whole or not at all.
+"""The results of a study on disk: one sealed JSON record per cell, and the files that belong to it.
 
 Layout of a store::
 
-    plan.json  environment.json              what was asked, and where it ran
-    cells/KIND/KEY.safetensors               arrays of a finished cell (written first)
-    cells/KIND/KEY.json                      its record (written last: a cell is finished when this exists)
-    cells/KIND/KEY.qipf                      a fitted scorer, where the cell made one
-    failed/KEY.json                          traceback of a cell that failed
-    seconds/KEY.json                         how long a cell took (never part of a result)
-    sources/KEY                              digest of the code that made a cell, see qipf.study.run.sources
-    scratch/KEY*                             checkpoints of unfinished trainings
-    locks/NAME                               held while a task runs; the system releases them when a process dies
+    store.json                               the version of this layout
+    plan.json  index.json  environment.json  what was asked, which cell is about what, and where it ran
     table.csv  table.parquet  times.csv      the consolidated results
+    checksums.json                           the checksums of the documents above
+    store.lock                               held by the one process that writes, see qipf.study.run.lock
+    cells/KIND/KEY.safetensors               the arrays of a finished cell
+    cells/KIND/KEY.qipf                      a fitted scorer
+    cells/KIND/KEY.json                      its record, written last: a cell is finished when this file exists
+    failed/KEY.json                          the traceback of a cell that failed
+    seconds/KEY.json                         how long a cell took (never part of a result)
+    sources/KEY.json                         digest of the code that made a cell, see qipf.study.run.sources
+    scratch/KEY*                             checkpoints of unfinished trainings
+    running/KEY                              one byte for each time a process began the cell and has not ended it
+    damaged/                                 files that were not what was written, moved out of the way
+
+Every file is written whole or not at all. A record has the checksums of its cell's files, and itself a checksum that is
+verified whenever it is read, so a damaged file gives a DamagedError and never another number.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
+import itertools
 import json
 import os
+import re
 import tempfile
-import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
+from qipf.study.run.documents import Documents
+from qipf.study.run.errors import StoreError, damaged, explained
+from qipf.study.run.lock import only_writer
+from qipf.study.run.sealed import checksum, seal, unseal
 
-FORMAT = 1
+if TYPE_CHECKING:
+    from qipf.scores import Scorer
 
-ARRAYS = "arrays"
-"""What a record has as true where a cell has arrays: without their file it is not whole."""
+FORMAT = 2
 
-FOLDERS = ("cells", "failed", "seconds", "sources", "scratch", "locks")
+FOLDERS = ("cells", "failed", "seconds", "sources", "scratch", "running", "damaged")
 
-
-class StoreError(OSError):
-    """The store cannot be read or written."""
+ARRAYS = ".safetensors"
 
 
 class Store:
-    """The folder of one benchmark's results.
+    """The folder with the results of one study.
 
     Args:
         path: the folder.
-        create: make it where it does not exist.
+        create: make it if it does not exist.
 
     Raises:
-        StoreError: it does not exist, is no store, is of a newer format or cannot be written.
+        StoreError: it does not exist, is not a store, has another format or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
         self.path = Path(path)
+        self.documents = Documents(self.path)
         if create:
             self._create()
         elif not (self.path / "store.json").is_file():
             raise StoreError(
-                f"{self.path} is no benchmark store (it has no store.json); `qipf bench PLAN -o DIR` makes one"
+                f"{self.path} is not a benchmark store (it has no store.json); `qipf bench PLAN -o DIR` makes one"
             )
         self._check_format()
 
     def _create(self) -> None:
         if self.path.is_dir() and any(self.path.iterdir()) and not self._looks_like_a_store():
-            raise StoreError(f"{self.path} has files in it and is no benchmark store; name a new or empty folder")
-        with _explain(self.path):
+            raise StoreError(f"{self.path} has files in it and is not a benchmark store; name a new or empty folder")
+        file = self.path / "store.json"
+        if file.exists() and self._format() is None:
+            if not (self.path / "cells").is_dir():
+                self._check_format()
+            self.set_aside(file)
+        with explained(self.path):
             for name in FOLDERS:
                 (self.path / name).mkdir(parents=True, exist_ok=True)
-            if not (self.path / "store.json").exists():
-                atomic_write(self.path / "store.json", json.dumps({"format": FORMAT}))
-            _remove_abandoned(self.path)
+            if not file.exists():
+                atomic_write(file, seal({"format": FORMAT}))
             with tempfile.NamedTemporaryFile(dir=self.path / "cells"):
-                pass  # whether we may write is better known before hours of work than after
+                pass  # to know before hours of work whether we may write
 
     def _looks_like_a_store(self) -> bool:
-        # a run killed while it made the folder leaves only our own sub-folders, without store.json
+        # a run that was killed while it made the folder leaves only our own sub-folders, without store.json
         names = {entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")}
         return "store.json" in names or names <= set(FOLDERS)
 
     def _check_format(self) -> None:
-        try:
-            found = json.loads((self.path / "store.json").read_text())["format"]
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise StoreError(
-                f"{self.path / 'store.json'} cannot be read ({error}); is this a benchmark store?"
-            ) from None
+        found = self._format()
+        if found is None:
+            raise damaged(self.path / "store.json", "it does not say which format the store has")
         if found != FORMAT:
-            raise StoreError(f"{self.path} has store format {found}, this qipf reads {FORMAT}; update qipf")
+            raise StoreError(
+                f"{self.path} has store format {found}, this version of qipf reads {FORMAT}; use the version of qipf "
+                "that made it, or start an empty store"
+            )
+
+    def _format(self) -> Any:
+        """The format in store.json; None if it is damaged."""
+        try:
+            data = (self.path / "store.json").read_bytes()
+            content = json.loads(data)  # format 1 had no checksums
+            return content["format"] if content.keys() == {"format"} else unseal(data)["format"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+
+    def set_aside(self, file: Path) -> Path:
+        """Move a damaged file out of the way, for a person to look at; returns where it is now."""
+        name = "-".join(file.relative_to(self.path).parts)
+        with explained(self.path):
+            folder = self.path / "damaged"
+            folder.mkdir(exist_ok=True)
+            names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
+            target = next(path for path in map(folder.joinpath, names) if not path.exists())
+            file.replace(target)
+        return target
+
+    @contextmanager
+    def writing(self, plan: str = "") -> Iterator[bool]:
+        """Be the only writer while the block runs; yields whether the file system has locks.
+
+        Raises:
+            BusyError: another process writes; the message names it.
+        """
+        with only_writer(self.path / "store.lock", plan) as locked:
+            yield locked
+
+    # --- cells
 
     def file(self, kind: str, key: str, suffix: str) -> Path:
-        """Where a cell's file is, or will be."""
-        return self.path / "cells" / kind / f"{key}{suffix}"
+        """Where a file of a cell is, or will be."""
+        return self.path / "cells" / _part(kind) / f"{_part(key)}{suffix}"
 
-    def scratch(self, key: str) -> Path:
-        """A path (without suffix) for files that a cell needs only until it is finished."""
-        return self.path / "scratch" / key
+    def scratch(self, key: str, suffix: str) -> Path:
+        """A file that a cell needs only until it is finished."""
+        return self.path / "scratch" / f"{_part(key)}{suffix}"
+
+    def checkpoint(self, key: str) -> Path:
+        """The checkpoint of the training in a cell."""
+        return self.scratch(key, ARRAYS)
 
     def has(self, kind: str, key: str) -> bool:
         """Whether the cell is finished."""
@@ -108,144 +158,137 @@ class Store:
         return {file.stem for file in (self.path / "cells").glob("*/*.json")}
 
     def write(
-        self, kind: str, key: str, record: Mapping[str, Any], arrays: Mapping[str, np.ndarray] | None = None
+        self,
+        kind: str,
+        key: str,
+        record: Mapping[str, Any],
+        arrays: Mapping[str, np.ndarray] | None = None,
+        files: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Keep the result of a cell: the arrays first, the record that says "finished" last."""
-        with _explain(self.path):
-            folder = self.path / "cells" / kind
-            folder.mkdir(parents=True, exist_ok=True)
-            if arrays:
-                save = require("safetensors.numpy", extra="torch").save
-                contiguous = {name: np.asarray(array, order="C") for name, array in sorted(arrays.items())}
-                atomic_write(folder / f"{key}.safetensors", save(contiguous))
-                record = {**record, ARRAYS: True}
-            atomic_write(folder / f"{key}.json", json.dumps(record, sort_keys=True, indent=1, allow_nan=False))
+        """Keep the result of a cell: its files first, and last the record that makes it finished.
+
+        A cell that is finished already keeps its result: a worker that was given up may still end its work.
+        """
+        if self.has(kind, key):
+            return
+        contents = dict(files or {})
+        if arrays:
+            save = require("safetensors.numpy", extra="torch").save
+            contents[ARRAYS] = save({name: np.asarray(array, order="C") for name, array in sorted(arrays.items())})
+        with explained(self.path):
+            self.file(kind, key, "").parent.mkdir(parents=True, exist_ok=True)
+            for suffix, content in contents.items():
+                atomic_write(self.file(kind, key, suffix), content)
+            sums = {suffix: checksum(content) for suffix, content in contents.items()}
+            atomic_write(self.file(kind, key, ".json"), seal({**record, "cell": f"{kind}/{key}", "files": sums}))
             (self.path / "failed" / f"{key}.json").unlink(missing_ok=True)
-            scratch = self.path / "scratch"
-            # also what a killed run was writing: the caller holds the task's lock, so nobody else is at this cell
-            for leftover in (*scratch.glob(f"{key}*"), *scratch.glob(f".{key}*"), *folder.glob(f".{key}.*.part")):
+            for leftover in (self.path / "scratch").glob(f"{key}*"):
                 leftover.unlink(missing_ok=True)
 
     def record(self, kind: str, key: str) -> dict[str, Any]:
-        """The JSON record of a finished cell."""
+        """The record of a finished cell.
+
+        Raises:
+            DamagedError: it is not what was written.
+            StoreError: the cell is not finished.
+        """
         file = self.file(kind, key, ".json")
         try:
-            return json.loads(file.read_text())
+            record = unseal(file.read_bytes())
         except FileNotFoundError:
             raise StoreError(f"the cell {kind}/{key} is not in the store {self.path}") from None
         except ValueError as error:
-            raise StoreError(f"{file} is damaged ({error}); delete it and run the benchmark again") from None
+            raise damaged(file, str(error)) from None
+        if record["cell"] != f"{kind}/{key}":
+            raise damaged(file, f"it is the record of {record['cell']}")
+        return record
 
-    def arrays(self, kind: str, key: str) -> dict[str, np.ndarray]:
-        """The arrays of a finished cell ({} where it has none).
+    def content(self, kind: str, key: str, suffix: str) -> bytes | None:
+        """The bytes of a file of a finished cell; None if the cell has no such file.
 
         Raises:
-            StoreError: the cell is not finished, or its arrays are damaged or gone.
+            DamagedError: the file is missing or not what was written.
+            StoreError: the cell is not finished.
         """
-        file = self.file(kind, key, ".safetensors")
-        if not file.is_file():
-            if self.record(kind, key).get(ARRAYS):  # records of older stores do not say
-                lost = self.file(kind, key, ".json")
-                raise StoreError(f"{file} is gone; delete {lost} as well, and run the benchmark again")
-            return {}
-        safetensors = require("safetensors", extra="torch")
+        expected = self.record(kind, key)["files"].get(suffix)
+        if expected is None:
+            return None
+        file = self.file(kind, key, suffix)
         try:
-            return require("safetensors.numpy", extra="torch").load_file(file)
-        except safetensors.SafetensorError as error:
-            raise StoreError(
-                f"{file} is damaged ({error}); delete it and its .json, and run the benchmark again"
-            ) from None
+            data = file.read_bytes()
+        except FileNotFoundError:
+            raise damaged(file, "it is missing") from None
+        if checksum(data) != expected:
+            raise damaged(file, "its checksum does not match its content")
+        return data
+
+    def arrays(self, kind: str, key: str) -> dict[str, np.ndarray]:
+        """The arrays of a finished cell, {} if it has none; raises as `content` does."""
+        data = self.content(kind, key, ARRAYS)
+        return {} if data is None else dict(sorted(require("safetensors.numpy", extra="torch").load(data).items()))
+
+    def scorer(self, kind: str, key: str) -> Scorer | None:
+        """The fitted scorer of a finished cell, None if it has none; raises as `content` does."""
+        from qipf.scores.persistence import load
+
+        data = self.content(kind, key, ".qipf")
+        if data is None:
+            return None
+        with tempfile.TemporaryDirectory() as folder:  # from the bytes that were verified
+            (Path(folder) / "scorer.qipf").write_bytes(data)
+            return load(Path(folder) / "scorer.qipf")
+
+    # --- about cells, and never part of a result
 
     def write_failure(self, key: str, record: Mapping[str, Any]) -> None:
         """Keep why a cell failed."""
-        with _explain(self.path):
-            atomic_write(self.path / "failed" / f"{key}.json", json.dumps(record, sort_keys=True, indent=1))
+        self._write_note("failed", key, dict(record))
 
     def failure(self, key: str) -> dict[str, Any] | None:
         """Why a cell failed the last time, or None."""
-        try:
-            return json.loads((self.path / "failed" / f"{key}.json").read_text())
-        except FileNotFoundError:
-            return None
+        return self._note("failed", key)
 
     def write_seconds(self, key: str, seconds: float) -> None:
-        """Keep how long a cell took, apart from its result, which has to be the same in every run."""
-        with _explain(self.path):
-            atomic_write(self.path / "seconds" / f"{key}.json", json.dumps(seconds))
+        """Keep how long a cell took."""
+        self._write_note("seconds", key, seconds)
 
     def seconds(self, key: str) -> float | None:
-        """How long a cell took, where that is known."""
-        try:
-            return float(json.loads((self.path / "seconds" / f"{key}.json").read_text()))
-        except FileNotFoundError:
-            return None
+        """How long a cell took, if that is known."""
+        return self._note("seconds", key)
 
     def write_source(self, key: str, digest: str) -> None:
-        """Keep which code makes a cell; before its record, so that no finished cell is without.
-
-        Not atomic, as results are: a crash that leaves half a line makes the source unknown, and costs nothing else.
-        """
-        with _explain(self.path):
-            (self.path / "sources" / key).write_text(f"{digest}\n", encoding="ascii")
+        """Keep which code makes a cell; before its record, so that every finished cell has a source."""
+        self._write_note("sources", key, digest)
 
     def source(self, key: str) -> str | None:
-        """The digest of the code that made a cell; None where nobody knows."""
+        """The digest of the code that made a cell, if that is known."""
+        return self._note("sources", key)
+
+    def _write_note(self, folder: str, key: str, content: Any) -> None:
+        with explained(self.path):
+            atomic_write(self.path / folder / f"{_part(key)}.json", seal(content))
+
+    def _note(self, folder: str, key: str) -> Any:
         try:
-            text = (self.path / "sources" / key).read_text(encoding="ascii")
-        except (FileNotFoundError, UnicodeDecodeError):
+            return unseal((self.path / folder / f"{_part(key)}.json").read_bytes())
+        except (FileNotFoundError, ValueError):
             return None
-        return text[:-1] if text.endswith("\n") else None
 
-    def write_document(self, name: str, data: str | bytes) -> None:
-        """Write a file of the store itself, such as plan.json or table.csv."""
-        with _explain(self.path):
-            atomic_write(self.path / name, data)
-
-    @contextlib.contextmanager
-    def lock(self, name: str) -> Iterator[None]:
-        """Hold the lock `name`; wait where another process holds it.
-
-        The lock spares work, it does not protect results: writes are atomic and results deterministic, so two processes
-        that do the same cell leave the same files. Where the file system has no locks, we go on without.
-        """
+    @contextmanager
+    def attempt(self, key: str) -> Iterator[int]:
+        """Run a cell in the block; yields how many times a process died while it ran this cell."""
+        file = self.path / "running" / _part(key)
+        with explained(self.path), file.open("ab") as marks:
+            deaths = marks.tell()
+            marks.write(b"x")
         try:
-            import fcntl
-        except ImportError:  # not a POSIX system
-            yield
-            return
-        with _explain(self.path):
-            handle = os.open(self.path / "locks" / name, os.O_CREAT | os.O_RDWR, 0o666)
-        try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            except OSError as error:
-                if error.errno not in (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS):
-                    raise
-            yield
-        finally:
-            os.close(handle)
+            yield deaths
+        finally:  # not reached where the process dies
+            file.unlink(missing_ok=True)
 
 
-def _remove_abandoned(path: Path) -> None:
-    """Remove temporary files of killed runs; a young one may be another run's that is being written right now."""
-    for file in path.rglob("*.part"):
-        with contextlib.suppress(FileNotFoundError):
-            if time.time() - file.stat().st_mtime > 3600:
-                file.unlink()
-
-
-@contextlib.contextmanager
-def _explain(path: Path) -> Iterator[None]:
-    """Turn the system's errors into sentences that say what to do."""
-    try:
-        yield
-    except StoreError:
-        raise
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            what = "the disk is full; free some space and start the same command again: finished cells are kept"
-        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-            what = "it is not writable; change its permissions or name another folder"
-        else:
-            what = f"{error.strerror or error}"
-        raise StoreError(f"cannot write to the store {path}: {what}") from error
+def _part(name: str) -> str:
+    """The name, if it can only be a file of the folder that it is meant for."""
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise StoreError(f"expected the kind or the key of a cell, got {name!r}")
+    return name

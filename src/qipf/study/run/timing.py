@@ -1,4 +1,4 @@
-"""Time per sample (Table 3): every method beside a bare forward pass, while nothing else of the benchmark runs."""
+"""Time per sample (Table 3): every method next to a bare forward pass, while nothing else of the study runs."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ REPEATS = 5
 
 
 def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Milliseconds per sample of a forward pass and of the method, in one batch of `SAMPLES`, or fewer where those fit.
+    """Milliseconds per sample of a forward pass and of the method, in one batch of `SAMPLES` or fewer.
 
-    A single-pass method costs the forward pass and its score; a many-pass method all its passes. The forward pass is
+    A method of one pass costs the forward pass and its score; one of several costs all its passes. The forward pass is
     measured right before the method, so that the ratio is fair on a machine whose speed changes.
     """
     net, data, device = cells.network_of(context, parents["network"])
     x = inputs.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
-    if params["kind"] in methods.MANY_PASSES or params["kind"] == "ensemble":
+    if methods.KINDS[params["kind"]].passes == "many":
         many = cells.many_of(context, params, parents)
         passes, measure = many.passes, lambda x: _many_passes(net, many, x, device)
     else:
@@ -61,7 +61,7 @@ def _many_passes(net: Any, method: Any, x: Tensor, device: str) -> tuple[float, 
 
 
 def _one_pass(net: Any, scorer: Any, x: Tensor, device: str) -> tuple[float, float]:
-    """Seconds of a forward pass, and of the same with its score."""
+    """Seconds of a forward pass, and of a forward pass with the score."""
     outputs = collect(net, x, layers=scorer.layers, store=device, progress=False)
     forward = _seconds(lambda: _forward(net, x), device)
     return forward, forward + _seconds(lambda: scorer(outputs), device)
@@ -73,7 +73,7 @@ def _forward(net: Any, x: Tensor) -> Any:
 
 
 def _seconds(function: Callable[[], Any], device: str, repeats: int = REPEATS) -> float:
-    """The median over some repetitions, after one that is not counted."""
+    """The median of several repetitions, after one that is not counted."""
     function()
     taken = []
     for _ in range(repeats):

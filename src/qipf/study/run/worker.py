@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 import threading
 import time
@@ -14,37 +15,66 @@ from typing import Any
 
 from qipf._common.optional import require
 from qipf.study.run.context import Context
+from qipf.study.run.digests import ChangedError
+from qipf.study.run.errors import FULL, DamagedError, RefusedError, StoreError, explained
 from qipf.study.run.sources import source_digest
-from qipf.study.run.store import Store, StoreError
+from qipf.study.run.store import Store
 
 Job = Mapping[str, Any]
-"""What a worker needs, as plain values: store, data, device, light, task, lock, cells."""
+"""What a worker needs, as plain values: store, data, device, light, task, source, cells."""
 
-_ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads; torch's settings are the process's
+DEATHS = 3
+"""A cell during which this many processes died is not tried again."""
+
+_ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads, but torch has one setting per process
+_CODE = source_digest()  # of the code on disk when this process imported it, whatever happens to the files later
+
+
+def code() -> str:
+    """The digest of the code that this process runs."""
+    return _CODE
+
+
+def place() -> str:
+    """Which worker this is, for messages."""
+    process = f"process {os.getpid()} on {socket.gethostname()}"
+    distributed = sys.modules.get("distributed")
+    if distributed is not None:
+        try:
+            return f"the Dask worker {distributed.get_worker().address} ({process})"
+        except ValueError:  # not in a worker
+            pass
+    return process
 
 
 def run_task(job: Job) -> dict[str, str]:
-    """Run the cells of a task that are not in the store yet; say of each "done", "failed" or "skipped".
+    """Run the cells of a task that are not in the store yet; returns "done", "failed" or "skipped" for each.
 
     Raises:
-        StoreError: the store cannot be written; nothing else can be done then.
+        RefusedError: this process runs other code than the process that started the study.
+        StoreError: the store cannot be written, so nothing else can be done.
     """
+    if job["source"] != code():
+        raise RefusedError(
+            f"{place()} runs other code of qipf (source {code()}) than the study (source {job['source']}); restart it "
+            "with the same version, then run the same command again"
+        )
     store = Store(job["store"])
     states: dict[str, str] = {}
-    with _ONE_AT_A_TIME, store.lock(job["lock"]):
+    with _ONE_AT_A_TIME:
         for spec in job["cells"]:
             key = spec["key"]
             if any(states.get(parent["key"], "done") != "done" for parent in spec["parents"].values()):
                 states[key] = "skipped"
             elif store.has(spec["kind"], key):
-                states[key] = "done"  # another run was here first
+                states[key] = "done"  # before the process of this task died
             else:
                 states[key] = _run_cell(store, spec, job)
     return states
 
 
 def run_for(parent: int, job: Job) -> dict[str, str]:
-    """`run_task` in a process that ends when `parent` does: loky's own would wait for work for ever."""
+    """`run_task` in a process that ends when `parent` does: a process of loky would wait for work indefinitely."""
     global _watcher
     if _watcher is None:
         _watcher = threading.Thread(target=_end_with, args=(parent,), daemon=True)
@@ -58,26 +88,29 @@ _watcher: threading.Thread | None = None
 def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(0.5)
-    os._exit(1)  # in the middle of a cell is fine: what it has not finished is not in the store
+    os._exit(1)  # even in the middle of a cell: what it has not finished is not in the store
 
 
 def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
-    module, name = spec["function"].split(":")
-    context = Context(store, spec["kind"], spec["key"], job["data"])
     start = time.perf_counter()
     try:
-        function = getattr(import_module(module), name)
-        with _one_thread(job["device"]):
-            result = function(context, spec["params"], spec["parents"])
-        record = {"label": spec["label"], "params": spec["params"], "parents": spec["parents"], **result.facts}
-        store.write_source(spec["key"], source_digest())
-        store.write(spec["kind"], spec["key"], record, result.arrays)
-    except (StoreError, KeyboardInterrupt, SystemExit):
+        with store.attempt(spec["key"]) as deaths:
+            result = _call(store, spec, job, deaths)
+            record = {"label": spec["label"], "params": spec["params"], "parents": spec["parents"], **result.facts}
+            store.write_source(spec["key"], code())
+            store.write(spec["kind"], spec["key"], record, result.arrays, result.files)
+    except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # whatever a method raises is its result, and the others go on
+        if isinstance(error, StoreError) and not isinstance(error, DamagedError):
+            raise
+        if isinstance(error, OSError) and error.errno in FULL:  # a checkpoint, most likely: no other cell will fit
+            with explained(store.path):
+                raise
+        where = f"{place()} refused: " if isinstance(error, ChangedError) else ""
         text = {
             "label": spec["label"],
-            "error": f"{type(error).__name__}: {error}",
+            "error": f"{type(error).__name__}: {where}{error}",
             "traceback": traceback.format_exc(),
         }
         store.write_failure(spec["key"], {**text, "kind": spec["kind"]})
@@ -86,11 +119,21 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
     return "done"
 
 
+def _call(store: Store, spec: Mapping[str, Any], job: Job, deaths: int) -> Any:
+    if deaths >= DEATHS:
+        raise RuntimeError(f"its process died {deaths} times, perhaps for lack of memory")
+    module, name = spec["function"].split(":")
+    context = Context(store, spec["kind"], spec["key"], job["data"])
+    function = getattr(import_module(module), name)
+    with _one_thread(job["device"]):
+        return function(context, spec["params"], spec["parents"])
+
+
 def _one_thread(device: str) -> ExitStack:
     """One thread for torch and BLAS on the CPU: the same sums in every engine, and no processes that compete."""
     stack = ExitStack()
     if device == "cpu":
-        torch = sys.modules.get("torch")  # whoever needs it has imported it by now
+        torch = sys.modules.get("torch")  # a function that needs it has imported it by now
         if torch is not None:
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(1)

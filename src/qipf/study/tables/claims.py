@@ -1,21 +1,24 @@
-"""The paper's claims, one line each: what its numbers say, what ours say, and the interval that decides it.
+"""The paper's claims, one line each: what its numbers say, what ours say, and the interval that decides.
 
 Differences and their intervals are those of `qipf.study.tables.paired`.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
+from qipf.study.plan.registry import STATISTICS, info, paper_methods, split_column
 from qipf.study.tables import paper
+from qipf.study.tables.frame import Frame, column_order, long_frame, times_frame
 from qipf.study.tables.paired import LEAST_PAIRS, Paired, Verdict, sign, verdict
 from qipf.study.tables.paper import Case
-from qipf.study.tables.rows import TIME_METRIC, column_of, long_rows, time_rows
+
+TIME_METRIC = "ms_per_sample"
+"""The name of Table 3's numbers: milliseconds per sample."""
 
 PaperSays = Literal["yes", "no", "tie", "not compared"]
 
@@ -29,41 +32,41 @@ TOPICS = {
     "point_biserial": "error correlation (point-biserial)",
     "spearman": "error correlation (Spearman)",
 }
-OTHERS = {
-    "mc-dropout": "MC dropout",
-    "mc-dropout-ll": "MC dropout LL",
-    "svi": "SVI",
-    "svi-ll": "SVI LL",
-    "ensemble": "the ensemble",
-}
+RIVALS = tuple(method for method in paper_methods() if method != "qipf")
+"""The methods that the paper compares QIPF with."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A claim and its verdicts; `advantage` is positive where it favours the claim, whatever the metric.
+    """A claim and its verdicts.
 
     Attributes:
         text: the claim in words.
         scope: "most" (the best in most cases) and "headline" for the paper as a whole, "case" for one shift,
             dataset and network, "speed" for Table 3.
-        metric: what it is about.
+        metric: the metric that it is about.
+        other: the column (for speed: the method) that QIPF is compared with; empty where that is all of the paper's.
         paper: what the paper's own numbers say.
-        here: what ours say: "yes" or "no" only where the whole interval is on that side.
-        advantage: our difference ("most": the share of cases minus one half; "speed": the log ratio).
+        here: what our numbers say: "yes" or "no" only where the whole interval lies on that side.
+        advantage: our difference, positive where it favours the claim ("most": the share of cases minus one half;
+            "speed": the logarithm of the ratio).
         low: lower end of its 95 % interval.
-        high: upper end.
-        detail: what the interval rests on.
+        high: upper end of its 95 % interval.
+        detail: what the interval is based on.
+        net: for speed, the network.
     """
 
     text: str
     scope: Literal["most", "headline", "case", "speed"]
     metric: str
+    other: str
     paper: PaperSays
     here: Verdict
     advantage: float = float("nan")
     low: float = float("nan")
     high: float = float("nan")
     detail: str = ""
+    net: str = ""
 
     def __str__(self) -> str:
         line = f"{self.text}: paper {self.paper}, here {self.here}"
@@ -89,57 +92,57 @@ def claims(
 ) -> list[Claim]:
     """Every claim that the paper's tables make and our numbers can speak to, headlines first.
 
-    Methods that the paper leaves out (softmax response, an ensemble's entropy, ...) are compared as well: for
+    Methods that the paper leaves out (softmax response, the entropy of an ensemble, ...) are compared as well: for
     them the paper says "not compared".
 
     Args:
-        table: the long table, see `qipf.study.tables.tables`.
-        times: a store's times, where the table has none.
-        metrics: which to compare in.
+        table: the long table, see `qipf.study.tables.frame`.
+        times: run times, see `qipf.study.tables.frame.times_frame`.
+        metrics: the metrics to compare in.
         ours: the method that stands for the paper's QIPF, such as "qipf-published".
-        resamples: for the intervals.
-        seed: of the resamples.
+        resamples: how many resamples the intervals are made from.
+        seed: seed of the resamples.
     """
-    rows = [*long_rows(table), *time_rows(times)]
+    frame = long_frame(table)
     headlines: list[Claim] = []
     cases: list[Claim] = []
     for metric in metrics:
-        study = _Study(rows, metric, ours, resamples, seed)
-        headlines += study.headlines()
-        cases += study.cases()
-    return headlines + _speed(rows, ours, resamples, seed) + cases
+        compared = _Compared(frame, metric, ours, resamples, seed)
+        headlines += compared.headlines()
+        cases += compared.cases()
+    return headlines + _speed(times_frame(times), ours, resamples, seed) + cases
 
 
-class _Study:
+class _Compared:
     """The differences between QIPF and every other method in one metric."""
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]], metric: str, ours: str, resamples: int, seed: int) -> None:
+    def __init__(self, frame: Frame, metric: str, ours: str, resamples: int, seed: int) -> None:
         self.metric, self.ours = metric, ours
         self.theirs = paper.values(metric)
-        self.paired = Paired(rows, metric, resamples, seed)
+        self.paired = Paired(frame, metric, resamples, seed)
         self.values = {case: columns for case, columns in self.paired.values.items() if ours in columns}
         found = {column for columns in self.values.values() for column in columns} - {ours}
-        self.others = [*OTHERS, *sorted(found - set(OTHERS))]
+        self.others = [*RIVALS, *sorted(found - set(RIVALS), key=column_order)]
 
     def cases(self) -> list[Claim]:
-        """QIPF beats that method under this shift on that dataset."""
+        """QIPF beats a method under one shift on one pair of dataset and network."""
         result = []
         for case in self.values:
             for other in self.others:
                 if other in self.values[case]:
                     where = f"under {case.shift} on {paper.pair_title(case.dataset, case.net)}"
-                    text = f"QIPF beats {OTHERS.get(other, other)} in {TOPICS[self.metric]} {where}"
+                    text = f"QIPF beats {in_words(other)} in {TOPICS[self.metric]} {where}"
                     result.append(self._claim(text, "case", [case], other, self._paper([case], other)))
         return result
 
     def headlines(self) -> list[Claim]:
-        """QIPF beats that method on average over all its cases, and is the best in most."""
+        """QIPF beats a method on average over all cases, and is the best in most cases."""
         result = [self._most_cases()] if self.theirs else []
         for other in self.others:
             cases = [case for case in self.values if other in self.values[case]]
             compared = [case for case, method in self.theirs if method == other]
             if cases or compared:
-                text = f"QIPF beats {OTHERS.get(other, other)} in {TOPICS[self.metric]} on average"
+                text = f"QIPF beats {in_words(other)} in {TOPICS[self.metric]} on average"
                 result.append(self._claim(text, "headline", cases, other, self._paper(compared, other)))
         return result
 
@@ -148,32 +151,32 @@ class _Study:
     ) -> Claim:
         found = self.paired.difference(self.ours, other, cases)
         if found is None:
-            return Claim(text, scope, self.metric, says, "not measured")
+            return Claim(text, scope, self.metric, other, says, "not measured")
         detail = f"{found.pairs} pairs, {_count(found.seeds, 'seed')}" + (
             f", {_count(found.cases, 'case')}" if len(cases) > 1 else ""
         )
-        return Claim(text, scope, self.metric, says, found.verdict, found.value, found.low, found.high, detail)
+        return Claim(text, scope, self.metric, other, says, found.verdict, found.value, found.low, found.high, detail)
 
     def _most_cases(self) -> Claim:
-        """The share of cases in which QIPF is the best of the paper's methods, less one half."""
+        """The share of cases in which QIPF is the best of the paper's methods, minus one half."""
         text = f"QIPF is the best of the paper's methods in {TOPICS[self.metric]} in most cases"
         best = paper_best(self.metric)
         says: PaperSays = "yes" if np.mean(best) > 0.5 else "no"
         shares, draws, pairs = [], [], 0
         for case in self.values:
-            rivals = [other for other in OTHERS if other in self.values[case]]
+            rivals = [other for other in RIVALS if other in self.values[case]]
             grids = [self.paired.grid(case, self.ours, other) for other in rivals]
             if rivals and all(np.isfinite(grid).any() for grid in grids):
                 pairs += max(int(np.isfinite(grid).sum()) for grid in grids)
                 shares.append(all(np.nanmean(grid) > 0 for grid in grids))
                 draws.append(np.all([self.paired.resampled(case, grid) > 0 for grid in grids], axis=0))
         if not shares:
-            return Claim(text, "most", self.metric, says, "not measured")
+            return Claim(text, "most", self.metric, "", says, "not measured")
         low, high = (float(v) for v in np.quantile(np.mean(draws, axis=0) - 0.5, [0.025, 0.975]))
         detail = f"in {sum(shares)} of {len(shares)} cases; paper {sum(best)} of {len(best)}"
         value = float(np.mean(shares)) - 0.5
         here = verdict(low, high) if pairs >= LEAST_PAIRS else "undecided"
-        return Claim(text, "most", self.metric, says, here, value, low, high, detail)
+        return Claim(text, "most", self.metric, "", says, here, value, low, high, detail)
 
     def _paper(self, cases: list[Case], other: str) -> PaperSays:
         gap = paper_gap(self.metric, other, cases)
@@ -185,21 +188,21 @@ class _Study:
 
 
 def paper_best(metric: str) -> list[bool]:
-    """For each of the paper's cases, whether its own numbers have QIPF first, or level with the first."""
+    """For each of the paper's cases, whether QIPF is first, or level with the first, in the paper's own numbers."""
     theirs = paper.values(metric)
     return [
-        all(sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) >= 0 for other in OTHERS)
+        all(sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) >= 0 for other in RIVALS)
         for case in sorted({case for case, _ in theirs}, key=paper.case_order)
     ]
 
 
 def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> float | None:
-    """By how much QIPF is better than another method in the paper's own numbers; None where it did not compare them.
+    """By how much QIPF is better than another method in the paper's own numbers; None where it does not compare them.
 
     Args:
-        metric: in which.
+        metric: the metric to compare in.
         other: the other method.
-        cases: the mean is over those of them that the paper has; over all that it has if left out.
+        cases: the cases to average over, as far as the paper has them; all of the paper's if left out.
     """
     theirs = paper.values(metric)
     asked = dict.fromkeys(case for case, _ in theirs) if cases is None else cases  # in one order: sums round
@@ -209,28 +212,29 @@ def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> f
     return float(np.mean([sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) for case in known]))
 
 
-def _speed(rows: Iterable[Mapping[str, Any]], ours: str, resamples: int, seed: int) -> list[Claim]:
-    """QIPF is faster than that method on this network (Table 3), each in forward passes measured beside it.
+def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
+    """QIPF is faster than a method on a network (Table 3), each timed in units of the forward pass measured with it.
 
-    The interval is that of the measurements, and at least what the forward passes differed by among themselves. One
-    measurement without forward passes decides nothing.
+    The interval is that of the measurements, and at least as wide as the forward passes differed among themselves. A
+    single measurement without a forward pass decides nothing.
     """
     rng = np.random.default_rng(seed)
     result = []
-    clocks = _clocks(rows)
+    times = times[times["method_ms"] > 0]
+    clocks = {str(net): _clock(rows) for net, rows in times.groupby("net")}
     for net in [*paper.NETS, *sorted(clocks.keys() - set(paper.NETS))]:
-        times, noise = clocks.get(net, ({}, 0.0))
-        for other in [*OTHERS, *sorted(times.keys() - {ours, *OTHERS})]:
-            own, rival = times.get(ours), times.get(other)
-            in_paper = (net, other) in paper.TIMES
-            if not in_paper and not (own and rival):
+        taken, noise = clocks.get(net, ({}, 0.0))
+        for method in [*RIVALS, *sorted(taken.keys() - {ours, *RIVALS}, key=column_order)]:
+            own, rival = taken.get(ours), taken.get(method)
+            in_paper = (net, method) in paper.TIMES
+            if not in_paper and (own is None or rival is None):
                 continue
-            text = speed_text(other, net)
+            text = f"QIPF is faster than {info(method).title} on {paper.NETS.get(net, net)}"
             says: PaperSays = "not compared"
             if in_paper:
-                says = "yes" if paper.TIMES[net, "qipf"] < paper.TIMES[net, other] else "no"
-            if not own or not rival:
-                result.append(Claim(text, "speed", TIME_METRIC, says, "not measured"))
+                says = "yes" if paper.TIMES[net, "qipf"] < paper.TIMES[net, method] else "no"
+            if own is None or rival is None:
+                result.append(Claim(text, "speed", TIME_METRIC, method, says, "not measured", net=net))
                 continue
             drawn = _means(rng, rival, resamples) - _means(rng, own, resamples)
             value = float(np.mean(rival) - np.mean(own))
@@ -239,36 +243,40 @@ def _speed(rows: Iterable[Mapping[str, Any]], ours: str, resamples: int, seed: i
             detail = f"{len(own)} and {len(rival)} measurements"
             if np.isfinite(noise) and noise > 0:
                 detail += f"; forward passes differed by {np.expm1(noise):.0%}"
-            result.append(Claim(text, "speed", TIME_METRIC, says, verdict(low, high), value, low, high, detail))
+            result.append(
+                Claim(text, "speed", TIME_METRIC, method, says, verdict(low, high), value, low, high, detail, net)
+            )
     return result
 
 
-def speed_text(other: str, net: str) -> str:
-    """The claim that QIPF is faster than another method on a network."""
-    return f"QIPF is faster than {OTHERS.get(other, other)} on {paper.NETS.get(net, net)}"
+def in_words(name: str) -> str:
+    """A column inside a sentence: "MC dropout (standard deviation)", "entropy of the softmax"."""
+    method, statistic = split_column(name)
+    words, title = STATISTICS.get(statistic, statistic), info(method).title
+    if title[1:2].islower() and title[:1].isupper():
+        title = title[0].lower() + title[1:]
+    return f"{title} ({words})" if words else title
 
 
-def _clocks(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[dict[str, list[float]], float]]:
-    """By network: logarithms of times by method, in forward passes where these are known, and of what is noise."""
-    by_net: dict[str, list[tuple[str, float, float]]] = defaultdict(list)
-    for row in rows:
-        if row["metric"] == TIME_METRIC and row["value"] > 0:
-            forward = row.get("forward") or np.nan
-            by_net[row["net"]].append((column_of(row), float(np.log(row["value"])), float(np.log(forward))))
-    found = {}
-    for net, lines in by_net.items():
-        forwards = [forward for _, _, forward in lines]
-        known = bool(np.isfinite(forwards).all())
-        times: dict[str, list[float]] = defaultdict(list)
-        for column, taken, forward in lines:
-            times[column].append(taken - forward if known else taken)
-        alone = any(len(values) == 1 for values in times.values())
-        found[net] = (times, max(forwards) - min(forwards) if known else np.inf if alone else 0.0)
-    return found
+def _clock(times: Frame) -> tuple[dict[str, np.ndarray], float]:
+    """For one network, the logarithms of the times by method, and of the noise.
+
+    Times are in forward passes where the forward pass was measured every time; the noise is then the spread of these.
+    """
+    forward = np.log(times["forward_ms"])
+    known = bool(np.isfinite(forward).all())
+    taken = np.log(times["method_ms"]) - (forward if known else 0.0)
+    by_method = {
+        "qipf" if method == "weight-qipf" else str(method): values.to_numpy()
+        for method, values in taken.groupby(times["method"])
+    }
+    if known:
+        return by_method, float(forward.max() - forward.min())
+    return by_method, np.inf if any(len(values) == 1 for values in by_method.values()) else 0.0
 
 
-def _means(rng: np.random.Generator, values: list[float], resamples: int) -> np.ndarray:
-    return np.array(values)[rng.integers(len(values), size=(resamples, len(values)))].mean(axis=1)
+def _means(rng: np.random.Generator, values: np.ndarray, resamples: int) -> np.ndarray:
+    return values[rng.integers(len(values), size=(resamples, len(values)))].mean(axis=1)
 
 
 def _count(number: int, what: str) -> str:

@@ -21,43 +21,43 @@ TABLES = ("table.csv", "table.parquet", "table.csv.gz")
 LINE = 700
 """Bytes that a row takes in memory in addition to its texts."""
 
-KINDS = {float: "a number", int: "a whole number", str: "a text"}
-MEND = "mend the row, or copy the file anew"
+TYPES = {float: "a number", int: "a whole number", str: "a text"}
+MEND = "correct the row, or copy the file again"
 
 
 def read_table(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of a table.csv, table.csv.gz or table.parquet; "all" where there is no column `subset` yet.
+    """The rows of a table.csv, table.csv.gz or table.parquet; `subset` is "all" in older tables that lack it.
 
     Raises:
-        ValueError: the file holds no long table, or is damaged; it and the row are named.
+        ValueError: the file does not hold a long table or is damaged; the message names the file and the row.
     """
     place = Path(path)
     lines = _parquet(place) if place.suffix == ".parquet" else _csv(place)
     header = next(lines, [])
     if tuple(header) not in (Row._fields, Row._fields[:-1]):
         got = ", ".join(map(str, header[:20]))[:200]
-        raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {got or 'none'}; copy it anew")
-    kinds = dict(list(get_type_hints(Row).items())[: len(header)])
-    return [_row(line, kinds, f"{path}, row {number} below the header") for number, line in enumerate(lines, 1)]
+        raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {got or 'none'}; copy it again")
+    types = dict(list(get_type_hints(Row).items())[: len(header)])
+    return [_row(line, types, f"{path}, row {number} below the header") for number, line in enumerate(lines, 1)]
 
 
-def _row(line: Sequence[Any], kinds: Mapping[str, type], place: str) -> Row:
-    if len(line) != len(kinds):
-        raise ValueError(f"{place}: expected {len(kinds)} columns, got {len(line)}; {MEND}")
-    return Row(*(_cell(kind, value, name, place) for (name, kind), value in zip(kinds.items(), line, strict=True)))
+def _row(line: Sequence[Any], types: Mapping[str, type], place: str) -> Row:
+    if len(line) != len(types):
+        raise ValueError(f"{place}: expected {len(types)} columns, got {len(line)}; {MEND}")
+    return Row(*(_value(type_, value, name, place) for (name, type_), value in zip(types.items(), line, strict=True)))
 
 
-def _cell(kind: type, value: Any, name: str, place: str) -> Any:
+def _value(type_: type, value: Any, name: str, place: str) -> Any:
     empty = value in ("", None)
-    if empty and kind is float:
-        return float("nan")  # pandas leaves empty what is missing
+    if empty and type_ is float:
+        return float("nan")  # pandas writes nothing for a missing number
     try:
         if not empty:
-            return kind(value)
+            return type_(value)
     except (ValueError, TypeError, OverflowError):
         pass
     got = "nothing" if empty else repr(str(value)[:50])
-    raise ValueError(f"{place}: {name}: expected {KINDS[kind]}, got {got}; {MEND}")
+    raise ValueError(f"{place}: {name}: expected {TYPES[type_]}, got {got}; {MEND}")
 
 
 def _csv(path: Path) -> Iterator[Sequence[Any]]:
@@ -66,15 +66,15 @@ def _csv(path: Path) -> Iterator[Sequence[Any]]:
         with (gzip.open if packed else open)(path, "rt", newline="", encoding="utf-8") as file:
             yield from filter(None, csv.reader(_bounded(file, path) if packed else file))  # without blank lines
     except (EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
-        raise ValueError(f"{path} is damaged: {error}; copy it anew") from error
+        raise ValueError(f"{path} is damaged: {error}; copy it again") from error
     except UnicodeDecodeError as error:
         raise ValueError(
-            f"{path} is no table, or a damaged one: expected text in UTF-8 ({error}); copy it anew"
+            f"{path} is not a table or is damaged: expected text in UTF-8 ({error}); copy it again"
         ) from error
 
 
 def _bounded(file: Any, path: Path) -> Iterator[str]:
-    """The lines of a file, until they are too many; one that is far too long comes in pieces, which are no rows."""
+    """The lines of a file, until they are too many; a line that is far too long comes in pieces, which are not rows."""
     budget = Budget(path)
     while line := file.readline(2**20):
         budget.spend(LINE + sys.getsizeof(line))

@@ -1,15 +1,15 @@
-"""Paired differences between two methods, with intervals that know about networks and intensities.
+"""Paired differences between two methods, with intervals over networks and intensities.
 
 Both methods have scored the same inputs of the same networks (seeds) under the same intensities. The interval resamples
-seeds and intensities, each with replacement: predictions of one network are no independent trials of a method. Fewer
-than six pairs decide nothing: even if all favour one side, a fair coin would do the same in more than 5 % of trials.
+seeds and intensities, each with replacement, because predictions of one network are not independent trials of a method.
+Fewer than six pairs decide nothing: even if all favour one side, a fair coin would do the same in more than 5 % of
+trials.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -18,27 +18,27 @@ import numpy as np
 
 from qipf.metrics import METRICS
 from qipf.study.tables import paper
+from qipf.study.tables.frame import CASE, comparable, long_frame, shifted
 from qipf.study.tables.paper import Case
-from qipf.study.tables.rows import column_of, comparable, is_shift
 
 Verdict = Literal["yes", "no", "undecided", "not measured"]
 
 LEAST_PAIRS = 6
 SHOWN = 0.0005
-"""Half of the last decimal that differences are shown with: what ends nearer to zero than that is no difference."""
+"""Half of the last decimal that differences are shown with; an interval that ends nearer to zero decides nothing."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much one method is better than another, whatever the metric's direction.
+    """By how much one method is better than another; positive is better, whichever way the metric runs.
 
     Attributes:
         value: mean over the cases of the mean over seeds and intensities.
         low: lower end of its 95 % interval.
-        high: upper end.
+        high: upper end of its 95 % interval.
         pairs: how many numbers were compared.
-        seeds: of how many networks, at most.
-        cases: shifts, datasets and networks.
+        seeds: the largest number of networks in any case.
+        cases: how many combinations of shift, dataset and network were compared.
     """
 
     value: float
@@ -50,38 +50,44 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it is above zero: "yes" or "no" only where the whole interval is on that side."""
+        """Whether it is above zero: "yes" or "no" only where the whole interval lies on that side."""
         return verdict(self.low, self.high) if self.pairs >= LEAST_PAIRS else "undecided"
 
 
 class Paired:
-    """The values of every method in one metric, under shifts, ready to be compared.
+    """The values of every method in one metric under shift, ready to be compared.
 
     Args:
-        rows: of a long table; other metrics, clean inputs and other errors than the base network's are passed over.
-        metric: which to compare in.
-        resamples: for the intervals.
-        seed: of the resamples.
+        table: the long table. Rows about other metrics, clean inputs or errors other than the base network's are
+            ignored.
+        metric: the metric to compare in.
+        resamples: how many resamples the intervals are made from.
+        seed: seed of the resamples.
+
+    Attributes:
+        values: by case and column, the values by seed and intensity, signed so that more is better.
     """
 
-    def __init__(self, rows: Iterable[Mapping[str, Any]], metric: str, resamples: int = 10_000, seed: int = 0) -> None:
+    def __init__(self, table: Any, metric: str, resamples: int = 10_000, seed: int = 0) -> None:
         self.sign = sign(metric)
         self.resamples, self.seed = resamples, seed
         self._times_drawn = cache(self._count_draws)
-        values: dict[Case, dict[str, dict[tuple[Any, Any], float]]] = defaultdict(lambda: defaultdict(dict))
-        for row in comparable(row for row in rows if row["metric"] == metric):
-            if is_shift(row):
-                case = Case(row["shift"], row["dataset"], row["net"])
-                values[case][column_of(row)][row.get("seed", 0), row["intensity"]] = self.sign * float(row["value"])
+        frame = long_frame(table)
+        rows = shifted(comparable(frame[frame["metric"] == metric]))
+        rows = rows.assign(value=self.sign * rows["value"])
+        values: dict[Case, dict[str, dict[tuple[int, float], float]]] = {}
+        for key, found in rows.groupby([*CASE, "column"], sort=False):
+            places = zip(found["seed"], found["intensity"], strict=True)
+            values.setdefault(Case(*key[:3]), {})[key[3]] = dict(zip(places, found["value"], strict=True))
         self.values = {case: values[case] for case in sorted(values, key=paper.case_order)}
 
     def difference(self, ours: str, theirs: str, cases: Iterable[Case] | None = None) -> Difference | None:
-        """Ours less theirs, on average over the cases that have both; None where there is none.
+        """Ours minus theirs, on average over the cases that have both; None where there is no such case.
 
         Args:
-            ours: a column, see `qipf.study.tables.rows.column_of`.
-            theirs: another.
-            cases: which to take; all if left out.
+            ours: a column, see `qipf.study.tables.frame.column_of`.
+            theirs: another column.
+            cases: the cases to take; all of them if left out.
         """
         found = [
             (case, self.grid(case, ours, theirs))
@@ -103,7 +109,7 @@ class Paired:
         )
 
     def grid(self, case: Case, ours: str, theirs: str) -> np.ndarray:
-        """Ours less theirs, seeds by intensities, NaN where one of them is missing."""
+        """Ours minus theirs as an array of seeds by intensities, NaN where one of them is missing."""
         mine, other = self.values[case][ours], self.values[case][theirs]
         seeds = sorted({s for s, _ in mine} & {s for s, _ in other})
         intensities = sorted({i for _, i in mine} & {i for _, i in other})
@@ -112,7 +118,7 @@ class Paired:
         return np.array(rows).reshape(len(seeds), len(intensities))
 
     def resampled(self, case: Case, grid: np.ndarray) -> np.ndarray:
-        """Means of the grid with seeds and intensities drawn anew; networks of one pair share their draws."""
+        """Means of the grid with seeds and intensities drawn again; cases of one pair share the draws of networks."""
         rows = self._times_drawn(grid.shape[0], case.dataset, case.net)
         columns = self._times_drawn(grid.shape[1], *case)
         known = np.isfinite(grid)
@@ -121,14 +127,14 @@ class Paired:
         return np.where(count > 0, total / np.maximum(count, 1), np.nanmean(grid))
 
     def _count_draws(self, number: int, *names: str) -> np.ndarray:
-        """How often each of `number` things is drawn in every resample."""
+        """How often each of `number` items is drawn in every resample."""
         generator = np.random.default_rng([self.seed, zlib.crc32("/".join(names).encode())])
         drawn = generator.integers(number, size=(self.resamples, number))
         return (drawn[:, :, None] == np.arange(number)).sum(axis=1).astype(float)
 
 
 def sign(metric: str) -> float:
-    """What a difference is multiplied by so that above zero is better."""
+    """The factor that makes a positive difference mean better."""
     return -1.0 if METRICS[metric].better == "lower" else 1.0
 
 

@@ -1,4 +1,4 @@
-"""The numbers of the paper's tables, and the order and names they have there."""
+"""The numbers of the paper's tables, with the order and the names that they have there."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ class Value(NamedTuple):
     std: float
     size: int | None = None
 
+    def __str__(self) -> str:
+        """`0.75 ± 0.07`, or `0.75` where there is no spread to tell."""
+        spread = self.std > 0 or (self.size or 0) > 1
+        return f"{self.mean:.2f}" + (f" ± {self.std:.2f}" if spread else "")
+
 
 class Case(NamedTuple):
     """One row of the paper's tables."""
@@ -24,23 +29,13 @@ class Case(NamedTuple):
     net: str
 
 
-METHODS = {
-    "mc-dropout": "MC-DROP",
-    "mc-dropout-ll": "MC-DROP-LL",
-    "svi": "SVI",
-    "svi-ll": "SVI-LL",
-    "ensemble": "ENSEMBLE",
-    "qipf": "QIPF",
-}
-"""The paper's methods in its order, with the heads of its columns."""
-
 PAIRS = {
     ("mnist", "lenet"): "MNIST",
     ("kmnist", "lenet"): "K-MNIST",
     ("cifar10", "vgg3"): "CIFAR-10 (VGG-3)",
     ("cifar10", "resnet18"): "CIFAR-10 (RESNET-18)",
 }
-"""The paper's datasets and networks in its order, with the heads of its rows."""
+"""The paper's datasets and networks in its order, with the headings of its rows."""
 
 NETS = {"lenet": "LeNet", "vgg3": "VGG-3", "resnet18": "ResNet-18"}
 
@@ -80,7 +75,7 @@ def values(metric: str) -> dict[tuple[Case, str], Value]:
 
 
 def pair_title(dataset: str, net: str) -> str:
-    """The head of a row, for the paper's pairs as the paper writes it."""
+    """A pair of dataset and network in words, for the paper's pairs as the paper writes them."""
     return PAIRS.get((dataset, net), f"{dataset} ({net})")
 
 

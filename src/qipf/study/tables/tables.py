@@ -1,13 +1,12 @@
-"""The paper's tables from a benchmark's long table: our numbers beside the paper's, the best two marked.
+"""The paper's tables from a long table: our numbers next to the paper's, the best two of each marked.
 
-What a long table is, `qipf.study.tables.rows` says. Where some methods saw only a subset of the inputs, all are
-compared on that subset.
+Where some methods saw only a part of the inputs, all methods are compared on that part.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,16 +14,27 @@ import numpy as np
 
 from qipf.metrics import METRICS
 from qipf.study.tables import paper
+from qipf.study.tables.frame import (
+    CASE,
+    PAIR,
+    Errors,
+    column_order,
+    comparable,
+    long_frame,
+    shifted,
+    times_frame,
+)
 from qipf.study.tables.paper import Case, Value
-from qipf.study.tables.rows import TIME_METRIC, Errors, Rows, column_of, comparable, is_shift, long_rows, time_rows
 
 Better = Literal["higher", "lower"]
 Mark = Literal["best", "second"] | None
+Numbers = Mapping[tuple[Any, str], Value]
+"""Values by place (a case, or a network in Table 3) and column."""
 
 
 @dataclass(frozen=True)
-class Cell:
-    """Our number and the paper's, either of which may be missing, and their marks among their own kind."""
+class Entry:
+    """Our number and the paper's, either of which may be missing, and the mark that each has among its own."""
 
     ours: Value | None = None
     paper: Value | None = None
@@ -33,128 +43,128 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Panel:
-    """One block of columns: a metric."""
+class Block:
+    """One metric of one pair of dataset and network.
+
+    Attributes:
+        metric: its name.
+        title: its heading.
+        pair: the heading of the pair; empty in Table 3, whose heads are the networks.
+        better: which way is better.
+        heads: the shifts, or the networks.
+        body: by column (see `qipf.study.tables.frame.column_of`), one entry per head.
+    """
 
     metric: str
     title: str
+    pair: str
     better: Better
-    columns: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Row:
-    """The heads of a row, what it stands for, and its cells by metric and column."""
-
     heads: tuple[str, ...]
-    key: Mapping[str, str]
-    cells: Mapping[tuple[str, str], Cell]
+    body: Mapping[str, tuple[Entry, ...]]
+
+    @property
+    def measured(self) -> bool:
+        """Whether it has any number of ours."""
+        return any(entry.ours for entries in self.body.values() for entry in entries)
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table as the paper arranges it; `qipf.study.tables.render` writes it as text, Markdown, LaTeX or CSV."""
+class PaperTable:
+    """One table of the paper, one block per pair and metric.
+
+    Attributes:
+        name: a name without spaces.
+        title: what it is about.
+        source: where it stands in the paper.
+        blocks: the numbers.
+        spread: what the numbers are averaged over.
+    """
 
     name: str
     title: str
-    heads: tuple[str, ...]
-    panels: tuple[Panel, ...]
-    rows: tuple[Row, ...]
+    source: str
+    blocks: tuple[Block, ...]
     spread: str = "intensities"
-    notes: tuple[str, ...] = ()
-
-    @property
-    def has_paper(self) -> bool:
-        """Whether any of its cells has a number of the paper."""
-        return any(cell.paper for row in self.rows for cell in row.cells.values())
 
 
-def table_1(table: Any, errors: Errors = "base") -> Table:
-    """Table 1: average ROC-AUC (left) and PR-AUC (right).
+def table_1(table: Any, errors: Errors = "base") -> PaperTable:
+    """Table 1: average ROC-AUC and PR-AUC.
 
     Args:
         table: the long table.
-        errors: "base": the errors of the one base network are to be found, by every method, as in the paper;
-            "own": those of a many-pass method's own mean prediction.
+        errors: "base": every method looks for the errors of the one base network, as in the paper; "own": a method
+            with several passes looks for those of its own mean prediction.
     """
     titles = {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}
-    title = "Table 1. Error detection" + (", many-pass methods find their own errors" if errors == "own" else "")
-    return _table(table, "table-1" if errors == "base" else "table-1-own", title, titles, errors)
+    if errors == "own":
+        title = "Error detection, methods with several passes find their own errors"
+        return _table(table, "table-1-own", title, "Table 1", titles, "own")
+    return _table(table, "table-1", "Error detection", "Table 1", titles)
 
 
-def table_2(table: Any, version: Literal["paper", "proper"] = "paper") -> Table:
-    """Table 2: average expected calibration error (left) and Brier score (right).
+def table_2(table: Any, version: Literal["paper", "proper"] = "paper") -> PaperTable:
+    """Table 2: average expected calibration error and Brier score.
 
     Args:
         table: the long table.
         version: "paper" scales scores over the evaluated set, "proper" calibrates them on clean data.
     """
-    titles = {f"ece_{version}": "EXPECTED CALIBRATION ERROR", f"brier_{version}": "BRIER SCORE"}
-    return _table(table, f"table-2-{version}", f"Table 2. Calibration ({version} version)", titles)
+    titles = {f"ece_{version}": "Expected calibration error", f"brier_{version}": "Brier score"}
+    return _table(table, f"table-2-{version}", f"Calibration ({version} version)", "Table 2", titles)
 
 
-def appendix_h(table: Any) -> Table:
-    """Appendix H: average point-biserial (left) and Spearman correlation with errors (right)."""
-    titles = {"point_biserial": "POINT BISERIAL CORRELATION", "spearman": "SPEARMAN CORRELATION"}
-    return _table(table, "appendix-h", "Appendix H. Correlation of uncertainty and error", titles)
+def appendix_h(table: Any) -> PaperTable:
+    """Appendix H: average point-biserial and Spearman correlation with errors."""
+    titles = {"point_biserial": "Point-biserial correlation", "spearman": "Spearman correlation"}
+    return _table(table, "appendix-h", "Correlation of uncertainty and error", "Appendix H", titles)
 
 
-def table_3(table: Any) -> Table:
-    """Table 3: milliseconds for one test sample, by network, mean and std over measurements."""
-    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
-    for row in long_rows(table):
-        if row["metric"] == TIME_METRIC and np.isfinite(row["value"]):
-            groups[row["net"], column_of(row)].append(float(row["value"]))
-    ours = {key: Value(float(np.mean(v)), float(np.std(v)), len(v)) for key, v in groups.items()}
+def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
+    """Table 3: milliseconds for one test sample by network, mean and standard deviation over measurements."""
+    known = times_frame(times).dropna(subset="method_ms")
+    ours = {
+        (net, method): Value(float(taken.mean()), float(taken.std(ddof=0)), len(taken))
+        for (net, method), taken in known.groupby(["net", "method"])["method_ms"]
+    }
     theirs = {key: Value(ms, 0.0) for key, ms in paper.TIMES.items()}
-    nets = sorted({net for net, _ in ours} or set(paper.NETS), key=_position(paper.NETS))
-    panel = _panel(TIME_METRIC, "TIME (ms) PER TEST SAMPLE", "lower", nets, ours, theirs)
-    rows = [
-        _row((paper.NETS.get(net, net),), {"net": net}, net, [panel], {TIME_METRIC: (ours, theirs)}) for net in nets
-    ]
-    return Table("table-3", "Table 3. Computational time", ("MODEL",), (panel,), tuple(rows), "measurements")
+    timed = {str(net) for net, _ in ours} or set(paper.NETS)
+    nets = sorted(timed, key=lambda net: (net not in paper.NETS, [*paper.NETS, net].index(net), net))
+    heads = [paper.NETS.get(net, net) for net in nets]
+    block = _block("ms_per_sample", "Milliseconds per test sample", "", "lower", heads, nets, (ours, theirs))
+    return PaperTable("table-3", "Computational time", "Table 3", (block,), "measurements")
 
 
-def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[Table]:
+def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[PaperTable]:
     """Every table of the paper; Table 1 also for own errors where they were measured, Table 2 in both versions."""
-    rows = [*long_rows(table), *time_rows(times)]
-    own = [table_1(rows, "own")] if any(row.get("errors") == "own" for row in rows) else []
-    return [table_1(rows), *own, table_2(rows), table_2(rows, "proper"), appendix_h(rows), table_3(rows)]
+    frame = long_frame(table)
+    own = [table_1(frame, "own")] if (frame["errors"] == "own").any() else []
+    return [table_1(frame), *own, table_2(frame), table_2(frame, "proper"), appendix_h(frame), table_3(times)]
 
 
-def averages(rows: Rows, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
+def averages(table: Any, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
     """Mean and standard deviation over intensities, of the mean over seeds at each, by case and column.
 
     A method that was measured on fewer seeds has the mean over these (`notes_on_fewer_networks` says so). Intensities
-    at which the metric has no value (no errors, for instance) are left out, and `size` says how many are in.
+    at which the metric has no value (no errors, for instance) are left out, and `size` says how many remain.
     """
-    groups: dict[tuple[Case, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in comparable(row for row in rows if row["metric"] == metric):
-        if is_shift(row, errors):
-            case = Case(row["shift"], row["dataset"], row["net"])
-            groups[case, column_of(row)][row["intensity"]].append(float(row["value"]))
-    result = {}
-    for key, by_intensity in groups.items():
-        values = [[v for v in values if np.isfinite(v)] for values in by_intensity.values()]
-        means = [float(np.mean(v)) for v in values if v]
-        if means:
-            result[key] = Value(float(np.mean(means)), float(np.std(means)), len(means))
-    return result
+    frame = long_frame(table)
+    rows = shifted(comparable(frame[frame["metric"] == metric]), errors)
+    means = rows.groupby([*CASE, "column", "intensity"], sort=False)["value"].mean().dropna()
+    return {
+        (Case(*key[:3]), key[3]): Value(float(values.mean()), float(np.std(values)), len(values))
+        for key, values in means.groupby([*CASE, "column"], sort=False)
+    }
 
 
-def notes_on_fewer_networks(rows: Rows) -> list[str]:
+def notes_on_fewer_networks(table: Any) -> list[str]:
     """A sentence for each pair and set of seeds about the methods that were measured on fewer networks than others."""
-    found: dict[tuple[str, str], dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-    for row in rows:
-        if row["metric"] != TIME_METRIC:
-            found[row["dataset"], row["net"]][str(row["method"])].add(row.get("seed", 0))
+    frame = long_frame(table)
     sentences = []
-    for pair, by_method in found.items():
-        every = set().union(*by_method.values())
-        groups: dict[tuple[int, ...], list[str]] = defaultdict(list)
-        for method, seeds in by_method.items():
-            if seeds != every:
-                groups[tuple(sorted(seeds))].append(method)
+    for pair, rows in frame.groupby(PAIR, sort=False):
+        every, groups = set(rows["seed"]), defaultdict(list)
+        for method, seeds in rows.groupby("method", sort=False)["seed"]:
+            if set(seeds) != every:
+                groups[tuple(sorted(set(seeds)))].append(str(method))
         for seeds, methods in groups.items():
             some = f"{len(seeds)} of {len(every)} networks (seed{'s' * (len(seeds) > 1)} {', '.join(map(str, seeds))})"
             verb = "are" if len(methods) > 1 else "is"
@@ -169,76 +179,46 @@ def mark(values: Mapping[str, float], better: Better) -> dict[str, Mark]:
     return {name: marks.get(value) for name, value in values.items()}
 
 
-def _table(table: Any, name: str, title: str, titles: Mapping[str, str], errors: Errors = "base") -> Table:
-    rows = long_rows(table)
-    theirs = {metric: paper.values(metric) if errors == "base" else {} for metric in titles}
-    numbers = {metric: (averages(rows, metric, errors), theirs[metric]) for metric in titles}
-    cases = _cases(
-        [case for ours, _ in numbers.values() for case, _ in ours],
-        [c for _, p in numbers.values() for c, _ in p],
-    )
-    panels = [
-        _panel(metric, heading, METRICS[metric].better or "higher", cases, *numbers[metric])
-        for metric, heading in titles.items()
+def _table(
+    table: Any, name: str, title: str, source: str, titles: Mapping[str, str], errors: Errors = "base"
+) -> PaperTable:
+    frame = long_frame(table)
+    numbers = {
+        metric: (averages(frame, metric, errors), paper.values(metric) if errors == "base" else {}) for metric in titles
+    }
+    by_pair: dict[str, list[Case]] = defaultdict(list)
+    for case in _cases(*({case for found in numbers.values() for case, _ in found[who]} for who in (0, 1))):
+        by_pair[paper.pair_title(case.dataset, case.net)].append(case)
+    blocks = [
+        _block(metric, heading, pair, METRICS[metric].better or "higher", [c.shift for c in cases], cases, found)
+        for pair, cases in by_pair.items()
+        for (metric, heading), found in zip(titles.items(), numbers.values(), strict=True)
     ]
-    made = [
-        _row(
-            (case.shift.upper(), paper.pair_title(case.dataset, case.net)),
-            case._asdict(),
-            case,
-            panels,
-            numbers,
-        )
-        for case in cases
-    ]
-    notes = tuple(notes_on_fewer_networks(row for row in rows if row["metric"] in titles))
-    return Table(name, title, ("CORRUPTION TYPE", "DATASET"), tuple(panels), tuple(made), notes=notes)
+    return PaperTable(name, title, source, tuple(blocks))
 
 
-def _cases(ours: Iterable[Case], theirs: Iterable[Case]) -> list[Case]:
-    """What we measured, and what the paper has for the same networks; if nothing, all the paper has."""
-    mine = set(ours)
-    pairs = {(case.dataset, case.net) for case in mine}
-    also = {case for case in theirs if not mine or (case.dataset, case.net) in pairs}
-    return sorted(mine | also, key=paper.case_order)
+def _cases(ours: set[Case], theirs: set[Case]) -> list[Case]:
+    """What we measured, and what the paper has for the same networks; if we measured nothing, all the paper has."""
+    pairs = {(case.dataset, case.net) for case in ours}
+    also = {case for case in theirs if not ours or (case.dataset, case.net) in pairs}
+    return sorted(ours | also, key=paper.case_order)
 
 
-def _panel(
+def _block(
     metric: str,
     title: str,
+    pair: str,
     better: Better,
-    keys: Iterable[Hashable],
-    ours: Mapping[Any, Value],
-    theirs: Mapping[Any, Value],
-) -> Panel:
-    shown = set(keys)
-    columns = {column for key, column in [*ours, *theirs] if key in shown}
-    return Panel(metric, title, better, tuple(sorted(columns, key=_position(paper.METHODS))))
-
-
-def _row(
-    heads: tuple[str, ...],
-    key: Mapping[str, str],
-    where: Hashable,
-    panels: Iterable[Panel],
-    numbers: Mapping[str, tuple[Mapping[Any, Value], Mapping[Any, Value]]],
-) -> Row:
-    cells = {}
-    for panel in panels:
-        ours, theirs = (
-            {column: found[where, column] for column in panel.columns if (where, column) in found}
-            for found in numbers[panel.metric]
-        )
-        our_marks = mark({column: value.mean for column, value in ours.items()}, panel.better)
-        their_marks = mark({column: value.mean for column, value in theirs.items()}, panel.better)
-        for column in panel.columns:
-            cells[panel.metric, column] = Cell(
-                ours.get(column), theirs.get(column), our_marks.get(column), their_marks.get(column)
-            )
-    return Row(heads, key, cells)
-
-
-def _position(order: Iterable[str]) -> Callable[[str], tuple[int, str]]:
-    """A sort key: the given order first, then by name."""
-    places = {name: i for i, name in enumerate(order)}
-    return lambda name: (places.get(name, len(places)), name)
+    heads: Sequence[str],
+    places: Sequence[Any],
+    numbers: tuple[Numbers, Numbers],
+) -> Block:
+    found = {column for values in numbers for place, column in values if place in set(places)}
+    columns = sorted(found, key=column_order)
+    body: dict[str, list[Entry]] = {column: [] for column in columns}
+    for place in places:
+        ours, theirs = ({c: values[place, c] for c in columns if (place, c) in values} for values in numbers)
+        our_marks, their_marks = (mark({c: v.mean for c, v in some.items()}, better) for some in (ours, theirs))
+        for column, entries in body.items():
+            entries.append(Entry(ours.get(column), theirs.get(column), our_marks.get(column), their_marks.get(column)))
+    return Block(metric, title, pair, better, tuple(heads), {column: tuple(e) for column, e in body.items()})

@@ -1,0 +1,210 @@
+"""The registry of methods: one entry per method that the study knows, for plans, tables and reports alike.
+
+A method is added here once, and every part of the study reads what it needs:
+
+* Plans ask `passes` and `FROM_SCRATCH` to know how a method is run.
+* Tables use `paper_methods()` for the columns of the paper and their headings, and `column_title` elsewhere.
+* Reports use `title(method, statistic)` for what a reader sees, `info(method).family` for groups, `slots(methods)` for
+  colours and markers, and `shown_first()` for the columns that are lit, and illustrated, when a page opens.
+
+A *column* is a method together with one of its statistics. Its identifier is the name of the method, followed by the
+statistic in brackets where it is neither the only one nor the paper's: "entropy", "ensemble", "ensemble (entropy)".
+`column_title` turns it into words: "Deep ensemble, standard deviation", "Deep ensemble, entropy of the mean".
+
+    >>> column_title("mc-dropout")
+    'MC dropout, standard deviation'
+    >>> info("a-name-from-a-users-plan").title
+    'a-name-from-a-users-plan'
+
+A plan may use names of its own (`[methods.mine]` with `kind = "knn"`). These have no entry: `info` answers with the
+name as the title and the family "other", and `title("mine", "std")` still names the statistic. A test compares the
+registry with the scorers and the methods of several passes that the library has, and with the shipped plans: a method
+that is missing here fails it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+Family = Literal["recommended", "qipf", "confidence", "features", "combination", "several passes", "file", "other"]
+Passes = Literal["one", "many", "file"]
+Need = Literal["features", "labels", "training", "dropout"]
+
+COLOURS = 7
+"""Number of colours of a chart. Methods with slots below it differ by colour alone."""
+MARKERS = 4
+"""Number of markers of a chart."""
+
+STATISTICS = {
+    "score": "",
+    "std": "standard deviation",
+    "entropy": "entropy of the mean",
+    "mutual_information": "mutual information",
+    "std_mean_class": "standard deviation of the mean's class",
+    "contrast": "contrast of the mean",
+    "max_logit_one_pass": "largest logit of one pass",
+}
+"""What is computed from the passes of a method, in words. A method of one pass has only its "score"."""
+MANY_STATISTICS = tuple(name for name in STATISTICS if name != "score")
+"""The statistics of methods of several passes; the first is the one of the paper, the last is that of SVI alone."""
+
+
+@dataclass(frozen=True)
+class MethodInfo:
+    """What the study knows about a method.
+
+    Attributes:
+        name: its name in plans and tables.
+        title: its name for readers, without the statistic.
+        family: the group of methods that it belongs to.
+        slot: its place in the charts. No two methods share one; "weight-qipf" is another name of "qipf".
+        passes: "one" forward pass, "many" of them, or "file" for scores that are read from a file.
+        needs: what it needs besides the outputs of the network: "features" of the penultimate layer, "labels" of the
+            reference inputs, "training" steps of its own, "dropout" layers (inserted where the network has none).
+        kind: the method that it is a variant of, as a plan says it in `kind`; its own name where it is none.
+        shown: the statistics that a report shows first.
+        paper_place: its column in the tables of the paper, from 1; 0 for methods that the paper does not have.
+        paper_heading: the heading of that column.
+    """
+
+    name: str
+    title: str
+    family: Family
+    slot: int
+    passes: Passes = "one"
+    needs: frozenset[Need] = frozenset()
+    kind: str = ""
+    shown: tuple[str, ...] = ()
+    paper_place: int = 0
+    paper_heading: str = ""
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """The statistics that the method has."""
+        if self.passes != "many":
+            return ("score",)
+        return MANY_STATISTICS if self.name in ("svi", "svi-ll") else MANY_STATISTICS[:-1]
+
+
+def _one(
+    name: str, title: str, family: Family, slot: int, *needs: Need, kind: str = "", shown: bool = False
+) -> MethodInfo:
+    return MethodInfo(name, title, family, slot, "one", frozenset(needs), kind or name, ("score",) if shown else ())
+
+
+def _many(
+    name: str, title: str, slot: int, *needs: Need, shown: tuple[str, ...] = (), paper: tuple[int, str] = (0, "")
+) -> MethodInfo:
+    return MethodInfo(name, title, "several passes", slot, "many", frozenset(needs), name, shown, *paper)
+
+
+_ENTRIES = (
+    _one("default", "Recommended scorer (qipf.default)", "recommended", 0, "features", "labels", shown=True),
+    _one("probe", "Probe on the features", "features", 5, "features", "labels", shown=True),
+    MethodInfo("qipf", "QIPF of the weights", "qipf", 1, kind="qipf", shown=("score",), paper_place=6,
+               paper_heading="QIPF"),
+    _one("weight-qipf", "QIPF of the weights", "qipf", 1),
+    _one("qipf-published", "QIPF as computed by the authors' program", "qipf", 7, kind="qipf"),
+    _one("qipf-published-4-modes", "QIPF of the authors' program, 4 modes", "qipf", 16, kind="qipf"),
+    _one("qipf-published-10-modes", "QIPF of the authors' program, 10 modes", "qipf", 17, kind="qipf"),
+    _one("qipf-80", "QIPF, bandwidth factor 80", "qipf", 18, kind="qipf"),
+    _one("qipf-160", "QIPF, bandwidth factor 160", "qipf", 19, kind="qipf"),
+    _one("qipf-batch", "QIPF, lower bound over the batch", "qipf", 20, kind="qipf"),
+    _one("qipf-v0", "QIPF, potential without modes", "qipf", 21, kind="qipf"),
+    _one("qipf-all-weights", "QIPF of all weights, without pooling", "qipf", 22, kind="qipf"),
+    _one("class-field", "Class-field contrast", "features", 6, "features", "labels", shown=True),
+    _one("posterior-contrast", "Class fields with the head", "features", 23, "features", "labels"),
+    _one("softmax-response", "Softmax response", "confidence", 2, shown=True),
+    _one("entropy", "Entropy of the softmax", "confidence", 28),
+    _one("margin", "Margin of the softmax", "confidence", 8),
+    _one("max-logit", "Largest logit", "confidence", 9),
+    _one("energy", "Energy of the logits", "confidence", 10),
+    _one("logit-margin", "Margin of the logits", "confidence", 29),
+    _one("max-logit-p-norm", "Largest logit at unit p-norm", "confidence", 30, "labels"),
+    _one("doctor", "DOCTOR", "confidence", 31),
+    _one("gen", "GEN, generalised entropy", "confidence", 32),
+    _one("rel-u", "REL-U", "confidence", 33, "labels"),
+    _one("contrast", "Contrast, log odds against the predicted class", "confidence", 34, "labels"),
+    _one("knn", "Distance to the nearest neighbours", "features", 11, "features"),
+    _one("mahalanobis", "Mahalanobis distance", "features", 12, "features", "labels"),
+    _one("delta-knn", "Delta-KNN", "features", 35, "features", "labels"),
+    _one("vim", "ViM, virtual-logit matching", "features", 36, "features"),
+    _one("sirc", "SIRC", "features", 37, "features"),
+    _one("geometric-margin", "Distance to the decision boundary", "features", 38, "features"),
+    _one("last-layer-laplace", "Laplace approximation of the last layer", "features", 39, "features"),
+    _one("combine", "Combination of several scores", "combination", 24),
+    _many("mc-dropout", "MC dropout", 3, "dropout", shown=("std", "entropy"), paper=(1, "MC-DROP")),
+    _many("mc-dropout-ll", "MC dropout of the last layer", 13, "dropout", paper=(2, "MC-DROP-LL")),
+    _many("svi", "Variational inference", 14, "training", paper=(3, "SVI")),
+    _many("svi-ll", "Variational inference of the last layer", 25, "training", paper=(4, "SVI-LL")),
+    _many("ensemble", "Deep ensemble", 4, "training", shown=("std", "entropy"), paper=(5, "ENSEMBLE")),
+    _many("swag", "SWAG", 26, "training"),
+    _many("sgd-iterates", "SGD iterates", 27, "training"),
+    MethodInfo("scores", "Scores from a file", "file", 15, "file", kind="scores"),
+)  # fmt: skip
+REGISTRY: dict[str, MethodInfo] = {entry.name: entry for entry in _ENTRIES}
+"""Every method by name, in the order in which readers should meet them."""
+
+FROM_SCRATCH = ("svi", "svi-ll", "ensemble")
+"""The methods that train networks of their own and need to know how."""
+TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
+"""The methods of several passes that are fitted by training steps, with the recipe of the pair."""
+
+
+def info(name: str) -> MethodInfo:
+    """The entry of a method. A name that only a user's plan has gets one of the family "other"."""
+    if name in REGISTRY:
+        return REGISTRY[name]
+    return MethodInfo(name, name, "other", slot=-1, kind=name)
+
+
+def column(name: str, statistic: str) -> str:
+    """The identifier of a column, for instance "ensemble (entropy)"."""
+    return name if statistic in ("score", MANY_STATISTICS[0]) else f"{name} ({statistic})"
+
+
+def split_column(identifier: str) -> tuple[str, str]:
+    """The method and the statistic of a column; the inverse of `column`.
+
+    A name without a statistic stands for the only one of the method, or for the paper's.
+    """
+    name, bracket, rest = identifier.rpartition(" (")
+    if bracket and rest.removesuffix(")") in MANY_STATISTICS:
+        return name, rest.removesuffix(")")
+    return identifier, info(identifier).statistics[0]
+
+
+def title(name: str, statistic: str) -> str:
+    """A method and one of its statistics in words, for instance "MC dropout, standard deviation"."""
+    words = STATISTICS.get(statistic, statistic)
+    return f"{info(name).title}, {words}" if words else info(name).title
+
+
+def column_title(identifier: str) -> str:
+    """The title of a column in words; `title` where the method and the statistic are known."""
+    return title(*split_column(identifier))
+
+
+def paper_methods() -> dict[str, str]:
+    """The methods of the paper in the order of its tables, with the headings of its columns."""
+    entries = sorted((entry for entry in _ENTRIES if entry.paper_place), key=lambda entry: entry.paper_place)
+    return {entry.name: entry.paper_heading for entry in entries}
+
+
+def shown_first() -> tuple[str, ...]:
+    """The columns that a report lights and illustrates when it opens, in the order of the registry."""
+    return tuple(column(entry.name, statistic) for entry in _ENTRIES for statistic in entry.shown)
+
+
+def slots(names: Iterable[str]) -> dict[str, int]:
+    """The places of methods in a chart: the colour is `slot % COLOURS`, the marker `slot // COLOURS % MARKERS`.
+
+    A registered method always has the same place. Other names get the places that are free, in their order.
+    """
+    names = list(dict.fromkeys(names))
+    taken = {REGISTRY[name].slot for name in names if name in REGISTRY}
+    free = (slot for slot in count() if slot not in taken)
+    return {name: REGISTRY[name].slot if name in REGISTRY else next(free) for name in names}

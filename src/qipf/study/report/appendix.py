@@ -1,0 +1,70 @@
+"""The appendix: the paper's claims next to what was found here, for studies that can judge any of them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from qipf.study.plan.registry import info, split_column
+from qipf.study.report.source import Source
+from qipf.study.tables.claims import RIVALS, Claim, claims
+
+SCOPES = {"most": "Overall", "headline": "On average over all cases", "speed": "Speed", "case": "Case by case"}
+
+
+@dataclass(frozen=True)
+class Verdicts:
+    """The paper's claims next to what was found here.
+
+    Attributes:
+        counts: how many claims with a clear answer in the paper hold here, do not hold, or remain open.
+        front: the claims that are shown first. Empty where none of the paper's own claims can be judged: the study
+            then has nothing to do with the paper.
+        rest: all other claims, by scope.
+    """
+
+    counts: Mapping[str, int]
+    front: list[Claim]
+    rest: dict[str, list[Claim]]
+
+
+def verdicts(source: Source) -> Verdicts:
+    """The claims that these numbers can speak to; the paper's own about error detection and speed come first."""
+    found = [claim for claim in claims(source.frame, source.times) if claim.here != "not measured"]
+    own = [claim for claim in found if claim.paper in ("yes", "no")]
+    if not own:
+        return Verdicts({}, [], {})
+    front = [c for c in own if c.scope in ("most", "headline") and c.metric == "roc_auc"]
+    front += [c for c in found if c.scope == "headline" and c.metric == "roc_auc" and c not in own and _simple(c)]
+    front += [c for c in own if c.scope == "speed"]
+    counts = Counter(agreement(claim) for claim in own if claim.scope != "case")
+    rest: dict[str, list[Claim]] = defaultdict(list)
+    for claim in found:
+        if claim not in front and (claim.scope != "case" or _worth_a_line(claim)):
+            rest[SCOPES[claim.scope]].append(claim)
+    return Verdicts(counts, front or own, {title: rest[title] for title in SCOPES.values() if title in rest})
+
+
+def agreement(claim: Claim) -> str:
+    """Whether our numbers agree with the paper's: "holds", "does not hold", "open" or "new"."""
+    if claim.here == "undecided":
+        return "open"
+    if claim.paper not in ("yes", "no"):
+        return "new"
+    return "holds" if claim.here == claim.paper else "does not hold"
+
+
+def evidence(claim: Claim) -> str:
+    """What a verdict is based on: the difference, its interval and the number of pairs that they come from."""
+    return str(claim).removeprefix(f"{claim.text}: paper {claim.paper}, here {claim.here}").lstrip(", ")
+
+
+def _worth_a_line(claim: Claim) -> bool:
+    """Single cases are thousands: only error detection, against the paper's rivals and the simplest scores."""
+    return claim.metric == "roc_auc" and (claim.other in RIVALS or _simple(claim))
+
+
+def _simple(claim: Claim) -> bool:
+    """Whether the rival is a score of one pass that needs nothing but the outputs."""
+    return bool(claim.other) and info(split_column(claim.other)[0]).family == "confidence"

@@ -1,0 +1,136 @@
+"""Verifying a store: every file against its checksum, and moving damaged ones out of the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from qipf.study.run.documents import CHECKSUMS
+from qipf.study.run.errors import DamagedError, StoreError, explained
+from qipf.study.run.sealed import unseal
+from qipf.study.run.store import ARRAYS, Store
+
+NOTES = ("failed", "seconds", "sources")
+
+
+class Damage(NamedTuple):
+    """A damaged file.
+
+    Attributes:
+        file: which.
+        why: what is wrong with it.
+        cell: the key of its cell; empty for the others.
+    """
+
+    file: Path
+    why: str
+    cell: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.why}"
+
+
+def damages(store: Store) -> Iterator[Damage]:
+    """Every damaged file of a store: cells, notes about cells, documents and checkpoints."""
+    yield from _documents(store)
+    for kind in sorted(path for path in (store.path / "cells").iterdir() if path.is_dir()):
+        for file in sorted(kind.glob("*.json")):
+            yield from _cell(store, kind.name, file.stem)
+    for folder in NOTES:
+        for file in sorted((store.path / folder).glob("*.json")):
+            try:
+                unseal(file.read_bytes())
+            except ValueError as error:
+                yield Damage(file, str(error))
+    yield from _checkpoints(store)
+
+
+def _documents(store: Store) -> Iterator[Damage]:
+    try:
+        names = store.documents.checksums()
+    except DamagedError:
+        yield Damage(store.path / CHECKSUMS, "its checksum does not match its content")
+        return
+    for name in names:
+        try:
+            if store.documents.has(name):
+                store.documents.read(name)
+        except DamagedError:
+            yield Damage(store.path / name, "its checksum does not match its content")
+
+
+def _cell(store: Store, kind: str, key: str) -> Iterator[Damage]:
+    file = store.file(kind, key, ".json")
+    try:
+        suffixes = store.record(kind, key)["files"]
+    except StoreError as error:
+        yield Damage(file, _reason(error, file), key)
+        return
+    for suffix in suffixes:
+        try:
+            store.content(kind, key, suffix)
+        except StoreError as error:
+            attached = store.file(kind, key, suffix)
+            yield Damage(attached, _reason(error, attached), key)
+
+
+def _reason(error: StoreError, file: Path) -> str:
+    return str(error).removeprefix(f"{file} is damaged: ").partition(";")[0]
+
+
+def _checkpoints(store: Store) -> Iterator[Damage]:
+    files = sorted((store.path / "scratch").glob(f"*{ARRAYS}*"))
+    if not files:
+        return
+    from qipf.training.state import check
+
+    for file in files:
+        try:
+            check(file)
+        except ValueError as error:
+            yield Damage(file, str(error).removeprefix(f"{file} "))
+
+
+def repair(store: Store) -> tuple[set[str], list[str]]:
+    """Move every damaged file to the folder "damaged", and with it the other files of its cell.
+
+    The caller is the only writer of the store.
+
+    Returns:
+        The keys of the cells that have to be computed again, and a sentence about each damaged file.
+    """
+    cells: set[str] = set()
+    notes = []
+    for damage in list(damages(store)):
+        if damage.cell:
+            cells.add(damage.cell)
+            for file in sorted(damage.file.parent.glob(f"{damage.cell}.*")):
+                store.set_aside(file)
+        elif damage.file.exists():
+            store.set_aside(damage.file)
+        fate = "it will be computed again" if damage.cell else "it was set aside"
+        notes.append(
+            f"{damage.file} is damaged ({damage.why}); {fate}, the damaged file is in {store.path / 'damaged'}"
+        )
+    return cells, notes
+
+
+def clean(store: Store, unfinished: Iterable[str]) -> None:
+    """Remove what a killed run left behind: temporary files, marks, and checkpoints that no cell will continue from.
+
+    The caller is the only writer of the store.
+
+    Args:
+        store: the store.
+        unfinished: keys of the cells that are still to run and keep their checkpoints.
+    """
+    keys = set(unfinished)
+    with explained(store.path):
+        for file in store.path.rglob("*.part"):
+            file.unlink(missing_ok=True)
+        for file in (store.path / "running").iterdir():
+            file.unlink(missing_ok=True)
+        for file in (store.path / "scratch").iterdir():
+            if file.name.partition(".")[0] not in keys:
+                file.unlink(missing_ok=True)

@@ -1,0 +1,75 @@
+"""The results of a study as text for a terminal: the answer in words, then the ranking."""
+
+from __future__ import annotations
+
+import io
+import os
+import textwrap
+
+import numpy as np
+
+from qipf._common.optional import require
+from qipf.study.plan.registry import column_title
+from qipf.study.run.read import Bench, open_store
+from qipf.study.tables.answer import BASELINE, Answer, answers, recommended_columns
+from qipf.study.tables.frame import long_frame
+
+MOST = 12
+"""Scores that are listed; the recommended one and the entropy of the softmax are listed in any case."""
+
+
+def results_text(store: str | os.PathLike[str] | Bench, width: int = 80, most: int = MOST) -> str:
+    """What a study found, for each pair of dataset and network: a sentence, and the scores from the best down.
+
+    Args:
+        store: the folder of the study, or the opened store.
+        width: columns of the terminal.
+        most: how many scores to list.
+    """
+    bench = store if isinstance(store, Bench) else open_store(store)
+    rows = bench.rows()
+    if not rows:
+        return "Nothing has been measured yet."
+    return "\n\n".join(answer_text(answer, width, most) for answer in answers(long_frame(rows), bench))
+
+
+def answer_text(answer: Answer, width: int = 80, most: int = MOST) -> str:
+    """One answer as text, see `results_text`."""
+    parts = [text for text in (answer.sentence, answer.about_recommended) if text]
+    if answer.ranking.standings:
+        parts.append(_table(answer, width, most))
+    lines = [part if "\n" in part else textwrap.fill(part, width) for part in parts]
+    return "\n\n".join(lines)
+
+
+def _table(answer: Answer, width: int, most: int) -> str:
+    ranking = answer.ranking
+    always = {BASELINE, *recommended_columns()}
+    table = require("rich.table", extra="torch").Table(
+        box=require("rich.box", extra="torch").SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    table.add_column("", justify="right", no_wrap=True)
+    table.add_column("ROC-AUC of finding errors", overflow="fold")
+    table.add_column("mean", justify="right", no_wrap=True)
+    places = ranking.places if ranking.shifted else ()
+    for place in places:
+        table.add_column(place, justify="right", no_wrap=True)
+    left_out = 0
+    for number, standing in enumerate(ranking.standings, 1):
+        if number > most and standing.column not in always:
+            left_out += 1
+            continue
+        title = column_title(standing.column) + ("" if standing.complete else " *")
+        table.add_row(str(number), title, _number(standing.mean), *(_number(standing.values[p]) for p in places))
+    file = io.StringIO()
+    require("rich.console", extra="torch").Console(file=file, width=width, color_system=None).print(table)
+    lines = [line.rstrip() for line in file.getvalue().strip("\n").splitlines()]
+    if left_out:
+        lines.append(f"{left_out} more scores are in the report.")
+    if not all(standing.complete for standing in ranking.standings):
+        lines.append("* The mean is over fewer shifts than that of the other scores.")
+    return "\n".join(line for line in lines if line)
+
+
+def _number(value: float) -> str:
+    return f"{value:.3f}" if np.isfinite(value) else "–"

@@ -1,0 +1,170 @@
+"""A real Dask scheduler and its workers on loopback: lost ones cost nothing, other code and models are refused."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from toy_cells import cell
+
+import qipf
+from qipf.study.plan.plan import parse
+from qipf.study.run.cluster import Cluster
+from qipf.study.run.engines import Serial
+from qipf.study.run.errors import RefusedError
+from qipf.study.run.run import run_plan
+from qipf.study.run.runner import run
+from qipf.study.run.store import Store
+
+pytest.importorskip("distributed")
+HERE = Path(__file__).parent
+NETS = """
+import torch
+
+def build():
+    torch.manual_seed({seed})
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+"""
+
+
+class Processes:
+    """A scheduler and the workers that a test starts."""
+
+    def __init__(self, folder):
+        self.folder, self.file = folder, folder / "scheduler.json"
+        self.workers = []
+        options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", self.file]
+        self.scheduler = self._start("distributed.cli.dask_scheduler", options)
+        deadline = time.monotonic() + 60
+        while not self.file.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.address = json.loads(self.file.read_text())["address"]
+
+    def _start(self, module, options, *path):
+        python_path = os.pathsep.join(map(str, (*path, HERE, HERE.parents[1])))
+        environment = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen(
+            [sys.executable, "-m", module, *options], env=environment, cwd=self.folder,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def worker(self, *path):
+        options = ["--scheduler-file", self.file, "--no-nanny", "--nthreads", "1", "--no-dashboard"]
+        process = self._start("distributed.cli.dask_worker", [*options, "--death-timeout", "60"], *path)
+        self.workers.append(process)
+        return process
+
+    def engine(self, workers, **settings):
+        engine = Cluster(self.address, **settings)
+        deadline = time.monotonic() + 60
+        while engine._workers() < workers and time.monotonic() < deadline:
+            time.sleep(0.2)
+        engine.capacity["all"] = workers
+        return engine
+
+    def end(self):
+        for process in (*self.workers, self.scheduler):
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture
+def dask(tmp_path):
+    (tmp_path / "dask").mkdir()
+    processes = Processes(tmp_path / "dask")
+    yield processes
+    processes.end()
+
+
+def when_work_has_begun(log, call):
+    def wait():
+        while not log.exists():
+            time.sleep(0.05)
+        call()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+@pytest.mark.slow
+def test_the_loss_of_a_worker_costs_nothing(tmp_path, dask):
+    first = dask.worker()
+    dask.worker()
+    store, log = Store(tmp_path / "s", create=True), tmp_path / "log"
+    layer = [cell(float(i), sleep=0.4, log=str(log)) for i in range(8)]
+    last = cell(100.0, layer)
+    engine = dask.engine(2)
+    thread = when_work_has_begun(log, lambda: first.send_signal(signal.SIGKILL))
+    report = run([last], store, engine)
+    thread.join()
+    assert report.complete
+    assert store.record("number", last.key)["total"] == 100 + sum(range(8))
+    assert first.wait() == -9
+
+
+@pytest.mark.slow
+def test_the_loss_of_the_scheduler_ends_the_run_and_the_next_one_continues(tmp_path, dask):
+    dask.worker()
+    store, log = Store(tmp_path / "s", create=True), tmp_path / "log"
+    last = cell(100.0, [cell(float(i), sleep=0.5, log=str(log)) for i in range(8)])
+    engine = dask.engine(1, patience=3)
+    thread = when_work_has_begun(log, lambda: dask.scheduler.send_signal(signal.SIGKILL))
+    with pytest.raises(RefusedError, match="scheduler is gone"):
+        run([last], store, engine)
+    thread.join()
+    report = run([last], store, Serial())
+    assert report.complete
+    assert store.record("number", last.key)["total"] == 100 + sum(range(8))
+
+
+@pytest.mark.slow
+def test_only_the_cell_that_kills_its_worker_fails(tmp_path, dask):
+    for _ in range(4):
+        dask.worker()
+    store = Store(tmp_path / "s", create=True)
+    deadly = cell(0.0, function="die", kind="deadly", marker=str(tmp_path / "deaths"), times=100)
+    others = [cell(float(i), sleep=0.2) for i in range(1, 9)]
+    report = run([deadly, *others], store, dask.engine(4))
+    assert [failure["label"] for failure in report.failed] == ["die 0.0"]
+    assert "its process died 3 times" in report.failed[0]["error"]
+    assert report.done == 8
+
+
+@pytest.mark.slow
+def test_a_worker_with_other_code_is_refused_and_named(tmp_path, dask):
+    copy = tmp_path / "old" / "qipf"
+    shutil.copytree(Path(qipf.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    with (copy / "metrics" / "__init__.py").open("a") as file:
+        file.write("# another version\n")
+    dask.worker(copy.parent)
+    with pytest.raises(RefusedError, match=r"these Dask workers run other code.*tcp://127\.0\.0\.1:\d+ has source"):
+        Cluster(dask.address)
+
+
+@pytest.mark.slow
+def test_another_model_on_a_worker_is_refused_and_named(tmp_path, dask, monkeypatch):
+    for name, seed in (("here", 0), ("there", 1)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "mynets.py").write_text(NETS.format(seed=seed))
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    monkeypatch.delitem(sys.modules, "mynets", raising=False)
+    dask.worker(tmp_path / "there")
+    pair = {"dataset": "digits", "model": "mynets:build", "net": "mine"}
+    plan = parse({"name": "p", "calibration_size": 100, "pairs": [pair], "methods": {"entropy": {}}})
+    report, _ = run_plan(plan, tmp_path / "s", engine=dask.address, device="cpu", quiet=True)
+    (failure,) = report.failed
+    assert "the Dask worker tcp://127.0.0.1:" in failure["error"]
+    assert "refused: the model mynets:build is not the one of the plan" in failure["error"]
+    assert Store(tmp_path / "s").finished() == set()
+
+
+def test_no_scheduler_there_is_an_error_that_says_so():
+    with pytest.raises(ValueError, match="no Dask scheduler"):
+        Cluster("tcp://127.0.0.1:9", patience=0.5)

@@ -1,0 +1,193 @@
+"""Flipped bits: every damaged file of a store is found, named and set aside, and no table is ever wrong."""
+
+import random
+import shutil
+import time
+
+import numpy as np
+import pytest
+
+from qipf.cli import main
+from qipf.study import datasets
+from qipf.study.plan.plan import parse
+from qipf.study.run.errors import StoreError
+from qipf.study.run.read import open_store
+from qipf.study.run.run import run_plan
+from qipf.study.run.sealed import seal
+from qipf.study.run.store import Store
+from qipf.study.run.verify import damages, repair
+
+PLAN = {
+    "name": "flips",
+    "shifts": ["rotation"],
+    "severities": [5],
+    "test_size": 40,
+    "reference_size": 40,
+    "calibration_size": 40,
+    "pairs": [{"dataset": "digits", "net": "small-cnn", "train": {"epochs": 1}}],
+    "methods": {"entropy": {}, "mc-dropout": {"passes": 2}},
+}
+KINDS = (
+    "cells/train/*.json", "cells/train/*.safetensors", "cells/fit/*.json", "cells/fit/*.qipf",
+    "cells/fit/*.safetensors", "cells/base/*.json",
+    "cells/base/*.safetensors", "cells/score/*.json", "cells/score/*.safetensors", "cells/measure/*.json",
+    "cells/time/*.json", "plan.json", "index.json", "environment.json", "table.csv", "table.parquet", "times.csv",
+    "checksums.json", "seconds/*.json", "sources/*.json", "store.json",
+)  # fmt: skip
+"""Every kind of file that a finished store has, apart from the lock."""
+
+
+@pytest.fixture(scope="module")
+def plan():
+    return parse(PLAN)
+
+
+@pytest.fixture(scope="module")
+def whole(plan, tmp_path_factory):
+    store = tmp_path_factory.mktemp("whole") / "store"
+    report, _ = run_plan(plan, store, engine="serial", device="cpu", quiet=True)
+    assert report.complete
+    return store
+
+
+def everything(path):
+    """All that a reader gets from a store, as text: NaN is not equal to itself."""
+    bench = open_store(path)
+    found = [bench.plan, bench.index, bench.rows(), bench.times(), bench.networks(), bench.notes(), bench.failures()]
+    for condition in bench.conditions():
+        p = bench.predictions(condition)
+        scores = {name: values.tobytes() for name, values in p.scores.items()}
+        found += [condition, p.labels.tobytes(), p.predicted.tobytes(), scores]
+    scorer = bench.scorer("digits", "small-cnn", 0, "entropy")
+    return str([*found, scorer])
+
+
+def or_error(read):
+    try:
+        return read()
+    except StoreError as error:
+        return str(error)
+
+
+def flip(file, rng):
+    data = bytearray(file.read_bytes())
+    place = rng.randrange(8 * len(data))
+    data[place // 8] ^= 1 << place % 8
+    file.write_bytes(data)
+
+
+def test_the_list_of_kinds_has_every_file_of_a_store(whole):
+    listed = {file for kind in KINDS for file in whole.glob(kind)}
+    assert all(list(whole.glob(kind)) for kind in KINDS)
+    assert {file for file in whole.rglob("*") if file.is_file()} == listed | {whole / "store.lock"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_flipped_bit_is_found_and_never_read(whole, kind, tmp_path):
+    """12 flips for each of 21 kinds of files."""
+    right = everything(whole)
+    rng = random.Random(kind)
+    shutil.copytree(whole, tmp_path / "s")
+    for number in range(12):
+        file = rng.choice(sorted((tmp_path / "s").glob(kind)))
+        original = file.read_bytes()
+        flip(file, rng)
+        if kind == "store.json":
+            with pytest.raises(StoreError):
+                Store(tmp_path / "s")
+        else:
+            assert str(next(damages(Store(tmp_path / "s")))).startswith(str(file)), f"flip {number} was not found"
+        found = or_error(lambda: everything(tmp_path / "s"))
+        assert found == right or file.name in found
+        file.write_bytes(original)
+    assert list(damages(Store(tmp_path / "s"))) == []
+
+
+def test_damaged_files_are_named_set_aside_and_computed_again(whole, plan, tmp_path, capfd):
+    rng = random.Random(0)
+    path = tmp_path / "s"
+    shutil.copytree(whole, path)
+    tables = {name: (whole / name).read_bytes() for name in ("table.csv", "table.parquet")}
+    for kind in KINDS:
+        file = rng.choice(sorted(path.glob(kind)))
+        wrong = flip(file, rng) or file.read_bytes()
+        report, _ = run_plan(plan, path, engine="serial", device="cpu", quiet=True)
+        assert report.complete
+        assert {name: (path / name).read_bytes() for name in tables} == tables, kind
+        assert list(damages(Store(path))) == []
+        errors = capfd.readouterr().err
+        if kind.startswith("cells") or kind == "store.json":
+            assert wrong in [kept.read_bytes() for kept in (path / "damaged").iterdir()]
+        if kind.startswith("cells"):
+            assert f"note: {file} is damaged" in errors
+            assert report.done >= 1
+
+
+def test_files_that_are_gone_are_computed_again(whole, plan, tmp_path):
+    path = tmp_path / "s"
+    shutil.copytree(whole, path)
+    next(path.glob("cells/score/*.safetensors")).unlink()
+    (found,) = damages(Store(path))
+    assert found.why == "it is missing"
+    assert run_plan(plan, path, engine="serial", device="cpu", quiet=True)[0].done == 1
+    assert (path / "table.csv").read_bytes() == (whole / "table.csv").read_bytes()
+
+
+def test_damaged_checkpoints_are_not_continued_from(tmp_path):
+    """70 flips in the file of a training that was interrupted."""
+    from qipf.study import nets
+    from qipf.training import train
+
+    store = Store(tmp_path / "s", create=True)
+    data = datasets.load("digits").train
+    file = store.checkpoint("k")
+    train(nets.build("small-cnn", seed=0), data, epochs=1, device="cpu", checkpoint=file, progress=False)
+    original = file.read_bytes()
+    rng = random.Random(0)
+    assert list(damages(store)) == []
+    for _ in range(70):
+        flip(file, rng)
+        cells, notes = repair(store)
+        assert cells == set()
+        assert len(notes) == 1
+        assert not file.exists()
+        file.write_bytes(original)
+    assert len(list((store.path / "damaged").iterdir())) == 70
+
+
+def test_verify_prints_one_line_for_each_damaged_file(whole, tmp_path, capfd):
+    path = tmp_path / "s"
+    shutil.copytree(whole, path)
+    assert main(["bench", "--verify", "-o", str(path)]) == 0
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert "every file is as written" in captured.err
+    rng = random.Random(0)
+    files = sorted([next(path.glob(kind)) for kind in ("cells/score/*.json", "cells/base/*.safetensors", "table.csv")])
+    for file in files:
+        flip(file, rng)
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    assert main(["bench", "--verify", "-o", str(path)]) == 1
+    captured = capfd.readouterr()
+    assert sorted(line.partition(":")[0] for line in captured.out.splitlines()) == [str(file) for file in files]
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before  # nothing was touched
+    assert main(["bench", "--verify", "-o", str(tmp_path / "none")]) == 1
+    assert "is not a benchmark store" in capfd.readouterr().err
+
+
+def test_ten_thousand_cells_are_verified_in_seconds(tmp_path):
+    store = Store(tmp_path / "s", create=True)
+    rows = [[0, "score", "base", "roc_auc", 0.5, None, None, 1000, 0.9, "all"]] * 100
+    store.write("score", "x", {}, {"score/0": np.zeros(1000, np.float32)})
+    store.write("measure", "x", {"rows": rows})
+    contents = {kind: store.record(kind, "x") for kind in ("score", "measure")}
+    arrays = store.content("score", "x", ".safetensors")
+    for number in range(5000):  # by hand: the store syncs every file to disk
+        key = f"{number:032x}"
+        store.file("score", key, ".safetensors").write_bytes(arrays)
+        for kind, record in contents.items():
+            store.file(kind, key, ".json").write_bytes(seal({**record, "cell": f"{kind}/{key}"}))
+    begin = time.process_time()  # not what other processes of the machine take
+    assert list(damages(store)) == []
+    assert time.process_time() - begin < 10
+    assert len(list(store.path.glob("cells/*/*.json"))) == 10_002

@@ -1,0 +1,186 @@
+"""The ranking and the answer: planted levels, missing values, and intervals against independent bootstraps."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from qipf.study.run.read import Condition, Predictions
+from qipf.study.tables import images
+from qipf.study.tables.answer import Answer, Gain, answers
+from qipf.study.tables.images import Kept
+from qipf.study.tables.ranking import rankings
+from qipf.study.tables.text import answer_text
+
+LEVELS = {"default": 0.8, "entropy": 0.75, "max-logit": 0.7}
+
+
+def rows(levels=LEVELS, shifts=("rotation", "zoom"), seeds=(0,), clean=True, intensities=(1.0, 2.0, 3.0, 4.0)):
+    about = {"dataset": "digits", "net": "mine", "score": "score", "errors": "base", "metric": "roc_auc"}
+    places = [("clean", 0.0)] * clean + [(shift, i) for shift in shifts for i in intensities]
+    return [
+        {**about, "method": method, "shift": shift, "intensity": i, "seed": seed, "value": level - 0.01 * i}
+        for method, level in levels.items()
+        for shift, i in places
+        for seed in seeds
+    ]
+
+
+class Store:
+    """A store whose predictions are planted: one score that knows the errors, one that is noise, one constant."""
+
+    def __init__(self, shifts=("clean", "rotation"), size=400):
+        rng = np.random.default_rng(0)
+        self.found = {}
+        for shift in shifts:
+            predicted = (rng.random(size) < (0.1 if shift == "clean" else 0.4)).astype(int)  # the truth is 0
+            scores = {
+                ("default", "score"): predicted + rng.normal(size=size),
+                ("entropy", "score"): np.round(0.3 * predicted + rng.normal(size=size), 1),
+                ("max-logit", "score"): np.zeros(size),
+            }
+            condition = Condition("digits", "mine", 0, shift, float(shift != "clean"), int(shift != "clean"))
+            self.found[condition] = Predictions(np.zeros(size, int), predicted, scores)
+
+    def conditions(self):
+        return list(self.found)
+
+    def predictions(self, condition):
+        return self.found[condition]
+
+
+def test_the_best_comes_first_and_shifts_count_where_there_are_some():
+    (ranking,) = rankings(rows())
+    assert [s.column for s in ranking.standings] == ["default", "entropy", "max-logit"]
+    assert ranking.places == ("rotation", "zoom")
+    assert ranking.standings[0].mean == pytest.approx(0.8 - 0.025)
+    (clean,) = rankings(rows(shifts=()))
+    assert (clean.places, clean.shifted) == (("clean",), False)
+    assert clean.standings[0].mean == pytest.approx(0.8)
+
+
+def test_a_missing_value_stays_in_its_own_column_and_is_ranked_last():
+    found = rows({**LEVELS, "knn": 0.95})
+    found = [r for r in found if not (r["method"] == "knn" and r["shift"] == "rotation")]
+    (ranking,) = rankings(found)
+    assert ranking.standings[-1].column == "knn"
+    text = answer_text(Answer("digits", ranking))
+    heads = next(line for line in text.splitlines() if "rotation" in line)
+    line = next(line for line in text.splitlines() if "nearest" in line)
+    dash, number = line.index("–"), line.rindex("0.925")
+    assert heads.index("rotation") <= dash < heads.index("rotation") + len("rotation")
+    assert heads.index("zoom") - 2 <= number <= heads.index("zoom")
+    assert "fewer shifts" in text
+
+
+def test_a_sentence_says_the_score_its_gain_and_what_flagging_brings():
+    (ranking,) = rankings(rows())
+    kept = Kept(0.9, 0.955)
+    text = Answer("digits", ranking, Gain(0.05, 0.02, 0.08, "images"), 1, None, kept, kept).sentence.replace(
+        "\u00a0", " "
+    )
+    assert "Recommended scorer" in text
+    assert "ROC-AUC 0.775 over all shifts, 0.050 more than the entropy of the softmax" in text
+    assert "interval over the test images: +0.020 to +0.080" in text
+    assert "flag the 10 %" in text
+    assert "95.5 % right on clean inputs (90.0 % without flagging)" in text
+    assert text.count(". ") == 0  # one sentence
+    assert "chance" in str(Gain(0.001, -0.02, 0.03, "images"))
+    assert "0.010 less than" in str(Gain(-0.01, -0.02, -0.005, "networks"))
+    assert "interval" not in str(Gain(0.01, np.nan, np.nan, "intensities"))
+
+
+def test_the_recommended_score_is_on_top_only_if_it_is_the_best():
+    (first,) = answers(rows())
+    assert first.recommended == 1
+    assert first.about_recommended == ""
+    (second,) = answers(rows({"default": 0.7, "entropy": 0.75, "max-logit": 0.5}))
+    assert second.recommended == 2
+    assert "number 2 of 3" in second.about_recommended
+    assert "no score finds errors better" in second.sentence
+    lines = [line for line in answer_text(second).splitlines() if line.strip()[:2] in ("1 ", "2 ")]
+    assert "Entropy" in lines[0]
+    assert "Recommended" in lines[1]
+    (without,) = answers(rows({"entropy": 0.75}))
+    assert without.recommended is None
+
+
+def test_only_some_scores_are_listed_but_always_the_recommended_one():
+    levels = {"default": 0.5, "entropy": 0.55} | {f"own-{i}": 0.9 - 0.01 * i for i in range(10)}
+    text = answer_text(answers(rows(levels))[0], most=3)
+    assert "own-2" in text
+    assert "own-3" not in text
+    assert "Recommended scorer" in text
+    assert "7 more scores" in text
+
+
+def test_nothing_to_judge_is_said():
+    (nothing,) = answers([{**row, "value": np.nan} for row in rows()])
+    assert "no score can be judged" in nothing.sentence
+
+
+def test_several_networks_give_an_interval_over_networks():
+    (answer,) = answers(rows(seeds=(0, 1, 2)))
+    assert answer.gain is not None
+    assert answer.gain.over == "networks"
+    assert (answer.gain.value, answer.gain.low, answer.gain.high) == (pytest.approx(0.05),) * 3
+    found = rows(seeds=range(6), shifts=())
+    for row in found:
+        row["value"] += 0.01 * row["seed"] * (row["method"] == "default")  # the gain depends on the network
+    (clean,) = answers(found)
+    assert clean.gain is not None
+    assert clean.gain.value == pytest.approx(0.075)
+    assert 0.05 < clean.gain.low < 0.075 < clean.gain.high < 0.1
+    (alone,) = answers(rows())
+    assert alone.gain is not None
+    assert alone.gain.over == "intensities"
+
+
+def test_resampled_areas_are_scikit_learns_with_weights():
+    rng = np.random.default_rng(0)
+    scores, wrong = np.round(rng.normal(size=60), 1), rng.random(60) < 0.3
+    draws = rng.multinomial(60, np.full(60, 1 / 60), size=5)
+    expected = [roc_auc_score(wrong, scores, sample_weight=weights) for weights in draws]
+    np.testing.assert_allclose(images.resampled_areas(scores, wrong, draws), expected)
+    none = np.where(wrong, 0, draws)
+    assert np.isnan(images.resampled_areas(scores, wrong, none)).all()
+
+
+def test_an_interval_over_images_is_that_of_a_plain_bootstrap():
+    store = Store(size=300)
+    places = images.conditions(store, "digits", "mine", shifted=True)
+    assert [condition.shift for condition in places] == ["rotation"]
+    drawn = images.image_gains(store, places, "default", "entropy")
+    predictions = store.found[places[0]]
+    rng = np.random.default_rng(1)
+    plain = []
+    for _ in range(1000):
+        rows = rng.integers(300, size=300)
+        wrong = ~predictions.correct[rows]
+        ours, theirs = (predictions.scores[name, "score"][rows] for name in ("default", "entropy"))
+        plain.append(roc_auc_score(wrong, ours) - roc_auc_score(wrong, theirs))
+    assert np.quantile(drawn, [0.025, 0.975]) == pytest.approx(np.quantile(plain, [0.025, 0.975]), abs=0.02)
+    assert len(images.image_gains(store, places, "default", "nothing")) == 0
+
+
+def test_what_is_kept_by_hand():
+    store = Store()
+    condition = next(c for c in store.conditions() if c.shift == "rotation")
+    kept = images.kept_right(store, [condition], "default", 0.25)
+    predictions = store.found[condition]
+    order = np.argsort(-predictions.scores["default", "score"])
+    assert kept == (pytest.approx(predictions.correct.mean()), pytest.approx(predictions.correct[order[100:]].mean()))
+    tied = images.kept_right(store, [condition], "max-logit", 0.25)
+    assert tied.kept == pytest.approx(tied.everything)  # equal scores: nothing is gained by flagging
+    assert images.kept_right(store, [condition], "nothing", 0.25) is None
+
+
+def test_the_answer_of_one_network_is_about_its_images():
+    found = rows(shifts=("rotation",), intensities=(1.0,))
+    (answer,) = answers(found, Store())
+    assert answer.gain is not None
+    assert answer.gain.over == "images"
+    assert answer.clean is not None
+    assert answer.shifted is not None
+    assert answer.clean.kept > answer.clean.everything > answer.shifted.everything
