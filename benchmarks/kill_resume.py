@@ -9,8 +9,10 @@ left behind.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -40,29 +42,46 @@ def finished(store: Path) -> int:
     return len(list(store.glob("cells/*/*.json")))
 
 
+def works(store: Path, since: float) -> bool:
+    """Whether a cell has begun; the mark of a killed run is older."""
+    for mark in (store / "running").glob("*"):
+        with contextlib.suppress(FileNotFoundError):
+            if mark.stat().st_mtime >= since:
+                return True
+    return False
+
+
 def kill_and_resume(plan: str, folder: Path, *, kills: int, seed: int, engine: str = "local") -> bool:
-    """Whether the table after `kills` kills is that of an uninterrupted run, byte for byte."""
+    """Whether every table after some of `kills` kills is that of an uninterrupted run, byte for byte."""
     rng = random.Random(seed)
     begin = time.monotonic()
     if start(plan, folder / "whole", engine).wait() != 0:
         raise SystemExit("the uninterrupted run failed")
-    whole = time.monotonic() - begin
-    print(f"uninterrupted: {whole:.1f} s, {finished(folder / 'whole')} cells", flush=True)
-    store = folder / "killed"
-    for number in range(1, kills + 1):
+    cells = finished(folder / "whole")
+    print(f"uninterrupted: {time.monotonic() - begin:.1f} s, {cells} cells", flush=True)
+    store, fine, number = folder / "killed", True, 0
+    while number < kills:
+        began, before = time.time(), finished(store)
+        wanted = before + rng.randint(0, cells // 6)  # progress, not seconds: a busy machine is slow to start
         process = start(plan, store, engine)
-        pause = rng.uniform(0.05, 1.0) * (2 * whole / kills + 5)  # the first cell only begins after some seconds
-        try:
-            process.wait(pause)
-            print(f"run {number} ended before it could be killed", flush=True)
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            print(f"kill {number} after {pause:.1f} s: {finished(store)} cells are finished", flush=True)
-    if start(plan, store, engine).wait() != 0:
-        raise SystemExit("the last run failed")
-    names = ["table.csv"] + (["table.parquet"] if (folder / "whole" / "table.parquet").exists() else [])
-    same = all((store / name).read_bytes() == (folder / "whole" / name).read_bytes() for name in names)
+        while process.poll() is None and not (works(store, began) and finished(store) >= wanted):
+            time.sleep(0.02)
+        time.sleep(rng.uniform(0.0, 1.0))
+        if process.poll() is not None:
+            fine &= process.returncode == 0 and compared(folder / "whole", store)
+            shutil.rmtree(store)
+            continue
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        number += 1
+        print(f"kill {number}: {finished(store)} of {cells} cells are finished, {before} were before", flush=True)
+    return start(plan, store, engine).wait() == 0 and compared(folder / "whole", store) and fine
+
+
+def compared(whole: Path, store: Path) -> bool:
+    """Whether the tables are identical, nothing is left behind and no file is damaged."""
+    names = ["table.csv"] + (["table.parquet"] if (whole / "table.parquet").exists() else [])
+    same = all((store / name).read_bytes() == (whole / name).read_bytes() for name in names)
     leftovers = [file for name in ("scratch", "running", "damaged") for file in (store / name).iterdir()]
     leftovers += store.rglob("*.part")
     damaged = list(damages(Store(store)))
