@@ -50,7 +50,7 @@ def test_methods_of_several_passes_are_said_to_be(name):
 def test_titles_and_places_tell_methods_apart():
     entries = [entry for entry in REGISTRY.values() if entry.name != "weight-qipf"]
     assert len({entry.title for entry in entries}) == len(entries)
-    assert sorted(entry.slot for entry in entries) == list(range(len(entries)))
+    assert len({entry.slot for entry in entries}) == len(entries)
     assert all(entry.slot < COLOURS for entry in entries if entry.shown)
 
 
