@@ -21,6 +21,7 @@ from qipf.decisions.probability import ErrorProbability
 from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.scores import KNN, Entropy, WeightQIPF
+from qipf.scores.default import default
 from qipf.scores.persistence import load
 
 BUILDER = """
@@ -86,7 +87,8 @@ def test_exported_program_to_scores(place, net, images, labels, capsys) -> None:
     batch = torch.export.Dim("batch", min=1, max=4096)
     torch.export.save(torch.export.export(net, (as_inputs(images[:5]),), dynamic_shapes=({0: batch},)), "net.pt2")
     np.savez("train.npz", inputs=images, labels=labels)
-    assert run("fit", "net.pt2", "train.npz", "-o", "net.qipf", "--option", "factor=40") == 0
+    words = ("--scorer", "weight-qipf", "--option", "factor=40")
+    assert run("fit", "net.pt2", "train.npz", "-o", "net.qipf", *words) == 0
     assert "fitted to 60 examples" in capsys.readouterr().err
     outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False)
     expected = WeightQIPF(factor=40).fit(net, outputs)
@@ -100,6 +102,20 @@ def test_exported_program_to_scores(place, net, images, labels, capsys) -> None:
     assert columns["predicted"] == [str(int(value)) for value in turned.predicted]
     np.testing.assert_allclose(np.array(columns["uncertainty"], float), expected(turned).numpy(), rtol=1e-3)
     np.testing.assert_allclose(np.array(columns["mode_6"], float), expected.modes(turned)[:, 2].numpy(), rtol=1e-3)
+
+
+def test_the_recommended_scorer_reads_inside_an_exported_program(place, net, images, labels) -> None:
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    torch.export.save(torch.export.export(net, (as_inputs(images[:5]),), dynamic_shapes=({0: batch},)), "net.pt2")
+    np.savez("train.npz", inputs=images, labels=labels)
+    assert run("fit", "net.pt2", "train.npz", "-o", "net.qipf", "--quiet") == 0
+    assert run("score", "net.qipf", "train.npz", "--model", "net.pt2", "-o", "scores.csv", "--quiet") == 0
+    split = (as_inputs(images), torch.asarray(labels))
+    scorer = default(net, split, progress=False)
+    assert load("net.qipf").layers == scorer.layers
+    expected = scorer(collect(net, split, layers=scorer.layers, progress=False))
+    found = np.array(table(place / "scores.csv")["uncertainty"], float)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_callable_with_checkpoint_on_a_folder_of_images(place, net, images, labels) -> None:
@@ -140,23 +156,73 @@ def test_scoring_with_other_weights_is_said(place, net, images, labels, capsys) 
     assert "fitted to a model with other weights" in capsys.readouterr().err
 
 
-def test_the_recommended_scorer_with_its_layers(place, net, images, labels, capsys) -> None:
-    from qipf.scores.old_default import default
-
+def test_without_a_name_the_recommended_scorer_finds_its_layers(place, net, images, labels, capsys) -> None:
     save_file(net.state_dict(), "net.safetensors")
     np.savez("train.npz", inputs=images, labels=labels)
-    common = ("--weights", "net.safetensors", "--quiet")
+    common = ("--weights", "net.safetensors")
     call = "builder_for_tests:build"
-    assert run("fit", call, "train.npz", "--scorer", "default", "-o", "d.qipf", *common) == 0
-    assert run("score", "d.qipf", "train.npz", "--model", call, "-o", "d.csv", *common) == 0
+    assert run("fit", call, "train.npz", "-o", "d.qipf", *common) == 0
+    assert "d.qipf: probe, fitted to 60 examples" in capsys.readouterr().err
+    assert run("fit", call, "train.npz", "--scorer", "default", "-o", "named.qipf", *common, "--quiet") == 0
+    assert Path("named.qipf").read_bytes() == Path("d.qipf").read_bytes()
+    assert run("score", "d.qipf", "train.npz", "--model", call, "-o", "d.csv", *common, "--quiet") == 0
     split = (as_inputs(images), torch.asarray(labels))
     scorer = default(net, split, progress=False)
-    assert scorer.layers  # hidden layers, which `qipf score` has to collect
+    assert scorer.layers  # a hidden layer, which `qipf score` has to collect
     expected = scorer(collect(net, split, layers=scorer.layers, progress=False))
-    np.testing.assert_allclose(np.array(table(place / "d.csv")["uncertainty"], float), expected, rtol=1e-4, atol=1e-6)
-    option = ("--option", "size=30", "--option", "perturb=false")
-    assert run("fit", call, "train.npz", "--scorer", "default", "-o", "d.qipf", *option) == 0
+    np.testing.assert_allclose(np.array(table(place / "d.csv")["uncertainty"], float), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_recommended_scorer_takes_options(place, net, images, labels, capsys) -> None:
+    save_file(net.state_dict(), "net.safetensors")
+    np.savez("train.npz", inputs=images, labels=labels)
+    given = ("--option", "effort=quick", "--option", "seed=4", "--weights", "net.safetensors")
+    assert run("fit", "builder_for_tests:build", "train.npz", "-o", "a.qipf", *given) == 0
+    assert "fitted to 60 examples" in capsys.readouterr().err
+    split = (as_inputs(images), torch.asarray(labels))
+    expected = default(net, split, effort="quick", seed=4, progress=False)
+    outputs = collect(net, split, layers=expected.layers, progress=False)
+    np.testing.assert_allclose(load("a.qipf")(outputs), expected(outputs), rtol=1e-4, atol=1e-5)
+    assert load("a.qipf").settings()["epochs"] == 4
+    assert run("fit", "builder_for_tests:build", "train.npz", "-o", "a.qipf", *given, "--option", "size=30") == 0
     assert "fitted to 30 examples" in capsys.readouterr().err
+
+
+def test_the_recommended_scorer_reads_the_module_that_is_named(place, net, images, labels) -> None:
+    save_file(net.state_dict(), "net.safetensors")
+    np.savez("train.npz", inputs=images, labels=labels)
+    given = ("builder_for_tests:build", "--weights", "net.safetensors", "--quiet")
+    assert run("fit", given[0], "train.npz", "--features", "2", "-o", "a.qipf", *given[1:]) == 0
+    assert load("a.qipf").layers == ("2",)
+    assert run("score", "a.qipf", "train.npz", "-o", "a.csv", "--model", *given) == 0
+    split = (as_inputs(images), torch.asarray(labels))
+    scorer = default(net, split, features="2", progress=False)
+    expected = scorer(collect(net, split, layers=("2",), progress=False))
+    np.testing.assert_allclose(np.array(table(place / "a.csv")["uncertainty"], float), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_recommended_scorer_takes_logits_and_features_of_any_model(place, rng, capsys) -> None:
+    truth = rng.integers(0, 3, 90)
+    features = np.eye(3)[truth] + 0.3 * rng.standard_normal((90, 3))
+    np.savez("train.npz", logits=3 * features, features=features, labels=truth)
+    np.savez("new.npz", logits=3 * features[::-1], features=features[::-1])
+    save_file({"layer.weight": torch.asarray(rng.standard_normal((9, 9)))}, "weights.safetensors")
+    assert run("fit", "weights.safetensors", "train.npz", "-o", "a.qipf", "--option", "size=80") == 0
+    assert "a.qipf: probe, fitted to 80 examples" in capsys.readouterr().err
+    assert run("fit", "weights.safetensors", "train.npz", "-o", "a.qipf", "--quiet") == 0
+    assert run("score", "a.qipf", "new.npz", "-o", "a.csv", "--quiet") == 0
+    scorer = default(None, Outputs(3 * features, features, truth), progress=False)
+    expected = scorer(Outputs(3 * features, features))[::-1]
+    np.testing.assert_allclose(np.array(table(place / "a.csv")["uncertainty"], float), expected, rtol=1e-5)
+
+
+def test_the_recommended_scorer_without_labels_is_one_line_with_the_way_out(place, images, capsys) -> None:
+    np.save("x.npy", images)
+    assert run("fit", "no_such_module:build", "x.npy", "-o", "a.qipf") == 2  # before any code is run
+    (line,) = capsys.readouterr().err.splitlines()
+    for words in ("labels", "--labels", "--scorer weight-qipf"):
+        assert words in line
+    assert not (place / "a.qipf").exists()
 
 
 @pytest.mark.parametrize(("count", "method"), [(60, "logistic"), (900, "isotonic")])
@@ -236,11 +302,13 @@ def test_labels_of_a_one_logit_model_are_checked_in_scoring(place, rng, capsys) 
     assert table(place / "a.csv")["correct"] == [str(v) for v in (logits[:, 0] > 0) == (truth % 2)]
 
 
-def test_data_that_does_not_fit_the_model_is_one_line(place, images, capsys) -> None:
+def test_data_that_does_not_fit_the_model_is_one_line(place, images, labels, capsys) -> None:
     np.save("narrow.npy", images[:, :, :5])
     Entropy().save("e.qipf")
+    np.save("y.npy", labels)
     for words in (
-        ("fit", "builder_for_tests:build", "narrow.npy", "-o", "a.qipf"),
+        ("fit", "builder_for_tests:build", "narrow.npy", "--labels", "y.npy", "-o", "a.qipf"),
+        ("fit", "builder_for_tests:build", "narrow.npy", "--scorer", "weight-qipf", "-o", "a.qipf"),
         ("score", "e.qipf", "narrow.npy", "--model", "builder_for_tests:build", "-o", "a.csv"),
     ):
         assert run(*words, "--quiet") == 1
@@ -264,7 +332,7 @@ def test_logits_need_no_model(place, rng) -> None:
     np.savez("logits.npz", logits=logits, labels=truth)
     save_file({"layer.weight": torch.asarray(rng.standard_normal((12, 12)))}, "weights.safetensors")
     option = ("--option", "factor=50", "--option", "orders=[2,4]", "--option", "coordinate=log_odds")
-    assert run("fit", "weights.safetensors", "logits.npz", "-o", "a.qipf", *option) == 0
+    assert run("fit", "weights.safetensors", "logits.npz", "--scorer", "weight-qipf", "-o", "a.qipf", *option) == 0
     scorer = load("a.qipf")
     assert scorer.settings() | {"orders": (2, 4), "coordinate": "log_odds", "factor": 50} == scorer.settings()
     assert run("score", "a.qipf", "logits.npz", "-o", "scores.csv") == 0
@@ -277,7 +345,7 @@ def test_regression_gets_predictions_not_classes(place, rng) -> None:
     outputs = rng.standard_normal((20, 1))
     np.savez("reg.npz", logits=outputs, labels=rng.standard_normal(20))
     save_file({"layer.weight": torch.asarray(rng.standard_normal((9, 9)))}, "weights.safetensors")
-    assert run("fit", "weights.safetensors", "reg.npz", "-o", "reg.qipf") == 0
+    assert run("fit", "weights.safetensors", "reg.npz", "--scorer", "weight-qipf", "-o", "reg.qipf") == 0
     assert run("score", "reg.qipf", "reg.npz", "-o", "reg.csv") == 0
     columns = table(place / "reg.csv")
     assert list(columns) == ["row", "prediction", "uncertainty", "label"]
@@ -321,7 +389,7 @@ def test_one_logit_without_labels_is_called_a_regression(place, rng, capsys) -> 
     save_file({"layer.weight": torch.asarray(rng.standard_normal((9, 9)))}, "weights.safetensors")
     for labels, warned in (({}, True), ({"labels": rng.integers(0, 2, 20)}, False)):
         np.savez("one.npz", logits=rng.standard_normal((20, 1)), **labels)
-        assert run("fit", "weights.safetensors", "one.npz", "-o", "a.qipf") == 0
+        assert run("fit", "weights.safetensors", "one.npz", "--scorer", "weight-qipf", "-o", "a.qipf") == 0
         assert ("taken as a regression" in capsys.readouterr().err) == warned
 
 
@@ -337,7 +405,7 @@ def test_the_users_own_files_do_not_take_the_place_of_packages(place, images) ->
 
 def test_note_is_shown_where_no_labels_are_given(net, images, capsys) -> None:
     np.save("x.npy", images)
-    assert run("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf") == 0
+    assert run("fit", "builder_for_tests:build", "x.npy", "--scorer", "weight-qipf", "-o", "a.qipf") == 0
     assert "note: factor 160" in capsys.readouterr().err
 
 
@@ -380,20 +448,26 @@ def test_plot_draws_the_curve() -> None:
 
 
 BAD_FILES = [
-    (("fit", "nothing.pt2", "x.npy", "-o", "a.qipf"), "no file nothing.pt2"),
-    (("fit", "bad.pt2", "x.npy", "-o", "a.qipf"), "not an exported program"),
-    (("fit", "no_such_module:build", "x.npy", "-o", "a.qipf"), "cannot import"),
-    (("fit", "builder_for_tests:nothing", "x.npy", "-o", "a.qipf"), "has no 'nothing'"),
-    (("fit", "builder_for_tests:number", "x.npy", "-o", "a.qipf"), "something to call"),
-    (("fit", "builder_for_tests:unset", "x.npy", "-o", "a.qipf"), "KeyError: 'config', in builder_for_tests.py, line "),
-    (("fit", "builder_for_tests:leave", "x.npy", "-o", "a.qipf"), "failed with SystemExit"),
-    (("fit", "builder_for_tests:broken", "x.npy", "-o", "a.qipf"), "torch.nn.Module"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "bad.safetensors"), "does not fit"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "cut.safetensors"), "is damaged"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "junk.safetensors"), "is damaged"),
+    (("fit", "nothing.pt2", "xy.npz", "-o", "a.qipf"), "no file nothing.pt2"),
+    (("fit", "bad.pt2", "xy.npz", "-o", "a.qipf"), "not an exported program"),
+    (("fit", "no_such_module:build", "xy.npz", "-o", "a.qipf"), "cannot import"),
+    (("fit", "builder_for_tests:nothing", "xy.npz", "-o", "a.qipf"), "has no 'nothing'"),
+    (("fit", "builder_for_tests:number", "xy.npz", "-o", "a.qipf"), "something to call"),
+    (
+        ("fit", "builder_for_tests:unset", "xy.npz", "-o", "a.qipf"),
+        "KeyError: 'config', in builder_for_tests.py, line",
+    ),
+    (("fit", "builder_for_tests:leave", "xy.npz", "-o", "a.qipf"), "failed with SystemExit"),
+    (("fit", "builder_for_tests:broken", "xy.npz", "-o", "a.qipf"), "torch.nn.Module"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "bad.safetensors"), "does not fit"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "cut.safetensors"), "is damaged"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "junk.safetensors"), "is damaged"),
     (("fit", "builder_for_tests:build", "cut.npz", "-o", "a.qipf"), "DATA: cut.npz is damaged"),
     (("fit", "builder_for_tests:build", "cut.npy", "-o", "a.qipf"), "cut.npy is damaged"),
-    (("fit", "builder_for_tests:conv", "x.npy", "-o", "a.qipf", "--scorer", "knn"), "need none: softmax-response, ent"),
+    (
+        ("fit", "builder_for_tests:conv", "xy.npz", "-o", "a.qipf", "--scorer", "knn"),
+        "need none: softmax-response, en",
+    ),
     (("fit", "builder_for_tests:build", "nothing.npz", "-o", "a.qipf"), "no file or folder"),
     (("fit", "builder_for_tests:build", "pickled.npy", "-o", "a.qipf"), "without running code"),
     (("fit", "builder_for_tests:build", "pickled.npz", "-o", "a.qipf"), "without running code"),
@@ -401,30 +475,40 @@ BAD_FILES = [
     (("fit", "builder_for_tests:build", "ragged.npz", "-o", "a.qipf"), "differ in length"),
     (("fit", "builder_for_tests:build", "empty", "-o", "a.qipf"), "no images"),
     (("fit", "builder_for_tests:build", "sizes", "-o", "a.qipf"), "one size"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "no/a.qipf"), "create it first"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "no/a.qipf"), "create it first"),
     (("score", "nothing.qipf", "x.npy", "-o", "a.csv"), "no file nothing.qipf"),
     (("score", "x.npy", "x.npy", "-o", "a.csv"), "not a file written by qipf"),
     (("score", "e.qipf", "x.npy", "-o", "no/a.csv", "--model", "builder_for_tests:build"), "create it first"),
 ]
 WRONG_USE = [
-    (("fit", "net.pt", "x.npy", "-o", "a.qipf"), "safetensors.torch.save_file(torch.load("),
-    (("fit", "net.keras", "x.npy", "-o", "a.qipf"), "model.weights.h5"),
+    (("fit", "net.pt", "xy.npz", "-o", "a.qipf"), "safetensors.torch.save_file(torch.load("),
+    (("fit", "net.keras", "xy.npz", "-o", "a.qipf"), "model.weights.h5"),
     (("fit", "builder_for_tests:build", "table.csv", "-o", "a.qipf"), "pandas.read_csv('table.csv')"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'9' * 400}"), "--option"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'[' * 10**5}"), "--option"),
-    (("fit", "model.onnx", "x.npy", "-o", "a.qipf"), "expected a .pt2"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),
+    (("fit", "model.onnx", "xy.npz", "-o", "a.qipf"), "expected a .pt2"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "tea"), "there is no 'tea'"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor"), "NAME=VALUE"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "f=1"), "its settings: orders"),
-    (("fit", "w.safetensors", "x.npy", "-o", "a.qipf"), "cannot be run"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--device", "tea"), "device 'tea' cannot be used"),
     (
-        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--device", "cuda:99"),
+        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "f=1"),
+        "settings: effort, size, seed",
+    ),
+    (
+        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf", "--option", "f=1"),
+        "its settings: orders",
+    ),
+    (("fit", "w.safetensors", "xy.npz", "-o", "a.qipf"), "cannot be run; give a program, or DATA with logits and fe"),
+    (("fit", "w.safetensors", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf"), "cannot be run"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--device", "tea"), "device 'tea' cannot be used"),
+    (
+        ("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--device", "cuda:99"),
         "device 'cuda:99' cannot be used",
     ),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "default"), "needs labels"),
-    (("fit", "w.safetensors", "x.npy", "-o", "a.qipf", "--scorer", "default"), "runs the model"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf"), "--labels, or choose a scorer that needs none"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "default"), "learns from labels"),
+    (("fit", "w.safetensors", "logits.npz", "-o", "a.qipf"), "logits and no features"),
+    (("fit", "w.safetensors", "logits.npz", "-o", "a.qipf", "--features", "2"), "--features"),
     (
         ("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "builder_for_tests:build", "--device", "cuda:99"),
         "device 'cuda:99' cannot be used",
@@ -433,17 +517,20 @@ WRONG_USE = [
     (("score", "e.qipf", "x.npy", "-o", "a.txt", "--model", "builder_for_tests:build"), ".csv or .parquet"),
     (("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "w.safetensors"), "cannot be run"),
     (("score", "e.qipf", "x.npy", "-o", "a.csv", "--modes"), "--modes"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor=-1"), "factor"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor=40"), "does not take factor"),
+    (
+        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf", "--option", "factor=-1"),
+        "factor",
+    ),
     (
         ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--batch-size", "0"),
         "--batch-size: expected at least 1",
     ),
     (("score", "e.qipf", "x.npy", "-o", "a.csv", "--batch-size", "0"), "--batch-size: expected at least 1"),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--labels", "x.npy"), "has labels already"),
-    (
-        ("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--scorer", "default", "--option", "size=no"),
-        "size",
-    ),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "size=no"), "size: expected a whole"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "seed=-1"), "seed: expected a whole"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "effort=much"), "one of quick, standard"),
 ]
 
 
@@ -456,6 +543,7 @@ def test_errors_are_explained_and_leave_nothing(place, images, labels, code, wor
     np.savez("xy.npz", x=images, y=labels)
     np.save("pickled.npy", np.array([{"a": 1}], dtype=object))
     np.savez("pickled.npz", inputs=np.array([{"a": 1}], dtype=object))
+    np.savez("logits.npz", logits=np.ones((60, 3)), labels=labels)
     np.savez("other.npz", a=np.ones(3), b=np.ones(3))
     np.savez("ragged.npz", inputs=np.ones((3, 2)), labels=np.ones(4))
     Path("bad.pt2").write_bytes(b"no program")
@@ -466,9 +554,9 @@ def test_errors_are_explained_and_leave_nothing(place, images, labels, code, wor
     Path("junk.safetensors").write_bytes(b"junk" * 100)
     Path("table.csv").write_text("a,b,label\n1,2,0\n")
     Path("empty").mkdir()
-    Path("sizes").mkdir()
     for side in (6, 7):
-        Image.fromarray(np.zeros((side, side), np.uint8)).save(f"sizes/{side}.png")
+        Path(f"sizes/{side}").mkdir(parents=True)
+        Image.fromarray(np.zeros((side, side), np.uint8)).save(f"sizes/{side}/0.png")
     Entropy().save("e.qipf")
     before = sorted(path.name for path in place.iterdir() if path.name != "__pycache__")
     assert run(*words) == code

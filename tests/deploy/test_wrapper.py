@@ -200,7 +200,7 @@ def overwriting(layer: str, *, breaks: bool = False) -> tuple[nn.Sequential, Sco
         dense, head = nn.Linear(4, 6), nn.Linear(6, 3)
         net = nn.Sequential(dense, nn.ReLU(inplace=True), Broken(), head, nn.Softplus()).eval()
     x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
-    scorer = KNN(k=3) if layer == "features" else ClassField(spaces=(layer,), bandwidth=0.3)
+    scorer = KNN(k=3) if layer == "features" else ClassField(space=layer, bandwidth=0.3)
     return net, scorer.fit(net, collect(net, (x, torch.arange(60) % 3), layers=scorer.layers, progress=False)), x
 
 

@@ -195,8 +195,8 @@ def test_lower_bound_survives_dependent_densities(data):
     x, y = data
     independent = info.lower_bound(x, [y[:5], y[5:]], 0.7)
     assert info.lower_bound(x, [y[:5], y[5:], y, y[:5]], 0.7) == pytest.approx(independent, rel=1e-7)
-    landmarks = [np.asarray([point]) for point in np.linspace(-4, 5, 60)]  # a Gram matrix singular to rounding
-    bound, exact = info.lower_bound(x, landmarks, 0.7), info.integrated_square(x, 0.7)
+    points = [np.asarray([point]) for point in np.linspace(-4, 5, 60)]  # a Gram matrix singular to rounding
+    bound, exact = info.lower_bound(x, points, 0.7), info.integrated_square(x, 0.7)
     assert exact * (1 - 1e-4) < bound <= exact * (1 + 1e-7)
 
 

@@ -28,7 +28,7 @@ def net() -> torch.nn.Module:
 
 
 @pytest.mark.parametrize(
-    "scorer", [Entropy(), KNN(k=3), ClassField(bandwidth=0.5, spaces=("2",)), Combine((Entropy(), KNN(k=3)))]
+    "scorer", [Entropy(), KNN(k=3), ClassField(bandwidth=0.5, space="2"), Combine((Entropy(), KNN(k=3)))]
 )
 def test_score_collects_whatever_the_scorer_reads(scorer: Scorer, net, rng) -> None:
     x, y = torch.randn(80, 6, generator=torch.Generator().manual_seed(1)), torch.arange(80) % 3

@@ -8,10 +8,9 @@ import torch
 from scipy.special import log_softmax, logsumexp
 
 from qipf.models.outputs import Outputs
-from qipf.scores import ClassField, PosteriorContrast
-from qipf.scores.class_features import landmarks
+from qipf.scores import ClassField
 from qipf.scores.class_field import LARGEST
-from qipf.scores.class_selection import BANDWIDTHS, choose_bandwidth, choose_temperature, reservoir
+from qipf.scores.class_selection import BANDWIDTHS, choose_bandwidth, reservoir
 from qipf.scores.persistence import load
 
 CLASSES, WIDTH = 3, 8
@@ -62,32 +61,14 @@ def test_priors_of_the_reference_shift_every_class_by_its_share() -> None:
     np.testing.assert_allclose(found, plain_contrast(fields + shares, query.predicted), atol=1e-4)
 
 
-@pytest.mark.parametrize("pool", ["linear", "log"])
-def test_spaces_and_the_head_are_pooled(pool: str) -> None:
+def test_the_posterior_is_the_normalised_class_fields_of_a_layer() -> None:
     reference, query = blobs(0), blobs(1, 40)
-    scorer = PosteriorContrast(bandwidth=0.3, spaces=("features", "low"), pool=pool).fit(outputs=reference)
-    temperature = scorer.fitted.facts["temperature"]
-    views = [
-        log_softmax(plain_log_fields(unit(query.features), unit(reference.features), reference.labels, 0.3), axis=1),
-        log_softmax(
-            plain_log_fields(unit(query.layers["low"]), unit(reference.layers["low"]), reference.labels, 0.3), axis=1
-        ),
-        log_softmax(query.logits / temperature, axis=1),
-    ]
-    pooled = logsumexp(views, axis=0) - np.log(3) if pool == "linear" else log_softmax(np.mean(views, axis=0), axis=1)
-    np.testing.assert_allclose(scorer(query), plain_contrast(pooled, query.predicted), atol=1e-4)
+    fields = plain_log_fields(unit(query.layers["low"]), unit(reference.layers["low"]), reference.labels, 0.3)
+    scorer = ClassField(bandwidth=0.3, space="low").fit(outputs=reference)
     posterior = scorer.posterior(query)
-    np.testing.assert_allclose(posterior, np.exp(pooled), atol=1e-4)
+    np.testing.assert_allclose(posterior, np.exp(log_softmax(fields, axis=1)), atol=1e-4)
     np.testing.assert_allclose(posterior.sum(axis=1), 1, atol=1e-6)
-
-
-def test_several_bandwidths_give_a_space_the_mean_of_their_posteriors() -> None:
-    reference, query = blobs(0), blobs(1, 40)
-    samples, y = unit(reference.features), unit(query.features)
-    views = [log_softmax(plain_log_fields(y, samples, reference.labels, s), axis=1) for s in (0.2, 0.5)]
-    found = ClassField(bandwidth=(0.2, 0.5)).fit(outputs=reference)(query)
-    expected = plain_contrast(logsumexp(views, axis=0) - np.log(2), query.predicted)
-    np.testing.assert_allclose(found, expected, atol=1e-4)
+    np.testing.assert_allclose(scorer(query), plain_contrast(fields, query.predicted), atol=1e-4)
 
 
 def test_densities() -> None:
@@ -125,32 +106,6 @@ def test_the_chosen_bandwidth_is_the_likeliest_of_the_candidates() -> None:
     losses = {s: loss(s) for s in BANDWIDTHS}
     assert losses[min(BANDWIDTHS, key=lambda s: abs(s - chosen))] < min(losses.values()) + 0.01
     assert losses[BANDWIDTHS[0]] > min(losses.values()) + 0.05  # the data does tell candidates apart
-
-
-def test_the_temperature_undoes_a_scale_of_the_logits() -> None:
-    rng = np.random.default_rng(0)
-    logits = 2 * rng.standard_normal((20_000, 4))
-    labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)  # drawn from the softmax
-    assert choose_temperature(logits, labels) == 1.0
-    assert choose_temperature(2.8 * logits, labels) == 2.8
-
-
-def test_landmarks_keep_the_sums_and_say_what_they_change() -> None:
-    reference, query = blobs(0, 3000), blobs(1, 200)
-    samples = reference.features
-    centres, labels, weights = landmarks(samples, reference.labels, 300)
-    assert len(centres) <= 303
-    for label in range(CLASSES):
-        mine = labels == label
-        assert weights[mine].sum() == (reference.labels == label).sum()
-        mean = np.average(centres[mine], axis=0, weights=weights[mine])
-        np.testing.assert_allclose(mean, samples[reference.labels == label].mean(axis=0), atol=1e-6)
-    whole = ClassField(bandwidth=0.4).fit(outputs=reference)
-    few, fewer = (ClassField(bandwidth=0.4, landmarks=count).fit(outputs=reference) for count in (1000, 100))
-    error = [np.abs(scorer(query) - whole(query)).mean() for scorer in (few, fewer)]
-    assert error[0] < error[1] < 0.5
-    told = [scorer.fitted.facts["landmark_error"] for scorer in (few, fewer)]
-    np.testing.assert_allclose(told, error, rtol=0.5)
 
 
 def test_fitting_to_a_stream_is_fitting_to_a_sample_of_it() -> None:
@@ -199,13 +154,15 @@ def test_scores_are_finite_also_in_half_precision(kind: str, present: int) -> No
     assert u[~unknown].max() < u[unknown].min()
 
 
-def test_features_are_needed_only_where_they_are_a_space() -> None:
+def test_features_are_needed_only_where_they_are_the_space() -> None:
     reference, query = blobs(0), blobs(1, 40)
-    whole = ClassField(spaces=("low",), bandwidth=0.3).fit(outputs=reference)
+    whole = ClassField(space="low", bandwidth=0.3).fit(outputs=reference)
     assert not whole.reads_features
-    assert ClassField(spaces=("low", "features")).reads_features
+    assert whole.layers == ("low",)
+    assert ClassField().reads_features
+    assert ClassField().layers == ()
     bare = Outputs(reference.logits, None, reference.labels, reference.layers)
-    found = ClassField(spaces=("low",), bandwidth=0.3).fit(outputs=bare)(Outputs(query.logits, layers=query.layers))
+    found = ClassField(space="low", bandwidth=0.3).fit(outputs=bare)(Outputs(query.logits, layers=query.layers))
     np.testing.assert_array_equal(found, whole(query))
 
 
@@ -215,15 +172,16 @@ def test_a_binary_model_with_one_logit() -> None:
     features = np.stack([2.0 * labels - 1, np.ones(400)], axis=1) + 0.4 * rng.standard_normal((400, 2))
     outputs = Outputs(3 * features[:, :1], features, labels)
     two = Outputs(np.concatenate([-1.5 * features[:, :1], 1.5 * features[:, :1]], axis=1), features, labels)
-    one_logit = PosteriorContrast(bandwidth=0.2).fit(outputs=outputs)(outputs)
-    np.testing.assert_allclose(one_logit, PosteriorContrast(bandwidth=0.2).fit(outputs=two)(two), rtol=1e-6)
+    one_logit = ClassField(bandwidth=0.2).fit(outputs=outputs)(outputs)
+    np.testing.assert_allclose(one_logit, ClassField(bandwidth=0.2).fit(outputs=two)(two), rtol=1e-6)
 
 
 def test_settings_travel_with_the_file(tmp_path) -> None:
     reference, query = blobs(0), blobs(1, 40)
-    scorer = PosteriorContrast(spaces=("low", "features"), landmarks=50).fit(outputs=reference)
+    scorer = ClassField(space="low", priors="reference").fit(outputs=reference)
     scorer.save(tmp_path / "a.qipf")
     loaded = load(tmp_path / "a.qipf")
+    assert loaded.settings() == scorer.settings()
     assert loaded.layers == ("low",)
     np.testing.assert_array_equal(loaded(query), scorer(query))
 
@@ -236,7 +194,7 @@ def test_it_can_be_exported_with_its_network() -> None:
     with torch.no_grad():
         logits, low, features = net(x), net[0](x), net[:2](x)
     outputs = Outputs(logits, features, torch.from_numpy(blobs(3, 200).labels), {"0": low})
-    scorer = PosteriorContrast(spaces=("0",), bandwidth=0.3).fit(net, outputs)
+    scorer = ClassField(space="0", bandwidth=0.3).fit(net, outputs)
     both = wrap(net, scorer)
     program = torch.export.export(both, (x,), dynamic_shapes=(({0: torch.export.Dim("n", min=2)},),))
     _, u = program.module()(x[:50])
@@ -249,11 +207,9 @@ def test_it_can_be_exported_with_its_network() -> None:
         ({"bandwidth": 0}, "bandwidth"),
         ({"kind": "other"}, "kind: expected one of contrast"),
         ({"normalise": "l2"}, "normalise: expected one of unit"),
-        ({"kind": "density", "logits": True}, "one bandwidth"),
-        ({"kind": "potential", "landmarks": 50}, "every reference counts the same; leave out landmarks"),
-        ({"kind": "modes", "priors": "reference"}, 'leave out landmarks and priors="reference"'),
-        ({"spaces": ()}, "spaces"),
-        ({"landmarks": 0}, "landmarks"),
+        ({"priors": "equal"}, "priors: expected one of uniform"),
+        ({"kind": "potential", "priors": "reference"}, 'leave out priors="reference"'),
+        ({"kind": "modes", "priors": "reference"}, 'leave out priors="reference"'),
     ],
 )
 def test_bad_settings_are_refused(arguments: dict, message: str) -> None:
@@ -269,7 +225,10 @@ def test_bad_outputs_are_refused() -> None:
     with pytest.raises(ValueError, match="labels from 0 to 1, got 0 to 2"):
         ClassField().fit(outputs=one_logit)
     with pytest.raises(ValueError, match=r"reads the layer 'block'.*layers="):
-        ClassField(spaces=("block",)).fit(outputs=reference)
+        ClassField(space="block").fit(outputs=reference)
     fitted = ClassField(bandwidth=0.3).fit(outputs=reference)
     with pytest.raises(ValueError, match="features: expected 8 columns"):
         fitted(Outputs(reference.logits, reference.features[:, :5]))
+    fitted = ClassField(space="low", bandwidth=0.3).fit(outputs=reference)
+    with pytest.raises(ValueError, match="low: expected 8 columns"):
+        fitted(Outputs(reference.logits, layers={"low": reference.layers["low"][:, :5]}))

@@ -134,7 +134,7 @@ def test_both_halves_have_as_much_of_every_class() -> None:
 
 def test_saved_with_all_its_parts(tmp_path) -> None:
     reference, held_out, test = noisy(0, 500), noisy(1, 500), noisy(2, 100)
-    parts = (ClassField(bandwidth=0.3, landmarks=60).fit(outputs=reference), MaxLogit())
+    parts = (ClassField(bandwidth=0.3).fit(outputs=reference), MaxLogit())
     combined = Combine((Combine(parts, rule="fisher"), Entropy()), rule="learned").fit(outputs=held_out)
     combined.save(tmp_path / "all.qipf")
     loaded = load(tmp_path / "all.qipf")

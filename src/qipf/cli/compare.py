@@ -20,13 +20,13 @@ from qipf._common.optional import require
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
-from qipf.cli.fit import DEFAULT, make_scorer, observe
-from qipf.models.loading import is_weights, load_model
+from qipf.cli._default import DEFAULT, check_data, fit_default
+from qipf.cli.fit import make_scorer, observe
+from qipf.models.loading import load_model
 
 if TYPE_CHECKING:
     from qipf.decisions.comparison import Compared
     from qipf.models.outputs import Outputs
-    from qipf.scores import Scorer
 
 SKIPPED = {"combine": "it needs parts", "probe": "it is fitted by default"}
 """Scorers that have no use here without settings."""
@@ -70,7 +70,8 @@ def compare(
         share: The part of DATA that fits the scorers.
         bootstrap: Resamples for the 95 % intervals.
         seed: Of the parts and the resamples.
-        features: The module whose output are the features; by default the input of the last linear layer.
+        features: The module whose output the scorers read; by default the recommended scorer finds its own, and the
+            others read the input of the last linear layer.
         device: Where to run the model, for example cuda.
         batch_size: How many examples at once.
         out: Also write the table, to a file that ends in .csv, .json or .md.
@@ -145,7 +146,8 @@ def _score(
 ) -> tuple[np.ndarray, float]:
     """The scores of the second part, and the seconds that scoring takes without the forward pass, per 1,000."""
     if name == DEFAULT:
-        scorer = _default(net, parts[0], reference, run)
+        check_data(parts[0], run["features"])
+        scorer = fit_default(net, parts[0], {}, **run)
         if scorer.layers:
             live = observe(net, parts[1], scorer, **run)
     else:
@@ -154,17 +156,6 @@ def _score(
     started = time.perf_counter()
     scores = to_numpy(scorer(live))
     return scores, (time.perf_counter() - started) / len(live) * 1000
-
-
-def _default(net: Any, part: Data, reference: Outputs, run: dict[str, Any]) -> Scorer:
-    from qipf.scores.default import default
-
-    torch = require("torch", extra="torch")
-    if is_weights(net) or not part.has_inputs:
-        return default(None, reference, progress=not run["quiet"])
-    inputs, labels = zip(*(batch.tensors() for batch in part.batches(run["batch_size"])), strict=True)
-    given = torch.cat(inputs), torch.cat(labels)
-    return default(net, given, batch_size=run["batch_size"], progress=not run["quiet"])
 
 
 def _text(value: tuple[float, float, float], digits: int) -> str:

@@ -11,16 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, check_at_least
-from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
+from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
 from qipf.cli._device import usable_device
 from qipf.cli._seen import Seen, seen_in
 from qipf.decisions.monitor import Monitor
 from qipf.models.loading import fingerprint, is_weights, load_model
 
-DEFAULT = "default"
-DEFAULT_OPTIONS = ("effort", "size", "seed")
 LONGEST_NUMBER = 300
 """Digits of a whole number that becomes a floating-point number."""
 FEW = 5000
@@ -96,19 +94,23 @@ def fit(
 
     check_at_least("--batch-size", batch_size, 1)
     chosen = read_settings(option or [])
-    made = None if scorer == DEFAULT else make_scorer(scorer, chosen)
+    made = None
+    if scorer == DEFAULT:
+        check_options(chosen)
+    else:
+        made = make_scorer(scorer, chosen)
     decision = None if promise is None else _decision(promise, confidence, calibrate)
     opened = open_data(data, labels)
+    if made is None:
+        check_data(opened, features)
     held_out = None if calibrate is None else _held_out(calibrate, data, opened.classes)
     if not output.parent.is_dir():
         raise InputError(f"--output: there is no folder {output.parent}; create it first")
     net = load_model(model, weights)
     seen = Seen()
     if made is None:
-        if features is not None:
-            chosen["features"] = features
-        made = _fit_default(net, opened, chosen, device=device, batch_size=batch_size, quiet=quiet)
-        features = None
+        made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)
+        features = None  # the scorer knows what it reads
         columns = made.fitted.facts["columns"] if made.fitted else 0
         if not quiet:
             few = opened.sample(FEW)
@@ -136,7 +138,7 @@ def fit(
     made.save(output)
     if not quiet:
         note = made.fitted.facts.get("note") if made.fitted else None
-        count = made.fitted.facts.get("references", len(opened)) if made.fitted else len(opened)
+        count = min(len(opened), chosen["size"]) if scorer == DEFAULT and "size" in chosen else len(opened)
         print(f"{output}: {made.name}, fitted to {count} examples", file=sys.stderr)
         if calibrated:
             print(calibrated, file=sys.stderr)
@@ -226,43 +228,6 @@ def make_scorer(name: str, settings: dict[str, Any]) -> Scorer:
         raise UserError(f"--option: {name} does not take that ({error}); its settings: {known}") from None
     except (ValueError, OverflowError) as error:
         raise UserError(f"--option: {error}") from None
-
-
-def _fit_default(
-    net: Any, data: Data, settings: dict[str, Any], *, device: str | None, batch_size: int, quiet: bool
-) -> Scorer:
-    """What `qipf.default` recommends for the model, fitted to as many examples as it takes."""
-    from qipf.scores import Entropy
-    from qipf.scores.default import default
-
-    torch = require("torch", extra="torch")
-    if "labels" not in data.arrays:
-        raise UserError(
-            "--scorer default: the recommended scorer learns from labels; give them in DATA or by --labels, or choose "
-            "a scorer that needs none, for instance --scorer weight-qipf"
-        )
-    if unknown := set(settings) - {*DEFAULT_OPTIONS, "features"}:
-        taken = ", ".join(DEFAULT_OPTIONS)
-        raise UserError(f"--option: default does not take {', '.join(sorted(unknown))}; its settings: {taken}")
-    size = settings.pop("size", None)
-    if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < 1):
-        raise UserError(f"--option: size: expected a whole number of at least 1, got {size!r}")
-    if not data.has_inputs:
-        outputs = observe(net, data, Entropy(), features=None, device=None, batch_size=batch_size, quiet=quiet)
-        if outputs.features is None:
-            raise UserError(
-                "--scorer default: DATA has logits and no features, which the recommended scorer reads; add features, "
-                "give inputs and a program as MODEL, or choose --scorer weight-qipf"
-            )
-        return default(None, outputs, progress=not quiet, **settings)
-    if is_weights(net):
-        raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits and features")
-    if device is not None:
-        net.to(usable_device(device))
-    few = data if size is None else data.sample(size)
-    inputs, labels = zip(*(batch.tensors() for batch in few.batches(batch_size)), strict=True)
-    whole = (torch.cat(inputs), torch.cat(labels))
-    return default(net, whole, batch_size=batch_size, progress=not quiet, **settings)
 
 
 def observe(

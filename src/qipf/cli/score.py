@@ -58,7 +58,7 @@ def score(
         model: The model, as for `qipf fit` (it is run); not needed where DATA brings logits.
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label per example, where DATA has none.
-        features: The module whose output are the features, as given to `qipf fit`.
+        features: The module whose output are the features, as given to `qipf fit`; the recommended scorer knows it.
         modes: Also write the modes, one column per order, for a scorer that has them.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.

@@ -97,6 +97,7 @@ class _Reader:
     def __init__(self, module: nn.Module, space: str, draw: Draws, draws: int) -> None:
         self.module, self.space, self.draw, self.draws = module, space, draw, draws
         self.recorder = Recorder(module, False, (space,))
+        self.seen = 0  # rows of the batches before
 
     def perturbs(self, batch: Batch) -> bool:
         """Whether there is a perturbation for inputs of this form."""
@@ -119,9 +120,10 @@ class _Reader:
         for arguments, keywords in self._copies(batch):
             logits = find_logits(self.module(*arguments, **keywords), batch.rows, number)
             rows = self.recorder.take(logits)[f"layer:{self.space}"]
-            check_classes(batch.labels, max(2, logits.shape[1]))
+            check_classes(batch.labels, max(2, logits.shape[1]), self.seen)
             labels = batch.labels.to(logits.device)
             yield {"logits": logits.bfloat16(), "rows": _finite_half(rows, self.space), "labels": labels}
+        self.seen += len(batch.labels)
 
     def _copies(self, batch: Batch) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         yield batch.arguments, batch.keywords

@@ -145,7 +145,8 @@ def as_rows(tensor: Tensor, *, channels_last: bool) -> Tensor:
 
 def is_one_dimensional(module: nn.Module) -> bool:
     """Whether a three-dimensional output is (N, channels, length), as for Conv1d, and not (N, tokens, D)."""
-    return type(module).__name__.lower().endswith("1d")
+    name = getattr(module, "_ty", None) or type(module).__name__  # parts of exported programs keep their class there
+    return str(name).lower().endswith("1d")
 
 
 def first_tensor(output: Any) -> Tensor | None:

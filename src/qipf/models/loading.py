@@ -93,13 +93,15 @@ def is_random(spec: str, net: Any) -> bool:
 
 def _exported(path: Path) -> Any:
     torch = require("torch", extra="torch")
+    from qipf.models.exported import exported_module
+
     if not path.is_file():
         raise InputError(f"MODEL: there is no file {path}")
     try:
         program = torch.export.load(path)
     except Exception as error:  # torch raises whatever its archive reader meets
         raise InputError(f"MODEL: {path} is not an exported program that this torch can read ({error})") from error
-    return program.module()
+    return exported_module(program)
 
 
 def _called(module: str, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""What class fields choose from their references: a bandwidth, a temperature, a sample of a stream."""
+"""What class fields choose from their references: a bandwidth and a sample of a stream."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 BANDWIDTHS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8)
 """Candidates, in units of the root mean square length of the samples (which is 1 for unit-length features)."""
-TEMPERATURES = (0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0, 5.6)
 _LEFT_OUT, _KEPT = 1500, 6000
 
 

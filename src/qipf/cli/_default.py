@@ -1,0 +1,85 @@
+"""The recommended scorer on the command line: its settings, what it needs of the data, and how it is fitted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from qipf._common.errors import UserError
+from qipf._common.optional import require
+from qipf.cli._data import Data
+from qipf.cli._device import usable_device
+from qipf.models.loading import is_weights
+
+if TYPE_CHECKING:
+    from qipf.scores.probe import Probe
+
+DEFAULT = "default"
+OPTIONS = ("effort", "size", "seed")
+
+
+def check_options(settings: dict[str, Any]) -> None:
+    """Refuse settings that the recommended scorer does not take, before anything is read or run."""
+    from qipf.scores.default import EFFORTS
+
+    if unknown := set(settings) - set(OPTIONS):
+        raise UserError(
+            f"--option: {DEFAULT} does not take {', '.join(sorted(unknown))}; its settings: {', '.join(OPTIONS)}; "
+            "name another scorer by --scorer for the settings of that one"
+        )
+    if settings.get("effort", "standard") not in EFFORTS:
+        raise UserError(f"--option: effort: expected one of {', '.join(EFFORTS)}, got {settings['effort']!r}")
+    for name, least in (("size", 1), ("seed", 0)):
+        value = settings.get(name, least)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
+            raise UserError(f"--option: {name}: expected a whole number of at least {least}, got {value!r}")
+
+
+def check_data(data: Data, features: str | None) -> None:
+    """Refuse data from which the recommended scorer cannot learn, before the model is loaded."""
+    if "labels" not in data.arrays:
+        raise UserError(
+            "--scorer default: the recommended scorer learns from labels; give them in DATA or by --labels, or choose "
+            "a scorer that needs none, for instance --scorer weight-qipf"
+        )
+    if data.has_inputs:
+        return
+    if features is not None:
+        raise UserError("--features: names a module of the model, but DATA brings logits and no inputs; leave it out")
+    if "features" not in data.arrays:
+        raise UserError(
+            "--scorer default: DATA has logits and no features, which the recommended scorer reads; add features, "
+            "give inputs and a program as MODEL, or choose --scorer weight-qipf"
+        )
+
+
+def fit_default(
+    net: Any, data: Data, settings: dict[str, Any], *,
+    features: str | None, device: str | None, batch_size: int, quiet: bool,
+) -> Probe:  # fmt: skip
+    """What `qipf.default` recommends for the model, fitted to data that `check_data` has passed.
+
+    Args:
+        net: what `load_model` returned.
+        data: inputs and labels, or logits, features and labels.
+        settings: those of `OPTIONS` that were given.
+        features: the module whose output the scorer reads; None lets it choose.
+        device: where to run the model; None leaves it where it is.
+        batch_size: examples per pass.
+        quiet: no progress bars.
+    """
+    from qipf.models.outputs import Outputs
+    from qipf.scores.default import default
+
+    settings = dict(settings)
+    data = data.sample(settings.pop("size", len(data)))
+    if not data.has_inputs or (is_weights(net) and {"logits", "features"} <= data.arrays.keys()):
+        outputs = Outputs(data.arrays["logits"], data.arrays["features"], data.arrays["labels"])
+        return default(None, outputs, progress=not quiet, **settings)
+    if is_weights(net):
+        raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits and features")
+    torch = require("torch", extra="torch")
+    if device is not None:
+        net.to(usable_device(device))
+    inputs, labels = zip(*(batch.tensors() for batch in data.batches(batch_size)), strict=True)
+    whole = (torch.cat(inputs), torch.cat(labels))
+    return default(net, whole, features=features, batch_size=batch_size, progress=not quiet, **settings)
