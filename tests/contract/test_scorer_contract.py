@@ -43,6 +43,7 @@ CASES: dict[str, Scorer] = {
     "class-field density": scores.ClassField(kind="density", bandwidth=0.2),
     "class-field potential": scores.ClassField(kind="potential", bandwidth=0.2),
     "class-field landmarks": scores.ClassField(landmarks=100, normalise="centred-unit", priors="reference"),
+    "probe": scores.Probe(hidden=64),
     "posterior-contrast": scores.PosteriorContrast(),
     "posterior-contrast log": scores.PosteriorContrast(pool="log", normalise="none", bandwidth="cv"),
     "combine": scores.Combine((scores.Entropy(), scores.KNN(k=10))),
