@@ -21,6 +21,16 @@ class Guarded(NamedTuple):
     accept: Tensor | None
 
 
+class Improved(NamedTuple):
+    """What a model wrapped with `posterior=True` returns: as `Guarded`, and the probability of every class, (N, C)."""
+
+    output: Any
+    uncertainty: Tensor
+    probability: Tensor | None
+    accept: Tensor | None
+    posterior: Tensor
+
+
 class Judge(PreciseBuffers):
     """Probability of error and acceptance from the uncertainty, with what was learned as buffers."""
 

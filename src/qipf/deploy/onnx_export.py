@@ -1,4 +1,4 @@
-"""A wrapped model as one ONNX graph that returns logits, uncertainty, probability, accept and modes."""
+"""A wrapped model as one ONNX graph that returns logits, uncertainty, probability, accept, modes and posterior."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def export_onnx(
     """Write `wrap(model, scorer)` as an ONNX file that needs neither torch nor qipf to run.
 
     The batch may have any size. The outputs are `logits`, `uncertainty` (N,) and, for a scorer that has them,
-    `probability` (of error), `accept` and `modes` (N, K). The model is exported in evaluation mode and keeps the mode
-    it was in.
+    `probability` (of error), `accept` and `modes` (N, K), and `posterior` (N, C) where `wrap` was asked for it. The
+    model is exported in evaluation mode and keeps the mode it was in.
 
     Args:
         wrapped: what `qipf.wrap` returned.
@@ -100,13 +100,18 @@ def _graph(wrapped: Wrapped, *, with_modes: bool) -> Any:
             super().__init__()
             self.wrapped = wrapped
             there = {"probability": bool(wrapped.judge.method), "accept": wrapped.judge.decides, "modes": with_modes}
+            there["posterior"] = wrapped.posterior
             self.names = ["logits", "uncertainty", *(name for name, found in there.items() if found)]
 
         def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
             _, outputs = self.wrapped.observe(*inputs)
-            uncertainty = self.wrapped.scorer(outputs)
+            posterior: list[Tensor] = []
+            if self.wrapped.posterior:
+                uncertainty, *posterior = self.wrapped.scorer.improved(outputs)
+            else:
+                uncertainty = self.wrapped.scorer(outputs)
             judged = [part for part in self.wrapped.judge(uncertainty) if part is not None]
             modes = [self.wrapped.scorer.modes(outputs)] if with_modes else []
-            return (outputs.logits, uncertainty, *judged, *modes)
+            return (outputs.logits, uncertainty, *judged, *modes, *posterior)
 
     return Graph()

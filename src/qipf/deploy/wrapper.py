@@ -13,16 +13,18 @@ from torch import Tensor, nn
 
 from qipf.arrays import is_traced
 from qipf.deploy.buffers import PreciseBuffers
-from qipf.deploy.judge import Guarded, Judge
+from qipf.deploy.judge import Guarded, Improved, Judge
 from qipf.deploy.taps import Tap, feature_tap, submodule
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
 from qipf.models.readings import Reading
 from qipf.models.state import original
 from qipf.scores.base import Fitted, Scorer
+from qipf.scores.precision import without_autocast
+from qipf.scores.probe import Probe
 
 
-def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None) -> Wrapped:
+def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False) -> Wrapped:
     """A module that returns the model's own output and the uncertainty of every prediction.
 
     Where the scorer has a probability of error or a decision, it returns a named tuple of the output, the uncertainty,
@@ -41,19 +43,29 @@ def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None) -> Wr
         scorer: a fitted scorer. Fitting it again later does not change the wrapped module.
         features: the name of the module whose output a scorer reads as features; None is the input of the last linear
             layer. Give what was given to `qipf.collect`.
+        posterior: return a named tuple that also has the probability of every class that a `Probe` finds, (N, C): often
+            a better prediction than the output of the model, which stays as it is.
 
     Raises:
         RuntimeError: the scorer is not fitted.
+        TypeError: `posterior` is asked of a scorer that is not a `Probe`.
         ValueError: there is no such layer.
     """
-    return Wrapped(model, scorer, features=features)
+    return Wrapped(model, scorer, features=features, posterior=posterior)
 
 
 class Wrapped(nn.Module):
     """What `wrap` returns."""
 
-    def __init__(self, model: nn.Module, scorer: Scorer, *, features: str | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False
+    ) -> None:
         super().__init__()
+        if posterior and not isinstance(scorer, Probe):
+            raise TypeError(
+                f"posterior: {scorer.name} has none; only Probe has one, which qipf.default(model, data) fits"
+            )
+        self.posterior = posterior
         self.model = model = original(model)
         self.scorer = ScorerModule(scorer)
         self.judge = Judge(scorer)
@@ -66,15 +78,18 @@ class Wrapped(nn.Module):
             self._taps["features"] = feature_tap(model, scorer, features)
         for name in scorer.layers:
             reading = Reading.parse(name)
-            self._taps[name] = Tap(submodule(model, reading.module), name, before=False, reading=reading)
+            self._taps[name] = Tap(submodule(model, reading.module), name, before=reading.before, reading=reading)
         self.training = model.training
 
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded:
-        """The output of the model, unchanged, and the uncertainty (N,), or all that `Guarded` has.
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded | Improved:
+        """The output of the model, unchanged, and the uncertainty (N,), or all that `Guarded` or `Improved` has.
 
         It takes what the model takes.
         """
         output, outputs = self.observe(*args, **kwargs)
+        if self.posterior:
+            uncertainty, posterior = self.scorer.improved(outputs)
+            return Improved(output, uncertainty, *self.judge(uncertainty), posterior)
         uncertainty = self.scorer(outputs)
         return Guarded(output, uncertainty, *self.judge(uncertainty)) if self.judge else (output, uncertainty)
 
@@ -107,12 +122,27 @@ class ScorerModule(PreciseBuffers):
 
     def forward(self, outputs: Outputs) -> Tensor:
         """The uncertainty (N,); NaN where a logit is NaN or infinite, since a graph cannot raise."""
-        logits = outputs.logits
-        if logits.device.type == "cpu" and not is_traced(logits) and math.isfinite(logits.detach().sum()):
-            self._follow(logits.device)
-            return self.scorer.graph_score(outputs, self._buffers)  # nothing to mark, which is cheap to know on a CPU
+        if self._has_no_marks(outputs.logits):
+            return self.scorer.graph_score(outputs, self._buffers)
         mark, known = self._prepared(outputs)
         return self.scorer.graph_score(known, self._buffers) + mark
+
+    def improved(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        """The uncertainty (N,) and the posterior (N, C) of a `Probe`, computed together; NaN as in `forward`."""
+        if not isinstance(self.scorer, Probe):
+            raise TypeError(f"{self.scorer.name} has no posterior; only Probe has one")
+        mark, known = (None, outputs) if self._has_no_marks(outputs.logits) else self._prepared(outputs)
+        with without_autocast(known.logits):
+            posterior = self.scorer.class_probabilities(known, self._buffers)
+            uncertainty = self.scorer.contrast(posterior, known.logits)
+        return (uncertainty, posterior) if mark is None else (uncertainty + mark, posterior + mark[:, None])
+
+    def _has_no_marks(self, logits: Tensor) -> bool:
+        """Whether all logits are known to be finite, which is cheap to know on a CPU outside a graph."""
+        if logits.device.type != "cpu" or is_traced(logits) or not math.isfinite(logits.detach().sum()):
+            return False
+        self._follow(logits.device)
+        return True
 
     def modes(self, outputs: Outputs) -> Tensor:
         """The modes (N, K), for a scorer that has them; NaN as in `forward`."""

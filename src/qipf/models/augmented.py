@@ -35,7 +35,7 @@ def collect_augmented(
     device: torch.device | str | None = None,
     batch_size: int = 500,
     progress: bool = True,
-) -> tuple[Outputs, bool]:
+) -> tuple[Outputs, str]:
     """Logits, one layer and labels of every input and of its perturbed copies, on the device of the model.
 
     Args:
@@ -46,18 +46,28 @@ def collect_augmented(
         space: what to read, as in `qipf.models.readings`; None lets `find_space` choose.
         size: how many inputs to take at most.
         memory: bytes that the outputs take at most. Where the data would need more, a random sample is taken of
-            arrays and data sets, and the first inputs of loaders.
+            arrays and data sets, and the first inputs of loaders. While data of unknown length is read, up to twice
+            as much is allocated.
         seed: of the sample and of the perturbations.
         device: where the inputs go; None is the device of the model.
         batch_size: inputs per pass where the data does not come in batches.
         progress: show a progress bar.
 
     Returns:
-        The outputs, floating-point numbers in bfloat16, and whether any input was perturbed.
+        The outputs, floating-point numbers in bfloat16, and the form of the inputs that were perturbed, as in
+        `qipf.models.draws.Draws.form`; it is empty where none was.
 
     Raises:
         ValueError: there is no data, there are no labels, or nothing to read was found.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(
+            f"model: expected a torch.nn.Module, got {type(model).__name__}; for a model of another library give "
+            "qipf.Outputs with its logits, features and labels instead of data"
+        )
+    for name, value in (("size", size), ("memory", memory)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name}: expected at least 1, got {value}")
     module = unwrap(model)
     target = input_device(module, device)
     batches = Batches(data if size is None else sampled(data, size, seed), batch_size, module, target)
@@ -65,11 +75,12 @@ def collect_augmented(
     first = next(stream, None)
     if first is None:
         raise ValueError("data: there are no inputs to fit to; is the set empty, or the iterator used up?")
-    space = space or find_space(module, *few(first.arguments, first.keywords))
     draw = Draws(perturb if callable(perturb) else None, torch.Generator(target).manual_seed(seed))
-    reader = _Reader(module, space, draw, draws if perturb is not False else 0)
+    form = draw.form(_inputs(first)) if perturb is not False else ""
+    space = space or find_space(module, *few(first.arguments, first.keywords))
+    copies = 1 + (draws if form else 0)
+    reader = _Reader(module, space, draw, copies - 1)
     with untouched(module, eager=True), reader.recorder:
-        copies = 1 + (reader.draws if reader.perturbs(first) else 0)
         room = max(1, memory // (copies * reader.row_bytes(first)))
         if batches.rows is not None and batches.rows > room:
             batches = Batches(sampled(data, int(min(room, size or room)), seed), batch_size, module, target)
@@ -80,7 +91,8 @@ def collect_augmented(
         expected = copies * min(limit, batches.rows) if batches.rows is not None else None
         kept = {name: Rows(expected, target) for name in ("logits", "rows", "labels")}
         for number, batch in enumerate(track(source, "reading the network", total=batches.count, show=progress)):
-            for results in reader.read(batch, number):
+            part = _first_rows(batch, limit - kept["labels"].count // copies)
+            for results in reader.read(part, number):
                 for name, values in results.items():
                     kept[name].append(values)
             if kept["labels"].count >= copies * limit:
@@ -88,7 +100,7 @@ def collect_augmented(
     found = {name: rows.finish() for name, rows in kept.items()}
     outputs = Outputs(found["logits"], None, found["labels"], {space: found["rows"]})
     _warn_of_missing_classes(outputs)
-    return outputs, copies > 1
+    return outputs, form
 
 
 class _Reader:
@@ -98,10 +110,6 @@ class _Reader:
         self.module, self.space, self.draw, self.draws = module, space, draw, draws
         self.recorder = Recorder(module, False, (space,))
         self.seen = 0  # rows of the batches before
-
-    def perturbs(self, batch: Batch) -> bool:
-        """Whether there is a perturbation for inputs of this form."""
-        return self.draws > 0 and self.draw.knows(_inputs(batch))
 
     def row_bytes(self, batch: Batch) -> int:
         """Bytes that one row of results takes in half precision, with its label."""
@@ -127,13 +135,20 @@ class _Reader:
 
     def _copies(self, batch: Batch) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
         yield batch.arguments, batch.keywords
-        if self.perturbs(batch):
-            for _ in range(self.draws):
-                changed = self.draw(_inputs(batch))
-                if batch.keywords:
-                    yield batch.arguments, changed
-                else:
-                    yield changed if isinstance(changed, tuple) else (changed,), {}
+        for _ in range(self.draws):
+            changed = self.draw(_inputs(batch))
+            if batch.keywords:
+                yield batch.arguments, changed
+            else:
+                yield changed if isinstance(changed, tuple) else (changed,), {}
+
+
+def _first_rows(batch: Batch, count: int) -> Batch:
+    """The batch, or its first `count` rows where it has more."""
+    if batch.rows is None or batch.rows <= count:
+        return batch
+    arguments, keywords = few(batch.arguments, batch.keywords, count)
+    return Batch(arguments, keywords, None if batch.labels is None else batch.labels[:count], count)
 
 
 def _inputs(batch: Batch) -> Any:

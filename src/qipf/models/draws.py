@@ -3,10 +3,14 @@
 | inputs | default perturbation |
 |---|---|
 | images (N, c, h, w), floating point | bent with probability 1/2; then, with probability 1/2, one of the other five |
-| rows of a table (N, d), floating point | a random share of the values, up to half, is taken from other rows |
-| tokens (N, length), whole numbers | a random share of the tokens, up to half, is taken from elsewhere in the batch |
+| rows of a table (N, d), floating point | swapped values, missing values or noise, each equally often |
+| tokens (N, length), whole numbers | swapped tokens, except for padding and the first token of each text |
 
-The perturbations of images are those of `qipf.models.perturbations`. No shift that the study evaluates is among them.
+Of a table, a random share of the values of a row, up to half, is swapped with other rows or becomes the mean of its
+column; noise has up to the deviation of its column. Of a text, up to half of the tokens are swapped with other texts.
+A swapped value or token comes from the same column of another row, so that it is one that its column can have. The
+perturbations of images are those of `qipf.models.perturbations`; no shift that the study evaluates is among them. For
+other inputs there is no default perturbation.
 """
 
 from __future__ import annotations
@@ -33,22 +37,28 @@ class Draws:
         self._own, self._generator = perturb, generator
         self._low, self._high = 0.0, 1.0
 
-    def knows(self, inputs: Any) -> bool:
-        """Whether inputs of this form can be perturbed."""
-        return self._own is not None or perturbable(inputs) is not None
+    def form(self, inputs: Any) -> str:
+        """What the inputs are: "images", "table" or "tokens"; "other" for what only the user's function perturbs.
+
+        It is empty where the inputs cannot be perturbed.
+        """
+        if self._own is not None:
+            return "images" if any(_is_image(part) for part in _parts(inputs).values()) else "other"
+        key = perturbable(inputs)
+        return "" if key is None else _form(_get(inputs, key))
 
     def __call__(self, inputs: Any) -> Any:
-        """One perturbed copy of a batch's inputs, for which `knows` is true."""
+        """One perturbed copy of a batch's inputs, whose `form` is not empty."""
         if self._own is not None:
             return self._own(inputs, self._generator)
         key = perturbable(inputs)
         values = _get(inputs, key)
-        if values.ndim == 4:
+        form = _form(values)
+        if form == "images":
             return _with(inputs, key, self._images(values))
-        if values.is_floating_point():
-            return _with(inputs, key, _swapped(values, self._generator))
-        mask = next((inputs[name] for name in _MASKS if isinstance(inputs, Mapping) and name in inputs), None)
-        return _with(inputs, key, _swapped(values, self._generator, keep=_fixed(values, mask)))
+        if form == "table":
+            return _with(inputs, key, draw_table(values, self._generator))
+        return _with(inputs, key, _swapped(values, self._generator, keep=_fixed(values, _mask(inputs, key))))
 
     def _images(self, images: Tensor) -> Tensor:
         low, high = (float(value) for value in torch.aminmax(images))
@@ -67,13 +77,23 @@ def draw_images(images: Tensor, generator: torch.Generator) -> Tensor:
     return images
 
 
+def draw_table(values: Tensor, generator: torch.Generator) -> Tensor:
+    """Rows of a table, each with swapped values, with values that are missing, or with noise."""
+    count, device = len(values), values.device
+    kinds = torch.randint(3, (count, 1), generator=generator, device=device)
+    missing = _some(values, generator)
+    amount = torch.rand(count, 1, generator=generator, device=device)
+    noise = amount * torch.randn(values.shape, generator=generator, device=device)
+    deviation, mean = torch.std_mean(values.float(), dim=0, correction=0)
+    noisy = values + (deviation * noise).to(values)
+    filled = torch.where(missing, mean.to(values), values)
+    return torch.where(kinds == 0, _swapped(values, generator), torch.where(kinds == 1, filled, noisy))
+
+
 def perturbable(inputs: Any) -> Any:
     """The key of the inputs that `Draws` can perturb: images first, then tables and tokens; None if there are none."""
-    parts = (
-        dict(inputs) if isinstance(inputs, Mapping) else dict(enumerate(inputs)) if _several(inputs) else {0: inputs}
-    )
-    tensors = {key: part for key, part in parts.items() if isinstance(part, Tensor) and key not in _MASKS}
-    images = [key for key, part in tensors.items() if part.ndim == 4]
+    tensors = {key: part for key, part in _parts(inputs).items() if isinstance(part, Tensor) and key not in _MASKS}
+    images = [key for key, part in tensors.items() if _is_image(part)]
     if images:
         if not tensors[images[0]].is_floating_point():
             raise ValueError(
@@ -87,21 +107,24 @@ def perturbable(inputs: Any) -> Any:
 
 
 def _swapped(values: Tensor, generator: torch.Generator, keep: Tensor | None = None) -> Tensor:
-    """A share of each row's values, uniform between 0 and 1/2, replaced by those of random other rows."""
+    """A share of each row's values, uniform between 0 and 1/2, replaced by those of random rows in the same column.
+
+    Where `keep` is true, values neither change nor replace others.
+    """
     count, width = values.shape
     device = values.device
-    share = torch.rand(count, 1, generator=generator, device=device) / 2
-    chosen = torch.rand(count, width, generator=generator, device=device) < share
+    chosen = _some(values, generator)
     rows = torch.randint(count, (count, width), generator=generator, device=device)
     columns = torch.arange(width, device=device).expand(count, width)
     if keep is not None:
-        chosen &= ~keep
-        free = torch.nonzero(~keep)
-        picked = (
-            free[torch.randint(len(free), (count, width), generator=generator, device=device)] if len(free) else None
-        )
-        rows, columns = (rows, columns) if picked is None else picked.unbind(-1)
+        chosen &= ~(keep | keep[rows, columns])
     return torch.where(chosen, values[rows, columns], values)
+
+
+def _some(values: Tensor, generator: torch.Generator) -> Tensor:
+    """A random share of the places of each row, uniform between 0 and 1/2."""
+    share = torch.rand(len(values), 1, generator=generator, device=values.device) / 2
+    return torch.rand(values.shape, generator=generator, device=values.device) < share
 
 
 def _fixed(tokens: Tensor, mask: Tensor | None) -> Tensor:
@@ -109,6 +132,31 @@ def _fixed(tokens: Tensor, mask: Tensor | None) -> Tensor:
     fixed = torch.zeros_like(tokens, dtype=torch.bool)
     fixed[:, 0] = True
     return fixed if mask is None else fixed | (mask == 0)
+
+
+def _mask(inputs: Any, key: Any) -> Tensor | None:
+    """Which tokens are not padding: by its name, or, among unnamed inputs, the first of the same shape with 0 and 1."""
+    if isinstance(inputs, Mapping):
+        return next((inputs[name] for name in _MASKS if name in inputs), None)
+    if not _several(inputs):
+        return None
+    others = [part for place, part in enumerate(inputs) if place != key and isinstance(part, Tensor)]
+    same = [part for part in others if part.shape == inputs[key].shape]
+    return next((part for part in same if bool(((part == 0) | (part == 1)).all())), None)
+
+
+def _form(values: Tensor) -> str:
+    return "images" if _is_image(values) else "table" if values.is_floating_point() else "tokens"
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, Tensor) and part.ndim == 4
+
+
+def _parts(inputs: Any) -> dict[Any, Any]:
+    if isinstance(inputs, Mapping):
+        return dict(inputs)
+    return dict(enumerate(inputs)) if _several(inputs) else {0: inputs}
 
 
 def _several(inputs: Any) -> bool:

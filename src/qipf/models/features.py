@@ -68,11 +68,12 @@ class Recorder:
         self._recorded.clear()
         self._calls.clear()
 
-    def _on_named(self, key: str, reading: Reading, module: nn.Module, _: Any, output: Any) -> None:
-        tensor = first_tensor(output)
+    def _on_named(self, key: str, reading: Reading, module: nn.Module, inputs: Any, output: Any) -> None:
+        read = inputs if reading.before else output
+        tensor = first_tensor(read)
         if tensor is None or tensor.ndim == 0:
             raise TypeError(
-                f"module {reading.module!r} returned {type(output).__name__}, expected a tensor with rows; "
+                f"module {reading.module!r} has {type(read).__name__} to read, expected a tensor with rows; "
                 "name another module"
             )
         if reading.form:

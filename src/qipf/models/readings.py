@@ -11,6 +11,7 @@ A reading is written after the module's name, separated by "@". The name alone a
 | `name@tokens2` | tokens with two for classes | the first two tokens and the mean of the others |
 | `name@first` | tokens, padded to a common length | the first token alone |
 | `name@rows` | (N, width) | as it is |
+| `name@input` | any; what goes *into* the module is (N, width) | the input as it is |
 """
 
 from __future__ import annotations
@@ -19,11 +20,10 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
 import torch
 from torch import Tensor
 
-_FORM = re.compile(r"(?:(\d+)x(\d+)(-last)?|tokens([12])|first|rows)\Z")
+_FORM = re.compile(r"(?:(\d+)x(\d+)(-last)?|tokens([12])|first|rows|input)\Z")
 
 
 @dataclass(frozen=True)
@@ -56,20 +56,29 @@ class Reading:
     def __str__(self) -> str:
         return f"{self.module}@{self.form}" if self.form else self.module
 
+    @property
+    def before(self) -> bool:
+        """Whether it reads what goes into the module, rather than what comes out."""
+        return self.form == "input"
+
     def rows(self, output: Tensor) -> Tensor:
         """The rows (N, D), in the precision of `output`.
 
+        Args:
+            output: the output of the module, or its input where `before` is true.
+
         Raises:
-            ValueError: the output does not have the dimensions that the reading needs.
+            ValueError: the tensor does not have the dimensions that the reading needs.
         """
         found = _FORM.match(self.form)
         if found is None:
             raise ValueError(f"{self}: a plain name is averaged, not read as a grid or as tokens")
         height, width, last, tokens = found.groups()
-        wanted = 4 if height else 2 if self.form == "rows" else 3
-        if output.ndim != wanted:
+        wanted = 4 if height else 2 if self.form in ("rows", "input") else 3
+        if output.ndim != wanted or (tokens and output.shape[1] <= int(tokens)):
+            more = f" and more than {tokens} token(s)" if tokens else ""
             raise ValueError(
-                f"{self}: this reading needs an output of {wanted} dimensions, and the module returned shape "
+                f"{self}: this reading needs a tensor of {wanted} dimensions{more}, and the module has one of shape "
                 f"{tuple(output.shape)}; choose another reading of {self.module!r}"
             )
         if height:
@@ -85,21 +94,24 @@ def _grid(maps: Tensor, rows: int, columns: int) -> Tensor:
     height, width = maps.shape[-2:]
     if (height, width) == (rows, columns):
         return maps.flatten(1)
-    weights = torch.from_numpy(cell_means(height, width, rows, columns)).to(maps)
+    sizes = (height, width, rows, columns)
+    known = not torch.compiler.is_compiling() and type(maps) is Tensor  # a graph makes a constant of its own
+    weights = _known(sizes, maps.dtype, maps.device) if known else cell_means(*sizes).to(maps)
     return (maps.flatten(2) @ weights).flatten(1)
 
 
 @lru_cache(maxsize=64)
-def cell_means(height: int, width: int, rows: int, columns: int) -> np.ndarray:
+def _known(sizes: tuple[int, int, int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # so that it may be used anywhere later
+        return cell_means(*sizes).to(device, dtype)
+
+
+def cell_means(height: int, width: int, rows: int, columns: int) -> Tensor:
     """The (height * width, rows * columns) matrix of adaptive average pooling, float32."""
-    down, across = (_bins(*sizes) for sizes in ((height, rows), (width, columns)))
-    return np.einsum("ia,jb->ijab", down, across).reshape(height * width, rows * columns).astype(np.float32)
+    return torch.kron(torch.tensor(_cells(height, rows)), torch.tensor(_cells(width, columns)))
 
 
-def _bins(size: int, cells: int) -> np.ndarray:
-    """Column k averages the places from floor(k size / cells) to ceil((k + 1) size / cells), as in torch."""
-    result = np.zeros((size, cells))
-    for cell in range(cells):
-        start, stop = cell * size // cells, -(-(cell + 1) * size // cells)
-        result[start:stop, cell] = 1 / (stop - start)
-    return result
+def _cells(size: int, cells: int) -> list[list[float]]:
+    """Cell k averages the places from floor(k size / cells) to ceil((k + 1) size / cells), as in torch."""
+    ends = [(cell * size // cells, -(-(cell + 1) * size // cells)) for cell in range(cells)]
+    return [[1 / (stop - start) if start <= place < stop else 0.0 for start, stop in ends] for place in range(size)]

@@ -29,8 +29,10 @@ def find_space(model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str,
     * A network whose last spatial output is a map (N, channels, height, width), as of a convolution: that map, averaged
       over a grid of cells so that it has at most 2,048 numbers.
     * A network whose last such output is a sequence of tokens, as of a transformer: the class token and the mean of the
-      others; both class tokens of a model with two heads; the first token alone where the inputs are texts, which are
-      padded.
+      others; both class tokens of a model with two heads.
+    * The same where the inputs are texts, which are padded: what the model itself makes of the tokens, the input of the
+      layer that makes the logits; the mean of all tokens where that layer makes logits of every token.
+    * A network whose last such output is a signal (N, channels, length), as of a one-dimensional convolution: its mean.
     * A network of linear layers: the output of the first of them.
 
     Args:
@@ -49,11 +51,13 @@ def find_space(model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str,
     spatial = [call for call in calls if _is_spatial(call, logits.shape[1])]
     if spatial:
         last = spatial[-1]
-        same = [call for call in calls[: calls.index(last) + 1] if call.shape == last.shape]
-        outermost = min(
-            (call for call in same[-3:] if last.name.startswith(call.name)), key=lambda call: len(call.name)
-        )
-        return str(Reading(outermost.name, _form(last, heads, arguments, keywords)))
+        signals = [call for call in spatial if call.shape == last.shape and is_one_dimensional(call.module)]
+        if len(last.shape) == 3 and signals:  # of (N, channels, length), which only these modules tell from tokens
+            return str(Reading(signals[-1].name))
+        if len(last.shape) == 3 and _are_texts(arguments, keywords):
+            pooled = [call for call in heads if len(call.shape) == 2]
+            return str(Reading(pooled[-1].name, "input") if pooled else Reading(last.name))
+        return str(Reading(last.name, _form(last, heads)))
     linear = [call for call in calls if isinstance(call.module, nn.Linear) and call not in heads]
     if linear and len(linear[0].shape) == 2:
         return str(Reading(linear[0].name, "rows"))
@@ -93,7 +97,13 @@ def _is_spatial(call: _Call, classes: int) -> bool:
     return len(call.shape) == 3 and min(call.shape[1:]) > 1 and call.shape[2] != classes
 
 
-def _form(last: _Call, heads: list[_Call], arguments: tuple[Any, ...], keywords: dict[str, Any]) -> str:
+def _are_texts(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bool:
+    """Whether an input has whole numbers, as tokens are."""
+    given = [value for value in (*arguments, *keywords.values()) if isinstance(value, Tensor)]
+    return any(not value.is_floating_point() and value.dtype != torch.bool for value in given)
+
+
+def _form(last: _Call, heads: list[_Call]) -> str:
     width = heads[-1].module.in_features if heads else None  # pyright: ignore[reportAttributeAccessIssue]
     if len(last.shape) == 4:
         channels_last = last.shape[-1] == width and last.shape[1] != width
@@ -102,11 +112,6 @@ def _form(last: _Call, heads: list[_Call], arguments: tuple[Any, ...], keywords:
         if channels * height * across <= WIDEST:
             return f"{height}x{across}" + ("-last" if channels_last else "")
         return f"{min(side, height)}x{min(side, across)}" + ("-last" if channels_last else "")
-    if is_one_dimensional(last.module):
-        return ""
-    whole = [value for value in (*arguments, *keywords.values()) if isinstance(value, Tensor)]
-    if any(not value.is_floating_point() for value in whole):
-        return "first"
     return "tokens2" if len(heads) == 2 and last.shape[1] > 2 else "tokens1"
 
 

@@ -25,6 +25,10 @@ class Effort(NamedTuple):
     epochs: int
 
 
+SHARES = {"images": 0.2, "table": 0.5, "tokens": 0.5, "other": 0.5, "": 1.0}
+"""The weight of the network's own softmax by the form of the inputs; 1 leaves the head out where none is perturbed."""
+CLEAN_SHARE = 0.8
+"""The same for a head that knows clean inputs alone."""
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 8), "thorough": Effort(8, 8)}
 
 
@@ -82,20 +86,24 @@ def default(
             raise ValueError(f"features: expected one of the layers of these outputs, {found}, got {features!r}")
         if space is None and data.features is None and len(data.layers) == 1:
             (space,) = data.layers
-        return Probe(space=space, epochs=epochs, seed=seed, progress=progress).fit(model, data)
+        return _fitted(Probe(space=space, share=CLEAN_SHARE, epochs=epochs, seed=seed), data, progress)
     if model is None:
         raise TypeError("model: expected a torch module; without one, give Outputs with logits, features and labels")
     require("torch", extra="torch")
     from qipf.models.augmented import collect_augmented
 
-    outputs, perturbed = collect_augmented(
+    outputs, form = collect_augmented(
         model, data, draws=draws, perturb=perturb, space=features, size=size, memory=memory, seed=seed, device=device,
         batch_size=batch_size, progress=progress,
     )  # fmt: skip
     (space,) = outputs.layers
-    probe = Probe(space=space, epochs=epochs, seed=seed, progress=progress)
-    if not perturbed and perturb is not False:
-        probe.share = 1.0  # a head that knows clean inputs alone ranks worse than the softmax
-    probe.fit(model, outputs)
-    probe.progress = False
-    return probe
+    share = CLEAN_SHARE if perturb is False else SHARES[form]
+    return _fitted(Probe(space=space, share=share, epochs=epochs, seed=seed), outputs, progress)
+
+
+def _fitted(probe: Probe, outputs: Outputs, progress: bool) -> Probe:
+    probe.progress = progress  # of this fit, not of the next one
+    try:
+        return probe.fit(None, outputs)
+    finally:
+        probe.progress = False

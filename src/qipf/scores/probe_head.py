@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import array_api_compat as compat
 import numpy as np
 
 from qipf._common.optional import require
-from qipf.arrays import Array, to_numpy
+from qipf.arrays import Array, namespace, to_numpy
 
 MOST_NUMBERS = 1_970_000
 """The most weights that a head has: in single precision they are below 8 MB."""
 LARGEST_BATCH = 2000
+ROWS_AT_ONCE = 8192
+"""Rows that are read in double precision at a time."""
 
 
 class Head(NamedTuple):
@@ -21,6 +24,17 @@ class Head(NamedTuple):
     inner_bias: np.ndarray
     outer: np.ndarray
     outer_bias: np.ndarray
+
+
+def apply_head(rows: Array, head: Head) -> Array:
+    """The logits (N, C) that a head gives to rows (N, D) of the same library and type."""
+    inner, inner_bias, outer, outer_bias = head
+    if compat.is_torch_array(rows):  # the same in half as many operations
+        import torch
+
+        return torch.addmm(outer_bias, torch.addmm(inner_bias, rows, inner).relu(), outer)
+    xp = namespace(rows)
+    return xp.clip(rows @ inner + inner_bias, 0.0, None) @ outer + outer_bias
 
 
 def hidden_units(wanted: int, width: int, classes: int) -> int:
@@ -62,19 +76,17 @@ def train_head(
     from qipf.models.split import Split
     from qipf.training import seeded, train
 
-    rows = (
-        features if isinstance(features, torch.Tensor) else torch.from_numpy(np.array(to_numpy(features), np.float32))
-    )
-    rows = rows if rows.dtype in (torch.float32, torch.bfloat16) else rows.float()
+    rows = _single(torch, features)
     targets = torch.as_tensor(to_numpy(labels).astype(np.int64)).to(rows.device)
     mean, scale = _moments(rows)
-    with seeded(seed, rows.device):
-        net = _build(torch, mean, scale, hidden, classes, dropout, input_dropout)
     batch = int(min(LARGEST_BATCH, max(32, len(rows) // 64)))
-    train(
-        net, Split(rows, targets), epochs=epochs, batch_size=batch, learning_rate=learning_rate, weight_decay=0.01,
-        seed=seed, device=rows.device, cuda_graph=True, progress=progress,
-    )  # fmt: skip
+    with torch.inference_mode(False), torch.enable_grad():  # wherever the user is
+        with seeded(seed, rows.device):
+            net = _build(torch, mean, scale, hidden, classes, dropout, input_dropout)
+        train(
+            net, Split(rows, targets), epochs=epochs, batch_size=batch, learning_rate=learning_rate, weight_decay=0.01,
+            seed=seed, device=rows.device, cuda_graph=True, progress=progress,
+        )  # fmt: skip
     return _folded(net, mean, scale)
 
 
@@ -94,10 +106,23 @@ def _build(torch: Any, mean: Any, scale: Any, hidden: int, classes: int, dropout
     return net.to(mean.device)
 
 
+def _single(torch: Any, features: Any) -> Any:
+    """The features as a torch tensor in single precision, or in bfloat16 where they are given so, to save memory."""
+    if isinstance(features, torch.Tensor):
+        rows = features.detach()
+        rows = rows if rows.dtype in (torch.float32, torch.bfloat16) else rows.float()
+    else:
+        with np.errstate(over="ignore"):  # checked below
+            rows = torch.from_numpy(np.array(to_numpy(features), np.float32))
+    if len(rows) and not all(bool(torch.isfinite(part).all()) for part in rows.split(ROWS_AT_ONCE)):
+        raise ValueError("probe: the features are too large for single precision; scale them first")
+    return rows
+
+
 def _moments(rows: Any) -> tuple[Any, Any]:
     """Mean and scale of every column; the scale of a column that hardly varies is kept away from zero."""
-    mean = sum(part.double().sum(0) for part in rows.split(65_536)) / len(rows)
-    square = sum(((part.double() - mean) ** 2).sum(0) for part in rows.split(65_536))
+    mean = sum(part.double().sum(0) for part in rows.split(ROWS_AT_ONCE)) / len(rows)
+    square = sum(((part.double() - mean) ** 2).sum(0) for part in rows.split(ROWS_AT_ONCE))
     deviation: Any = (square / len(rows)) ** 0.5
     typical = deviation.mean()
     floor = 1e-3 * typical if float(typical) > 0 else 1.0

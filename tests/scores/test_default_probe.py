@@ -1,0 +1,139 @@
+"""The recommended scorer in one call, for what people have."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
+from sklearn.neural_network import MLPClassifier
+from torch import nn
+
+import qipf
+from qipf.scores.default import CLEAN_SHARE, EFFORTS, SHARES
+from qipf.study import datasets, nets
+from qipf.training import train
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return datasets.load("digits")
+
+
+@pytest.fixture(scope="module")
+def net(digits) -> nn.Module:
+    return train(nets.build("small-cnn", seed=0), digits.train, epochs=4, progress=False)
+
+
+def test_it_finds_errors_under_a_shift_better_than_entropy_and_names_more_classes(net, digits) -> None:
+    probe = qipf.default(net, digits.train, progress=False)
+    noise = torch.randn(digits.test.inputs.shape, generator=torch.Generator().manual_seed(0))
+    shifted = ((digits.test.inputs + 0.35 * noise).clamp(0, 1), digits.test.targets)
+    outputs = qipf.collect(net, shifted, layers=probe.layers, progress=False)
+    wrong = ~outputs.correct
+    assert roc_auc_score(wrong, probe(outputs)) > roc_auc_score(wrong, qipf.Entropy()(outputs))
+    named = (probe.posterior(outputs).argmax(1) == outputs.labels).float().mean()
+    assert named > outputs.correct.float().mean() + 0.05
+    assert torch.equal(probe.score(net, shifted[0], progress=False), probe(outputs))
+
+
+@pytest.mark.parametrize("effort", EFFORTS)
+def test_effort_sets_draws_and_epochs(effort, monkeypatch) -> None:
+    calls = []
+    table = torch.rand(90, 4), torch.arange(90) % 3
+    small = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    small.register_forward_hook(lambda module, inputs, output: calls.append(len(output)))
+    probe = qipf.default(small, table, effort=effort, progress=False)
+    assert sum(count for count in calls if count > 2) == 90 * (1 + EFFORTS[effort].draws)
+    assert probe.epochs == EFFORTS[effort].epochs
+    assert probe.share == SHARES["table"]
+
+
+def test_features_can_be_named(net, digits) -> None:
+    place = [name for name, module in net.named_modules() if isinstance(module, nn.Conv2d)][-1]
+    probe = qipf.default(net, digits.train, features=f"{place}@1x1", size=200, effort="quick", progress=False)
+    assert probe.layers == (f"{place}@1x1",)
+    assert probe.fitted.tensors["inner"].shape[0] == 32
+    with pytest.raises(ValueError, match=r"no module 'convolution'"):
+        qipf.default(net, digits.train, features="convolution", progress=False)
+
+
+def test_a_loader_and_arrays_give_the_same(net, digits) -> None:
+    first = digits.train.inputs[:300], digits.train.targets[:300]
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*first), batch_size=100)
+    one, two = (qipf.default(net, data, effort="quick", batch_size=100, progress=False) for data in (first, loader))
+    assert all(np.array_equal(one.fitted.tensors[name], two.fitted.tensors[name]) for name in one.fitted.tensors)
+
+
+def test_a_seed_decides(net, digits) -> None:
+    def inner(seed):
+        return qipf.default(net, digits.train, size=200, effort="quick", seed=seed, progress=False).fitted.tensors[
+            "inner"
+        ]
+
+    assert np.array_equal(inner(1), inner(1))
+    assert not np.array_equal(inner(1), inner(2))
+
+
+def test_a_function_of_ones_own_for_inputs_that_nobody_knows() -> None:
+    net = nn.Sequential(nn.Conv1d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 8, 3))
+    data = torch.rand(60, 2, 10), torch.arange(60) % 3
+    left_out = qipf.default(net, data, progress=False)
+    assert left_out.share == 1
+    assert left_out.layers == ()
+    own = qipf.default(net, data, perturb=lambda x, generator: x.flip(2), effort="quick", progress=False)
+    assert own.share == SHARES["other"]
+    assert own.layers == ("0",)
+    assert qipf.default(net, data, perturb=False, effort="quick", progress=False).share == CLEAN_SHARE
+
+
+def test_a_model_that_is_not_of_torch() -> None:
+    x, y = load_digits(return_X_y=True)
+    x = x / 16
+    model = MLPClassifier((32,), max_iter=200, random_state=0, tol=1e-2, n_iter_no_change=3).fit(x[:900], y[:900])
+    hidden = np.maximum(x @ model.coefs_[0] + model.intercepts_[0], 0)
+    logits = hidden @ model.coefs_[1] + model.intercepts_[1]
+    assert (logits.argmax(1) == model.predict(x)).all()
+    outputs = qipf.Outputs(logits, hidden, y)
+    probe = qipf.default(None, outputs[:900], progress=False)
+    assert not probe.progress
+    test = outputs[900:]
+    assert roc_auc_score(~test.correct, probe(test)) > roc_auc_score(~test.correct, qipf.Entropy()(test)) - 0.01
+    named = qipf.default(None, qipf.Outputs(logits[:900], None, y[:900], {"hidden": hidden[:900]}), progress=False)
+    assert named.layers == ("hidden",)
+    with pytest.raises(TypeError, match=r"MLPClassifier.*Outputs"):
+        qipf.default(model, (x, y), progress=False)  # pyright: ignore
+    with pytest.raises(ValueError, match=r"layers.*'hidden'"):
+        qipf.default(None, qipf.Outputs(logits, None, y, {"hidden": hidden}), features="other", progress=False)
+    with pytest.raises(ValueError, match="features"):
+        qipf.default(None, qipf.Outputs(logits, None, y), progress=False)
+    with pytest.raises(ValueError, match="labels"):
+        qipf.default(None, qipf.Outputs(logits, hidden), progress=False)
+
+
+def test_errors_are_one_line(net, digits) -> None:
+    table = torch.rand(9, 4), torch.arange(9) % 3
+    images = (255 * digits.train.inputs).to(torch.uint8), digits.train.targets
+    cases = [
+        (lambda: qipf.default(net, digits.train, effort="huge"), "quick, standard, thorough"),  # pyright: ignore
+        (lambda: qipf.default(None, table), "Outputs"),
+        (lambda: qipf.default(nn.Linear(4, 3), table, progress=False), "features="),
+        (lambda: qipf.default(net, images, progress=False), "uint8"),
+        (lambda: qipf.default(net, digits.train.inputs, progress=False), "labels"),
+    ]
+    for call, word in cases:
+        with pytest.raises((ValueError, TypeError), match=word) as caught:
+            call()
+        assert "\n" not in str(caught.value)
+
+
+def test_an_interrupt_leaves_no_hooks_and_no_modes(net, digits, monkeypatch) -> None:
+    net.train()
+    try:
+        monkeypatch.setattr(torch.optim.AdamW, "step", lambda *args, **kwargs: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            qipf.default(net, digits.train, size=100, progress=False)
+        assert all(module.training and not module._forward_hooks for module in net.modules())
+    finally:
+        net.eval()
