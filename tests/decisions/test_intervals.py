@@ -78,7 +78,7 @@ def test_what_does_not_fit_is_named() -> None:
     with pytest.raises(ValueError, match="floating-point targets"):
         Intervals().fit_scorer(ResidualScale(), outputs)
     numbers = Outputs(np.zeros((30, 1)), np.ones((30, 2)), np.linspace(0, 3, 30))
-    with pytest.raises(TypeError, match="gives scales.* got Entropy"):
+    with pytest.raises(TypeError, match=r"gives scales.* got Entropy"):
         Intervals().fit_scorer(qipf.Entropy(), numbers)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="one shape"):
         Intervals().fit(np.zeros(30), np.ones((30, 2)), np.ones(30))

@@ -30,7 +30,7 @@ def as_torch(outputs: Outputs) -> Outputs:
 
 @pytest.fixture(scope="module", params=METHODS)
 def fitted(request: pytest.FixtureRequest) -> ResidualScale:
-    return ResidualScale(method=request.param).fit(None, noisy(1500, 0)[0])
+    return ResidualScale(method=request.param, hidden=64, epochs=100).fit(None, noisy(1500, 0)[0])
 
 
 def test_it_finds_the_scale_of_the_noise(fitted: ResidualScale) -> None:

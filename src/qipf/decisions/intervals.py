@@ -97,7 +97,8 @@ class Intervals(Attachment):
         f, s = _columns(predictions), _columns(scales)
         if f.shape != s.shape or f.shape[1] != factors.size:
             raise ValueError(
-                f"expected predictions and scales of shape (N, {factors.size}), as in fitting, got {f.shape} and {s.shape}"
+                f"expected predictions and scales of shape (N, {factors.size}), as in fitting, got {f.shape} and "
+                f"{s.shape}"
             )
         ends = ((f - factors * s).reshape(predictions.shape), (f + factors * s).reshape(predictions.shape))
         return Interval(*(end if isinstance(predictions, np.ndarray) else like(end, predictions) for end in ends))

@@ -47,8 +47,8 @@ class ResidualScale(Scorer):
 
     method: Literal["neighbours", "head"] = "neighbours"
     k: int = 30
-    hidden: int = 64
-    epochs: int = 100
+    hidden: int = 16
+    epochs: int = 30
     seed: int = 0
 
     def __post_init__(self) -> None:

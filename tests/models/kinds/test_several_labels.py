@@ -49,7 +49,9 @@ def test_features_say_which_label_they_are_about(model, inputs, labels) -> None:
     hidden = model[:2](inputs).detach()
     rows = found.outputs.features
     assert rows is not None
-    torch.testing.assert_close(rows[L * 4 + 2], torch.cat([hidden[4], torch.tensor([0.0, 0.0, 1.0])]))
+    torch.testing.assert_close(
+        rows[L * 4 + 2], torch.cat([hidden[4], torch.tensor([0.0, 0.0, 1.0]), found.outputs.logits[L * 4 + 2]])
+    )
     probe = qipf.Probe(hidden=16, epochs=1).fit(None, found.outputs)
     assert probe(found.outputs).shape == (N * L,)
 

@@ -21,8 +21,9 @@ class SeveralLabels:
     """N inputs with L labels each, as N * L predictions of a one-logit classifier, input by input.
 
     Attributes:
-        outputs: The predictions: logits (N * L, 1), labels of 0 and 1 (N * L,) or None, and features (N * L, D + L) or
-            None: those of the input, and which label it is about (1 in one of the last L columns).
+        outputs: The predictions: logits (N * L, 1), labels of 0 and 1 (N * L,) or None, and features
+            (N * L, D + L + 1) or None: those of the input, which label it is about (1 in one of L columns), and the
+            logit of that label.
         names: L, how many labels each input has.
     """
 
@@ -97,5 +98,6 @@ def collect_labels(
     rows = None
     if found.features is not None:
         which = torch.eye(names, device=found.features.device, dtype=found.features.dtype).repeat(count, 1)
-        rows = torch.cat([found.features.repeat_interleave(names, 0), which], 1)
+        own = found.logits.reshape(-1, 1).to(which)
+        rows = torch.cat([found.features.repeat_interleave(names, 0), which, own], 1)
     return SeveralLabels(Outputs(found.logits.reshape(-1, 1), rows, flat), names)
