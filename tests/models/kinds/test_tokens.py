@@ -76,6 +76,27 @@ def test_scores_equal_those_of_the_full_logits(model, ids, logits, block, monkey
     torch.testing.assert_close(tokens.correct, flat.argmax(1) == ids[:, 1:].flatten())
 
 
+@pytest.mark.parametrize("width", [2, 37, 400, 1013])
+@pytest.mark.parametrize("count", [2, 5])
+def test_the_largest_logits_are_those_of_topk(width: int, count: int) -> None:
+    logits = torch.randn(50, width, generator=torch.Generator().manual_seed(width))
+    values, places = vocabulary.top_logits(logits, count)
+    torch.testing.assert_close((values, places), tuple(logits.topk(min(count, width), dim=1)))
+
+
+def test_sure_predictions_and_masked_tokens_keep_their_precision() -> None:
+    """The oracle works in double precision; -inf is what processors write for tokens that are forbidden."""
+    logits = torch.randn(40, 500, generator=torch.Generator().manual_seed(0))
+    logits[:20, 7] += torch.linspace(5, 60, 20)
+    logits[:, 100:200] = -torch.inf
+    found = vocabulary.reduce_logits(logits, torch.arange(40), None, 2)
+    behind = (logits.double() - logits.double().max(1, keepdim=True).values).sort(1, descending=True).values[:, 1:]
+    rest = behind.exp().sum(1)
+    entropy = rest.log1p() - (behind.exp() * behind.clamp(min=-1e4)).sum(1) / (1 + rest)
+    torch.testing.assert_close(found.log_rest.double(), rest.log(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found.entropy.double(), entropy, rtol=2e-5, atol=1e-12)
+
+
 def test_masks_and_ignored_labels_are_left_out(model, ids) -> None:
     mask = torch.ones_like(ids)
     mask[0, 6:] = 0  # padded on the right
