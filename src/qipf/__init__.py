@@ -13,6 +13,7 @@ from qipf import arrays as arrays
 from qipf import fields as fields
 from qipf import models as models
 from qipf.decisions.decision import Decision as Decision
+from qipf.decisions.intervals import Intervals as Intervals
 from qipf.decisions.monitor import Monitor as Monitor
 from qipf.decisions.probability import ErrorProbability as ErrorProbability
 from qipf.decisions.sets import PredictionSets as PredictionSets
@@ -29,6 +30,7 @@ from qipf.scores import Mahalanobis as Mahalanobis
 from qipf.scores import MaxLogit as MaxLogit
 from qipf.scores import OneMinusMargin as OneMinusMargin
 from qipf.scores import Probe as Probe
+from qipf.scores import ResidualScale as ResidualScale
 from qipf.scores import Scorer as Scorer
 from qipf.scores import SoftmaxResponse as SoftmaxResponse
 from qipf.scores import WeightQIPF as WeightQIPF
@@ -50,6 +52,7 @@ __all__ = [
     "Entropy",
     "ErrorProbability",
     "Fitted",
+    "Intervals",
     "Mahalanobis",
     "MaxLogit",
     "Monitor",
@@ -57,6 +60,7 @@ __all__ = [
     "Outputs",
     "PredictionSets",
     "Probe",
+    "ResidualScale",
     "Scorer",
     "SoftmaxResponse",
     "WeightQIPF",

@@ -31,7 +31,10 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ([(x, F.one_hot(y))], ValueError, "argmax"),
         ((x, F.one_hot(y)), ValueError, "argmax"),
         ((x, F.one_hot(y).float()), ValueError, "argmax"),
-        ((x, x), ValueError, "two batches of inputs in a list"),
+        ((x, x), ValueError, r"found float32 of shape \(23, 1, 6, 6\) for logits with 3 columns; supported are"),
+        ((x, torch.zeros(N, 5, dtype=torch.int64)), ValueError, r"found int64 of shape \(23, 5\).*collect_tokens"),
+        ((x, (torch.arange(3 * N) % 2).view(N, 3)), ValueError, "all 0 or 1; .*collect_labels"),
+        ((x, torch.arange(3 * N).view(N, 3)), ValueError, r"found int64 of shape \(23, 3\).*supported are"),
         ((x[:9], x[9:]), ValueError, "two batches of inputs in a list"),
         ([x, y], ValueError, r"pass inputs and labels as a tuple \(x, y\)"),
         ([x.numpy(), y.numpy()], ValueError, r"as a tuple \(x, y\)"),
@@ -66,7 +69,8 @@ def test_what_is_wrong_with_the_model_is_said(x: Tensor) -> None:
 
     cases = [
         (torch.ones(N, dtype=torch.int64), TypeError, "not classes"),
-        (torch.ones(N, 3, 4), ValueError, "one row of logits per input"),
+        (torch.ones(N, 3, 4), ValueError, r"returned float32 of shape \(23, 3, 4\).*collect_tokens"),
+        (torch.ones(N, 3, 4, 4), ValueError, r"returned float32 of shape \(23, 3, 4, 4\).*collect_pixels"),
         (torch.ones(N + 1, 3), ValueError, "24 rows for 23 inputs"),
         ({"a": torch.ones(N), "b": torch.ones(N)}, TypeError, r"keys \['a', 'b'\]"),
         (None, TypeError, "NoneType"),

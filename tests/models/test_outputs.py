@@ -74,9 +74,32 @@ def test_predictions_of_a_binary_model(make: Any, dtype: Any) -> None:
     np.testing.assert_array_equal(qipf.models.outputs.to_numpy(out.correct), [True, False, True])
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_labels_that_binary_cross_entropy_takes_are_classes(make: Any, dtype: Any) -> None:
+    out = Outputs(make(np.array([[-1.0], [0.5], [2]])), labels=make(np.array([0, 0, 1], dtype=dtype)))
+    assert out.binary
+    assert not out.regression
+    np.testing.assert_array_equal(qipf.models.outputs.to_numpy(out.correct), [True, False, True])
+
+
+def test_a_slice_of_a_regression_stays_one() -> None:
+    out = Outputs(np.ones((3, 1)), labels=np.array([0.0, 1.0, 0.3]))
+    assert out[:2].regression
+
+
+def test_several_targets_are_numbers_and_not_classes(make: Any) -> None:
+    targets = np.array([[0.5, 1.0], [2.0, 3.0]])
+    out = Outputs(make(np.zeros((2, 2))), labels=make(targets))
+    np.testing.assert_array_equal(out[1:].numpy().labels, targets[1:])
+    with pytest.raises(ValueError, match=r"found .* for logits with 3 columns; supported are"):
+        Outputs(make(np.zeros((2, 3))), labels=make(targets))
+    with pytest.raises(ValueError, match="collect_labels"):
+        Outputs(make(np.zeros((2, 2))), labels=make(np.eye(2)))
+
+
 def test_a_regression_predicts_no_class() -> None:
-    for labels in (None, np.array([0.0, 1.0])):
-        out = Outputs(np.ones((2, 1)), labels=labels)
+    for width, labels in ((1, None), (1, np.array([0.0, 1.5])), (3, np.arange(6.0).reshape(2, 3))):
+        out = Outputs(np.ones((2, width)), labels=labels)
         assert out.regression
         with pytest.raises(ValueError, match="regression"):
             out.predicted  # noqa: B018
@@ -137,7 +160,7 @@ def test_every_class_that_a_narrow_dtype_has_is_compared_as_a_number() -> None:
 def test_outputs_must_fit_together() -> None:
     with pytest.raises(ValueError, match=r"features: expected 3 rows.*got 2"):
         Outputs(np.ones((3, 2)), np.ones((2, 2)))
-    with pytest.raises(ValueError, match=r"labels: expected 1 dimension\(s\), got shape \(3, 1\)"):
+    with pytest.raises(ValueError, match=r"labels: found float64 of shape \(3, 1\).*pass labels\[:, 0\]"):
         Outputs(np.ones((3, 2)), labels=np.ones((3, 1)))
     with pytest.raises(ValueError, match="logits: expected 2"):
         Outputs(np.ones(3))

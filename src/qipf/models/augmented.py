@@ -14,7 +14,7 @@ from qipf._common.progress import track
 from qipf.models.batches import Batch, Batches
 from qipf.models.draws import Draws, Perturb
 from qipf.models.features import Recorder
-from qipf.models.labels import check_classes
+from qipf.models.labels import as_classes, check_classes
 from qipf.models.logits import Rows, find_logits
 from qipf.models.outputs import Outputs
 from qipf.models.sample import sampled
@@ -128,8 +128,8 @@ class _Reader:
         for arguments, keywords in self._copies(batch):
             logits = find_logits(self.module(*arguments, **keywords), batch.rows, number)
             rows = self.recorder.take(logits)[f"layer:{self.space}"]
-            check_classes(batch.labels, max(2, logits.shape[1]), self.seen)
-            labels = batch.labels.to(logits.device)
+            labels = as_classes(batch.labels, logits.shape[1]).to(logits.device)
+            check_classes(labels, max(2, logits.shape[1]), self.seen)
             yield {"logits": logits.bfloat16(), "rows": _finite_half(rows, self.space), "labels": labels}
         self.seen += len(batch.labels)
 

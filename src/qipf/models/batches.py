@@ -192,7 +192,7 @@ def _split(batch: Any, number: int) -> tuple[Any, Any]:
 
 
 def _as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
-    """Return (N,) labels: integers become int64, floating-point numbers keep their type."""
+    """Return the labels with one entry or row per input: integers become int64, other numbers keep their type."""
     if labels is None:
         return None
     try:
@@ -201,17 +201,13 @@ def _as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
         raise TypeError(f"batch {number}: labels are not numbers ({error})") from None
     if tensor.is_complex():
         raise TypeError(f"batch {number}: labels are {tensor.dtype}; expected whole or floating-point numbers")
-    shape = tuple(tensor.shape)
-    if tensor.ndim == 2 and shape[1] == 1:
+    if tensor.ndim == 2 and tensor.shape[1] == 1:
         tensor = tensor[:, 0]
-    if tensor.ndim != 1:
-        if tensor.ndim == 2:
-            hint = "; take the argmax of one-hot labels first"
-        elif tensor.ndim == 0:
-            hint = "; use a DataLoader to make batches of single samples"
-        else:
-            hint = "; put two batches of inputs in a list"
-        raise ValueError(f"batch {number}: expected one label per row, got labels of shape {shape}{hint}")
+    if tensor.ndim == 0:
+        raise ValueError(
+            f"batch {number}: expected one label per row, got a single number; use a DataLoader to make batches of "
+            "single samples"
+        )
     if rows is not None and tensor.shape[0] != rows:
         raise ValueError(f"batch {number}: expected {rows} labels, one per input, got {tensor.shape[0]}")
     return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()

@@ -7,6 +7,13 @@ import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 
+SUPPORTED = (
+    "supported are logits (N, C) with labels (N,); tokens (N, T, V) with (N, T) by qipf.models.collect_tokens; pixels "
+    "(N, C, H, W) with (N, H, W) by qipf.models.collect_pixels; several labels (N, L) with (N, L) of 0 and 1 by "
+    "qipf.models.collect_labels; and numbers (N, k) with floating-point targets (N, k)"
+)
+"""The kinds of predictions, for the error about an input that fits none of them."""
+
 
 def check_binary(labels: Array, first: int = 0) -> None:
     """Raise ValueError with the first label that is neither 0 nor 1; `first` is the number of row 0."""
@@ -22,14 +29,16 @@ def check_classes(labels: Array, columns: int, first: int = 0) -> None:
     """Raise ValueError with the first label that is not a class of a model with several columns of logits.
 
     One column is a binary model or a regression, and the labels say which; then only their type is checked.
+    Floating-point labels with as many columns as the logits are the targets of a regression with several outputs.
 
     Args:
-        labels: (N,) array of any library.
+        labels: (N,) or (N, columns) array of any library.
         columns: How many columns the logits have.
         first: The number of row 0.
 
     Raises:
         TypeError: The labels are not real numbers.
+        ValueError: The labels do not fit the logits.
     """
     if not namespace(labels).isdtype(labels.dtype, ("bool", "integral", "real floating")):
         kind = {"U": "text", "S": "bytes", "O": "objects"}.get(getattr(labels.dtype, "kind", ""), str(labels.dtype))
@@ -37,6 +46,9 @@ def check_classes(labels: Array, columns: int, first: int = 0) -> None:
             f"labels: expected classes as whole numbers from 0, or targets as floating-point numbers, got {kind}; "
             "convert them first, for instance by numpy.unique(labels, return_inverse=True)[1]"
         )
+    if len(labels.shape) != 1:
+        _check_columns(labels, columns)
+        return
     if columns < 2 or labels.shape[0] == 0 or is_traced(labels):
         return
     if compat.is_jax_array(labels):
@@ -55,3 +67,35 @@ def check_classes(labels: Array, columns: int, first: int = 0) -> None:
             "these rows, or leave the labels out"
         )
     raise ValueError(f"{expected}; got {values.dtype}, {values[0]} in row {first}; convert them to integers first")
+
+
+def as_classes(labels: Array, columns: int) -> Array:
+    """Return the labels of a one-logit classifier as integers where they are all 0.0 or 1.0; others as they are."""
+    xp = namespace(labels)
+    floating = columns == 1 and len(labels.shape) == 1 and xp.isdtype(labels.dtype, "real floating")
+    return xp.astype(labels, xp.int64) if floating and zeros_and_ones(labels) else labels
+
+
+def zeros_and_ones(labels: Array) -> bool:
+    """Whether there is at least one label, and every one is 0 or 1, in any type; False while a graph is traced."""
+    if 0 in labels.shape or is_traced(labels):
+        return False
+    xp = namespace(labels)
+    return bool(xp.all((labels == 0) | (labels == 1)))
+
+
+def _check_columns(labels: Array, columns: int) -> None:
+    """Raise ValueError unless labels of several dimensions are the targets of a regression with several outputs."""
+    shape, dtype = tuple(labels.shape), str(labels.dtype).removeprefix("torch.")
+    found = f"labels: found {dtype} of shape {shape} for logits with {columns} column{'s' if columns > 1 else ''}"
+    if len(shape) == 2 and shape[1] == 1:
+        raise ValueError(f"{found}; pass labels[:, 0], one label per input")
+    if len(shape) == 2 and shape[1] == columns:
+        if zeros_and_ones(labels):
+            raise ValueError(
+                f"{found}, all 0 or 1; if each column is a label of its own, use qipf.models.collect_labels(model, "
+                "data); if they are one-hot classes, pass labels.argmax(1)"
+            )
+        if namespace(labels).isdtype(labels.dtype, "real floating"):
+            return
+    raise ValueError(f"{found}; {SUPPORTED}")

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from qipf.models.labels import SUPPORTED
+
 
 class Rows:
     """Rows appended batch by batch to one buffer, which is allocated once where the number of rows is known."""
@@ -42,6 +44,26 @@ class Rows:
 
 def find_logits(result: Any, rows: int | None, number: int) -> torch.Tensor:
     """Return the (N, C) logits in what a model returned, in float32 or wider."""
+    values = find_values(result)
+    shape = tuple(values.shape)
+    if values.ndim == 1:
+        values = values[:, None]
+    elif values.ndim > 2 and all(size == 1 for size in shape[2:]):
+        values = values.flatten(1)
+    if values.ndim != 2:
+        found = f"the model returned {str(values.dtype).removeprefix('torch.')} of shape {shape}"
+        raise ValueError(f"{found}, expected one row of logits per input, (N, C); {SUPPORTED}")
+    if rows is not None and values.shape[0] != rows:
+        raise ValueError(f"batch {number}: the model returned {values.shape[0]} rows for {rows} inputs")
+    return values.float() if values.element_size() < 4 else values
+
+
+def find_values(result: Any) -> torch.Tensor:
+    """Return the logits in what a model returned, in the shape and type in which they are.
+
+    Raises:
+        TypeError: There are no floating-point logits in it.
+    """
     values = _search(result)
     if values is None:
         held = f" with keys {sorted(map(str, result))}" if isinstance(result, Mapping) else ""
@@ -51,18 +73,7 @@ def find_logits(result: Any, rows: int | None, number: int) -> torch.Tensor:
         )
     if not values.is_floating_point():
         raise TypeError(f"the model returned {values.dtype} values: expected floating-point logits, not classes")
-    shape = tuple(values.shape)
-    if values.ndim == 1:
-        values = values[:, None]
-    elif values.ndim > 2 and all(size == 1 for size in shape[2:]):
-        values = values.flatten(1)
-    if values.ndim != 2:
-        raise ValueError(
-            f"the model returned {values.dtype} of shape {shape}: expected one row of logits per input, (N, C)"
-        )
-    if rows is not None and values.shape[0] != rows:
-        raise ValueError(f"batch {number}: the model returned {values.shape[0]} rows for {rows} inputs")
-    return values.float() if values.element_size() < 4 else values
+    return values
 
 
 def _search(result: Any) -> torch.Tensor | None:

@@ -11,20 +11,22 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.models.labels import check_binary, check_classes
+from qipf.models.labels import as_classes, check_binary, check_classes
 
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
     """Logits, features and labels of N inputs, as arrays of any library.
 
-    One column of logits means a binary model where the labels are integers or booleans (the prediction is
-    `logit > 0`), and a regression where they are floating-point numbers or absent.
+    One column of logits means a binary model where the labels are integers, booleans or all 0.0 or 1.0, as binary
+    cross-entropy takes them (the prediction is `logit > 0`). It means a regression where the labels are other
+    floating-point numbers, or absent. Floating-point labels (N, k) mean a regression with k outputs.
 
     Attributes:
         logits: (N, C) values before the softmax, or (N, 1) for a binary or regression model.
         features: (N, D) penultimate features, or None.
-        labels: (N,) true classes (integers from 0 to C - 1) or regression targets (floating point), or None.
+        labels: (N,) true classes (integers from 0 to C - 1), (N,) or (N, C) regression targets (floating point), or
+            None. Labels 0.0 and 1.0 of a binary model are kept as integers.
         layers: Further features by module name, each (N, D_i).
     """
 
@@ -39,15 +41,17 @@ class Outputs:
             shape = getattr(values, "shape", None)
             if shape is None:
                 raise TypeError(f"{name}: expected an array, got {type(values).__name__}")
-            if len(shape) != dimensions:
+            if len(shape) != dimensions and name != "labels":
                 raise ValueError(f"{name}: expected {dimensions} dimension(s), got shape {tuple(shape)}")
-            if shape[0] != self.logits.shape[0]:
-                raise ValueError(f"{name}: expected {self.logits.shape[0]} rows, as many as logits, got {shape[0]}")
+            if shape[:1] != self.logits.shape[:1]:
+                rows = shape[0] if shape else "a single number"
+                raise ValueError(f"{name}: expected {self.logits.shape[0]} rows, as many as logits, got {rows}")
         if self.logits.shape[1] == 0:
             raise ValueError("logits: expected shape (N, C) with C >= 1, got no columns")
         self._check_one_place()
         if self.labels is not None:
             check_classes(self.labels, self.logits.shape[1])
+            object.__setattr__(self, "labels", as_classes(self.labels, self.logits.shape[1]))
 
     def _check_one_place(self) -> None:
         library, device = _library(self.logits), _device(self.logits)
@@ -122,13 +126,15 @@ class Outputs:
     @property
     def binary(self) -> bool:
         """Whether this is a one-logit classifier: one column of logits, labels integer or boolean."""
-        if self.logits.shape[1] != 1 or self.labels is None:
+        if self.logits.shape[1] != 1 or self.labels is None or len(self.labels.shape) != 1:
             return False
         return bool(namespace(self.labels).isdtype(self.labels.dtype, ("integral", "bool")))
 
     @property
     def regression(self) -> bool:
-        """Whether this is a one-output regression: one column, labels floating-point or absent."""
+        """Whether this is a regression: one column with floating-point labels or none, or (N, k) targets."""
+        if self.labels is not None and len(self.labels.shape) == 2:
+            return True
         return self.logits.shape[1] == 1 and not self.binary
 
     @property
@@ -140,8 +146,8 @@ class Outputs:
         """
         if self.regression:
             raise ValueError(
-                "one column of logits without integer labels is a regression, which predicts no class; "
-                "a binary classifier needs labels that are integers or booleans"
+                "one column of logits without labels of classes, or several targets per input, is a regression, which "
+                "predicts no class; a binary classifier needs labels of 0 and 1"
             )
         xp = namespace(self.logits)
         if self.binary:

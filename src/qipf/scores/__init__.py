@@ -11,6 +11,7 @@ from qipf.scores.neighbours import KNN, DeltaKNN, Mahalanobis
 from qipf.scores.p_norm import MaxLogitPNorm
 from qipf.scores.probe import Probe
 from qipf.scores.rel_u import RelU
+from qipf.scores.residual_scale import ResidualScale
 from qipf.scores.sirc import SIRC
 from qipf.scores.vim import ViM
 from qipf.scores.weight_field import WeightQIPF
@@ -37,6 +38,7 @@ __all__ = [
     "OneMinusMargin",
     "Probe",
     "RelU",
+    "ResidualScale",
     "Scorer",
     "SoftmaxResponse",
     "ViM",

@@ -32,15 +32,10 @@ class Confidence(Scorer):
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         checked = super()._checked(outputs, fitted)
-        labels = checked.labels
-        if (
-            checked.logits.shape[1] == 1
-            and labels is not None
-            and namespace(labels).isdtype(labels.dtype, "real floating")
-        ):
+        if checked.labels is not None and checked.regression:
             raise ValueError(
-                f"{self.name}: one output with floating-point labels is a regression, which has no classes; "
-                "use WeightQIPF, or integer labels for a binary classifier"
+                f"{self.name}: these labels are floating-point numbers, so this is a regression, which has no classes; "
+                "use ResidualScale, or labels of 0 and 1 for a binary classifier"
             )
         return checked
 

@@ -1,0 +1,144 @@
+"""Intervals for predicted numbers that hold the target with a promised probability (split conformal prediction)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+
+from qipf.arrays import Array, like, to_numpy
+from qipf.decisions.threshold import Unsupported
+from qipf.models.outputs import Outputs
+from qipf.scores.fitted import Attachment, Fitted
+
+if TYPE_CHECKING:
+    from qipf.scores.residual_scale import ResidualScale
+
+
+class Interval(NamedTuple):
+    """The lower and the upper end for every predicted number, (N, targets) each."""
+
+    lower: Array
+    upper: Array
+
+
+class Intervals(Attachment):
+    r"""Around every prediction f an interval :math:`f_j \pm q_j s_j` that holds the target :math:`y_j`.
+
+    s is the scale of the prediction, and :math:`q_j` the :math:`\lceil (n + 1) c \rceil`-th smallest ratio
+    :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). Each target is in its interval with
+    probability `coverage` or more, on average over held-out and live data, whatever the network and the scale, if both
+    are exchangeable and neither the network nor the scale was fitted to the held-out data. It does not hold for every
+    input, nor under shift. A scale that fits the residuals makes the intervals short where predictions are good.
+
+    Args:
+        coverage: the promised probability.
+        joint: promise that all targets of an input are in their intervals at once; q is then that of the largest ratio.
+    """
+
+    kind: ClassVar[str] = "intervals"
+
+    def __init__(self, coverage: float = 0.9, *, joint: bool = False) -> None:
+        if not 0 < coverage < 1:
+            raise ValueError(f"coverage: expected a probability between 0 and 1, got {coverage!r}")
+        self.coverage, self.joint = float(coverage), bool(joint)
+        self._factors: np.ndarray | None = None
+
+    def fit(self, predictions: Array, scales: Array, targets: Array) -> Self:
+        """Learn the factors q from held-out predictions, scales and targets, (N, targets) or (N,) each.
+
+        Raises:
+            Unsupported: there are too few examples for this coverage.
+        """
+        f, s, y = (_columns(values) for values in (predictions, scales, targets))
+        if not f.shape == s.shape == y.shape:
+            raise ValueError(
+                f"expected predictions, scales and targets of one shape, got {f.shape}, {s.shape}, {y.shape}"
+            )
+        if not (np.isfinite(f).all() and np.isfinite(y).all() and np.isfinite(s).all() and (s > 0).all()):
+            raise ValueError("expected finite predictions and targets, and scales above 0")
+        rank = math.ceil((len(f) + 1) * self.coverage - 1e-9)
+        if rank > len(f):
+            needed = math.ceil(self.coverage / (1 - self.coverage) - 1e-9)
+            raise Unsupported(
+                f"coverage: {len(f)} held-out examples cannot promise {self.coverage:g}; at least {needed} would be "
+                "needed",
+                needed,
+            )
+        ratios = np.abs(y - f) / s
+        if self.joint:
+            ratios = np.broadcast_to(ratios.max(axis=1, keepdims=True), ratios.shape)
+        self._factors = np.sort(ratios, axis=0)[rank - 1].copy()
+        self.scorer = None
+        return self
+
+    def fit_scorer(self, scorer: ResidualScale, outputs: Outputs) -> Self:
+        """Learn from held-out outputs with targets, and the scales that `scorer` gives them."""
+        if outputs.labels is None or not outputs.regression:
+            raise ValueError(
+                "outputs: intervals are learned from floating-point targets; collect held-out data with them"
+            )
+        _check_scorer(scorer)
+        self.fit(outputs.logits, scorer.scales(outputs), to_numpy(outputs.labels).reshape(outputs.logits.shape))
+        self.scorer = scorer
+        return self
+
+    def __call__(self, outputs: Outputs) -> Interval:
+        """The interval of every predicted number, in the library and on the device of the outputs."""
+        if self.scorer is None:
+            raise RuntimeError("fitted to bare arrays; use .of(predictions, scales), or fit with .fit_scorer")
+        scorer: Any = self.scorer
+        return self.of(outputs.logits, scorer.scales(outputs))
+
+    def of(self, predictions: Array, scales: Array) -> Interval:
+        """The interval of every prediction, (N, targets) or (N,), from its scale."""
+        factors = self._require_fitted()
+        f, s = _columns(predictions), _columns(scales)
+        if f.shape != s.shape or f.shape[1] != factors.size:
+            raise ValueError(
+                f"expected predictions and scales of shape (N, {factors.size}), as in fitting, got {f.shape} and "
+                f"{s.shape}"
+            )
+        ends = ((f - factors * s).reshape(predictions.shape), (f + factors * s).reshape(predictions.shape))
+        return Interval(*(end if isinstance(predictions, np.ndarray) else like(end, predictions) for end in ends))
+
+    def state(self) -> Fitted:
+        """The settings and the factors."""
+        return Fitted({"factors": self._require_fitted()}, {"coverage": self.coverage, "joint": self.joint})
+
+    @classmethod
+    def from_state(cls, state: Fitted) -> Self:
+        """The object that `state` came from."""
+        result = cls(**state.facts)
+        factors = np.asarray(state.tensors["factors"])
+        if factors.ndim != 1 or factors.size == 0 or not (np.isfinite(factors).all() and (factors >= 0).all()):
+            raise ValueError("not the state of Intervals: expected one finite factor per target, 0 or more")
+        result._factors = factors
+        return result
+
+    def bind(self, scorer: Any) -> None:
+        """Remember the scorer whose scales the intervals are made of."""
+        _check_scorer(scorer)
+        super().bind(scorer)
+
+    def __repr__(self) -> str:
+        text = f"Intervals({self.coverage:g}, joint={self.joint})"
+        return text + ("" if self._factors is not None else "  # not fitted")
+
+    def _require_fitted(self) -> np.ndarray:
+        if self._factors is None:
+            raise RuntimeError("Intervals is not fitted: call .fit_scorer(scorer, held_out) first")
+        return self._factors
+
+
+def _check_scorer(scorer: Any) -> None:
+    if not hasattr(scorer, "scales"):
+        raise TypeError(f"scorer: expected one that gives scales, such as ResidualScale, got {type(scorer).__name__}")
+
+
+def _columns(values: Array) -> np.ndarray:
+    array = to_numpy(values).astype(np.float64)
+    if array.ndim not in (1, 2):
+        raise ValueError(f"expected shape (N, targets) or (N,), got {array.shape}")
+    return array[:, None] if array.ndim == 1 else array

@@ -1,0 +1,1 @@
+"""Models that make several predictions per input: tokens, pixels, and several labels. One file per kind."""

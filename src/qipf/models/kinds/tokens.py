@@ -1,0 +1,239 @@
+"""Language models: one prediction per token, reduced from the vocabulary to a few numbers on the fly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qipf._common.optional import require
+from qipf.arrays import Array
+from qipf.models.kinds.groups import Summary, by_group
+from qipf.models.outputs import Outputs
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from qipf.models.batches import Batch
+    from qipf.models.kinds.taps import Tap
+
+SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin")
+"""The scores that `Tokens.score` gives; each equals the scorer with that name on the full logits."""
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """M predictions of tokens in N sequences, in the order of the data.
+
+    Attributes:
+        sequence: (M,) the number of the sequence that each prediction belongs to.
+        position: (M,) the place of the predicted token in its sequence.
+        predicted: (M,) the token with the largest logit.
+        top: (M, k) the largest logits in descending order.
+        log_rest: (M,) the log odds against the predicted token, log(1 - p) - log p.
+        log_sum: (M,) the logarithm of the summed exponentials of all logits.
+        entropy: (M,) of the softmax, in nats.
+        labels: (M,) the tokens that really stand there, or None.
+        log_label: (M,) the log probability of these, or None.
+        features: (M, D) the hidden state behind each prediction, or None.
+        sequences: N, how many sequences there are.
+    """
+
+    sequence: Tensor
+    position: Tensor
+    predicted: Tensor
+    top: Tensor
+    log_rest: Tensor
+    log_sum: Tensor
+    entropy: Tensor
+    labels: Tensor | None
+    log_label: Tensor | None
+    features: Tensor | None
+    sequences: int
+
+    def __len__(self) -> int:
+        return len(self.predicted)
+
+    @property
+    def correct(self) -> Tensor:
+        """(M,) whether the token with the largest logit is the label."""
+        if self.labels is None:
+            raise ValueError("these tokens have no labels; collect them from (ids, ids), which are shifted by one")
+        return self.predicted == self.labels
+
+    def score(self, name: str = "entropy") -> Tensor:
+        """Return the uncertainty of every prediction, (M,); higher is less sure.
+
+        Args:
+            name: One of `SCORES`, as the scorers of the same name define them.
+        """
+        if name == "softmax-response":
+            return self.log_rest.sigmoid()
+        if name == "entropy":
+            return self.entropy
+        if name == "margin":
+            best = (-self.log_rest).sigmoid()
+            return 1 - best * (1 - (self.top[:, 1] - self.top[:, 0]).exp())
+        if name == "max-logit":
+            return -self.top[:, 0]
+        if name == "energy":
+            return -self.log_sum
+        if name == "logit-margin":
+            return self.top[:, 1] - self.top[:, 0]
+        raise ValueError(f"name: expected one of {', '.join(SCORES)}, got {name!r}")
+
+    def question(self) -> Outputs:
+        """Return `Outputs` of the question whether each predicted token is right, for `qipf.Probe`.
+
+        The only logit is the log odds of the predicted token. The labels, where there are any, are 1 where the token
+        is right. The features are the hidden state and the numbers that `score` uses. The posterior of a probe that is
+        fitted to these outputs has the probability that the token is wrong in column 0.
+        """
+        if self.features is None:
+            raise ValueError("these tokens have no features; collect them with features=True")
+        torch = require("torch", extra="torch")
+        numbers = [self.log_rest, self.entropy, self.top[:, 0], self.log_sum, self.top[:, 0] - self.top[:, 1]]
+        rows = torch.cat([self.features, torch.stack(numbers, 1).to(self.features)], 1)
+        return Outputs(-self.log_rest[:, None], rows, None if self.labels is None else self.correct.long())
+
+    def per_sequence(self, values: Array | str, how: Summary = "mean") -> np.ndarray:
+        """Summarise one number per token to one per sequence, (N,); NaN for a sequence without tokens.
+
+        Args:
+            values: (M,) numbers, or the name of a score.
+            how: "mean", "max" or "sum".
+        """
+        numbers = self.score(values) if isinstance(values, str) else values
+        return by_group(numbers, self.sequence, self.sequences, how)
+
+    def log_probability(self, *, normalised: bool = True) -> np.ndarray:
+        """Return the log probability of the labels of each sequence, (N,), per token if `normalised`."""
+        if self.log_label is None:
+            raise ValueError("these tokens have no labels; collect them from (ids, ids), which are shifted by one")
+        return self.per_sequence(self.log_label, "mean" if normalised else "sum")
+
+    def perplexity(self) -> np.ndarray:
+        """Return the exponential of the mean negative log probability of the labels of each sequence, (N,)."""
+        return np.exp(-self.log_probability())
+
+
+def collect_tokens(
+    model: torch.nn.Module,
+    data: Any,
+    *,
+    shift: bool = True,
+    ignore: int = -100,
+    top: int = 2,
+    features: str | bool = False,
+    device: torch.device | str | None = None,
+    store: torch.device | str | None = "cpu",
+    batch_size: int = 8,
+    progress: bool = True,
+) -> Tokens:
+    """Return what a language model predicts for every token: one pass, evaluation mode, no gradients.
+
+    The model returns logits (N, T, V), as a tensor or as `.logits`. Of the V logits of a token only the few numbers
+    that scores of confidence need are kept, so memory grows by some 50 bytes per token, and by the features. Tokens
+    where the batch's `attention_mask` is 0 are left out.
+
+    Args:
+        model: A torch module; it is left as it was found, as by `qipf.collect`.
+        data: Token ids (N, T), a tuple (ids, labels), or anything else that `qipf.collect` takes. With labels
+            (N, T), those that equal `ignore` are left out.
+        shift: Compare the logits at each place with the label of the next place, as causal models of Hugging Face do.
+            False for models that predict the token at their own place.
+        ignore: The label of tokens to leave out.
+        top: How many of the largest logits of each token to keep, 2 or more.
+        features: True for the hidden state that enters the last linear layer, or the name of a module whose output
+            (N, T, D) to keep; False for none.
+        device: Where the inputs go; None is the device of the model.
+        store: Where the results go; None is the device of the model.
+        batch_size: Sequences per batch, for data that does not come in batches.
+        progress: Show a progress bar.
+
+    Raises:
+        ValueError: There is no data, or the logits or the labels do not have the expected shape.
+    """
+    torch = require("torch", extra="torch")
+    from qipf._common.progress import track
+    from qipf.models.batches import Batches
+    from qipf.models.kinds.taps import Tap
+    from qipf.models.logits import Rows, find_values
+    from qipf.models.state import input_device, untouched, unwrap
+
+    if top < 2:
+        raise ValueError(f"top: expected at least 2, got {top}")
+    module = unwrap(model)
+    target = input_device(module, device)
+    keep_on = target if store is None else torch.device(store)
+    tap = Tap(module, features, torch.nn.Linear)
+    kept: dict[str, Rows] = {}
+    count = 0
+    with untouched(module, eager=tap.active), tap:
+        batches = Batches(data, batch_size, module, target)
+        for number, batch in enumerate(track(batches, "collecting tokens", total=batches.count, show=progress)):
+            logits = find_values(module(*batch.arguments, **batch.keywords))
+            for name, values in _read(logits, batch, number, tap, shift, ignore, top).items():
+                values = values + count if name == "sequence" else values
+                kept.setdefault(name, Rows(None, keep_on)).append(values)
+            count += len(logits)
+    if not kept:
+        raise ValueError("data: expected at least one sequence, got none; is the data set empty?")
+    found: dict[str, Any] = {name: rows.finish() for name, rows in kept.items()}
+    return Tokens(**{"labels": None, "log_label": None, "features": None, **found}, sequences=count)
+
+
+def _read(logits: Tensor, batch: Batch, number: int, tap: Tap, shift: bool, ignore: int, top: int) -> dict[str, Tensor]:
+    from qipf.models.kinds.vocabulary import reduce_logits
+
+    labels = batch.labels
+    if logits.ndim != 3:
+        raise ValueError(
+            f"batch {number}: the model returned shape {tuple(logits.shape)}, expected logits (N, T, V) of tokens; "
+            "for one prediction per input, use qipf.collect"
+        )
+    if labels is not None and (labels.shape != logits.shape[:2] or labels.is_floating_point()):
+        raise ValueError(
+            f"batch {number}: expected whole numbers of shape {tuple(logits.shape[:2])}, one label per token, got "
+            f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
+        )
+    wanted = _mask(batch, logits)
+    if labels is not None:
+        labels = labels.to(logits.device)
+        known = wanted & (labels != ignore)
+        if shift:  # the label of a place is that of the next, and the last place has none
+            labels, known = labels.roll(-1, 1), known.roll(-1, 1)
+            known[:, -1] = False
+        wanted = wanted & known
+    rows = wanted.flatten().nonzero()[:, 0]
+    own = None if labels is None else labels.flatten()[rows]
+    if own is not None and len(own) and not bool(((own >= 0) & (own < logits.shape[2])).all()):
+        raise ValueError(
+            f"batch {number}: expected labels from 0 to {logits.shape[2] - 1}, or {ignore} for tokens to leave out, "
+            f"got labels from {int(own.min())} to {int(own.max())}"
+        )
+    result: dict[str, Tensor | None] = {
+        **reduce_logits(logits.reshape(-1, logits.shape[2]), rows, own, top)._asdict(),
+        "sequence": rows // logits.shape[1],
+        "position": rows % logits.shape[1] + int(shift),
+        "labels": own,
+    }
+    hidden = tap.take(3)
+    if hidden is not None:
+        if hidden.shape[:2] != logits.shape[:2]:
+            raise ValueError(f"features: expected shape {tuple(logits.shape[:2])} and D, got {tuple(hidden.shape)}")
+        result["features"] = hidden.reshape(-1, hidden.shape[2])[rows].float()
+    return {name: values for name, values in result.items() if values is not None}
+
+
+def _mask(batch: Batch, logits: Tensor) -> Tensor:
+    """Return which places of (N, T) hold real tokens, by the batch's attention mask."""
+    torch = require("torch", extra="torch")
+    mask = batch.keywords.get("attention_mask")
+    if mask is None:
+        return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
+    if mask.shape != logits.shape[:2]:
+        raise ValueError(f"attention_mask: expected shape {tuple(logits.shape[:2])}, got {tuple(mask.shape)}")
+    return mask.to(logits.device) != 0

@@ -1,0 +1,141 @@
+"""How far off a regression is likely to be: a scale for every predicted number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.scores.base import Fitted, Scorer, wide
+from qipf.scores.scale_head import train_scale_head
+
+if TYPE_CHECKING:
+    from qipf.models.outputs import Outputs
+
+SCRATCH = 2**22
+"""Distances that exist at once: 16 MB in single precision."""
+SMALLEST = 1e-3
+"""The smallest scale, as a share of the mean absolute residual."""
+
+
+@dataclass(eq=False)
+class ResidualScale(Scorer):
+    r"""The size of the residual |target - prediction| to expect, learned from inputs that the network has not seen.
+
+    * "neighbours": :math:`s_j(x)`, the mean of :math:`|y_j - f_j|` over the `k` nearest reference inputs, in features
+      and predictions with unit variance.
+    * "head": a small network with one hidden layer, :math:`s = \exp g(x)`, that minimises
+      :math:`|y_j - f_j| / s_j + \log s_j`; the minimum is the expected absolute residual.
+
+    The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, with :math:`\bar s_j` the mean absolute
+    residual of the reference inputs. `qipf.decisions.intervals.Intervals` makes intervals of the scales.
+
+    Args:
+        method: "neighbours" or "head".
+        k: how many neighbours; all references where there are fewer.
+        hidden: hidden units of the head.
+        epochs: passes over the reference inputs when the head is trained.
+        seed: of the head.
+    """
+
+    name: ClassVar[str] = "residual-scale"
+    reads_features: ClassVar[bool] = True
+    reads_labels: ClassVar[bool] = True
+
+    method: Literal["neighbours", "head"] = "neighbours"
+    k: int = 30
+    hidden: int = 16
+    epochs: int = 30
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in ("neighbours", "head"):
+            raise ValueError(f"method: expected 'neighbours' or 'head', got {self.method!r}")
+        for name in ("k", "hidden", "epochs"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
+
+    def scales(self, outputs: Outputs) -> Array:
+        """The expected absolute residual of every predicted number, (N, targets).
+
+        Args:
+            outputs: `qipf.collect(model, inputs)`.
+        """
+        fitted = self._require_fitted()
+        checked = self._checked(outputs, fitted)
+        return self._scales(checked, self._placed(fitted, checked.logits))
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        if outputs is None or outputs.labels is None or not outputs.regression:
+            raise ValueError(
+                f"{self.name}: needs outputs of a regression with floating-point targets; collect them from labelled "
+                "inputs that the network was not trained on"
+            )
+        rows = to_numpy(_rows(outputs)).astype(np.float64)
+        predictions = to_numpy(outputs.logits).astype(np.float64)
+        residuals = np.abs(to_numpy(outputs.labels).astype(np.float64).reshape(predictions.shape) - predictions)
+        if not np.isfinite(residuals).all():
+            raise ValueError(f"{self.name}: expected finite targets, got NaN or infinity")
+        typical = residuals.mean(axis=0)
+        if not (typical > 0).all():
+            raise ValueError(f"{self.name}: every residual of a target is zero; give inputs of which some are not hit")
+        mean, deviation = rows.mean(axis=0), rows.std(axis=0)
+        spread = np.where(deviation > 1e-6 * max(1e-30, deviation.mean()), deviation, np.inf)  # leave out constants
+        tensors = {"mean": mean, "factor": 1 / spread, "typical": typical}
+        standard = (rows - mean) / spread
+        if self.method == "neighbours":
+            tensors |= {"rows": standard, "residuals": residuals}
+        else:
+            head = train_scale_head(standard, residuals / typical, self.hidden, self.epochs, self.seed)
+            tensors |= head
+        facts = {"columns": predictions.shape[1], "width": rows.shape[1], "references": len(rows)}
+        return Fitted({key: value.astype(np.float32) for key, value in tensors.items()}, facts)
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        scales = self._scales(outputs, tensors)
+        xp = namespace(scales)
+        return xp.mean(xp.log(scales / xp.astype(tensors["typical"], scales.dtype, copy=False)), axis=1)
+
+    def _scales(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        rows = _rows(outputs)
+        xp = namespace(rows)
+        parts = {key: xp.astype(value, rows.dtype, copy=False) for key, value in tensors.items()}
+        standard = xp.clip((rows - parts["mean"]) * parts["factor"], -1e6, 1e6)
+        if self.method == "neighbours":
+            ratio = self._near(standard, parts["rows"], parts["residuals"]) / parts["typical"]
+        else:
+            units = xp.clip(standard @ parts["inner"] + parts["inner_bias"], 0.0, None)
+            ratio = xp.exp(xp.clip(units @ parts["outer"] + parts["outer_bias"], -7.0, 7.0))
+        return xp.clip(ratio, SMALLEST, None) * parts["typical"]
+
+    def _near(self, queries: Array, rows: Array, residuals: Array) -> Array:
+        """The mean residuals of the nearest rows, block by block."""
+        xp = namespace(queries)
+        count = min(self.k, rows.shape[0])
+        squares = xp.sum(rows * rows, axis=1)
+        size = max(1, SCRATCH // rows.shape[0])
+        found = [residuals[:0, ...]]
+        for start in range(0, queries.shape[0], size):
+            block = queries[start : start + size, ...]
+            nearest = xp.argsort(squares[None, :] - 2 * (block @ rows.T), axis=1)[:, :count]
+            picked = xp.take(residuals, xp.reshape(nearest, (-1,)), axis=0)
+            found.append(xp.mean(xp.reshape(picked, (block.shape[0], count, residuals.shape[1])), axis=1))
+        return xp.concat(found, axis=0)
+
+    def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
+        checked = super()._checked(outputs, fitted)
+        width = None if fitted is None else fitted.facts["width"] - fitted.facts["columns"]
+        if width is not None and checked.features.shape[1] != width:  # pyright: ignore[reportOptionalMemberAccess]
+            raise ValueError(f"features: expected {width} columns, as in fitting, got {checked.features.shape[1]}")  # pyright: ignore[reportOptionalMemberAccess]
+        return checked
+
+
+def _rows(outputs: Outputs) -> Array:
+    """What the scale depends on: the features and the predictions."""
+    features, logits = wide(outputs.features), wide(outputs.logits)
+    xp = namespace(logits)
+    return xp.concat([xp.astype(features, logits.dtype, copy=False), logits], axis=1)

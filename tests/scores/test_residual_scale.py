@@ -1,0 +1,93 @@
+"""The scale of residuals: against a loop, against a known noise, and through the contract of every scorer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import qipf
+from qipf import Outputs, ResidualScale
+
+METHODS = ("neighbours", "head")
+
+
+def noisy(count: int, seed: int) -> tuple[Outputs, np.ndarray]:
+    """A perfect model of targets whose noise has a known scale, (N, 2), and that scale."""
+    rng = np.random.default_rng(seed)
+    x = rng.uniform(-1, 1, (count, 3))
+    scale = np.stack([0.1 + np.abs(x[:, 0]), 0.2 + (x[:, 1] > 0)], axis=1)
+    mean = np.stack([x[:, 2], -x[:, 2]], axis=1)
+    return Outputs(mean, x, mean + scale * rng.normal(size=(count, 2))), scale
+
+
+def as_torch(outputs: Outputs) -> Outputs:
+    parts: list[Any] = [torch.as_tensor(part) for part in (outputs.logits, outputs.features, outputs.labels)]
+    return Outputs(*parts)
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def fitted(request: pytest.FixtureRequest) -> ResidualScale:
+    return ResidualScale(method=request.param, hidden=64, epochs=100).fit(None, noisy(1500, 0)[0])
+
+
+def test_it_finds_the_scale_of_the_noise(fitted: ResidualScale) -> None:
+    outputs, scale = noisy(400, 1)
+    found = fitted.scales(outputs)
+    expected = scale * np.sqrt(2 / np.pi)  # of |normal noise|
+    assert np.mean(np.abs(np.log(found / expected))) < 0.25
+    for target in range(2):
+        assert np.corrcoef(found[:, target], expected[:, target])[0, 1] > 0.85
+    assert np.corrcoef(fitted(outputs), np.log(scale).sum(axis=1))[0, 1] > 0.8
+
+
+def test_neighbours_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qipf.scores.residual_scale.SCRATCH", 700)
+    reference, _ = noisy(100, 2)
+    queries, _ = noisy(30, 3)
+    scorer = ResidualScale(k=7).fit(None, reference)
+    rows = np.concatenate([reference.features, reference.logits], axis=1)
+    mean, std = rows.mean(axis=0), rows.std(axis=0)
+    residuals = np.abs(reference.labels - reference.logits)
+    for row, scale in zip(
+        np.concatenate([queries.features, queries.logits], axis=1), scorer.scales(queries), strict=True
+    ):
+        distance = np.linalg.norm((rows - mean) / std - (row - mean) / std, axis=1)
+        np.testing.assert_allclose(scale, residuals[np.argsort(distance)[:7]].mean(axis=0), rtol=1e-4)
+
+
+def test_one_target_may_be_a_plain_column(fitted: ResidualScale) -> None:
+    outputs, _ = noisy(300, 4)
+    one = Outputs(outputs.logits[:, :1], outputs.features, outputs.labels[:, 0])
+    scorer = ResidualScale(method=fitted.method).fit(None, one)
+    assert scorer.scales(one).shape == (300, 1)
+
+
+def test_the_contract_of_a_scorer(fitted: ResidualScale, tmp_path: Any) -> None:
+    outputs, _ = noisy(60, 5)
+    scores = fitted(outputs)
+    fitted.save(tmp_path / "scale.qipf")
+    np.testing.assert_array_equal(qipf.load(tmp_path / "scale.qipf")(outputs), scores)
+    np.testing.assert_allclose(np.concatenate([fitted(outputs[:20]), fitted(outputs[20:])]), scores, rtol=1e-10)
+    found = fitted(as_torch(outputs))
+    assert isinstance(found, torch.Tensor)
+    np.testing.assert_allclose(found.numpy(), scores, rtol=1e-6, atol=1e-9)
+    assert fitted(outputs[:0]).shape == (0,)
+    with pytest.raises(ValueError, match="features: expected 3 columns"):
+        fitted(Outputs(outputs.logits, outputs.features[:, :2]))
+    with pytest.raises(ValueError, match="columns"):
+        fitted(Outputs(outputs.logits[:, :1], outputs.features))
+
+
+def test_what_it_cannot_be_fitted_to_is_named() -> None:
+    outputs, _ = noisy(20, 6)
+    with pytest.raises(ValueError, match="needs outputs of a regression"):
+        ResidualScale().fit(None, Outputs(outputs.logits, outputs.features))
+    with pytest.raises(ValueError, match="needs outputs of a regression"):
+        ResidualScale().fit(None, Outputs(outputs.logits, outputs.features, np.zeros(20, int)))
+    with pytest.raises(ValueError, match="every residual of a target is zero"):
+        ResidualScale().fit(None, Outputs(outputs.logits, outputs.features, outputs.logits.copy()))
+    with pytest.raises(ValueError, match="method"):
+        ResidualScale(method="forest")  # pyright: ignore[reportArgumentType]
