@@ -89,7 +89,8 @@ class Wrapped(nn.Module):
         output, outputs = self.observe(*args, **kwargs)
         if self.posterior:
             uncertainty, posterior = self.scorer.improved(outputs)
-            return Improved(output, uncertainty, *self.judge(uncertainty), posterior)
+            probability, accept = self.judge(uncertainty)
+            return Improved(output, uncertainty, probability, accept, posterior)
         uncertainty = self.scorer(outputs)
         return Guarded(output, uncertainty, *self.judge(uncertainty)) if self.judge else (output, uncertainty)
 

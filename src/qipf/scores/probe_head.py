@@ -20,10 +20,10 @@ ROWS_AT_ONCE = 8192
 class Head(NamedTuple):
     """The weights of `max(x @ inner + inner_bias, 0) @ outer + outer_bias`, in single precision."""
 
-    inner: np.ndarray
-    inner_bias: np.ndarray
-    outer: np.ndarray
-    outer_bias: np.ndarray
+    inner: Array
+    inner_bias: Array
+    outer: Array
+    outer_bias: Array
 
 
 def apply_head(rows: Array, head: Head) -> Array:
