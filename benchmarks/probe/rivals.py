@@ -32,7 +32,6 @@ from qipf.scores import (
     WeightQIPF,
 )
 from qipf.scores.default import default
-from qipf.scores.old_default import default as class_fields
 from qipf.study.run.inputs import Data
 
 REFERENCES = 20_000
@@ -49,8 +48,7 @@ def single_pass(
 ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor], dict[str, tuple[float, int]]]:
     """Logits (K, N, C), scores (K, N) by name, classes that posteriors prefer, and seconds and bytes of fitting."""
     probes, spent = _probes(net, data, first)
-    old = class_fields(net, data.train, size=REFERENCES, progress=False)
-    layers = tuple(dict.fromkeys((*next(iter(probes.values())).layers, *old.layers)))
+    layers = next(iter(probes.values())).layers
     generator = torch.Generator().manual_seed(0)
     some = torch.randperm(len(data.train.inputs), generator=generator)[:REFERENCES].to(data.train.inputs.device)
     reference = _outputs(net, data.train.inputs[some], layers, data.train.targets[some])
@@ -70,7 +68,6 @@ def single_pass(
         "last-layer Laplace": LastLayerLaplace(train_size=len(data.train.inputs)).fit(net, reference),
         "QIPF, exact operator": WeightQIPF(factor=160).fit(net, reference),
         "QIPF, authors' program": WeightQIPF(factor=80, operator="published").fit(net, reference),
-        "previous default (class fields)": old,
         **probes,
     }
     logits: list[Tensor] = []
