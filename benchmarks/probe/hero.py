@@ -25,7 +25,7 @@ from qipf.study.gallery import DARK, Palette, Plate  # noqa: E402
 from qipf.study.gallery.plate import new_figure  # noqa: E402
 from qipf.training import train  # noqa: E402
 
-SHOWN = (("rotation", 30.0), ("zoom", 1.5), ("impulse-noise", 4.0), ("stripes", 4.0), ("shear", 40.0))
+SHOWN = (("rotation", 45.0), ("zoom", 1.5), ("impulse-noise", 4.0), ("stripes", 4.0), ("shear", 40.0))
 COLUMNS = 6
 ACCEPTED = 0.9  # of the clean held-out images
 CHART = {
@@ -39,6 +39,14 @@ CHART = {
 """By score of the study: its name, forward passes per prediction, and colour."""
 
 
+class Row(NamedTuple):
+    """Some images of one shift, and what the decision does with all of its images."""
+
+    shown: list[Shown]
+    share: float  # accepted
+    right: tuple[float, float]  # among accepted and among flagged
+
+
 class Shown(NamedTuple):
     """One image with what the network says and whether that is accepted."""
 
@@ -48,7 +56,7 @@ class Shown(NamedTuple):
     accepted: bool
 
 
-def judged(folder: Path) -> dict[str, list[Shown]]:
+def judged(folder: Path) -> dict[str, Row]:
     """Some test images under every shift, with the decision of a scorer fitted to clean training images."""
     data = datasets.load("mnist", data=folder, download=False)
     inputs, labels = data.train.inputs[:10_000], data.train.targets[:10_000]
@@ -62,29 +70,35 @@ def judged(folder: Path) -> dict[str, list[Shown]]:
         outputs = qipf.collect(net, images, layers=uq.layers, progress=False)
         accepted, predicted = decision(outputs), outputs.logits.argmax(1)
         half = [torch.nonzero(accepted == want)[:, 0][: COLUMNS // 2] for want in (True, False)]
-        result[name] = [
+        shown = [
             Shown(images[n], int(truth[n]), int(predicted[n]), bool(accepted[n])) for n in torch.cat(half).tolist()
         ]
+        right = (predicted == truth).double()
+        result[name] = Row(
+            shown, float(accepted.double().mean()), (float(right[accepted].mean()), float(right[~accepted].mean()))
+        )
     return result
 
 
-def draw(rows: dict[str, list[Shown]], study: Study, palette: Palette) -> Any:
+def draw(rows: dict[str, Row], study: Study, palette: Palette) -> Any:
     """The images on the left, the chart on the right."""
     figure = new_figure(10.0, 4.3)
-    parts: Any = figure.subfigures(1, 2, width_ratios=[1.05, 1.0])
+    parts: Any = figure.subfigures(1, 2, width_ratios=[1.25, 1.0])
     _images(parts[0], rows, palette)
     _chart(parts[1], study, palette)
     return figure
 
 
-def _images(figure: Any, rows: dict[str, list[Shown]], palette: Palette) -> None:
+def _images(figure: Any, rows: dict[str, Row], palette: Palette) -> None:
     good, bad = palette.series[2], palette.series[1]
-    axes = figure.subplots(len(rows), COLUMNS + 1, width_ratios=[1.25] + [1.0] * COLUMNS)
-    for line, (name, shown) in zip(axes, rows.items(), strict=True):
+    axes = figure.subplots(len(rows), COLUMNS + 2, width_ratios=[1.25] + [1.0] * COLUMNS + [1.9])
+    for line, (name, row) in zip(axes, rows.items(), strict=True):
+        words = f"{row.share:.0%} accepted:\n{row.right[0]:.0%} right\nflagged:\n{row.right[1]:.0%} right"
+        line[-1].text(0.0, 0.5, words, ha="left", va="center", fontsize=7.5)
         line[0].text(1.0, 0.5, name.replace("-", "\n"), ha="right", va="center", fontsize=9)
         for axis in line:
             axis.set_axis_off()
-        for axis, one in zip(line[1:], shown, strict=False):
+        for axis, one in zip(line[1:-1], row.shown, strict=False):
             axis.imshow(one.image[0], cmap="gray", vmin=0, vmax=1)
             colour = good if one.accepted else bad
             axis.add_patch(_frame(colour))
@@ -134,10 +148,8 @@ def main() -> None:
     plate = Plate("hero", lambda palette: draw(rows, study, palette), {}, "")
     for palette_name, images in (("", plate.images()), ("-dark", plate.images(DARK))):
         (ROOT / "docs" / "images" / f"hero{palette_name}.png").write_bytes(images["png"])
-    for name, shown in rows.items():
-        for accepted in (True, False):
-            right = [one.predicted == one.label for one in shown if one.accepted == accepted]
-            print(f"{name}: {'accepted' if accepted else 'flagged'} {sum(right)} of {len(right)} right")
+    for name, row in rows.items():
+        print(f"{name}: {row.share:.1%} accepted, {row.right[0]:.1%} of them right, {row.right[1]:.1%} of the others")
 
 
 if __name__ == "__main__":
