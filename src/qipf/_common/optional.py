@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-
 DISTRIBUTIONS = {"PIL": "pillow", "sklearn": "scikit-learn"}
 """What to install for a package that is imported under another name."""
 
