@@ -18,18 +18,13 @@ DEVELOPED_ON = {("mnist", "lenet"), ("cifar10", "vgg3")}
 DEVELOPED_UNDER = {"rotation", "shear", "brightness"}
 
 
-def readme(results: Results) -> str:
-    """The table of the README: the recommended score, the strongest rivals, the paper's score, and what each costs."""
-    return main_table(results, MAIN, cost=True)
-
-
 def everything(results: Results) -> str:
     """Every score that was measured on all pairs."""
     shown = [column for column in COLUMNS if np.isfinite(results.mean("roc_auc", column))]
     return main_table(results, shown)
 
 
-def main_table(results: Results, columns: tuple[str, ...] | list[str], cost: bool = False) -> str:
+def main_table(results: Results, columns: tuple[str, ...] | list[str]) -> str:
     """ROC-AUC / average precision by pair and on average, the best of the table in bold."""
     places = [*PAIRS, None]
     values = np.array([[[results.mean(m, c, pair) for m in METRICS] for pair in places] for c in columns])
@@ -42,9 +37,9 @@ def main_table(results: Results, columns: tuple[str, ...] | list[str], cost: boo
             " / ".join(number(v, bold=bool(v == b)) for v, b in zip(cell, top, strict=True)) + "†" * mark
             for cell, top, mark in zip(line, best, marks, strict=True)
         ]
-        rows.append([title(column), *cells, *([cost_of(results, column)] if cost else [])])
+        rows.append([title(column), *cells])
     heads = ["score (ROC-AUC / average precision)", *pair_heads(results), "mean"]
-    return markdown([*heads, *(["passes, time"] if cost else [])], rows, _below(results, fewer))
+    return markdown(heads, rows, _below(results, fewer))
 
 
 def by_shift(results: Results) -> str:
@@ -142,19 +137,6 @@ def unseen(results: Results, column: str) -> float:
         if not (pair in DEVELOPED_ON and shift in DEVELOPED_UNDER)
     ]
     return float(np.mean(found))
-
-
-def cost_of(results: Results, column: str) -> str:
-    """The passes, and the time in units of one forward pass on a CPU, smallest to largest over the networks."""
-    method = column.partition(" (")[0]
-    times = results.times
-    own = times[(times["method"] == method) & (times["device"] == "cpu")]
-    if own.empty:
-        return "–"
-    low, high = own["ratio"].min(), own["ratio"].max()
-    passes = sorted({int(p) for p in own["passes"]})
-    shown = f"{low:.2g}" if f"{low:.2g}" == f"{high:.2g}" else f"{low:.2g} to {high:.2g}"
-    return f"{' or '.join(map(str, passes))}, {shown} ×"
 
 
 def pair_heads(results: Results) -> list[str]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from evidence.detection import severity_means
-from evidence.results import PAIRS, SHIFTS, Results
+from evidence.results import PAIRS, SHIFTS, Results, plain_title
 from qipf.study.gallery import DARK, LIGHT, Palette
-from qipf.study.plan.registry import column_title, info, split_column
+from qipf.study.plan.registry import info, split_column
 
 FOLDER = Path("paper") / "figures"
 RESOLUTION = 90  # dots per inch
@@ -60,7 +60,7 @@ def severity(results: Results, palette: Palette) -> Any:
             for axis, shift in zip(line, SHIFTS, strict=True):
                 for colour, column in zip(palette.series, SHOWN, strict=True):
                     values = severity_means(results, column, pair, shift)
-                    axis.plot(values.index, values, color=colour, label=column_title(column), ls=_dash(column))
+                    axis.plot(values.index, values, color=colour, label=plain_title(column), ls=_dash(column))
                 if pair == next(iter(PAIRS)):
                     axis.set_title(shift)
             line[0].set_ylabel(f"{name}\nROC-AUC")
@@ -92,7 +92,7 @@ def cost(results: Results, palette: Palette) -> Any:
             axis.plot(time, area, "o", color=palette.series[_dash(column) != "-"])
             side = "right" if _covers(places, time, height) else "left"
             axis.annotate(
-                f"  {column_title(column)}  ", (time, height), va="center", ha=side, fontsize=8, color=palette.ink
+                f"  {plain_title(column)}  ", (time, height), va="center", ha=side, fontsize=8, color=palette.ink
             )
         axis.set_xlabel("time of a prediction with its uncertainty, in forward passes (one CPU core)")
         axis.set_ylabel("ROC-AUC, mean of the four pairs")

@@ -10,6 +10,7 @@ import numpy as np
 
 from evidence import claims, detection, field_speed, figures, illustrations, research, settings, setup, speed, why
 from evidence.results import PAIRS, ROOT, SHIFTS, Results, number, signed
+from probe import tables as probe
 from qipf.study.tables.claims import TOPICS
 
 PAGES = {
@@ -19,12 +20,12 @@ PAGES = {
         "docs/reproduction.md",
         "docs/limits.md",
         "docs/research/class-fields.md",
+        "docs/research/probe.md",
         "benchmarks/README.md",
     )
 }
 
 TABLES: dict[str, Callable[[Results], str]] = {
-    "readme": detection.readme,
     "everything": detection.everything,
     "by-shift": detection.by_shift,
     "differences-roc_auc": partial(detection.differences, metric="roc_auc"),
@@ -63,6 +64,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "research-grid": research.grid,
     "research-views": research.views,
     "research-chosen": research.chosen,
+    **probe.TABLES,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
@@ -164,6 +166,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "forward-noise": forward_noise, "extra-time": extra_time, "times-forward": times_forward,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "grid-errors": grid_errors, "largest-errors": largest_errors, "paper-share": paper_share,
+    **probe.VALUES,
 }  # fmt: skip
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
 

@@ -120,10 +120,15 @@ class Results:
         return json.loads(path.read_text()) if path.is_file() else None
 
 
+def plain_title(column: str) -> str:
+    """A column in words. What these runs call `default` are class fields; the probe has a study of its own."""
+    return "Class fields (the previous default)" if column == "default" else column_title(column)
+
+
 def title(column: str) -> str:
-    """A column in words, the recommended score in bold."""
+    """A column in words, class fields in bold."""
     bold = "**" if info(split_column(column)[0]).family == "recommended" else ""
-    return f"{bold}{column_title(column)}{bold}"
+    return f"{bold}{plain_title(column)}{bold}"
 
 
 def number(value: float, digits: int = 3, bold: bool = False) -> str:

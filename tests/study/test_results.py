@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import csv
+import json
 import re
-from collections import defaultdict
 
 import numpy as np
 import pytest
 
 pytest.importorskip("pandas")
-parquet = pytest.importorskip("pyarrow.parquet")
+pytest.importorskip("pyarrow.parquet")
 
-from evidence import marks, pages  # noqa: E402
-from evidence.results import PAIRS, ROOT, SHIFTS, Results, title  # noqa: E402
+from evidence import marks, pages
+from evidence.results import ROOT, Results
 
 LARGEST_IMAGE, ALL_RESULTS, LARGEST_REPORT = 300_000, 10_000_000, 2_000_000  # bytes
 PUBLISHED = sorted(path.parent for path in (ROOT / "results" / "paper").glob("*/table.parquet"))
@@ -88,18 +88,19 @@ def test_standard_errors_are_those_of_the_files(render):
 
 def test_readme_by_hand():
     """The first row of the README's table from the files of results/, with nothing of the tool's code."""
-    values = defaultdict(list)
-    for folder in PUBLISHED:
-        table = parquet.read_table(folder / "table.parquet")
-        rows = [row for row in table.to_pylist() if row["method"] == "default" and row["metric"] == "roc_auc"]
-        part = any(row.get("subset") == "common" for row in rows)
-        for row in rows:
-            if row["errors"] == "base" and row["severity"] > 0 and (row.get("subset") == "common") == part:
-                values[row["dataset"], row["net"], row["shift"]].append(row["value"])
-    pairs = [np.mean([np.mean(values[*pair, shift]) for shift in SHIFTS]) for pair in PAIRS]
-    line = next(line for line in TEXTS["README.md"].splitlines() if line.startswith(f"| {title('default')} |"))
-    shown = [cell.split(" / ")[0].strip(" *") for cell in line.split("|")[2:7]]
-    np.testing.assert_allclose([float(cell) for cell in shown], [*pairs, np.mean(pairs)], atol=0.00051)
+    shown = {"roc_auc": [], "average precision": []}
+    for name in ("mnist", "kmnist", "vgg3"):
+        facts = json.loads((ROOT / "results" / "probe" / f"{name}.json").read_text())
+        rows = [number for number, row in enumerate(facts["rows"]) if row["score"] == "probe"]
+        assert len(rows) == 5
+        with np.load(ROOT / "results" / "probe" / f"{name}.npz") as file:
+            for which, values in enumerate(shown.values()):
+                places = [n for n, condition in enumerate(facts["conditions"]) if condition["group"] == "shift"]
+                values.append(file["metrics"][rows][:, which, places].mean())  # ten intensities in every family
+    line = next(line for line in TEXTS["README.md"].splitlines() if line.startswith("| **qipf.default"))
+    cells = [cell.strip(" ").replace("*", "").split(" / ") for cell in line.split("|")[2:6]]
+    for values, printed in zip(shown.values(), zip(*cells, strict=True), strict=True):
+        np.testing.assert_allclose([float(cell) for cell in printed], [*values, np.mean(values)], atol=0.00051)
 
 
 def test_marks_that_cannot_be_read():

@@ -21,7 +21,7 @@ COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "gallery", "inspect",
 
 def build(listing: bool = False) -> Any:
     """The cyclopts application; the commands are imported only for a `listing` of what each is for."""
-    cyclopts = require("cyclopts", extra="bench")
+    cyclopts = require("cyclopts", extra="torch")
     app = cyclopts.App(
         name="qipf",
         version=version("qipf"),

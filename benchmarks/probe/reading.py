@@ -1,0 +1,133 @@
+"""The record of the probe study in results/probe: means by column, and differences with intervals.
+
+A value is the mean over the intensities of a family, then over the families of a column, then over networks and
+ensembles; the mean of the pairs weighs each pair equally. results/probe/PROTOCOL.md says why.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+PAIRS = {"mnist": "MNIST LeNet", "kmnist": "K-MNIST LeNet", "vgg3": "CIFAR-10 VGG-3", "resnet18": "CIFAR-10 ResNet-18"}
+METRICS = ("roc_auc", "pr_auc", "aurc")
+GROUPS = {
+    "shift": "the paper's five shifts",
+    "geometric": "four geometric shifts",
+    "unseen": "unseen families",
+    "resembling": "resembling families",
+    "clean": "clean",
+    "ood": "out of distribution",
+}
+"""The columns of the study, in words."""
+RESAMPLES = 2000
+
+
+class Interval(NamedTuple):
+    """A difference with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Pair:
+    """What was measured on the networks of one pair.
+
+    Args:
+        path: of its record, without a suffix.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
+        self._path = path.with_suffix(".npz")
+        self.rows: list[dict[str, Any]] = self.facts["rows"]
+        self.places = [(c["group"], c["family"]) for c in self.facts["conditions"]]
+        self.bases = sorted({row["base"] for row in self.rows})
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        with np.load(self._path) as file:
+            return {name: file[name].astype(np.float64) for name in ("metrics", "replicates")}
+
+    def families(self, group: str) -> list[str]:
+        """The families of a column."""
+        wanted = "shift" if group == "geometric" else group
+        found = dict.fromkeys(family for own, family in self.places if own == wanted)
+        return [family for family in found if group != "geometric" or family != "brightness"]
+
+    def of(self, score: str) -> list[int]:
+        """The rows of a score: one per network, or per network and ensemble."""
+        return [number for number, row in enumerate(self.rows) if row["score"] == score]
+
+    def family(self, score: str, group: str, family: str, metric: str, base: int | None = None) -> float:
+        """The mean of a score over the intensities of one family, and over networks; NaN where it was not measured."""
+        wanted = "shift" if group == "geometric" else group
+        conditions = [number for number, place in enumerate(self.places) if place == (wanted, family)]
+        rows = [number for number in self.of(score) if base in (None, self.rows[number]["base"])]
+        if not rows:
+            return np.nan
+        values = self._arrays["metrics"][rows, METRICS.index(metric)][:, conditions]
+        return float(np.mean(np.nanmean(values, axis=1)))
+
+    def value(self, score: str, group: str, metric: str = "roc_auc", base: int | None = None) -> float:
+        """The mean of a score over the families of a column, and over networks or for the network `base`."""
+        return float(np.mean([self.family(score, group, family, metric, base) for family in self.families(group)]))
+
+    def replicates(self, score: str, group: str, metric: str) -> np.ndarray:
+        """The values of a score with resampled images: (networks, ensembles, families, replicates)."""
+        listed = [tuple(place) for place in self.facts["families"]]
+        wanted = "shift" if group == "geometric" else group
+        columns = [listed.index((wanted, family)) for family in self.families(group)]
+        by_base = [[row for row in self.of(score) if self.rows[row]["base"] == base] for base in self.bases]
+        return self._arrays["replicates"][:, METRICS.index(metric)][np.array(by_base)][:, :, columns]
+
+    def accuracy(self, who: str, group: str) -> float:
+        """The share of right classes: "network", "ensemble" or the name of a probe; mean of families and networks."""
+        rows = [np.array(values) for name, values in self.facts["accuracy"].items() if name.rpartition(" ")[0] == who]
+        means = []
+        for family in self.families(group):
+            conditions = [n for n, place in enumerate(self.places) if place[1] == family]
+            means.append(np.mean([row[conditions].mean() for row in rows]))
+        return float(np.mean(means))
+
+
+class Study:
+    """The pairs that have been run.
+
+    Args:
+        folder: results/probe, or another folder like it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pairs = {name: Pair(folder / name) for name in PAIRS if (folder / f"{name}.json").is_file()}
+        self.difference = cache(self._difference)
+
+    def mean(self, score: str, group: str, metric: str = "roc_auc") -> float:
+        """The mean of the pairs."""
+        return float(np.mean([pair.value(score, group, metric) for pair in self.pairs.values()]))
+
+    def _difference(self, ours: str, theirs: str, group: str, metric: str, only: str = "") -> Interval:
+        """Ours minus theirs with the 95 % percentile interval of 2,000 resamples, paired, of one pair or of the mean.
+
+        Every resample draws networks and ensembles with replacement in each pair, families with replacement for all
+        pairs together, and one replicate of the images for each pair.
+        """
+        pairs = [pair for name, pair in self.pairs.items() if only in ("", name)]
+        value = np.mean([pair.value(ours, group, metric) - pair.value(theirs, group, metric) for pair in pairs])
+        gaps = [pair.replicates(ours, group, metric) - pair.replicates(theirs, group, metric) for pair in pairs]
+        rng = np.random.default_rng(0)
+        families = rng.integers(0, gaps[0].shape[2], (RESAMPLES, 1, 1, gaps[0].shape[2]))
+        drawn = np.zeros(RESAMPLES)
+        for gap in gaps:
+            networks = rng.integers(0, gap.shape[0], (RESAMPLES, gap.shape[0], 1, 1))
+            ensembles = rng.integers(0, gap.shape[1], (RESAMPLES, 1, gap.shape[1], 1))
+            images = rng.integers(0, gap.shape[3], (RESAMPLES, 1, 1, 1))
+            drawn += np.nanmean(gap[networks, ensembles, families, images], axis=(1, 2, 3)) / len(gaps)
+        low, high = np.percentile(drawn, [2.5, 97.5])
+        return Interval(float(value), float(low), float(high))

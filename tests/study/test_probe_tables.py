@@ -1,0 +1,121 @@
+"""The tables of the probe study compute what was planted, and their intervals cover what they should."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pandas")
+
+from evidence.results import Results
+from probe import tables
+from probe.reading import PAIRS, Study
+
+FAMILIES = [
+    ("clean", "clean"),
+    ("shift", "rotation"),
+    ("shift", "brightness"),
+    ("unseen", "fog"),
+    ("resembling", "blur"),
+]
+LEVEL = {"clean": 0.95, "rotation": 0.7, "brightness": 0.9, "fog": 0.8, "blur": 0.85, "other": 0.6}
+ENSEMBLES = 2
+
+
+def value(score: str, family: str, base: int, ensemble: int = 0) -> float:
+    """The probe is 0.1 ahead of every other score, more by 0.02 per network; ensembles differ by 0.04."""
+    return LEVEL[family] - 0.1 * (score != "probe") + 0.02 * base * (score == "probe") - 0.04 * ensemble
+
+
+def plant(folder: Path, name: str, noise: float = 0.0) -> None:
+    rng = np.random.default_rng(0)
+    conditions = [(group, family, step) for group, family in FAMILIES for step in (0, 1)] + [("ood", "other", 0)]
+    rows, metrics, replicates = [], [], []
+    for score in [*tables.NAMES, "probe, quick", "probe, thorough"]:
+        for base in (0, 1):
+            for ensemble in range(ENSEMBLES if score.startswith("ensemble") else 1):
+                rows.append({"base": base, "score": score, "ensemble": ensemble})
+                roc = [value(score, family, base, ensemble) + 0.02 * step - 0.01 for _, family, step in conditions]
+                metrics.append([roc, np.subtract(roc, 0.2), np.subtract(1, roc)])
+                of_family = np.array([value(score, family, base, ensemble) for _, family in FAMILIES])
+                drawn = of_family[:, None] + noise * rng.standard_normal((len(FAMILIES), 50))
+                replicates.append([drawn, drawn - 0.2])
+    right = [0.9] * len(conditions)
+    people = ("network", "ensemble", "probe", "probe, head alone")
+    efforts = ("probe, quick", "probe", "probe, thorough")
+    facts = {
+        "rows": rows,
+        "families": FAMILIES,
+        "conditions": [dict(zip(("group", "family", "intensity"), c, strict=True)) for c in conditions],
+        "accuracy": {f"{who} {n}": [x + 0.02 * n for x in right] for who in people for n in (0, 1)},
+        "fit_seconds": {effort: [3.0, 2.0] for effort in efforts},
+        "file_bytes": {effort: [1_500_000] for effort in efforts},
+    }
+    (folder / f"{name}.json").write_text(json.dumps(facts))
+    np.savez(folder / f"{name}.npz", metrics=np.array(metrics), replicates=np.array(replicates))
+
+
+@pytest.fixture
+def planted(tmp_path):
+    folder = tmp_path / "probe"
+    folder.mkdir()
+    for name in list(PAIRS)[:2]:
+        plant(folder, name)
+    (folder / "development.json").write_text(json.dumps(
+        [
+            {"pair": pair, "tag": f"{tag} (1.5s)", "shifts": [0.8, 0.7, 0.6], "clean": [0.9, 0.5, 0.9]}
+            for pair in tables.DEVELOPMENT
+            for tag in tables.TRIED
+        ]
+    ))  # fmt: skip
+    return Results(tmp_path)
+
+
+def line(table: str, start: str) -> list[str]:
+    found = next(row for row in table.splitlines() if row.startswith(f"| {start}"))
+    return [cell.strip() for cell in found.strip("|").split("|")][1:]
+
+
+def test_means_are_those_that_were_planted(planted):
+    """The probe: (0.7 + 0.9) / 2 plus 0.01 on average over two networks; the ensembles: 0.1 and 0.02 less than 0.8."""
+    table = tables.readme(planted)
+    assert line(table, "**qipf.default") == [
+        *["**.810** / **.610**"] * 3,
+        "**.810** / **.610**",
+        "**.960** / **.760**",
+        "1",
+    ]
+    assert line(table, "ensemble of 10, contrast")[:1] == [".680 / .480"]
+    assert line(table, "ensemble of 10, contrast")[-1] == "10"
+    geometric = tables.TABLES["probe-geometric"](planted)
+    assert line(geometric, "**qipf.default")[-1] == ".710 / .510"  # rotation alone
+    assert line(tables.TABLES["probe-ood"](planted), "**qipf.default")[-1] == ".600 / .400"
+    assert line(tables.TABLES["probe-aurc"](planted), "**qipf.default")[-1] == ".190"
+    assert line(tables.efforts(planted), "thorough")[0] == ".700 / .500; 2.0 s, 1.5 MB"
+    assert line(tables.accuracy(planted), "clean: ensemble of 10")[-1] == ".910"
+    assert line(tables.bars(planted), "shifts, over the ensemble")[-1] == "+0.130 ROC-AUC, +0.130 average precision"
+    assert line(tables.tried(planted), "four perturbed copies") == [".800 / .700 / .900"] * 4
+    assert "Mahalanobis" not in "".join(table(planted) for table in tables.TABLES.values())
+
+
+def test_intervals_reach_over_networks_and_ensembles(planted):
+    """Two networks (gap 0.10 and 0.12) and two ensembles (0 and 0.04): from 0.10 to 0.16, whatever the family."""
+    found = Study(planted.folder / "probe").difference("probe", tables.RIVAL, "shift", "roc_auc", "mnist")
+    assert found == pytest.approx((0.13, 0.10, 0.16), abs=1e-6)
+
+
+def test_intervals_reach_over_images_and_families(tmp_path):
+    plant(tmp_path, "mnist", noise=0.05)
+    study = Study(tmp_path)
+    own = study.difference("probe", tables.RIVAL, "clean", "roc_auc", "mnist")
+    assert own.low < 0.09
+    assert own.high > 0.17
+    families = study.difference("probe", "entropy", "shift", "roc_auc", "mnist")
+    assert families.value == pytest.approx(0.11)
+    pair = study.pairs["mnist"]
+    gap = pair.replicates("probe", "shift", "roc_auc") - pair.replicates("entropy", "shift", "roc_auc")
+    assert gap.shape == (2, 1, 2, 50)
+    assert families.low < gap.mean() < families.high
