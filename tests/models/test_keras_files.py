@@ -80,7 +80,11 @@ def test_a_lenet_computes_what_keras_would(tmp_path: Path) -> None:
 
 
 def test_a_random_last_layer_gets_its_means(tmp_path: Path) -> None:
-    loc, bias, rho = np.float32([[1, 2], [3, 4], [5, 6]]), np.float32([0.5, -0.5]), np.full((3, 2), -3, np.float32)
+    loc, bias, rho = (
+        np.array([[1, 2], [3, 4], [5, 6]], np.float32),
+        np.array([0.5, -0.5], np.float32),
+        np.full((3, 2), -3, np.float32),
+    )
     names = ("kernel_posterior_loc:0", "bias_posterior_loc:0", "kernel_posterior_untransformed_scale:0")
     layers = [("DenseFlipout", {"name": "last", "activation": "linear"})]
     path = write(tmp_path / "svi.h5", layers, {"last": (loc, bias, rho)}, names=names)
