@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from evidence.results import COLUMNS, PAIRS, SHIFTS, Results, markdown, number, signed, title
-from qipf.study.plan.registry import STATISTICS
+from evidence.results import COLUMNS, PAIRS, SHIFTS, Results, markdown, number, short, signed, title
 from qipf.study.report.columns import severity_of
 
 METRICS = ("roc_auc", "pr_auc")
@@ -37,8 +36,8 @@ def main_table(results: Results, columns: tuple[str, ...] | list[str]) -> str:
             " / ".join(number(v, bold=bool(v == b)) for v, b in zip(cell, top, strict=True)) + "†" * mark
             for cell, top, mark in zip(line, best, marks, strict=True)
         ]
-        rows.append([title(column), *cells])
-    heads = ["score (ROC-AUC / average precision)", *pair_heads(results), "mean"]
+        rows.append([short(column), *cells])
+    heads = ["ROC-AUC / PR-AUC", *pair_heads(results), "mean"]
     return markdown(heads, rows, _below(results, fewer))
 
 
@@ -70,7 +69,7 @@ def clean(results: Results) -> str:
     lines = [["accuracy, mean of the networks", *(f"{100 * accuracy(results, pair):.1f} %" for pair in PAIRS)]]
     for column in MAIN:
         cells = [number(values.get((column, "roc_auc", *pair), np.nan)) for pair in PAIRS]
-        lines.append([f"ROC-AUC, {title(column)}", *cells])
+        lines.append([f"ROC-AUC, {short(column)}", *cells])
     return markdown(["clean test set", *pair_heads(results)], lines)
 
 
@@ -93,7 +92,7 @@ def out_of_distribution(results: Results) -> str:
     values = rows.groupby(["column", "shift"])["value"].mean()
     places = sorted(rows["shift"].unique())
     lines = [
-        [title(column), *(number(values.get((column, place), np.nan)) for place in places)]
+        [short(column), *(number(values.get((column, place), np.nan)) for place in places)]
         for column in COLUMNS
         if column in set(rows["column"])
     ]
@@ -111,8 +110,8 @@ def own_errors(results: Results) -> str:
     lines = []
     for column in [c for c in COLUMNS if c in set(own["column"])]:
         pairs = [[values.get((column, e, *pair), np.nan) for e in ("base", "own")] for pair in PAIRS]
-        lines.append([title(column), *(f"{number(base)} / {number(mine)}" for base, mine in pairs)])
-    return markdown(["ROC-AUC, base network's errors / own errors", *pair_heads(results)], lines)
+        lines.append([short(column), *(f"{number(base)} / {number(mine)}" for base, mine in pairs)])
+    return markdown(["base network's errors / own", *pair_heads(results)], lines)
 
 
 def own_accuracy(results: Results) -> str:
@@ -122,7 +121,7 @@ def own_accuracy(results: Results) -> str:
     own = rows[rows["errors"] == "own"].groupby(["column", "dataset", "net"])["value"].mean()
     for column in [c for c in COLUMNS if c in own.index.get_level_values(0)]:
         cells = [own.get((column, *pair), np.nan) for pair in PAIRS]
-        name = title(column).removesuffix(f", {STATISTICS['entropy']}")
+        name = short(column).removesuffix(", entropy")
         lines.append([name, *(f"{100 * value:.1f} %" if np.isfinite(value) else "–" for value in cells)])
     return markdown(["accuracy, clean test set", *pair_heads(results)], lines)
 

@@ -8,9 +8,24 @@ from typing import Any
 
 import numpy as np
 
-from evidence import claims, detection, field_speed, figures, illustrations, research, settings, setup, speed, why
+from evidence import (
+    authors,
+    cells,
+    claims,
+    detection,
+    field_speed,
+    figures,
+    illustrations,
+    research,
+    settings,
+    setup,
+    speed,
+    verdicts,
+    why,
+)
 from evidence.results import PAIRS, ROOT, SHIFTS, Results, number, signed
 from probe import tables as probe
+from qipf.study.tables import paper
 from qipf.study.tables.claims import TOPICS
 
 PAGES = {
@@ -37,6 +52,21 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "runs": setup.runs,
     "rerun": setup.rerun,
     "svi-again": setup.svi_again,
+    **{f"claims-{part}": partial(verdicts.table, part=part) for part in verdicts.ENTRIES},
+    **{f"cells-{metric}": partial(cells.by_shift, metric=metric) for metric in paper.METRICS},
+    "curves": cells.curves,
+    "turned": cells.turned,
+    "error-rates": cells.error_rates,
+    "authors-roc_auc": authors.scores,
+    "authors-pr_auc": partial(authors.scores, metric="pr_auc"),
+    "authors-by-shift": authors.by_shift,
+    "authors-calibration": authors.calibration,
+    "fewer-passes": authors.fewer,
+    "image-errors": authors.images,
+    "histograms": authors.histograms,
+    "modes": authors.modes,
+    "bands": authors.bands,
+    "looks": setup.looks,
     "summary": claims.summary,
     **{f"against-{metric}": partial(claims.against, metric=metric) for metric in TOPICS},
     **{f"means-{metric}": partial(claims.means, metric=metric) for metric in ("roc_auc", "ece_paper")},
@@ -161,6 +191,9 @@ def times_forward(results: Results, method: str, net: str, device: str) -> str:
 
 
 VALUES: dict[str, Callable[..., str]] = {
+    "claims": verdicts.count, "chance": claims.chance, "agreement": cells.agreement, "matched": cells.matched_summary,
+    "authors": authors.one, "image-error": authors.largest_image_error, "small-claim": authors.small,
+    "paper-cell": cells.paper_cell,
     "geometric": geometric, "gap": gap, "unseen": unseen, "networks": networks, "percent": percent,
     "clear-of-zero": clear_of_zero,
     "forward-noise": forward_noise, "extra-time": extra_time, "times-forward": times_forward,

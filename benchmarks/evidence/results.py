@@ -131,6 +131,30 @@ def title(column: str) -> str:
     return f"{bold}{plain_title(column)}{bold}"
 
 
+SHORT = {
+    "mc-dropout": "MC dropout", "mc-dropout-ll": "MC dropout LL", "svi": "SVI", "svi-ll": "SVI-LL",
+    "ensemble": "ensemble", "swag": "SWAG", "sgd-iterates": "SGD iterates", "qipf": "QIPF, exact",
+    "qipf-published": "QIPF, authors' program", "default": "class fields (the previous default)", "knn": "nearest neighbours",
+    "energy": "energy", "max-logit": "max logit", "entropy": "entropy", "softmax-response": "softmax response",
+    "margin": "margin", "mahalanobis": "Mahalanobis", "class-field": "class field", "qipf-80": "QIPF, exact, factor 80",
+    "qipf-160": "QIPF, exact, factor 160", "qipf-batch": "QIPF, minimum over the batch", "qipf-v0": "V_0, no modes",
+    "qipf-all-weights": "QIPF, every weight", "qipf-published-4-modes": "program, 4 modes",
+    "qipf-published-10-modes": "program, 10 modes",
+}  # fmt: skip
+"""Methods in few letters, for tables that must not be wider than a page; LL is short for last layer."""
+STATISTIC = {
+    "std": ", std", "entropy": ", entropy", "max_logit_one_pass": ", one pass", "std_mean_class": ", std of its class",
+    "contrast": ", contrast", "mutual_information": ", mutual information", "score": "",
+}  # fmt: skip
+
+
+def short(column: str) -> str:
+    """A column in few letters, the recommended score in bold."""
+    method, statistic = split_column(column)
+    name = f"{SHORT.get(method, method)}{STATISTIC.get(statistic, '')}"
+    return f"**{name}**" if info(method).family == "recommended" else name
+
+
 def number(value: float, digits: int = 3, bold: bool = False) -> str:
     """A number as .772 or 1.204; a dash where nothing was measured."""
     if not np.isfinite(value):

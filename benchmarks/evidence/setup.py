@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from evidence.detection import accuracy
-from evidence.results import NOTHING, PAIRS, Results, markdown, number
+from evidence.results import NOTHING, PAIRS, SHORT, Results, markdown, number, signed
 from rerun_cell import interval
 
 PAPER_ACCURACY = {
@@ -21,15 +21,14 @@ MANY = {"mc-dropout": "passes", "svi": "epochs", "svi-ll": "epochs", "ensemble":
 
 def runs(results: Results) -> str:
     """By pair: accuracy here and in the paper, networks, images, and the settings of methods with several passes."""
-    rows = []
-    for pair, name in PAIRS.items():
+    columns = []
+    for pair in PAIRS:
         plan = results.plan(pair)
         own = results.shifted[(results.shifted["dataset"] == pair[0]) & (results.shifted["net"] == pair[1])]
         settings = {m["name"]: m["params"] for m in plan.get("methods", ())}
         right = 100 * accuracy(results, pair)
-        rows.append(
+        columns.append(
             [
-                name,
                 f"{right:.1f} %" if np.isfinite(right) else NOTHING,
                 f"{PAPER_ACCURACY[pair]} %",
                 str(own["seed"].nunique()),
@@ -38,8 +37,9 @@ def runs(results: Results) -> str:
                 *(_number(settings.get(method, {}).get(key)) for method, key in MANY.items()),
             ]
         )
-    heads = ["", "accuracy", "the paper", "networks", "images", "images of many-pass methods"]
-    return markdown([*heads, *(f"{method}, {key}" for method, key in MANY.items())], rows)
+    heads = ["accuracy", "accuracy in the paper", "networks", "images", "images of many-pass methods"]
+    heads += [f"{SHORT[method]}, {key}" for method, key in MANY.items()]
+    return markdown(["", *PAIRS.values()], [[head, *cells] for head, *cells in zip(heads, *columns, strict=True)])
 
 
 def rerun(results: Results) -> str:
@@ -55,13 +55,14 @@ def rerun(results: Results) -> str:
             new = ", ".join(number(value) for value in more["new"])
             low, high = interval(_of_first(results, name, own.iloc[0]))
             of_first = more["new"].between(low, high).sum()
-            kept = [", ".join(pairs), expected, new, f"{inside} of {len(more)}", f"{of_first} of {len(more)}"]
-            rows.append([name, f"{shift}, {severity}", method, *(text or NOTHING for text in kept)])
+            kept = [", ".join(pairs), expected, new, f"{inside} / {of_first} of {len(more)}"]
+            rows.append(
+                [f"{name}, {shift} {severity}, {SHORT.get(method, method)}", *(text or NOTHING for text in kept)]
+            )
     if not rows:
         return "*Not measured yet: run benchmarks/rerun_cell.py.*"
-    heads = ["plan", "shift, intensity", "method", "trained again (published → new)"]
-    heads += ["expected of one more network", "further networks", "inside"]
-    return markdown([*heads, f"inside, were only {FIRST} networks published"], rows)
+    heads = ["cell", "published → again", "expected", "further networks", f"inside / of {FIRST}"]
+    return markdown(heads, rows)
 
 
 def svi_again(results: Results) -> str:
@@ -77,6 +78,17 @@ def svi_again(results: Results) -> str:
         ["trained again", *(f"{100 * again[seed]:.2f} %" if seed in again else NOTHING for seed in published.index)],
     ]
     return markdown(heads, lines)
+
+
+def looks(results: Results) -> str:
+    """Every published look at the lead of the old default over the ensemble, in order, and what it is today."""
+    found = results.json("paper/looks.json")
+    if found is None:
+        return "*Not recorded.*"
+    rows = [[look["look"], look["interval"], look["published"]] for look in found]
+    gap = results.difference("roc_auc", "default", "ensemble (entropy)")
+    rows.append(["the same numbers, shifts drawn again as well", "networks, intensities, shifts", signed(gap)])
+    return markdown(["look", "the interval resamples", "old default less ensemble, ROC-AUC"], rows)
 
 
 def _of_first(results: Results, name: str, cell: pd.Series) -> list[float]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from evidence.claims import WORDS
-from evidence.results import NOTHING, Results, markdown
-from qipf.study.plan.registry import info
+from evidence.claims import MARKS
+from evidence.results import NOTHING, SHORT, Results, markdown
 from qipf.study.tables import paper
 from qipf.study.tables.claims import claims
 
@@ -26,30 +25,30 @@ def table_3(results: Results) -> str:
             theirs = paper.TIMES.get((net, "qipf" if method == "qipf-published" else method))
             passes = next(str(int(time["passes"])) for time in found if time is not None)
             cells = [cell for time in found for cell in _cells(time)]
-            rows.append([words, info(method).title, passes, f"{theirs:.2f}" if theirs else NOTHING, *cells])
+            rows.append([words, SHORT[method], passes, f"{theirs:.2f}" if theirs else NOTHING, *cells])
     if not rows:
         return "*Not measured yet.*"
-    heads = [text for name in DEVICES.values() for text in (f"{name}, ms", "× forward pass")]
-    return markdown(["network", "method", "passes", "the paper, ms", *heads], rows)
+    heads = [text for name in DEVICES.values() for text in (f"{name}, ms", "× forward")]
+    return markdown(["network", "method", "passes", "paper, ms", *heads], rows)
 
 
 def faster(results: Results) -> str:
     """How many times as fast as MC dropout QIPF is. A difference within the noise of the measurements is undecided."""
     heads = ["QIPF is faster than", "the paper"]
     rows = {
-        (net, other): [f"{words}, {info(other).title}", _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"])]
+        (net, other): [f"{words}, {SHORT[other]}", _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"])]
         for net, words in paper.NETS.items()
         for other in ("mc-dropout", "mc-dropout-ll")
     }
     for device, name in DEVICES.items():
         times = results.times[results.times["device"] == device].to_dict("records")
-        for ours, words in (("qipf", "exact"), ("qipf-published", "authors' program")):
+        for ours, words in (("qipf", "exact"), ("qipf-published", "program")):
             heads.append(f"{name}, {words}")
             found = {(c.net, c.other): c for c in claims([], times, metrics=(), ours=ours)}
             for (net, other), row in rows.items():
                 claim = found[net, other]
                 measured = claim.here != "not measured"
-                row.append(f"{_times(np.exp(claim.advantage))}, {WORDS[claim.here]}" if measured else NOTHING)
+                row.append(f"{_times(np.exp(claim.advantage))} {MARKS[claim.here]}" if measured else NOTHING)
     return markdown(heads, list(rows.values()))
 
 
@@ -78,7 +77,7 @@ def _cells(time: pd.Series | None) -> list[str]:
 
 
 def _times(ratio: float) -> str:
-    return f"{_short(ratio)} times"
+    return f"{_short(ratio)} ×"
 
 
 def _short(value: float) -> str:

@@ -22,12 +22,12 @@ def one_number(results: Results) -> str:
     heads = [
         "MNIST LeNet",
         "ROC-AUC",
-        "pairs won",
-        "pairs lost",
-        "on the rising side",
-        "ROC-AUC, stopped",
+        "won",
+        "lost",
+        "rising",
+        "stopped",
         "Spearman",
-        "point-biserial",
+        "pt-bis.",
     ]
     return _table(results, "one-number", heads, row)
 
@@ -45,8 +45,8 @@ def reliability(results: Results) -> str:
 def calibration(results: Results) -> str:
     """One ranking, several scales."""
     metrics = {
-        "roc_auc": "ROC-AUC", "ece_paper": "ECE, paper", "brier_paper": "Brier, paper", "ece_proper": "ECE, proper",
-        "brier_proper": "Brier, proper", "spearman": "Spearman", "point_biserial": "point-biserial",
+        "roc_auc": "ROC-AUC", "ece_paper": "ECE m", "brier_paper": "Brier m", "ece_proper": "ECE i",
+        "brier_proper": "Brier i", "spearman": "Spearman", "point_biserial": "pt-bis.",
     }  # fmt: skip
     heads = ["softmax response", *metrics.values()]
     return _table(results, "calibration", heads, lambda values: [number(values[metric]) for metric in metrics])

@@ -14,8 +14,8 @@ from sklearn.metrics import roc_auc_score
 from torch.nn import functional
 
 from qipf.models.collect import collect
+from qipf.models.keras_files import load_keras
 from qipf.scores import MaxLogit, Scorer, SoftmaxResponse, WeightQIPF
-from qipf.study.nets import load_keras_lenet
 
 BLOCKS = [(1, 5, 1, 1), (1, 5, 6, 1), (10, 10), (5, 8), (1, 5)]  # the authors', in Keras' layout of the kernels
 INTENSITIES = {
@@ -70,7 +70,7 @@ def test_the_table_of_the_notes(data_dir, author_checkpoint) -> None:
     )
     test = torch.asarray(idx(folder / "t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28) / np.float32(255))
     labels = torch.asarray(idx(folder / "t10k-labels-idx1-ubyte.gz", 8).astype(np.int64))
-    net = load_keras_lenet(author_checkpoint)
+    net = load_keras(author_checkpoint)
     reference = collect(net, train, features=False, progress=False)
     published = WeightQIPF(operator="published", factor=80, pool=BLOCKS).fit(author_checkpoint, reference)
     assert published.fitted.facts["samples"] == 1022

@@ -11,7 +11,20 @@ import pytest
 
 pandas = pytest.importorskip("pandas")
 
-from evidence import claims, detection, field_speed, figures, illustrations, pages, settings, setup, speed  # noqa: E402
+from evidence import (  # noqa: E402
+    authors,
+    cells,
+    claims,
+    detection,
+    field_speed,
+    figures,
+    illustrations,
+    pages,
+    settings,
+    setup,
+    speed,
+    verdicts,
+)
 from evidence.results import PAIRS, SHIFTS, Results  # noqa: E402
 from qipf.study.run.consolidate import Row  # noqa: E402
 from qipf.study.tables.long_table import read_table  # noqa: E402
@@ -90,33 +103,28 @@ def test_planted_levels(planted):
 
 def test_planted_claims(planted):
     table = claims.against(planted, "roc_auc")
-    assert row(table, "Deep ensemble, standard")[1:] == [
-        "+0.020 [+0.020, +0.020]", "**holds**", "+0.030 [+0.030, +0.030]", "**holds**",
-    ]  # fmt: skip
-    assert row(table, "Entropy of the softmax") == [
-        "not compared", "-0.030 [-0.030, -0.030]", "behind", "-0.020 [-0.020, -0.020]", "behind",
-    ]  # fmt: skip
+    assert row(table, "ensemble, std")[1:] == ["+0.020 [+0.020, +0.020] ✓", "+0.030 [+0.030, +0.030] ✓"]
+    assert row(table, "entropy") == ["–", "-0.030 [-0.030, -0.030] ↓", "-0.020 [-0.020, -0.020] ↓"]
     second = claims.follows(planted, "roc_auc", "ensemble")
-    assert row(second, "MC dropout of the last")[1:] == ["-0.010 [-0.010, -0.010]", "**does not hold**"]
-    assert second.count("Deep ensemble") == 1  # in the heading
+    assert row(second, "MC dropout LL")[1:] == ["-0.010 [-0.010, -0.010] ✗"]
+    assert second.count("ensemble") == 1  # in the heading
     summary = row(claims.summary(planted), "error detection (ROC-AUC)")
-    assert summary == ["80% (16 of 20)", "100% [100%, 100%]", "**holds**", "100% [100%, 100%]", "**holds**"]
-    levels = row(claims.means(planted, "roc_auc"), "Variational inference, standard")
+    assert summary == ["80% (16 of 20)", "100% [100%, 100%] ✓", "100% [100%, 100%] ✓"]
+    levels = row(claims.means(planted, "roc_auc"), "SVI, std")
     assert levels[3].startswith(".740 (")  # one network of two: 0.71 + 0.03, and not 0.75
     everything = detection.main_table(planted, ["entropy", "svi"])
-    assert row(everything, "Variational inference, standard")[3] == ".740 / .640†"
+    assert row(everything, "SVI, std")[3] == ".740 / .640†"
     assert everything.endswith("† measured on fewer networks than the other rows.")
 
 
 def test_planted_settings_and_times(planted):
     table = settings.choices(planted)
-    assert row(table, "exact Laplacian less")[0] == "-0.030 [-0.030, -0.030]"
-    assert row(table, "exact Laplacian less")[-1] == "**worse**"
-    assert row(table, "cross-validated factor less")[-1] == "**better**"
-    assert set(row(table, "pooled weights less")) == {"–"}
-    assert row(speed.faster(planted), "LeNet, MC dropout") == ["6.00 times", "–", "–", "25 times, **holds**", "–"]
-    lenet = row(speed.table_3(planted), "LeNet | QIPF of the weights")
-    assert lenet == ["QIPF of the weights", "1", "0.64", "–", "–", "4", "2.00"]
+    assert row(table, "exact less authors' operator") == ["-0.030 ↓"] * 4
+    assert row(table, "cross-validated less factor 80") == ["+0.020 ↑"] * 4
+    assert set(row(table, "pooled less every weight")) == {"–"}
+    assert row(speed.faster(planted), "LeNet, MC dropout |") == ["6.00 ×", "–", "–", "25 × ✓", "–"]
+    lenet = row(speed.table_3(planted), "LeNet | QIPF, exact")
+    assert lenet == ["QIPF, exact", "1", "0.64", "–", "–", "4", "2.00"]
     assert row(detection.clean(planted), "accuracy")[0] == "87.5 %"
     assert row(detection.own_accuracy(planted), "one network")[0] == "87.5 %"
     assert row(detection.own_accuracy(planted), "MC dropout") == ["90.0 %", "–", "–", "–"]
@@ -182,15 +190,12 @@ def test_every_run_of_a_cell_is_quoted(planted):
         "shift,severity,metric,seed,device,method,published,new,low,high\nzoom,3,roc_auc,0,cpu,entropy,0.74,0.75,0.7,0.8\n"
         "zoom,3,roc_auc,100,cpu,entropy,nan,0.72,0.7,0.8\nzoom,3,roc_auc,101,cpu,entropy,nan,0.69,0.7,0.8\n"
     )
-    assert row(setup.rerun(planted), "mnist-lenet") == [
-        "zoom, 3",
-        "entropy",
+    assert row(setup.rerun(planted), "mnist-lenet, zoom 3, entropy") == [
         ".740 → .750",
         ".700 to .800",
         ".720, .690",
-        "1 of 2",
-        "2 of 2",
-    ]  # fmt: skip  (the last column: two networks of planted values, and so a wide interval)
+        "1 / 2 of 2",
+    ]  # fmt: skip  (the last number: two networks of planted values, and so a wide interval)
 
 
 def test_svi_trained_again_stands_below_what_is_published(tmp_path: Path):
@@ -218,7 +223,7 @@ def test_times_of_both_devices_stand_side_by_side(tmp_path: Path):
     (folder / "times-cuda.csv").write_text(heads + gpu)
     results = Results(tmp_path)
     assert row(speed.table_3(results), "LeNet") == ["MC dropout", "100", "3.84", "12", "120", "200", "200"]
-    assert row(speed.faster(results), "LeNet, MC dropout")[1:4:2] == ["80 times, **holds**", "200 times, **holds**"]
+    assert row(speed.faster(results), "LeNet, MC dropout |")[1:4:2] == ["80 × ✓", "200 × ✓"]
     assert speed.forward_noise(results, "cpu") == pytest.approx(0.25)
     assert speed.forward_noise(results, "cuda") == 0
 
@@ -286,3 +291,72 @@ def test_runs_are_compared_number_by_number(planted, tmp_path: Path):
     assert found["trained again"] == {"numbers": len(rows), "different": 0}
     assert found["accuracies"] == {"numbers": 2, "different": 1}
     assert found["ensemble"]["largest"] == 0
+
+
+def test_planted_cells(planted):
+    """QIPF at 0.72 is best of the six (0.70 and 0.71) at every intensity; SVI of ResNet-18 has one network of two."""
+    assert cells.best_at(planted, ("mnist", "lenet"), "rotation", "roc_auc", "qipf") == (3, 3)
+    assert cells.best_at(planted, ("mnist", "lenet"), "rotation", "brier_paper", "qipf") == (0, 0)  # not planted
+    line = row(cells.by_shift(planted, "roc_auc"), "K-MNIST zoom")
+    assert line[4] == ".71 (.61)"  # 0.70 + 0.01, and the paper's
+    assert line[-1] == ".74 (.65)"
+
+
+def test_error_rates_that_the_paper_reveals():
+    """SVI has ROC-AUC 0.50 on K-MNIST under brightness: its PR-AUC, 0.70, is the error rate. No rival is at chance
+    on MNIST under rotation except SVI, at 0.55."""
+    assert cells.revealed_rate(cells.Case("brightness", "kmnist", "lenet")) == 0.70
+    assert cells.revealed_rate(cells.Case("rotation", "mnist", "lenet")) == 0.60
+    assert cells.revealed_rate(cells.Case("brightness", "cifar10", "resnet18")) == 0.85
+
+
+def test_the_nearest_error_rate_is_compared(planted):
+    """All planted errors are 0.5, so every intensity matches; QIPF's program leads MC dropout by 0.02."""
+    assert row(cells.error_rates(planted), "K-MNIST zoom")[1:4] == [".50", ".50", "+0.02 (+0.16)"]
+    assert cells.matched_summary(planted, "mc-dropout").startswith("+0.020 (ahead in ")
+
+
+def test_holms_correction_by_hand(planted):
+    """Constant differences: every comparison is certain, and all are kept."""
+    kept, decided, count = claims.surviving(planted)
+    assert (len(kept), decided, count) == (20, 20, 20)  # two metrics, two forms of QIPF, five rivals
+    assert claims.chance(planted, "expected") == "1"
+
+
+def test_every_claim_has_a_verdict_and_counts_add_up(planted):
+    total = int(verdicts.count(planted, "all"))
+    words = {
+        line.split("|")[3].strip(" *")
+        for part in verdicts.ENTRIES
+        for line in verdicts.table(planted, part).splitlines()[2:]
+    }
+    assert words <= {
+        "holds",
+        "does not hold",
+        "undecided",
+        "partly",
+        "not determined",
+        "no verdict",
+        "not measured",
+        "not checked",
+    }
+    assert sum(int(verdicts.count(planted, word)) for word in words) == total
+    assert row(verdicts.table(planted, "detection"), "Table 1 | better than MC dropout |")[1:] == [
+        "**holds**", "+0.010 exact, +0.020 program",
+    ]  # fmt: skip
+
+
+def test_the_authors_networks_from_their_files(tmp_path: Path):
+    folder = tmp_path / "authors"
+    folder.mkdir()
+    for dataset, level in (("mnist", 0.7), ("kmnist", 0.6)):
+        lines = ["dataset,shift,intensity,error_rate,score,roc_auc,pr_auc"]
+        for shift, more in (("clean", 0.2), ("rotation", 0.0), ("zoom", 0.1)):
+            lines += [f"{dataset},{shift},{t},0.5,qipf-published,{level + more},0.5" for t in (1, 2)]
+        (folder / f"{dataset}.csv").write_text("\n".join(lines) + "\n")
+        (folder / f"{dataset}.json").write_text(json.dumps({"images": 1000, "image standard error": {"entropy": 0.01}}))
+    results = Results(tmp_path)
+    assert authors.one(results, "mnist", "qipf-published") == ".750"  # without the clean images
+    assert authors.largest_image_error(results) == "0.0032"  # 0.01 at 1,000 images, by the root of ten
+    assert row(authors.scores(results), "QIPF, authors' program")[0::2] == [".750", ".650"]
+    assert authors.scores(Results(tmp_path / "nothing")).startswith("*Not measured yet")

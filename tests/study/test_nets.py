@@ -1,6 +1,3 @@
-from pathlib import Path
-
-import numpy as np
 import pytest
 import torch
 
@@ -106,56 +103,3 @@ def test_load_refuses_what_is_no_network(tmp_path) -> None:
     save_file({"a": torch.zeros(1)}, tmp_path / "other")
     with pytest.raises(ValueError, match="qipf-net-1"):
         nets.load(tmp_path / "other")
-
-
-def test_keras_layout_is_read_into_ours(tmp_path) -> None:
-    """A Keras file with random kernels, evaluated as Keras would: channels last throughout."""
-    import h5py
-
-    generator = np.random.default_rng(0)
-    shapes = {
-        "conv2d": (5, 5, 1, 6),
-        "conv2d_1": (5, 5, 6, 16),
-        "dense": (400, 120),
-        "dense_1": (120, 84),
-        "dense_2": (84, 10),
-    }
-    weights = {name: (0.2 * generator.standard_normal(shape)).astype(np.float32) for name, shape in shapes.items()}
-    biases = {name: generator.standard_normal(shape[-1]).astype(np.float32) for name, shape in shapes.items()}
-    with h5py.File(tmp_path / "net.h5", "w") as file:
-        for name in shapes:
-            group = file.create_group(f"model_weights/{name}/{name}")
-            group["kernel:0"], group["bias:0"] = weights[name], biases[name]
-    x = generator.random((2, 28, 28, 1)).astype(np.float32)
-
-    def convolve(images: np.ndarray, name: str) -> np.ndarray:
-        windows = np.lib.stride_tricks.sliding_window_view(images, (5, 5), axis=(1, 2))
-        return np.einsum("nxycij,ijco->nxyo", windows, weights[name]) + biases[name]
-
-    def pool(images: np.ndarray) -> np.ndarray:
-        n, h, w, c = images.shape
-        return images.reshape(n, h // 2, 2, w // 2, 2, c).mean((2, 4))
-
-    h = pool(np.tanh(convolve(np.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0))), "conv2d")))
-    h = pool(np.tanh(convolve(h, "conv2d_1"))).reshape(2, 400)
-    h = np.tanh(h @ weights["dense"] + biases["dense"])
-    h = np.tanh(h @ weights["dense_1"] + biases["dense_1"])
-    expected = h @ weights["dense_2"] + biases["dense_2"]
-    with torch.no_grad():
-        result = nets.load_keras_lenet(tmp_path / "net.h5")(torch.from_numpy(x).permute(0, 3, 1, 2))
-    np.testing.assert_allclose(result.numpy(), expected, atol=1e-4)
-    with h5py.File(tmp_path / "other.h5", "w") as file:
-        file.create_group("model_weights")
-    with pytest.raises(ValueError, match="layer conv2d is missing"):
-        nets.load_keras_lenet(tmp_path / "other.h5")
-
-
-@pytest.mark.real_data
-def test_the_authors_lenet_is_as_good_as_they_say(data_dir: Path, author_checkpoint: Path) -> None:
-    net = nets.load_keras_lenet(author_checkpoint)
-    inputs, targets = datasets.load("mnist", data=data_dir, download=False).test
-    with torch.no_grad():
-        right = sum(
-            int((net(x).argmax(1) == y).sum()) for x, y in zip(inputs.split(1000), targets.split(1000), strict=True)
-        )
-    assert right / 10_000 == pytest.approx(0.987, abs=0.0005)

@@ -19,6 +19,7 @@ LARGEST_IMAGE, ALL_RESULTS, LARGEST_REPORT = 300_000, 10_000_000, 2_000_000  # b
 PUBLISHED = sorted(path.parent for path in (ROOT / "results" / "paper").glob("*/table.parquet"))
 TEXTS = {name: page.read_text() for name, page in pages.PAGES.items()}
 FEWEST_MARKS = {"docs/limits.md": 1}
+WIDEST = 115  # characters of a table's row in docs/reproduction.md, so that a laptop shows it whole
 HISTORY = "What was tried, single thread"  # in benchmarks/README.md, before a table that no file holds
 
 
@@ -52,6 +53,11 @@ def test_tables_of_numbers_are_marked(page):
     assert marks.loose_tables(text) == []
     planted = text + "\n| score | MNIST |\n| --- | --- |\n| ours | .999 |\n"
     assert marks.loose_tables(planted) == ["| ours | .999 |"]
+
+
+def test_tables_of_the_reproduction_fit_on_a_laptop():
+    rows = [line for line in TEXTS["docs/reproduction.md"].splitlines() if line.startswith("|")]
+    assert [line for line in rows if len(line.replace("*", "")) > WIDEST] == []
 
 
 def unmarked_scores(text: str) -> list[str]:

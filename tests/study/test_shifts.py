@@ -321,9 +321,10 @@ NOTED = {  # mean ROC-AUC of the max logit of the authors' LeNet, on their grids
 def test_error_detection_of_the_max_logit_is_as_measured_before(name, data_dir, author_checkpoint) -> None:
     from scipy.stats import rankdata
 
-    from qipf.study import datasets, nets
+    from qipf.models.keras_files import load_keras
+    from qipf.study import datasets
 
-    net = nets.load_keras_lenet(author_checkpoint)
+    net = load_keras(author_checkpoint)
     images, labels = datasets.load("mnist", data=data_dir, download=False).test
     expected, intensities = NOTED[name]
     areas = []

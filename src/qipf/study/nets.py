@@ -246,39 +246,3 @@ def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]
     net = build(spec.name, classes=spec.classes, channels=spec.channels, size=spec.size, seed=0)
     net.load_state_dict(tensors)
     return net.eval(), spec, json.loads(header["about"])
-
-
-def load_keras_lenet(path: str | os.PathLike[str]) -> LeNet:
-    """Return a LeNet of the paper's authors from their Keras HDF5 file, in eval mode.
-
-    Keras stores convolution kernels as (row, column, in, out) and dense kernels as (in, out), and flattens images with
-    the channels last.
-    """
-    h5py = require("h5py", extra="bench")
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no Keras file {os.fspath(path)}")
-    net = LeNet()
-    layers: dict[str, nn.Conv2d | nn.Linear] = {
-        "conv2d": net.conv1,
-        "conv2d_1": net.conv2,
-        "dense": net.dense1,
-        "dense_1": net.dense2,
-        "dense_2": net.dense3,
-    }
-    with h5py.File(path, "r") as file, torch.no_grad():
-        for name, layer in layers.items():
-            try:
-                group = file["model_weights"][name][name]
-                kernel, bias = torch.from_numpy(group["kernel:0"][:]), torch.from_numpy(group["bias:0"][:])
-            except KeyError:
-                raise ValueError(
-                    f"{os.fspath(path)} does not hold a LeNet of the authors: layer {name} is missing"
-                ) from None
-            if kernel.ndim == 4:
-                kernel = kernel.permute(3, 2, 0, 1)
-            elif name == "dense":
-                kernel = kernel.reshape(5, 5, 16, 120).permute(3, 2, 0, 1).flatten(1)
-            else:
-                kernel = kernel.T
-            layer.load_state_dict({"weight": kernel, "bias": bias})
-    return net.eval()

@@ -190,7 +190,7 @@ def test_errors_name_the_key(change, words):
         ({"net": "lenett"}, r"pairs\[0\].net: 'lenett'.*did you mean 'lenet'\?"),
         ({"dataset": "none.npz"}, r"pairs\[0\].dataset: there is no file"),
         ({"train": {"epoch": 2}}, r"pairs\[0\].train: unknown key 'epoch'; did you mean 'epochs'\?"),
-        ({"model": "net.onnx"}, r"pairs\[0\].model: expected 'file.pt2' or 'module:callable'"),
+        ({"model": "net.onnx"}, r"pairs\[0\].model: expected 'file.pt2', 'file.h5' or 'module:callable'"),
         ({"model": "my:net"}, r"pairs\[0\].train: .*not trained"),
         ({"weights": "w.safetensors"}, r"pairs\[0\].weights: .*`model`"),
         ({"pool": 1}, "methods.ensemble.members: 2 members do not fit in a pool of 1"),

@@ -130,9 +130,11 @@ def test_most_cases():
     rows = benchmark(0.03) + benchmark(-0.03, shift="zoom") + benchmark(0.03, shift="shear")
     text = "QIPF is the best of the paper's methods in error detection (ROC-AUC) in most cases"
     claim = find(claims(rows), text)
-    assert claim.here == "yes"
+    assert claim.here == "undecided"  # with other shifts it might be none or all
     assert claim.advantage == pytest.approx(2 / 3 - 1 / 2)
-    assert str(claim).endswith("best in 67% [67%, 67%] (in 2 of 3 cases; paper 16 of 20)")
+    assert str(claim).endswith("best in 67% [0%, 100%] (in 2 of 3 cases; paper 16 of 20)")
+    sure = benchmark(0.03) + benchmark(0.03, shift="zoom") + benchmark(0.03, shift="shear")
+    assert find(claims(sure), text).here == "yes"
     few = benchmark(0.03, seeds=1, intensities=2) + benchmark(0.03, seeds=1, intensities=2, shift="zoom")
     assert find(claims(few), text).here == "undecided"
 

@@ -47,3 +47,29 @@ def test_lower_is_better_and_few_pairs_decide_nothing():
     found = Paired(table, "ece_proper").difference("a", "b")
     assert found is not None
     assert (found.value, found.verdict) == (pytest.approx(0.2), "undecided")
+
+
+def test_shifts_are_drawn_again_where_several_are_averaged():
+    """Ahead by 0.06 under one shift and behind by 0.02 under the other: each case is certain, their mean is not."""
+    table = rows("a", 0.56, (0, 1)) + rows("b", 0.5, (0, 1))
+    table += rows("a", 0.48, (0, 1), shift="zoom") + rows("b", 0.5, (0, 1), shift="zoom")
+    paired = Paired(table, "roc_auc")
+    found = paired.difference("a", "b")
+    assert found is not None
+    assert (found.value, found.low, found.high) == tuple(map(pytest.approx, (0.02, -0.02, 0.06)))
+    assert found.verdict == "undecided"
+    assert found.chance == pytest.approx(0.5, abs=0.03)  # one draw in four has only the second shift
+    one = paired.difference("a", "b", [Case("rotation", "mnist", "lenet")])
+    assert one is not None
+    assert (one.low, one.high, one.verdict) == (pytest.approx(0.06), pytest.approx(0.06), "yes")
+    assert one.chance < 0.001
+
+
+def test_a_difference_that_does_not_matter():
+    table = rows("a", 0.504, (0, 1)) + rows("b", 0.5, (0, 1)) + rows("c", 0.4949, (0, 1))
+    paired = Paired(table, "roc_auc")
+    near, far = paired.difference("a", "b"), paired.difference("b", "c")
+    assert near is not None
+    assert (near.negligible, near.verdict) == (True, "yes")
+    assert far is not None
+    assert not far.negligible

@@ -39,7 +39,7 @@ class Pair:
         dataset: a name that `qipf.study.datasets.load` knows, or an .npz file with x_train, y_train, x_test, y_test,
             and perhaps x_held_out, y_held_out.
         net: a name that `qipf.study.nets.build` knows, or the name that the user's own model gets in the tables.
-        model: the user's own model (`file.pt2` or `module:callable`), or None.
+        model: the user's own model (`file.pt2`, `file.h5` or `module:callable`), or None.
         weights: a safetensors file for `module:callable`, or None.
         train: how networks are trained: the recipe of the pair (`qipf.study.recipes`) with the changes of the plan.
         seeds: the base networks. With a pool, member `seed` of the pool is the base network.
@@ -191,11 +191,11 @@ def _network(values: Mapping[str, Any], where: str, folder: Path | None) -> tupl
         if net not in known:
             raise PlanError(f"{where}.net: {net!r} is not a network; {did_you_mean(net, known)}, or give `model`")
         return net, None, None
-    if not isinstance(model, str) or not (model.endswith(".pt2") or ":" in model):
-        raise PlanError(f"{where}.model: expected 'file.pt2' or 'module:callable', got {model!r}")
-    if model.endswith(".pt2"):
+    if not isinstance(model, str) or not (model.endswith((".pt2", ".h5")) or ":" in model):
+        raise PlanError(f"{where}.model: expected 'file.pt2', 'file.h5' or 'module:callable', got {model!r}")
+    if model.endswith((".pt2", ".h5")):
         if weights is not None:
-            raise PlanError(f"{where}.weights: a .pt2 file contains its own weights; remove `weights`")
+            raise PlanError(f"{where}.weights: a {Path(model).suffix} file contains its own weights; remove `weights`")
         model = existing(model, folder, f"{where}.model")
     if weights is not None:
         weights = existing(weights, folder, f"{where}.weights")

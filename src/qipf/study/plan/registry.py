@@ -86,7 +86,7 @@ class MethodInfo:
         """The statistics that the method has."""
         if self.passes != "many":
             return ("score",)
-        return MANY_STATISTICS if self.name in ("svi", "svi-ll") else MANY_STATISTICS[:-1]
+        return MANY_STATISTICS if self.kind in ("svi", "svi-ll") else MANY_STATISTICS[:-1]
 
 
 def _one(
@@ -96,9 +96,15 @@ def _one(
 
 
 def _many(
-    name: str, title: str, slot: int, *needs: Need, shown: tuple[str, ...] = (), paper: tuple[int, str] = (0, "")
+    name: str,
+    title: str,
+    slot: int,
+    *needs: Need,
+    shown: tuple[str, ...] = (),
+    paper: tuple[int, str] = (0, ""),
+    kind: str = "",
 ) -> MethodInfo:
-    return MethodInfo(name, title, "several passes", slot, "many", frozenset(needs), name, shown, *paper)
+    return MethodInfo(name, title, "several passes", slot, "many", frozenset(needs), kind or name, shown, *paper)
 
 
 _ENTRIES = (
@@ -138,8 +144,11 @@ _ENTRIES = (
     _one("combine", "Combination of several scores", "combination", 24),
     _many("mc-dropout", "MC dropout", 3, "dropout", shown=("std", "entropy"), paper=(1, "MC-DROP")),
     _many("mc-dropout-ll", "MC dropout of the last layer", 13, "dropout", paper=(2, "MC-DROP-LL")),
+    _many("mc-dropout-ll-authors", "MC dropout one layer earlier", 40, "dropout", kind="mc-dropout-ll"),
     _many("svi", "Variational inference", 14, "training", paper=(3, "SVI")),
     _many("svi-ll", "Variational inference of the last layer", 25, "training", paper=(4, "SVI-LL")),
+    _many("svi-authors", "Variational inference, authors' program", 41, "training", kind="svi"),
+    _many("svi-ll-authors", "Variational inference of the last layer, authors' program", 42, "training", kind="svi-ll"),
     _many("ensemble", "Deep ensemble", 4, "training", shown=("std", "entropy"), paper=(5, "ENSEMBLE")),
     _many("swag", "SWAG", 26, "training"),
     _many("sgd-iterates", "SGD iterates", 27, "training"),

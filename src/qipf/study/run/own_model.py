@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from qipf.study.run.digests import ChangedError, file_digest, short, unchanged
 
+FILES = (".pt2", ".h5")
+"""The endings of files that hold a whole network."""
 _PINNED = "__qipf_source_digest__"
 """Attribute of an imported module: the digest of its source when this process first built a network from it."""
 
@@ -21,14 +23,14 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
     """Load the model. This runs the user's code, with a fixed seed, so that every process gets the same network.
 
     Args:
-        model: "file.pt2" or "module:callable".
+        model: "file.pt2", "file.h5" (a sequential Keras network) or "module:callable".
         weights: a safetensors file for "module:callable", or None.
         expected: what `digests` returned for the plan; None to skip the check.
 
     Raises:
         ChangedError: the model differs from the one of the plan.
     """
-    program = model.endswith(".pt2")
+    program = model.endswith(FILES)
     wanted = expected or {}
     with unchanged(weights, wanted.get("weights")), unchanged(model if program else None, wanted.get("model")):
         net = _build(model, weights)
@@ -48,7 +50,7 @@ def digests(model: str, weights: str | None) -> dict[str, str | None]:
     A model that cannot be built is identified by its name alone: its cell will fail and say why.
     """
     of_weights = None if weights is None else file_digest(weights)
-    if model.endswith(".pt2"):
+    if model.endswith(FILES):
         return {"model": file_digest(model), "weights": of_weights}
     try:
         return {"model": _network_digest(model, _build(model, weights)), "weights": of_weights}
@@ -59,6 +61,10 @@ def digests(model: str, weights: str | None) -> dict[str, str | None]:
 def _build(model: str, weights: str | None) -> nn.Module:
     from qipf.models.loading import load_model
 
+    if model.endswith(".h5"):
+        from qipf.models.keras_files import load_keras
+
+        return load_keras(model)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         net: Any = load_model(model, None if weights is None else Path(weights))

@@ -54,6 +54,7 @@ class Claim:
         high: upper end of its 95 % interval.
         detail: what the interval is based on.
         net: for speed, the network.
+        chance: how easily chance gives the sign, see `qipf.study.tables.paired.Difference`.
     """
 
     text: str
@@ -67,6 +68,7 @@ class Claim:
     high: float = float("nan")
     detail: str = ""
     net: str = ""
+    chance: float = 1.0
 
     def __str__(self) -> str:
         line = f"{self.text}: paper {self.paper}, here {self.here}"
@@ -155,24 +157,26 @@ class _Compared:
         detail = f"{found.pairs} pairs, {_count(found.seeds, 'seed')}" + (
             f", {_count(found.cases, 'case')}" if len(cases) > 1 else ""
         )
-        return Claim(text, scope, self.metric, other, says, found.verdict, found.value, found.low, found.high, detail)
+        return Claim(text, scope, self.metric, other, says, found.verdict, found.value, found.low, found.high, detail,
+                     chance=found.chance)  # fmt: skip
 
     def _most_cases(self) -> Claim:
         """The share of cases in which QIPF is the best of the paper's methods, minus one half."""
         text = f"QIPF is the best of the paper's methods in {TOPICS[self.metric]} in most cases"
         best = paper_best(self.metric)
         says: PaperSays = "yes" if np.mean(best) > 0.5 else "no"
-        shares, draws, pairs = [], [], 0
+        cases, shares, draws, pairs = [], [], [], 0
         for case in self.values:
             rivals = [other for other in RIVALS if other in self.values[case]]
             grids = [self.paired.grid(case, self.ours, other) for other in rivals]
             if rivals and all(np.isfinite(grid).any() for grid in grids):
                 pairs += max(int(np.isfinite(grid).sum()) for grid in grids)
+                cases.append(case)
                 shares.append(all(np.nanmean(grid) > 0 for grid in grids))
                 draws.append(np.all([self.paired.resampled(case, grid) > 0 for grid in grids], axis=0))
         if not shares:
             return Claim(text, "most", self.metric, "", says, "not measured")
-        low, high = (float(v) for v in np.quantile(np.mean(draws, axis=0) - 0.5, [0.025, 0.975]))
+        low, high = (float(v) for v in np.quantile(self.paired.averaged(cases, draws) - 0.5, [0.025, 0.975]))
         detail = f"in {sum(shares)} of {len(shares)} cases; paper {sum(best)} of {len(best)}"
         value = float(np.mean(shares)) - 0.5
         here = verdict(low, high) if pairs >= LEAST_PAIRS else "undecided"

@@ -1,15 +1,17 @@
-"""Paired differences between two methods, with intervals over networks and intensities.
+"""Paired differences between two methods, with intervals over networks, intensities and shifts.
 
 Both methods have scored the same inputs of the same networks (seeds) under the same intensities. The interval resamples
-seeds and intensities, each with replacement, because predictions of one network are not independent trials of a method.
-Fewer than six pairs decide nothing: even if all favour one side, a fair coin would do the same in more than 5 % of
+seeds, intensities and, where cases with several shifts are averaged, shifts, each with replacement, because predictions
+of one network are not independent trials of a method. All pairs of dataset and network share the draws of shifts, and
+all cases of a pair share those of networks. The table has no single predictions, so images are not resampled. Fewer
+than six pairs of numbers decide nothing: even if all favour one side, a fair coin would do the same in more than 5 % of
 trials.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal
@@ -26,6 +28,8 @@ Verdict = Literal["yes", "no", "undecided", "not measured"]
 LEAST_PAIRS = 6
 SHOWN = 0.0005
 """Half of the last decimal that differences are shown with; an interval that ends nearer to zero decides nothing."""
+SMALLEST = 0.005
+"""The smallest difference that matters. Networks that differ only in their seed usually differ by more."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Difference:
         pairs: how many numbers were compared.
         seeds: the largest number of networks in any case.
         cases: how many combinations of shift, dataset and network were compared.
+        chance: twice the share of resamples on the other side of zero, at most 1: how easily chance gives the sign.
     """
 
     value: float
@@ -47,6 +52,12 @@ class Difference:
     pairs: int
     seeds: int
     cases: int
+    chance: float = 1.0
+
+    @property
+    def negligible(self) -> bool:
+        """Whether the whole interval is nearer to zero than the smallest difference that matters."""
+        return max(-self.low, self.high) < SMALLEST
 
     @property
     def verdict(self) -> Verdict:
@@ -97,8 +108,9 @@ class Paired:
         known = [(case, grid) for case, grid in found if np.isfinite(grid).any()]
         if not known:
             return None
-        drawn = np.mean([self.resampled(case, grid) for case, grid in known], axis=0)
+        drawn = self.averaged([case for case, _ in known], [self.resampled(case, grid) for case, grid in known])
         low, high = (float(v) for v in np.nanquantile(drawn, [0.025, 0.975]))
+        beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
         return Difference(
             value=float(np.mean([np.nanmean(grid) for _, grid in known])),
             low=low,
@@ -106,6 +118,7 @@ class Paired:
             pairs=sum(int(np.isfinite(grid).sum()) for _, grid in known),
             seeds=max(len(grid) for _, grid in known),
             cases=len(known),
+            chance=min(1.0, 2 * (beyond + 1) / (len(drawn) + 1)),
         )
 
     def grid(self, case: Case, ours: str, theirs: str) -> np.ndarray:
@@ -125,6 +138,15 @@ class Paired:
         total = ((rows @ np.where(known, grid, 0.0)) * columns).sum(axis=1)
         count = ((rows @ known) * columns).sum(axis=1)
         return np.where(count > 0, total / np.maximum(count, 1), np.nanmean(grid))
+
+    def averaged(self, cases: Sequence[Case], draws: Sequence[np.ndarray]) -> np.ndarray:
+        """The mean over cases of their resamples, with the shifts drawn again where there are several."""
+        shifts = sorted({case.shift for case in cases})
+        if len(shifts) == 1:
+            return np.mean(draws, axis=0)
+        times = self._times_drawn(len(shifts), *shifts)
+        weights = np.stack([times[:, shifts.index(case.shift)] for case in cases])
+        return (weights * np.stack(draws)).sum(axis=0) / weights.sum(axis=0)
 
     def _count_draws(self, number: int, *names: str) -> np.ndarray:
         """How often each of `number` items is drawn in every resample."""

@@ -1,0 +1,165 @@
+"""Sequential Keras networks in HDF5 files, rebuilt as torch modules without Keras and without running stored code.
+
+Such a file holds the layers as JSON (`model_config`) and their arrays. Keras stores convolution kernels as (row,
+column, in, out) and dense kernels as (in, out), and it flattens images with the channels last. The module takes images
+as (N, channels, height, width) and returns logits: a softmax at the end of the network is left out.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from qipf._common.optional import require
+
+ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
+    "tanh": nn.Tanh, "relu": nn.ReLU, "sigmoid": nn.Sigmoid, "elu": nn.ELU,
+}  # fmt: skip
+_KERNELS = ("kernel:0", "kernel_posterior_loc:0")
+_BIASES = ("bias:0", "bias_posterior_loc:0")
+_BUILT = "Conv2D, AveragePooling2D, MaxPooling2D, Flatten, Dense, DenseFlipout, Dropout, Activation and Softmax"
+
+
+class KerasLayer(NamedTuple):
+    """One layer of a file.
+
+    Attributes:
+        kind: The class of the layer, such as "Conv2D".
+        config: Its settings.
+        arrays: Its weights, by the last part of their names, such as "kernel:0".
+    """
+
+    kind: str
+    config: dict[str, Any]
+    arrays: dict[str, np.ndarray]
+
+    @property
+    def name(self) -> str:
+        """The name of the layer."""
+        return str(self.config.get("name", self.kind))
+
+    def array(self, names: tuple[str, ...]) -> Tensor | None:
+        """The first of these arrays that the layer has."""
+        found = next((self.arrays[name] for name in names if name in self.arrays), None)
+        return None if found is None else torch.from_numpy(found)
+
+
+class ChannelsLast(nn.Module):
+    """Flattens images as Keras does, with the channels last; vectors stay as they are."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return (N, height * width * channels) for images (N, channels, height, width)."""
+        return (x.permute(0, 2, 3, 1) if x.ndim == 4 else x).flatten(1)
+
+
+def load_keras(path: str | Path) -> nn.Sequential:
+    """Return the network of a Keras HDF5 file, in eval mode. Layers keep their names.
+
+    A `DenseFlipout` layer of TensorFlow Probability gets the means of its weights.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is not a sequential network, or has a layer that cannot be rebuilt.
+    """
+    net, ended = nn.Sequential(), False
+    for layer in read_keras_layers(path):
+        if ended:
+            raise ValueError(f"{path}: layer {layer.name} follows a softmax; expected the softmax at the end")
+        for name, module in _built(layer, path):
+            net.add_module(name, module)
+        ended = layer.kind == "Softmax" or layer.config.get("activation") == "softmax"
+    return net.eval()
+
+
+def read_keras_layers(path: str | Path) -> list[KerasLayer]:
+    """Return the layers of a sequential Keras HDF5 file with their arrays, in order."""
+    h5py = require("h5py", extra="bench")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no Keras file {path}")
+    try:
+        with h5py.File(path, "r") as file:
+            entries = json.loads(file.attrs["model_config"])["config"]["layers"]
+            layers = [
+                KerasLayer(entry["class_name"], entry["config"], _arrays(file, entry["config"].get("name", "")))
+                for entry in entries
+                if entry["class_name"] != "InputLayer"
+            ]
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is not a Keras HDF5 file with a sequential network: {error}") from None
+    if any("inbound_nodes" in entry for entry in entries):
+        raise ValueError(f"{path}: the layers form a graph; expected a sequential network, one layer after the other")
+    return layers
+
+
+def _arrays(file: Any, name: str) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    group = file["model_weights"].get(name)
+    if group is not None:
+        group.visititems(
+            lambda key, item: found.update({key.rpartition("/")[2]: item[:]}) if hasattr(item, "shape") else None
+        )
+    return found
+
+
+def _built(layer: KerasLayer, path: str | Path) -> list[tuple[str, nn.Module]]:
+    """The modules of a layer: the layer itself and its activation."""
+    kind, config = layer.kind, layer.config
+    activation = config.get("activation", "linear")
+    if activation not in (*ACTIVATIONS, "linear", "softmax"):
+        raise ValueError(f"{path}: layer {layer.name} has the activation {activation!r}; {', '.join(ACTIVATIONS)} work")
+    if config.get("data_format", "channels_last") != "channels_last":
+        raise ValueError(f"{path}: layer {layer.name} has its channels first; expected channels_last")
+    if kind in ("Dropout", "Softmax"):
+        return []
+    if kind == "Conv2D":
+        module: nn.Module = _convolution(layer, path)
+    elif kind in ("Dense", "DenseFlipout"):
+        kernel, bias = _weights(layer, path)
+        module = nn.Linear(*kernel.shape, bias=bias is not None)
+        _fill(module, kernel.T, bias)
+    elif kind in ("AveragePooling2D", "MaxPooling2D") and config.get("padding") == "valid":
+        pool = nn.AvgPool2d if kind == "AveragePooling2D" else nn.MaxPool2d
+        module = pool(tuple(config["pool_size"]), tuple(config["strides"]))
+    elif kind == "Flatten":
+        module = ChannelsLast()
+    elif kind == "Activation":
+        module = nn.Identity()
+    else:
+        raise ValueError(f"{path}: layer {layer.name} is a {kind} that cannot be rebuilt; these can: {_BUILT}")
+    after = [(f"{layer.name}_{activation}", ACTIVATIONS[activation]())] if activation in ACTIVATIONS else []
+    return [(layer.name, module), *after]
+
+
+def _convolution(layer: KerasLayer, path: str | Path) -> nn.Conv2d:
+    kernel, bias = _weights(layer, path)
+    config = layer.config
+    if config.get("groups", 1) != 1 or list(config.get("dilation_rate", [1, 1])) != [1, 1]:
+        raise ValueError(f"{path}: layer {layer.name} has groups or dilation; expected neither")
+    rows, columns, channels, filters = kernel.shape
+    net = nn.Conv2d(
+        channels,
+        filters,
+        (rows, columns),
+        stride=tuple(config["strides"]),
+        padding=config["padding"],
+        bias=bias is not None,
+    )
+    _fill(net, kernel.permute(3, 2, 0, 1), bias)
+    return net
+
+
+def _weights(layer: KerasLayer, path: str | Path) -> tuple[Tensor, Tensor | None]:
+    kernel = layer.array(_KERNELS)
+    if kernel is None:
+        raise ValueError(f"{path}: layer {layer.name} has no kernel; save the whole model, not a part of it")
+    return kernel, layer.array(_BIASES)
+
+
+def _fill(module: nn.Module, weight: Tensor, bias: Tensor | None) -> None:
+    module.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
