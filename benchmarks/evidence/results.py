@@ -134,7 +134,8 @@ def title(column: str) -> str:
 SHORT = {
     "mc-dropout": "MC dropout", "mc-dropout-ll": "MC dropout LL", "svi": "SVI", "svi-ll": "SVI-LL",
     "ensemble": "ensemble", "swag": "SWAG", "sgd-iterates": "SGD iterates", "qipf": "QIPF, exact",
-    "qipf-published": "QIPF, authors' program", "default": "class fields (the previous default)", "knn": "nearest neighbours",
+    "qipf-published": "QIPF, authors' program", "default": "class fields (the previous default)",
+    "knn": "nearest neighbours",
     "energy": "energy", "max-logit": "max logit", "entropy": "entropy", "softmax-response": "softmax response",
     "margin": "margin", "mahalanobis": "Mahalanobis", "class-field": "class field", "qipf-80": "QIPF, exact, factor 80",
     "qipf-160": "QIPF, exact, factor 160", "qipf-batch": "QIPF, minimum over the batch", "qipf-v0": "V_0, no modes",
