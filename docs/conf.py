@@ -13,6 +13,7 @@ from sphinx.util import logging
 
 project = "qipf"
 author = "The qipf developers"
+copyright = "The qipf developers; MIT licence"
 release = version = installed("qipf")
 
 extensions = [
