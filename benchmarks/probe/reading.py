@@ -19,11 +19,16 @@ GROUPS = {
     "shift": "the paper's five shifts",
     "geometric": "four geometric shifts",
     "unseen": "unseen families",
+    "strict": "unseen families without noise and blur",
     "resembling": "resembling families",
     "clean": "clean",
     "ood": "out of distribution",
 }
 """The columns of the study, in words."""
+RELATIVES = ("shot-noise", "impulse-noise", "motion-blur", "glass-blur")
+"""Unseen families that are kinds of noise or blur, as two perturbations that the probe is trained on are."""
+WITHIN = {"geometric": "shift", "strict": "unseen"}
+"""Columns that are a part of another one."""
 RESAMPLES = 2000
 
 
@@ -56,9 +61,9 @@ class Pair:
 
     def families(self, group: str) -> list[str]:
         """The families of a column."""
-        wanted = "shift" if group == "geometric" else group
-        found = dict.fromkeys(family for own, family in self.places if own == wanted)
-        return [family for family in found if group != "geometric" or family != "brightness"]
+        left_out = {"geometric": ("brightness",), "strict": RELATIVES}.get(group, ())
+        found = dict.fromkeys(family for own, family in self.places if own == WITHIN.get(group, group))
+        return [family for family in found if family not in left_out]
 
     def of(self, score: str) -> list[int]:
         """The rows of a score: one per network, or per network and ensemble."""
@@ -66,7 +71,7 @@ class Pair:
 
     def family(self, score: str, group: str, family: str, metric: str, base: int | None = None) -> float:
         """The mean of a score over the intensities of one family, and over networks; NaN where it was not measured."""
-        wanted = "shift" if group == "geometric" else group
+        wanted = WITHIN.get(group, group)
         conditions = [number for number, place in enumerate(self.places) if place == (wanted, family)]
         rows = [number for number in self.of(score) if base in (None, self.rows[number]["base"])]
         if not rows:

@@ -138,7 +138,10 @@ class Decision(Attachment):
         if promise.kind == "loss":
             counted = f"the mean loss of {proof.accepted} accepted predictions is {proof.errors / proof.accepted:.3g}"
         bound = f"[{proof.low:.3%}, {proof.high:.3%}]" if promise.kind == "accept" else f"at most {proof.high:.3%}"
-        return f"{promise} with {promise.confidence:.0%} confidence: {share}; {counted}, risk {bound}"
+        how = (
+            "on average over held-out data" if promise.kind == "accept" else f"with {promise.confidence:.0%} confidence"
+        )
+        return f"{promise} {how}: {share}; {counted}, risk {bound}"
 
     def state(self) -> Fitted:
         """The threshold, its proof and the reference for `check`."""
@@ -193,7 +196,7 @@ class Decision(Attachment):
 
     def _accept_share(self, scores: np.ndarray, losses: np.ndarray) -> None:
         share = self.promise.limit
-        needed = math.ceil(share / (1 - share)) if share < 1 else 1
+        needed = math.ceil(share / (1 - share) - 1e-9)
         if scores.size < needed or scores.size == 0:
             raise Unsupported(
                 f"promise: to accept {share:.3g} of the traffic takes at least {needed} held-out predictions, got "

@@ -81,7 +81,7 @@ class Intervals(Attachment):
             )
         _check_scorer(scorer)
         self.fit(outputs.logits, scorer.scales(outputs), to_numpy(outputs.labels).reshape(outputs.logits.shape))
-        self.scorer = scorer
+        self.bind(scorer)
         return self
 
     def __call__(self, outputs: Outputs) -> Interval:

@@ -18,8 +18,9 @@ class Promise:
     Attributes:
         kind: "error": at most `limit` of the accepted predictions are wrong. "loss": their mean loss, in [0, 1], is at
             most `limit`. "accept": the share `limit` of the traffic is accepted.
-        limit: the share or the mean loss, strictly between 0 and 1; "accept" may be 1.
-        confidence: with which probability over the draw of the held-out data the promise holds.
+        limit: the share or the mean loss, strictly between 0 and 1.
+        confidence: with which probability over the draw of the held-out data the promise holds; for "accept", which
+            holds on average over that draw, the confidence of the intervals that are reported with it.
     """
 
     kind: Kind
@@ -27,7 +28,7 @@ class Promise:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        if not (0 < self.limit < 1 or (self.kind == "accept" and self.limit == 1)):
+        if not 0 < self.limit < 1:
             raise ValueError(f"promise: expected a share between 0 and 1, got {self.limit:g}")
         if not 0 < self.confidence < 1:
             raise ValueError(f"confidence: expected a probability between 0 and 1, got {self.confidence!r}")

@@ -73,6 +73,8 @@ class PredictionSets(Attachment):
         p, y = _probabilities(probabilities), to_numpy(labels).astype(np.int64)
         if y.shape != (len(p),):
             raise ValueError(f"labels: expected shape {(len(p),)}, one per row of probabilities, got {y.shape}")
+        if y.size and not (y.min() >= 0 and y.max() < p.shape[1]):
+            raise ValueError(f"labels: expected classes from 0 to {p.shape[1] - 1}, got {y.min()} to {y.max()}")
         own = self._scores(p)[np.arange(len(p)), y] if len(p) else np.zeros(0)
         if self.per_class:
             found = [self._quantile(own[y == label], f"of class {label} ") for label in range(p.shape[1])]
@@ -87,7 +89,7 @@ class PredictionSets(Attachment):
         if outputs.labels is None:
             raise ValueError("outputs: prediction sets are learned from labels; collect held-out data with labels")
         self.fit(posterior(scorer, outputs), outputs.labels)
-        self.scorer = scorer
+        self.bind(scorer)
         return self
 
     def __call__(self, outputs: Outputs | Array) -> Array:

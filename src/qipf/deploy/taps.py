@@ -121,7 +121,8 @@ class _Slot:
 def feature_tap(model: nn.Module, scorer: Scorer, features: str | None) -> Tap:
     """A tap on the named module, or on the input of the only linear layer that fits what the scorer was fitted to."""
     if features is not None:
-        return Tap(submodule(model, features), features, before=False)
+        reading = Reading.parse(features)
+        return Tap(submodule(model, reading.module), features, before=reading.before, reading=reading)
     facts = scorer._require_fitted().facts
     width, columns = facts.get("width"), facts.get("columns")
     names = {module: name for name, module in {"": model, **named_modules(model)}.items()}  # shared layers once

@@ -152,7 +152,8 @@ def _first_rows(batch: Batch, count: int) -> Batch:
 
 
 def _inputs(batch: Batch) -> Any:
-    if batch.keywords:
+    """What a perturbation is given: the positional inputs, or the named ones where there are no others."""
+    if not batch.arguments:
         return batch.keywords
     return batch.arguments[0] if len(batch.arguments) == 1 else batch.arguments
 

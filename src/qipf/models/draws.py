@@ -9,8 +9,8 @@
 Of a table, a random share of the values of a row, up to half, is swapped with other rows or becomes the mean of its
 column; noise has up to the deviation of its column. Of a text, up to half of the tokens are swapped with other texts.
 A swapped value or token comes from the same column of another row, so that it is one that its column can have. The
-perturbations of images are those of `qipf.models.perturbations`; no shift that the study evaluates is among them. For
-other inputs there is no default perturbation.
+perturbations of images are those of `qipf.models.perturbations`; the paper's shifts are not among them. For other
+inputs there is no default perturbation.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-_FORM = re.compile(r"(?:(\d+)x(\d+)(-last)?|tokens([12])|first|rows|input)\Z")
+_FORM = re.compile(r"(?:([1-9]\d*)x([1-9]\d*)(-last)?|tokens([12])|first|rows|input)\Z")
 
 
 @dataclass(frozen=True)

@@ -151,14 +151,14 @@ class Scorer(ABC):
         Raises:
             ValueError: it was learned about another scorer, or about another fit of this one.
         """
-        fitted = self._require_fitted()
+        self._require_fitted()
         if not isinstance(attachment, Attachment):
             raise TypeError(
                 f"attachment: expected an ErrorProbability, a Decision, PredictionSets or a Monitor, got "
                 f"{type(attachment).__name__}"
             )
         other = attachment.scorer
-        if other is not None and not (other.name == self.name and fitted.equals(other._require_fitted())):
+        if other is not None and not _same(self, other):
             raise ValueError(
                 f"{attachment.kind}: it was learned about another scorer ({other.name}) or another fit, and does not "
                 f"hold for this one ({self.name}); learn it again with this scorer"
@@ -279,3 +279,11 @@ class Scorer(ABC):
                 )
             check_rows(as_array(outputs.features, "features"), "features")
         return outputs
+
+
+def _same(one: Scorer, other: Scorer) -> bool:
+    """Whether two scorers give the same scores: the same kind, settings and fit."""
+    if one.name != other.name or not one._require_fitted().equals(other._require_fitted()):
+        return False
+    mine, others = (plain(scorer.settings()) for scorer in (one, other))
+    return all(repr(mine[key]) == repr(others[key]) for key in mine if key != "progress")
