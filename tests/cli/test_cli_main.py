@@ -96,7 +96,7 @@ def test_terminal_escapes_are_shown_and_not_obeyed(here, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("no-such-command", "there is no command 'no-such-command'; there are bench, demo"),
+        ("no-such-command", "there is no command 'no-such-command'; there are bench,"),
         ("evaluate", "evaluate: FILE is missing; see qipf evaluate --help"),
         ("evaluate a b", "evaluate: unexpected argument 'b'"),
         ("evaluate x --no-such-option y", "evaluate: Unknown option: --no-such-option"),
@@ -193,7 +193,7 @@ def test_a_wrong_command_line_is_2(words, message, here, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("bench bad.toml", "bad.toml: no valid TOML"),
+        ("bench bad.toml", "bad.toml: not valid TOML"),
         ("bench wrong.toml", "wrong.toml: pairs: missing"),
         ("bench includes.toml", "includes.toml: include nowhere: there is no plan 'nowhere'"),
         ("evaluate nothing.csv", "there is no file nothing.csv"),
