@@ -86,7 +86,7 @@ class Pair:
     def replicates(self, score: str, group: str, metric: str) -> np.ndarray:
         """The values of a score with resampled images: (networks, ensembles, families, replicates)."""
         listed = [tuple(place) for place in self.facts["families"]]
-        wanted = "shift" if group == "geometric" else group
+        wanted = WITHIN.get(group, group)
         columns = [listed.index((wanted, family)) for family in self.families(group)]
         by_base = [[row for row in self.of(score) if self.rows[row]["base"] == base] for base in self.bases]
         return self._arrays["replicates"][:, METRICS.index(metric)][np.array(by_base)][:, :, columns]

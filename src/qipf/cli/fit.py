@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
@@ -139,7 +140,7 @@ def fit(
     if not quiet:
         note = made.fitted.facts.get("note") if made.fitted else None
         count = min(len(opened), chosen["size"]) if scorer == DEFAULT and "size" in chosen else len(opened)
-        print(f"{output}: {made.name}, fitted to {count} examples", file=sys.stderr)
+        print(f"{printable(output)}: {made.name}, fitted to {count} examples", file=sys.stderr)
         if calibrated:
             print(calibrated, file=sys.stderr)
         if note:

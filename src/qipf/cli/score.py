@@ -11,6 +11,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.text import printable
 from qipf.cli._data import Batch, open_data
 from qipf.cli._device import usable_device
 from qipf.cli._seen import Seen, seen_in
@@ -82,7 +83,10 @@ def score(
             raise UserError("--model: a file of weights cannot be run; give a .pt2 program or module:callable")
         fitted_to = scorer.fitted.facts.get("model") if scorer.fitted else None
         if fitted_to and fitted_to != fingerprint(net):
-            print(f"warning: {file} was fitted to a model with other weights; is --weights the same?", file=sys.stderr)
+            print(
+                f"warning: {printable(file)} was fitted to a model with other weights; is --weights the same?",
+                file=sys.stderr,
+            )
         if device is not None:
             net.to(usable_device(device))
     batches = opened.batches(batch_size)
@@ -98,7 +102,7 @@ def score(
             seen += seen_in(outputs, columns.get("correct"))
             table.write(columns)
     if not quiet:
-        print(f"{output}: {len(opened)} rows", file=sys.stderr)
+        print(f"{printable(output)}: {len(opened)} rows", file=sys.stderr)
         seen.say()
     seen.warn(None if weights is not None else model, net, data, task=_task(scorer))
 

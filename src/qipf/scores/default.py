@@ -78,6 +78,12 @@ def default(
     """
     if effort not in EFFORTS:
         raise ValueError(f"effort: expected one of {', '.join(EFFORTS)}, got {effort!r}")
+    if not isinstance(perturb, bool) and not callable(perturb):
+        raise TypeError(f"perturb: expected True, False or a function of inputs and a generator, got {perturb!r}")
+    if features is not None and (not isinstance(features, str) or not features):
+        raise TypeError(
+            f"features: expected the name of a module, for instance 'layer4@2x2', or None, got {features!r}"
+        )
     draws, epochs = EFFORTS[effort]
     if isinstance(data, Outputs):
         space = features if features in data.layers else None
