@@ -51,3 +51,14 @@ def test_nothing_to_find_is_an_error() -> None:
         compare({"a": np.arange(10.0)}, np.ones(10))
     with pytest.raises(ValueError, match="nothing to compare"):
         compare({}, np.ones(10))
+
+
+def test_the_best_of_many_equal_scores_is_rarely_recommended():
+    """Twelve scores as good as the softmax response: the best of them looks better, and may be chance."""
+    left = 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        correct = rng.random(150) < 0.8
+        scores = {name: rng.normal(~correct * 1.0) for name in ["softmax-response", *map(str, range(12))]}
+        left += not recommend(compare(scores, correct, bootstrap=40, seed=seed)).startswith("Use softmax-response")
+    assert left <= 2  # at the level of 2.5 %, more than 2 of 8 have a probability below 0.001

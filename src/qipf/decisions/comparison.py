@@ -29,7 +29,8 @@ class Compared:
         roc_auc: how often an error has a higher score than a correct prediction.
         aurc: the mean error rate over all shares of accepted predictions.
         accuracy: among the 90 % of the predictions that the score is surest of.
-        gain: how much lower the AURC is than that of the softmax response, on the same resamples; NaN without it.
+        gain: how much lower the AURC is than that of the softmax response, on the same resamples; NaN without it. Its
+            intervals hold for all scores at once, because the best of many looks better than it is.
     """
 
     name: str
@@ -70,11 +71,12 @@ def compare(scores: Mapping[str, Array], correct: Array, *, bootstrap: int = 200
         for measure, of in measures.items()
     }
     base = found.get((BASE, "aurc"))
+    others = {} if base is None else {name: base - found[name, "aurc"] for name in values if name != BASE}
+    gains = _joint(others) | ({} if base is None else {BASE: (0.0, 0.0, 0.0)})
     rows = []
     for name in values:
         parts = {measure: _interval(found[name, measure]) for measure in measures}
-        gain = (math.nan, math.nan, math.nan) if base is None else _interval(base - found[name, "aurc"])
-        rows.append(Compared(name, **parts, gain=gain))
+        rows.append(Compared(name, **parts, gain=gains.get(name, (math.nan, math.nan, math.nan))))
     return sorted(rows, key=lambda row: row.aurc[0])
 
 
@@ -103,6 +105,20 @@ def recommend(rows: list[Compared]) -> str:
         f"Use {BASE}, which needs no fitting: the lowest AURC, that of {best.name}, is lower by {value:.4f} "
         f"[{low:.4f}, {high:.4f}], which may be chance. More labelled data would tell."
     )
+
+
+def _joint(gains: Mapping[str, np.ndarray]) -> dict[str, Interval]:
+    """Intervals that hold for all gains at once: as wide, in standard deviations, as the largest deviation of any."""
+    table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
+    if table.shape[1] < 2:
+        return {name: (float(values[0]), math.nan, math.nan) for name, values in gains.items()}
+    deviations = table[:, 1:] - table[:, :1]
+    scale = np.maximum(deviations.std(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    above, below = (float(np.quantile((part / scale).max(axis=0), 0.975)) for part in (deviations, -deviations))
+    return {
+        name: (float(values[0]), float(values[0] - above * unit), float(values[0] + below * unit))
+        for (name, values), unit in zip(gains.items(), scale[:, 0], strict=True)
+    }
 
 
 def _interval(values: np.ndarray) -> Interval:
