@@ -119,7 +119,7 @@ BOMBS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "lies.parquet": (parquet_that_lies, ("evaluate", "lies.parquet")),
     "table.parquet": (report_parquet, ("report", ".")),
     "table.csv.gz": (report_csv, ("report", ".")),
-    "pictures": (pictures, ("fit", "nets:build", "pictures", "-o", "a.qipf")),
+    "pictures": (pictures, ("fit", "nets:build", "pictures", "--scorer", "weight-qipf", "-o", "a.qipf")),
 }
 
 

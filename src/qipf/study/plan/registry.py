@@ -140,7 +140,7 @@ _ENTRIES = (
     _one("sirc", "SIRC", "features", 37, "features"),
     _one("geometric-margin", "Distance to the decision boundary", "features", 38, "features"),
     _one("last-layer-laplace", "Laplace approximation of the last layer", "features", 39, "features"),
-    _one("residual-scale", "Scale of the residual", "features", 40, "features", "labels"),
+    _one("residual-scale", "Scale of the residual", "features", 43, "features", "labels"),
     _one("combine", "Combination of several scores", "combination", 24),
     _many("mc-dropout", "MC dropout", 3, "dropout", shown=("std", "entropy"), paper=(1, "MC-DROP")),
     _many("mc-dropout-ll", "MC dropout of the last layer", 13, "dropout", paper=(2, "MC-DROP-LL")),

@@ -18,7 +18,7 @@ from qipf.study.run.consolidate import Row
 TABLES = ("table.csv", "table.parquet", "table.csv.gz")
 """Files that may hold a long table."""
 
-LINE = 700
+LINE = 1000
 """Bytes that a row takes in memory in addition to its texts."""
 
 TYPES = {float: "a number", int: "a whole number", str: "a text"}
