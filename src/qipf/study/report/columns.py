@@ -21,7 +21,7 @@ from qipf.study.tables import paper
 from qipf.study.tables.answer import BASELINE, recommended_columns
 from qipf.study.tables.frame import column_of, column_order
 
-SHAPES = 6
+SHAPES = 7
 """Number of markers that the charts have. A score takes the next one where it would look like a score before it."""
 
 FEWEST = 3
