@@ -26,7 +26,7 @@ from torch import Tensor
 
 from qipf.predictive.summary import contrast, entropy
 
-torch.backends.cuda.matmul.allow_tf32 = True
+torch.backends.cuda.matmul.allow_tf32 = True  # networks are trained so; scores are computed in single precision
 torch.backends.cudnn.allow_tf32 = True
 
 
@@ -91,7 +91,9 @@ def score(pair: str, data: Any, images: list[Tensor], cache: Path, out: Path, de
     predicted: dict[int, Tensor] = {}
     for base in bases:
         net = network(pair, data, base, cache)
+        torch.backends.cuda.matmul.allow_tf32 = False  # an inverse covariance does not survive ten bits of mantissa
         logits, scored, posteriors, spent = single_pass(net, data, images, first=base == bases[0])
+        torch.backends.cuda.matmul.allow_tf32 = True
         predicted[base] = logits.argmax(2)
         wrong = predicted[base] != labels
         accuracy[f"network {base}"] = right(predicted[base])
