@@ -42,10 +42,10 @@ def against_severity(frame: Frame) -> dict[str, Any]:
             for place in own[["intensity", "severity"]].drop_duplicates().itertuples(index=False, name=None)
         }
         places = sorted(severities, key=lambda place: (severities[place], place))
+        bands = _bands(own)
         values: dict[str, dict[str, list[Any]]] = defaultdict(dict)
-        for (metric, column), found in own.groupby(["metric", "column"], sort=False):
-            by_place = dict(list(found.groupby(["intensity", "severity"])))
-            values[metric][column] = [_band(by_place[place]) if place in by_place else None for place in places]
+        for metric, column in own[["metric", "column"]].drop_duplicates().itertuples(index=False, name=None):
+            values[metric][column] = [bands.get((metric, column, *place)) for place in places]
         # in a table of one subset alone, a method that saw fewer inputs knows less about the accuracy
         most = own.sort_values("n", kind="stable").drop_duplicates(["intensity", "severity", "seed"], keep="last")
         accuracy = most.groupby(["intensity", "severity"])["accuracy"].mean()
@@ -58,15 +58,23 @@ def against_severity(frame: Frame) -> dict[str, Any]:
     return result
 
 
-def _band(rows: Frame) -> list[float | None] | None:
+def _bands(rows: Frame) -> dict[tuple[Any, ...], list[float | None]]:
+    """[mean, low, high] by metric, column, intensity and severity, where there is a value."""
     known = rows[np.isfinite(rows["value"])]
-    if known.empty:
-        return None
-    mean = float(known["value"].mean())
-    if len(known) > 1:
-        std = float(known["value"].std(ddof=1))
-        return [_round(mean), _round(mean - std), _round(mean + std)]
-    return [_round(mean), _round(float(known["low"].iloc[0])), _round(float(known["high"].iloc[0]))]
+    groups = known.groupby(["metric", "column", "intensity", "severity"], sort=False)
+    found = groups.agg(
+        mean=("value", "mean"),
+        std=("value", "std"),
+        count=("value", "size"),
+        low=("low", "first"),
+        high=("high", "first"),
+    )
+    low = np.where(found["count"] > 1, found["mean"] - found["std"], found["low"])
+    high = np.where(found["count"] > 1, found["mean"] + found["std"], found["high"])
+    return {
+        key: [_round(float(number)) for number in band]
+        for key, band in zip(found.index, np.column_stack([found["mean"], low, high]), strict=True)
+    }
 
 
 def _round(value: float) -> float | None:
