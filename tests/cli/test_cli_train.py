@@ -65,5 +65,5 @@ def test_a_net_that_does_not_fit_the_data_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.real_data
 def test_lenet_starts_well_on_mnist(data_dir: Path, tmp_path: Path) -> None:
-    train(dataset="mnist", data=data_dir, output=tmp_path / "net", epochs=2, quiet=True)
-    assert nets.load(tmp_path / "net")[2]["test_accuracy"] > 0.97
+    train(dataset="mnist", data=data_dir, output=tmp_path / "net", epochs=1, quiet=True)
+    assert nets.load(tmp_path / "net")[2]["test_accuracy"] > 0.95
