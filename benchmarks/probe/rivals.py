@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from networks import perturbed
 from torch import Tensor, nn
 
+from decisions import Judge
 from qipf.models.augmented import collect_augmented
 from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
@@ -45,8 +47,8 @@ def _synchronised() -> float:
 
 def single_pass(
     net: nn.Module, data: Data, images: list[Tensor], *, first: bool
-) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor], dict[str, tuple[float, int]]]:
-    """Logits (K, N, C), scores (K, N) by name, classes that posteriors prefer, and seconds and bytes of fitting."""
+) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor], dict[str, tuple[float, int]], dict[str, Any]]:
+    """Logits (K, N, C), scores (K, N) by name, preferred classes, seconds and bytes of fitting, and decisions."""
     probes, spent = _probes(net, data, first)
     layers = next(iter(probes.values())).layers
     generator = torch.Generator().manual_seed(0)
@@ -70,18 +72,23 @@ def single_pass(
         "QIPF, authors' program": WeightQIPF(factor=80, operator="published").fit(net, reference),
         **probes,
     }
+    disturbed = perturbed(data.held_out, seed=0)
+    judge = Judge(probes["probe"], held_out, _outputs(net, disturbed.inputs, layers, disturbed.targets))
+    judged: list[dict[str, Any]] = []
     logits: list[Tensor] = []
     scores: dict[str, list[Tensor]] = {name: [] for name in scorers}
     classes: dict[str, list[Tensor]] = {name: [] for name in probes}
     for condition in images:
         outputs = _outputs(net, condition, layers)
         logits.append(outputs.logits)
+        judged.append(judge(outputs, data.test.targets))
         for name, scorer in scorers.items():
             scores[name].append(scorer(outputs))
         for name, probe in probes.items():
             classes[name].append(probe.posterior(outputs).argmax(1))
     stacked = {name: torch.stack(values) for name, values in scores.items()}
-    return torch.stack(logits), stacked, {name: torch.stack(values) for name, values in classes.items()}, spent
+    preferred = {name: torch.stack(values) for name, values in classes.items()}
+    return torch.stack(logits), stacked, preferred, spent, {"held_out": judge.facts(), "conditions": judged}
 
 
 def _probes(net: nn.Module, data: Data, first: bool) -> tuple[dict[str, Probe], dict[str, tuple[float, int]]]:

@@ -89,10 +89,11 @@ def score(pair: str, data: Any, images: list[Tensor], cache: Path, out: Path, de
         return [round(float(value), 5) for value in (classes == labels).double().mean(1)]
 
     predicted: dict[int, Tensor] = {}
+    judged: dict[int, dict[str, Any]] = {}
     for base in bases:
         net = network(pair, data, base, cache)
         torch.backends.cuda.matmul.allow_tf32 = False  # an inverse covariance does not survive ten bits of mantissa
-        logits, scored, posteriors, spent = single_pass(net, data, images, first=base == bases[0])
+        logits, scored, posteriors, spent, judged[base] = single_pass(net, data, images, first=base == bases[0])
         torch.backends.cuda.matmul.allow_tf32 = True
         predicted[base] = logits.argmax(2)
         wrong = predicted[base] != labels
@@ -109,6 +110,8 @@ def score(pair: str, data: Any, images: list[Tensor], cache: Path, out: Path, de
             record.add(base, name, values, wrong, rows)
         say(f"network {base} scored")
         record.write(out / pair, facts)
+        decided = {"conditions": [condition._asdict() for condition in listed], "networks": judged}
+        (out / f"{pair}-decisions.json").write_text(json.dumps(decided))
     groups = {f"ensemble {number}": list(group) for number, group in enumerate(ensembles)}
     for number, group in enumerate(groups.values()):
         mean = sum(cached_probabilities(pair, data, images, seed, cache) for seed in group) / len(group)

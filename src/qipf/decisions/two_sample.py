@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from scipy import stats
-from scipy.spatial.distance import cdist
 
 MOST_SCORES = 2_000
 MOST_ROWS = 500
@@ -82,11 +81,20 @@ def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: i
     both = both[:, spread > 0] / spread[spread > 0]
     if both.shape[1] == 0:
         return 1.0
-    distances = cdist(both, both)
+    distances = _distances(both)
     signs = np.concatenate([np.full(len(before), 1 / len(before)), np.full(len(now), -1 / len(now))])
     drawn = np.stack([signs, *(random.permutation(signs) for _ in range(permutations))])
     energies = -np.einsum("pi,pi->p", drawn @ distances, drawn)
     return float(np.mean(energies >= energies[0] * (1 - 1e-12)))
+
+
+def _distances(rows: np.ndarray) -> np.ndarray:
+    """Euclidean distances of all pairs, by one matrix product, which is many times faster where rows are long."""
+    rows = rows - rows.mean(axis=0)
+    lengths = np.square(rows).sum(axis=1)
+    squares = lengths[:, None] + lengths - 2 * rows @ rows.T
+    np.fill_diagonal(squares, 0.0)
+    return np.sqrt(np.maximum(squares, 0.0))
 
 
 def some_rows(values: np.ndarray, most: int, random: np.random.Generator) -> np.ndarray:
