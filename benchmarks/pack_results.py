@@ -19,7 +19,7 @@ DECIMALS = 4
 
 
 def main(store: str, target: str) -> None:
-    """Write table.parquet, table.csv.gz, times.csv, networks.csv, plan.json and environment.json."""
+    """Write table.parquet, times.csv, networks.csv, plan.json and environment.json."""
     source, folder = open_source(store), Path(target)
     folder.mkdir(parents=True, exist_ok=True)
     table = pd.DataFrame(source.rows)
@@ -28,8 +28,6 @@ def main(store: str, target: str) -> None:
     table["place"] = table["shift"].factorize()[0]
     table = table.sort_values(["dataset", "net", "seed", "place", "severity"], kind="stable").drop(columns="place")
     table.to_parquet(folder / "table.parquet", compression="zstd", compression_level=19, index=False)
-    packing = {"method": "gzip", "compresslevel": 9, "mtime": 1}  # the same table gives the same file
-    table.to_csv(folder / "table.csv.gz", index=False, compression=packing)
     for name, lines in (("times", source.times), ("networks", source.networks)):
         if lines:
             pd.DataFrame(lines).to_csv(folder / f"{name}.csv", index=False)

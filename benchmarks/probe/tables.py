@@ -37,8 +37,14 @@ NAMES = {
     "Doctor": "Doctor",
     "QIPF, exact operator": "the paper's QIPF, exact operator",
     "QIPF, authors' program": "the paper's QIPF, authors' program",
+    "KNN": "KNN",
+    "Mahalanobis": "Mahalanobis",
+    "ViM": "ViM",
+    "last-layer Laplace": "last-layer Laplace",
+    "network retrained on perturbed images, contrast": "a second network, trained on perturbed images, contrast‡",
+    "ensemble of 5 retrained on perturbed images, contrast": "ensemble of 5, trained on perturbed images, contrast‡",
 }
-"""The scores that are quoted; Mahalanobis, ViM, KNN and last-layer Laplace wait for a run in single precision."""
+"""The scores that are quoted."""
 SHORT = (
     "probe",
     "ensemble of 10, contrast",
@@ -48,7 +54,10 @@ SHORT = (
     "QIPF, authors' program",
 )
 PASSES = {"ensemble of 10": "10", "MC dropout": "20"}
-FEWER = "† on 2,000 of the 8,000 images."
+FEWER = (
+    "† on 2,000 of the 8,000 images. ‡ for those who may train again; not on ResNet-18. Class fields were measured in "
+    "the first run alone. A score that is missing on a pair has no mean."
+)
 DEVELOPMENT = {
     "mnist-len": "MNIST LeNet",
     "kmnis-len": "K-MNIST LeNet",
@@ -192,7 +201,7 @@ def efforts(results: Results) -> str:
 
 
 def bars(results: Results) -> str:
-    """The bars of the protocol, and what three pairs say about them so far."""
+    """The bars of the protocol, and what was measured."""
     found = _of(results)
 
     def gaps(group: str) -> str:
@@ -217,7 +226,7 @@ def bars(results: Results) -> str:
             f"{kept:+.4f}",
         ],
     ]
-    return markdown(["what", "bar (for four pairs)", f"{len(pairs)} pairs so far"], rows)
+    return markdown(["what", "bar", f"measured, {len(pairs)} pairs"], rows)
 
 
 def tried(results: Results) -> str:
@@ -249,6 +258,26 @@ def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
     return signed(_of(results).difference(OURS, RIVAL, group, metric, pair))
 
 
+AGAIN = "ensemble of 5 retrained on perturbed images, contrast"
+
+
+def again(results: Results) -> str:
+    """The probe beside networks trained on the same perturbed images, on the pairs that have them."""
+    found = {name: pair for name, pair in _of(results).pairs.items() if pair.of(AGAIN)}
+    rows = []
+    for group in ("shift", "unseen", "clean"):
+        for score in (OURS, "network retrained on perturbed images, contrast", AGAIN, RIVAL):
+            values = [[pair.value(score, group, metric) for metric in BOTH] for pair in found.values()]
+            cells = [_both(both) for both in (*values, [float(v) for v in np.mean(values, axis=0)])]
+            rows.append([f"{GROUPS[group]}: {NAMES[score].rstrip('‡')}", *cells])
+    return markdown(["ROC-AUC / average precision", *(PAIRS[name] for name in found), "mean"], rows)
+
+
+def ahead(results: Results, group: str, metric: str, pair: str) -> str:
+    """What five networks trained on perturbed images gain over the probe."""
+    return signed(_of(results).difference(AGAIN, OURS, group, metric, pair))
+
+
 def right(results: Results, group: str, who: str) -> str:
     """The mean accuracy of "network", "ensemble" or "probe"."""
     return number(float(np.mean([pair.accuracy(who, group) for pair in _of(results).pairs.values()])))
@@ -263,9 +292,10 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "probe-accuracy": accuracy,
     "probe-efforts": efforts,
     "probe-bars": bars,
+    "probe-again": again,
     "probe-tried": tried,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
-VALUES: dict[str, Callable[..., str]] = {"probe": value, "probe-gap": gap, "probe-right": right}
+VALUES: dict[str, Callable[..., str]] = {"probe": value, "probe-gap": gap, "probe-again": ahead, "probe-right": right}
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""

@@ -164,10 +164,7 @@ def test_packing_rounds_and_keeps_everything(planted, tmp_path: Path):
     source = planted.folder / "paper" / "mnist-lenet"
     (source / "networks.csv").write_text("dataset,net,seed,accuracy\nmnist,lenet,0,0.875\n")
     pack_results.main(str(source), str(tmp_path))
-    before, after, text = (
-        read_table(path) for path in (source / "table.parquet", tmp_path / "table.parquet", tmp_path / "table.csv.gz")
-    )
-    assert [row[:11] for row in after] == [row[:11] for row in text]
+    before, after = (read_table(folder / "table.parquet") for folder in (source, tmp_path))
     assert sorted(row[:11] for row in after) == sorted((*row[:10], round(row.value, 4)) for row in before)
     inputs = [(row.seed, row.shift, row.severity) for row in after]
     assert sum(one != other for one, other in itertools.pairwise(inputs)) == len(set(inputs)) - 1  # stand together
