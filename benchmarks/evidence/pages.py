@@ -24,6 +24,7 @@ from evidence import (
     why,
 )
 from evidence.results import PAIRS, ROOT, SHIFTS, Results, number, signed
+from probe import decision_tables as decisions
 from probe import tables as probe
 from qipf.study.tables import paper
 from qipf.study.tables.claims import TOPICS
@@ -34,6 +35,8 @@ PAGES = {
         "README.md",
         "docs/reproduction.md",
         "docs/limits.md",
+        "docs/howto/decide.md",
+        "docs/howto/watch.md",
         "docs/research/class-fields.md",
         "docs/research/probe.md",
         "benchmarks/README.md",
@@ -95,6 +98,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "research-views": research.views,
     "research-chosen": research.chosen,
     **probe.TABLES,
+    **decisions.TABLES,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 

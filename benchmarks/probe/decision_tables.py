@@ -1,0 +1,250 @@
+"""How wrong promises and estimated accuracies become under shift, as docs/howto/{decide,watch}.md quote it.
+
+Computed from the `*-decisions.json` files in results/probe, of those pairs that have been run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evidence.results import NOTHING, Results, markdown, number
+from probe.reading import GROUPS, PAIRS
+
+SHIFTED = ("shift", "unseen", "resembling")
+LEVEL = 0.01
+"""The false-alarm rate of the checks."""
+JUDGED, CONFIDENCE, ATC = "probability, probe", "confidence", ("atc, max softmax", "atc, entropy")
+LARGEST = 0.05
+"""The bar of the estimated accuracy."""
+NAMES = {
+    "probability, probe": "**probability of error, from the probe's score (the default)**",
+    "probability of perturbed, probe": "the same, learned from perturbed copies as well",
+    "atc, probe": "ATC with the probe's score",
+    "posterior": "the probe's posterior",
+    "posterior, difference": "the probe's posterior, moved by its error on held-out data",
+    "agreement": "share that the probe's posterior predicts as well",
+    "probability, entropy": "probability of error, from the entropy",
+    "probability of perturbed, entropy": "the same, learned from perturbed copies as well",
+    "atc, entropy": "ATC with the negative entropy",
+    "atc, max softmax": "ATC with the largest probability",
+    "confidence": "average confidence",
+    "difference": "difference of confidences",
+}
+SCORES = {"probe": "the probe", "entropy": "entropy"}
+CHECKS = {
+    "probe": "the probe's scores, 8,000 predictions",
+    "entropy": "entropies, 8,000 predictions",
+    "probe, 500 rows": "the probe's scores, 500 predictions",
+    "entropy, 500 rows": "entropies, 500 predictions",
+    "probe and features, 500 rows": "the probe's scores and features, 500 predictions",
+}
+MISSING = "*No pair has been run yet.*"
+
+
+class Record:
+    """What was recorded of the networks of one pair.
+
+    Args:
+        path: the pair's `-decisions.json`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        about = json.loads(path.read_text())
+        self.listed: list[dict[str, Any]] = about["conditions"]
+        self.networks: list[dict[str, Any]] = list(about["networks"].values())
+
+    def places(self, *groups: str, family: str = "") -> list[int]:
+        """The conditions of some groups, or of one family in them."""
+        return [n for n, c in enumerate(self.listed) if c["group"] in groups and family in ("", c["family"])]
+
+    def error(self, estimator: str, *groups: str) -> float:
+        """The mean absolute error of an estimated accuracy over the conditions of some groups, and over networks."""
+        places = self.places(*groups)
+        errors = [
+            [abs(rows[n]["estimates"][estimator] - rows[n]["accuracy"]) for n in places]
+            for rows in (network["conditions"] for network in self.networks)
+        ]
+        return float(np.mean(errors))
+
+    @property
+    def limit(self) -> float | None:
+        """The promise that is quoted: 1 %, or else the smallest that all networks support with both scores."""
+        shares = [network["held_out"]["accepted"][score] for network in self.networks for score in SCORES]
+        supported = sorted(float(limit) for limit in set.intersection(*(set(share) for share in shares)))
+        return 0.01 if 0.01 in supported else next(iter(supported), None)
+
+    def accepted(self, score: str, places: list[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Share accepted and error rate among them by condition, mean over networks; NaN where none is accepted."""
+        found = np.array(
+            [[self._promise(network, n, score) for n in places] for network in self.networks], dtype=np.float64
+        )
+        share, wrong = found[..., 0], found[..., 1]
+        known = np.isfinite(wrong)
+        total = np.where(known, wrong, 0.0).sum(axis=0)
+        return share.mean(axis=0), np.where(known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan)
+
+    def _promise(self, network: dict[str, Any], place: int, score: str) -> list[float]:
+        share, wrong = network["conditions"][place]["promises"][score][f"{self.limit:g}"]
+        return [share, np.nan if wrong is None else wrong]
+
+    def raised(self, check: str, places: list[int]) -> np.ndarray:
+        """Whether a check raises: (networks, conditions)."""
+        rows = [network["conditions"] for network in self.networks]
+        return np.array([[found[n]["checks"][check] <= LEVEL for n in places] for found in rows])
+
+    def sets(self, source: str, *groups: str) -> tuple[float, float]:
+        """Coverage and size of prediction sets, means over conditions and networks."""
+        rows = [network["conditions"][n]["sets"][source] for network in self.networks for n in self.places(*groups)]
+        coverage, size = np.mean(rows, axis=0)
+        return float(coverage), float(size)
+
+
+@cache
+def read(folder: Path) -> dict[str, Record]:
+    """The pairs that have been run, by name."""
+    paths = {name: folder / "probe" / f"{name}-decisions.json" for name in PAIRS}
+    return {name: Record(path) for name, path in paths.items() if path.is_file()}
+
+
+def estimates(results: Results) -> str:
+    """Mean absolute error of every estimator by pair, and its mean."""
+    found = read(results.folder)
+    if not found:
+        return MISSING
+    grid = np.array([[record.error(name, *SHIFTED) for record in found.values()] for name in NAMES])
+    means = grid.mean(axis=1)
+    rows = []
+    for n in np.argsort(means, kind="stable"):
+        rows.append([NAMES[list(NAMES)[n]], *(number(float(value)) for value in (*grid[n], means[n]))])
+    return markdown(["mean absolute error of the estimated accuracy", *_heads(found), "mean"], rows)
+
+
+def verdict(results: Results) -> str:
+    """The bars of the estimated accuracy in words."""
+    found = read(results.folder)
+    if not found:
+        return MISSING
+    ours = [record.error(JUDGED, *SHIFTED) for record in found.values()]
+    confidence = [record.error(CONFIDENCE, *SHIFTED) for record in found.values()]
+    atc = [min(record.error(name, *SHIFTED) for name in ATC) for record in found.values()]
+    ahead = sum(own < min(rivals) for own, *rivals in zip(ours, confidence, atc, strict=True))
+    mean = float(np.mean(ours))
+    text = (
+        f"On average over shifted conditions, the default estimate is off by {number(mean)}, average confidence by "
+        f"{number(float(np.mean(confidence)))} and ATC, with the better of its two scores on each pair, by "
+        f"{number(float(np.mean(atc)))}. It is better than both on {ahead} of {len(found)} pairs. "
+    )
+    if len(found) < len(PAIRS):
+        return text + f"{len(found)} of {len(PAIRS)} pairs have been run, so the bars of the protocol are still open."
+    met = mean <= LARGEST and ahead >= 3
+    return text + f"The bars of the protocol, {number(LARGEST, 2)} and three pairs, are {'' if met else 'not '}met."
+
+
+def promises(results: Results) -> str:
+    """What is accepted and how much of it is wrong, clean and under shift, by pair and score."""
+    found = read(results.folder)
+    rows = []
+    for name, record in found.items():
+        if record.limit is None:
+            rows.append([PAIRS[name], "none is supported", *[NOTHING] * 5])
+            continue
+        clean, shifted = record.places("clean"), record.places(*SHIFTED)
+        for score, words in SCORES.items():
+            share, wrong = record.accepted(score, clean)
+            shares, wrongs = record.accepted(score, shifted)
+            broken = wrongs > record.limit
+            checked = record.raised(f"{score}, 500 rows", shifted)[:, broken]
+            raised = _percent(float(checked.mean()), 0) if checked.size else NOTHING
+            cells = [_both(share[0], wrong[0]), _both(float(shares.mean()), _mean(wrongs))]
+            cells += [f"{broken.sum()} of {len(shifted)}", raised]
+            rows.append([PAIRS[name], f"at most {_percent(record.limit, 0)}", words, *cells])
+    if not rows:
+        return MISSING
+    heads = ["pair", "promise", "score", "clean: accepted, wrong among them", "shifted: accepted, wrong among them"]
+    heads += ["conditions in which the promise is broken", "of these, seen by `check` in 500 predictions"]
+    return markdown(heads, rows)
+
+
+def families(results: Results) -> str:
+    """How much of what is accepted is wrong, by family of shifts, with the probe's score and with the entropy."""
+    found = {name: record for name, record in read(results.folder).items() if record.limit is not None}
+    if not found:
+        return MISSING
+    rows = []
+    for group, family in _families(next(iter(found.values()))):
+        cells = []
+        for record in found.values():
+            places = record.places(group, family=family)
+            cells.append(" / ".join(_percent(_mean(record.accepted(score, places)[1])) for score in SCORES))
+        rows.append([f"{GROUPS[group]}: {family.replace('-', ' ')}" if group != family else GROUPS[group], *cells])
+    limits = [f"{PAIRS[name]}, at most {_percent(record.limit or 0.0, 0)}" for name, record in found.items()]
+    return markdown(["wrong among the accepted: with the probe / with entropy", *limits], rows)
+
+
+def checks(results: Results) -> str:
+    """How often checks raise on clean test images and under shift."""
+    found = read(results.folder)
+    if not found:
+        return MISSING
+    rows = []
+    for check, words in CHECKS.items():
+        cells = []
+        for record in found.values():
+            clean, shifted = record.raised(check, record.places("clean")), record.raised(check, record.places(*SHIFTED))
+            cells.append(f"{clean.sum()} of {clean.size} / {_percent(float(shifted.mean()), 0)}")
+        rows.append([words, *cells])
+    return markdown(["alarms: networks on clean images / shifted conditions", *_heads(found)], rows)
+
+
+def sets(results: Results) -> str:
+    """Coverage and size of sets that promise 90 %."""
+    found = read(results.folder)
+    if not found:
+        return MISSING
+    rows = []
+    for group in ("clean", *SHIFTED):
+        for source, words in {"softmax": "softmax", "posterior": "the probe's posterior"}.items():
+            both = [record.sets(source, group) for record in found.values()]
+            cells = [f"{_percent(coverage, 0)}, {size:.2f} classes" for coverage, size in both]
+            rows.append([f"{GROUPS[group]}: {words}", *cells])
+    return markdown(["coverage and size of sets that promise 90 %", *_heads(found)], rows)
+
+
+def _families(record: Record) -> Iterator[tuple[str, str]]:
+    listed = dict.fromkeys((c["group"], c["family"]) for c in record.listed)
+    yield from (place for place in listed if place[0] in ("clean", *SHIFTED))
+
+
+def _heads(found: dict[str, Record]) -> list[str]:
+    return [PAIRS[name] for name in found]
+
+
+def _mean(values: np.ndarray) -> float:
+    """The mean of those that are known."""
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else np.nan
+
+
+def _percent(value: float, digits: int = 1) -> str:
+    return f"{100 * value:.{digits}f} %" if np.isfinite(value) else NOTHING
+
+
+def _both(share: float, wrong: float) -> str:
+    return f"{_percent(share, 0)}, {_percent(wrong)}"
+
+
+TABLES: dict[str, Callable[[Results], str]] = {
+    "decisions-estimates": estimates,
+    "decisions-verdict": verdict,
+    "decisions-promises": promises,
+    "decisions-families": families,
+    "decisions-checks": checks,
+    "decisions-sets": sets,
+}
+"""By name, what stands between `<!-- table: NAME -->` and its end."""

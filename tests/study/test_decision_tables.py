@@ -1,0 +1,153 @@
+"""The tables about decisions compute what was planted, and read what the study's program writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pandas")
+pytest.importorskip("sklearn")
+
+import qipf
+from evidence.results import Results
+from probe import decision_tables as tables
+from probe.decisions import Judge
+from probe.reading import PAIRS
+from qipf.models.draws import draw_images
+from qipf.study import datasets, nets, shifts
+from qipf.training import train
+
+LISTED = [
+    ("clean", "clean", 0.0),
+    ("shift", "rotation", 10.0),
+    ("shift", "rotation", 20.0),
+    ("unseen", "fog", 1.0),
+    ("resembling", "blur", 1.0),
+    ("ood", "other", 0.0),
+]
+
+
+def condition(off: float, wrong: float | None, p: float, limits: tuple[str, ...]) -> dict[str, Any]:
+    """The default estimate is `off` too high, average confidence five times as far, all others twice as far."""
+    estimates = dict.fromkeys(tables.NAMES, 0.5 + 2 * off)
+    estimates |= {"probability, probe": 0.5 + off, "confidence": 0.5 - 5 * off}
+    promise = {key: [0.0 if wrong is None else 0.6, wrong] for key in limits}
+    return {
+        "accuracy": 0.5,
+        "estimates": estimates,
+        "promises": {"probe": promise, "entropy": promise},
+        "checks": dict.fromkeys(tables.CHECKS, p),
+        "sets": {"softmax": [0.9, 1.2], "posterior": [0.8, 1.0]},
+    }
+
+
+def plant(folder: Path, name: str, scale: float = 1.0, limits: tuple[str, ...] = ("0.01", "0.05")) -> None:
+    wrongs, ps = (0.004, 0.02, 0.04, None, 0.008, 0.9), (0.5, 0.001, 0.2, 0.001, 0.001, 0.0)
+    networks = {}
+    for number in (1, 2):
+        rows = [condition(scale * number * 0.01, w, p, limits) for w, p in zip(wrongs, ps, strict=True)]
+        accepted = {score: dict.fromkeys(limits, 0.7) for score in tables.SCORES}
+        networks[str(number)] = {"held_out": {"accuracy": 0.9, "accepted": accepted}, "conditions": rows}
+    listed = [dict(zip(("group", "family", "intensity"), place, strict=True)) for place in LISTED]
+    (folder / f"{name}-decisions.json").write_text(json.dumps({"conditions": listed, "networks": networks}))
+
+
+@pytest.fixture
+def planted(tmp_path: Path) -> Results:
+    (tmp_path / "probe").mkdir()
+    plant(tmp_path / "probe", "mnist")
+    plant(tmp_path / "probe", "vgg3", scale=3.0, limits=("0.05",))
+    return Results(tmp_path)
+
+
+def line(table: str, start: str) -> list[str]:
+    found = next(row for row in table.splitlines() if row.startswith(f"| {start}"))
+    return [cell.strip() for cell in found.strip("|").split("|")][1:]
+
+
+def test_estimates(planted: Results) -> None:
+    """Networks are off by .01 and .02: .015 on average, three times that on the other pair."""
+    table = tables.estimates(planted)
+    assert line(table, "**probability of error") == [".015", ".045", ".030"]
+    assert line(table, "average confidence") == [".075", ".225", ".150"]
+    assert line(table, "ATC with the negative entropy") == [".030", ".090", ".060"]
+    assert table.splitlines()[2].startswith("| **probability")  # the best first
+    text = tables.verdict(planted)
+    assert "off by .030" in text
+    assert "better than both on 2 of 2 pairs" in text
+    assert "still open" in text
+
+
+@pytest.mark.parametrize(("scales", "word"), [((1, 1, 1, 1), "are met"), ((5, 5, 5, 5), "are not met")])
+def test_the_bars_are_judged_with_all_pairs(tmp_path: Path, scales: tuple[float, ...], word: str) -> None:
+    (tmp_path / "probe").mkdir()
+    for name, scale in zip(PAIRS, scales, strict=True):
+        plant(tmp_path / "probe", name, scale)
+    assert word in tables.verdict(Results(tmp_path))
+
+
+def test_promises(planted: Results) -> None:
+    """Two of four shifted conditions break 1 %, none breaks 5 %; where nothing is accepted nothing is wrong."""
+    rows = [line(tables.promises(planted), pair) for pair in ("MNIST LeNet", "CIFAR-10 VGG-3")]
+    assert rows[0] == ["at most 1 %", "the probe", "60 %, 0.4 %", "45 %, 2.3 %", "2 of 4", "50 %"]
+    assert rows[1] == ["at most 5 %", "the probe", "60 %, 0.4 %", "45 %, 2.3 %", "0 of 4", "–"]
+    table = tables.families(planted)
+    assert line(table, "the paper's five shifts: rotation") == ["3.0 % / 3.0 %"] * 2
+    assert line(table, "unseen families: fog") == ["– / –"] * 2
+    assert line(table, "clean") == ["0.4 % / 0.4 %"] * 2
+    assert "other" not in table
+
+
+def test_checks_and_sets(planted: Results) -> None:
+    assert line(tables.checks(planted), "entropies, 8,000") == ["0 of 2 / 75 %"] * 2
+    assert line(tables.sets(planted), "clean: the probe's posterior") == ["80 %, 1.00 classes"] * 2
+
+
+def test_no_pair_and_no_promise(tmp_path: Path) -> None:
+    (tmp_path / "probe").mkdir()
+    for table in tables.TABLES.values():
+        assert table(Results(tmp_path)) == tables.MISSING
+    tables.read.cache_clear()
+    plant(tmp_path / "probe", "kmnist", limits=())
+    assert line(tables.promises(Results(tmp_path)), "K-MNIST")[0] == "none is supported"
+    assert tables.families(Results(tmp_path)) == tables.MISSING
+
+
+def test_a_record_of_digits(tmp_path: Path) -> None:
+    """What `Judge` writes about a real network is what the tables read."""
+    torch = pytest.importorskip("torch")
+    digits = datasets.load("digits")
+    net = nets.build("small-cnn", seed=0)
+    net = train(net, digits.train, epochs=10, learning_rate=1e-2, progress=False).eval()
+    uq = qipf.default(net, digits.train, effort="quick", progress=False)
+    x, y = digits.test.inputs, digits.test.targets
+
+    def outputs(images: Any, labels: Any = None) -> qipf.Outputs:
+        return qipf.collect(net, images if labels is None else (images, labels), layers=uq.layers, progress=False)
+
+    drawn = draw_images(x[:200], torch.Generator().manual_seed(0))
+    perturbed = outputs(torch.cat([x[:200], drawn]), torch.cat([y[:200], y[:200]]))
+    judge = Judge(uq, outputs(x[:200], y[:200]), perturbed)
+    live, labels = x[200:], y[200:]
+    shown = [("clean", "clean", 0.0), ("shift", "rotation", 60.0)]
+    images = [live, shifts.apply(live, "rotation", 60)]
+    network = {"held_out": judge.facts(), "conditions": [judge(outputs(each), labels) for each in images]}
+    listed = [dict(zip(("group", "family", "intensity"), place, strict=True)) for place in shown]
+    (tmp_path / "probe").mkdir()
+    file = tmp_path / "probe" / "mnist-decisions.json"
+    file.write_text(json.dumps({"conditions": listed, "networks": {"0": network}}))
+    record = tables.read(tmp_path)["mnist"]
+    right = float((net(images[1]).argmax(1) == labels).double().mean())
+    confidence = float(net(images[1]).softmax(1).max(1).values.detach().double().mean())
+    assert record.error("confidence", "shift") == pytest.approx(abs(confidence - right), abs=1e-4)
+    assert record.limit is not None
+    share, wrong = record.accepted("probe", record.places("shift"))
+    decision = judge.known["probe"].decisions[record.limit]
+    taken = np.asarray(decision(outputs(images[1]))).astype(bool)
+    assert share[0] == pytest.approx(taken.mean(), abs=1e-4)
+    assert wrong[0] == pytest.approx(1 - (net(images[1]).argmax(1) == labels).numpy()[taken].mean(), abs=1e-4)
+    assert "MNIST LeNet" in tables.promises(Results(tmp_path))
