@@ -54,7 +54,7 @@ class Judge:
     def __init__(self, probe: Probe, held_out: Outputs, perturbed: Outputs) -> None:
         scorers = {"probe": probe, "entropy": Entropy()}
         self.known = {name: _learn(scorer, held_out, perturbed) for name, scorer in scorers.items()}
-        self.softmax = held_out_facts(SoftmaxResponse(), held_out, _scores(SoftmaxResponse(), held_out))
+        self.softmax = held_out_facts(held_out, _scores(SoftmaxResponse(), held_out))
         own = per_prediction(probe, held_out, self.softmax)["posterior"]
         self.gap = self.softmax["accuracy"] - float(own.mean())
         self.probe = probe
@@ -133,7 +133,7 @@ def _learn(scorer: Scorer, held_out: Outputs, perturbed: Outputs) -> Known:
             continue
     return Known(
         scorer,
-        held_out_facts(scorer, held_out, scores),
+        held_out_facts(held_out, scores),
         ErrorProbability(method).fit(scores, correct),
         ErrorProbability().fit(_scores(scorer, perturbed), perturbed.correct),
         decisions,

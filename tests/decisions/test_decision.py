@@ -90,6 +90,17 @@ def test_an_accepted_share_is_kept_on_average_and_its_interval_covers(step: floa
     assert min(covered, share_covered) / 400 >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 400)
 
 
+def test_the_proof_counts_every_accepted_prediction() -> None:
+    scores, correct = np.arange(20.0), np.ones(20)
+    correct[[3, 16]] = 0  # the threshold is the 17th score: rank ceil(0.8 * 21)
+    decision = Decision("accept>=0.8").fit(scores, correct)
+    proof = decision.proof
+    assert decision.threshold == 16
+    assert (proof.rows, proof.accepted, proof.errors, proof.share) == (20, 17, 2, 0.85)
+    interval = stats.binomtest(1, 16).proportion_ci(0.95, "exact")  # without the one that set the threshold
+    assert (proof.low, proof.high) == pytest.approx((interval.low, interval.high))
+
+
 @pytest.mark.parametrize("limit", [0.01, 0.05])
 def test_too_few_examples_are_refused_with_the_number_that_is_enough(limit: float) -> None:
     rng = np.random.default_rng(0)

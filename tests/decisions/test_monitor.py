@@ -12,7 +12,7 @@ import pytest
 from qipf.decisions.accuracy import METHODS
 from qipf.decisions.decision import Decision
 from qipf.decisions.monitor import Monitor
-from qipf.decisions.sequential import SequentialTest
+from qipf.decisions.sequential import BLOCK, JUMP, STAKES, SequentialTest
 from qipf.models.outputs import Outputs
 from qipf.scores import Entropy
 from qipf.scores.persistence import load
@@ -127,6 +127,91 @@ def test_parts_of_the_traffic_merge(monitor: Monitor, rng) -> None:
         one.merge(other)
 
 
+def test_an_alarm_survives_merging(monitor: Monitor, rng) -> None:
+    shifted, quiet, more = monitor.empty(), monitor.empty(), monitor.empty()
+    while not shifted.status().alarm:
+        shifted.add_scores(Entropy()(draw(rng, 1, scale=0.1).logits))
+    assert shifted.status().evidence < 200  # an average of three would be less than 100
+    for each in (quiet, more):
+        each.add_scores(Entropy()(draw(rng, 5000).logits))
+    whole = monitor.empty().merge(quiet).merge(shifted).merge(more)
+    status = whole.status()
+    assert status.alarm
+    assert status.limit == pytest.approx(100)
+    assert status.false_alarm == pytest.approx(0.03)  # three monitors have seen something
+    again = Monitor.from_state(whole.state())
+    assert again.status() == status
+
+
+def test_merged_capitals_are_averaged_over_all_parts(rng) -> None:
+    reference = rng.standard_normal(500)
+    parts = [SequentialTest(reference) for _ in range(3)]
+    for number, part in enumerate(parts):
+        part.add(rng.standard_normal(400 * (number + 1)))
+    mean = np.mean([np.exp(part.log_capital) for part in parts], axis=0)
+    whole = SequentialTest(reference)
+    for part in parts:
+        whole.merge(part)
+    np.testing.assert_allclose(np.exp(whole.log_capital), mean, rtol=1e-12)
+    assert whole.parts == 3
+    pairs = [SequentialTest(reference), SequentialTest(reference)]
+    pairs[0].merge(parts[0])
+    pairs[1].merge(parts[1])
+    pairs[1].merge(parts[2])
+    pairs[0].merge(pairs[1])
+    np.testing.assert_allclose(pairs[0].log_capital, whole.log_capital, rtol=1e-12)
+
+
+def test_capital_is_that_of_the_formula(rng) -> None:
+    """Ranks and bets one by one, from the definition, with the same random numbers."""
+    reference, live = rng.standard_normal(400), rng.standard_normal(230) + 0.3
+    test = SequentialTest(reference, seed=5)
+    ties, counts = np.random.default_rng(), test.reference.astype(int).tolist()
+    ties.bit_generator.state = test.random.bit_generator.state
+    capital, peak = np.full(STAKES.size, 1 / STAKES.size), 1.0
+    for number, score in enumerate(live):
+        if number and number % BLOCK == 0:
+            capital = (1 - JUMP) * capital + JUMP * capital.sum() / STAKES.size
+        place = int(np.sum(test.edges <= score))
+        counts[place] += 1
+        rank = (sum(counts[:place]) + ties.random() * counts[place]) / sum(counts)
+        capital = capital * (1 + STAKES * (rank - 0.5))
+        if number % BLOCK == BLOCK - 1 or number == live.size - 1:
+            peak = max(peak, capital.sum())
+    test.add(live)
+    np.testing.assert_allclose(np.exp(test.log_capital), capital, rtol=1e-9)
+    assert math.exp(test.peak) == pytest.approx(peak)
+
+
+def test_the_history_goes_on_from_a_file_with_the_same_windows(monitor: Monitor, rng) -> None:
+    scores = rng.random(30_000)
+    whole = monitor.empty()
+    for part in np.array_split(scores[:20_000], 900):  # enough for windows to be joined
+        whole.add_scores(part)
+    again = Monitor.from_state(whole.state())
+    for part in np.array_split(scores[20_000:], 450):
+        whole.add_scores(part)
+        again.add_scores(part)
+    np.testing.assert_array_equal(again.history.state(), whole.history.state())
+    assert whole.history.state()[:, 0].sum() == 30_000
+
+
+def test_a_large_batch_counts_as_its_parts_do(monitor: Monitor, rng, monkeypatch) -> None:
+    live, whole, parts = draw(rng, 5000), monitor.empty(), monitor.empty()
+    whole.add(live)
+    monkeypatch.setattr("qipf.decisions.monitor.CHUNK", 700)
+    parts.add(live)
+    one, other = whole.status(), parts.status()
+    assert one.estimates == pytest.approx(other.estimates, rel=1e-12)
+    assert (one.rows, one.accepted, one.classes, one.labelled) == (5000, other.accepted, other.classes, 5000)
+    assert one.evidence == pytest.approx(other.evidence)
+    bad = draw(rng, 2000)
+    bad.logits[1500] = np.nan  # in the third part
+    with pytest.raises(ValueError, match=r"NaN|finite"):
+        parts.add(bad)
+    assert parts.status() == other
+
+
 def test_it_goes_on_from_a_file(monitor: Monitor, rng, tmp_path) -> None:
     live = draw(rng, 2000)
     whole = monitor.empty()
@@ -154,16 +239,16 @@ def test_it_goes_on_from_a_file(monitor: Monitor, rng, tmp_path) -> None:
 
 def test_a_million_predictions_in_bounded_memory(monitor: Monitor) -> None:
     rng = np.random.default_rng(0)
-    scores, predicted = rng.random(100_000), rng.integers(0, 4, 100_000)
+    scores, predicted = rng.random(1_000_000), rng.integers(0, 4, 1_000_000)
     tracemalloc.start()
-    started = time.process_time()
-    for _ in range(10):
-        monitor.add_scores(scores, predicted=predicted)
-    taken, peak = time.process_time() - started, tracemalloc.get_traced_memory()[1]
+    monitor.add_scores(scores, predicted=predicted)
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert monitor.status().rows == 1_000_000
-    assert peak < 100e6
-    assert taken < 20  # the benchmark has the real bar: this only notices a loop over rows
+    assert peak < 40e6
+    started = time.process_time()
+    monitor.add_scores(scores, predicted=predicted)
+    assert time.process_time() - started < 2
+    assert monitor.status().rows == 2_000_000
     assert len(monitor.history.state()) <= 200
 
 
@@ -179,6 +264,11 @@ def test_errors_say_what_to_do(monitor: Monitor) -> None:
         monitor.add_scores(np.zeros(2), predicted=np.array([0]))
     with pytest.raises(ValueError, match="NaN"):
         monitor.add_scores(np.array([np.nan]))
+    with pytest.raises(ValueError, match=r"crystal.*posterior"):
+        monitor.add_scores(np.zeros(2), predicted=np.array([0, 1]), estimates={"crystal": np.zeros(2)})
+    with pytest.raises(ValueError, match="confidence"):
+        monitor.add_scores(np.zeros(2), predicted=np.array([0, 1]), estimates={"confidence": np.zeros(3)})
+    assert sum(monitor.status().classes) == 0
     assert monitor.status().rows == 0
     with pytest.raises(ValueError, match="correct"):
         monitor.add_labels(np.array([2]))

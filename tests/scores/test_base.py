@@ -97,3 +97,20 @@ def test_what_was_learned_about_another_fit_is_refused(rng) -> None:
         KNN(k=3).fit(outputs=outputs[30:]).decision = decision
     with pytest.raises(ValueError, match="another scorer"):
         Entropy().attach(decision)
+
+
+def test_a_call_that_began_before_another_fit_neither_fails_nor_mixes_them() -> None:
+    """What another thread may see: the old fit in hand, while the scorer has a new one."""
+    rng = np.random.default_rng(0)
+    outputs = [Outputs(rng.standard_normal((40, 3)), features=rng.standard_normal((40, 4))) for _ in range(2)]
+    scorer = KNN(k=2).fit(None, outputs[0])
+    old, place = scorer.fitted, torch.zeros((1, 3))
+    assert old is not None
+    expected = {key: value.copy() for key, value in old.tensors.items()}
+    scorer.fit(None, outputs[1])
+    new = scorer.fitted
+    assert new is not None
+    for key, value in scorer._placed(old, place).items():
+        np.testing.assert_allclose(np.asarray(value), expected[key])
+    for key, value in scorer._placed(new, place).items():
+        np.testing.assert_allclose(np.asarray(value), new.tensors[key])

@@ -5,13 +5,10 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
-from qipf.cli._table import Columns, read_columns
+from qipf.cli._table import Columns, column_array, read_columns
 
 ENDINGS = (".csv", ".parquet")
 CHUNK = 8 * 2**20
@@ -72,7 +69,7 @@ class Tail:
                 self._places[file] += end
                 lines.seek(self._places[file])
                 if table.num_rows:
-                    yield {name: _values(table[name]) for name in table.column_names}
+                    yield {name: column_array(table[name]) for name in table.column_names}
 
     def _parquet(self, file: Path) -> Iterator[Columns]:
         about = file.stat()
@@ -93,7 +90,3 @@ class Tail:
         self._places[file] = rows
         if rows > done:
             yield {name: values[done:] for name, values in columns.items()}
-
-
-def _values(column: Any) -> np.ndarray:
-    return column.to_numpy()

@@ -132,6 +132,8 @@ def _task(scorer: Scorer) -> str:
 
 
 def _columns(batch: Batch, outputs: Outputs, scorer: Scorer, modes: bool) -> dict[str, Any]:
+    from qipf.models.outputs import predicted_classes
+
     columns: dict[str, Any] = {"row": np.arange(batch.start, batch.start + len(batch))}
     if batch.files:
         columns["file"] = [str(file) for file in batch.files]
@@ -140,7 +142,7 @@ def _columns(batch: Batch, outputs: Outputs, scorer: Scorer, modes: bool) -> dic
     if task == "regression":
         columns["prediction"] = logits[:, 0]
     else:
-        columns["predicted"] = np.argmax(logits, axis=1) if logits.shape[1] > 1 else (logits[:, 0] > 0).astype(int)
+        columns["predicted"] = predicted_classes(logits)
     columns["uncertainty"] = scorer(outputs)
     if scorer.probability is not None:
         columns["probability"] = scorer.probability(columns["uncertainty"])

@@ -22,7 +22,8 @@ from qipf._common.optional import require
 from qipf.cli._tail import Tail
 
 if TYPE_CHECKING:
-    from qipf.decisions.monitor import Monitor, Status
+    from qipf.decisions.monitor import Monitor
+    from qipf.decisions.status import Status
 
 IMAGES = 12
 """How many of the least sure inputs the page shows."""
@@ -188,7 +189,7 @@ def _table(status: Status) -> Any:
         share(status.reference_accuracy),
         share(status.accepted),
         share(status.labelled_accuracy) + (f" of {status.labelled:,}" if status.labelled else ""),
-        f"{'ALARM' if status.alarm else 'no'} (evidence {status.evidence:.3g} of {1 / status.false_alarm:.3g})",
+        f"{'ALARM' if status.alarm else 'no'} (evidence {status.evidence:.3g} of {status.limit:.3g})",
     )
     return table
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from qipf.arrays import to_numpy
 from qipf.decisions.sets import posterior
-from qipf.models.outputs import Outputs
+from qipf.models.outputs import Outputs, predicted_classes
 from qipf.scores.base import Scorer
 
 METHODS = ("probability", "atc", "confidence", "difference", "posterior")
@@ -24,8 +24,8 @@ FROM_SCORES = ("probability", "atc")
 """Those that need nothing but scores."""
 
 
-def held_out_facts(scorer: Scorer, outputs: Outputs, scores: np.ndarray) -> dict[str, float]:
-    """What the estimates need to know of labelled held-out predictions."""
+def held_out_facts(outputs: Outputs, scores: np.ndarray) -> dict[str, float]:
+    """What the estimates need to know of labelled held-out predictions and their scores (N,)."""
     correct = to_numpy(outputs.correct).astype(bool)
     accuracy = float(correct.mean())
     facts = {"accuracy": accuracy, "atc_threshold": float(np.quantile(scores, accuracy, method="inverted_cdf"))}
@@ -45,7 +45,6 @@ def per_prediction(scorer: Scorer, outputs: Outputs, facts: Mapping[str, float])
     found = {"confidence": sure, "difference": sure + facts["accuracy"] - facts["confidence"]}
     if hasattr(scorer, "posterior"):
         classes = to_numpy(posterior(scorer, outputs))
-        columns = to_numpy(outputs.logits)
-        predicted = columns.argmax(axis=1) if columns.shape[1] > 1 else (columns[:, 0] > 0).astype(int)
+        predicted = to_numpy(predicted_classes(outputs.logits))
         found["posterior"] = classes[np.arange(len(classes)), predicted]
     return found

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from scipy import special, stats
+from scipy import special
 
 
 def binomial_p(errors: float, count: float, limit: float) -> float:
@@ -44,15 +44,15 @@ def error_interval(errors: int, count: int, confidence: float) -> tuple[float, f
     if count == 0:
         return 0.0, 1.0
     tail = (1 - confidence) / 2
-    low = 0.0 if errors == 0 else float(stats.beta.ppf(tail, errors, count - errors + 1))
-    high = 1.0 if errors == count else float(stats.beta.ppf(1 - tail, errors + 1, count - errors))
+    low = 0.0 if errors == 0 else float(special.betaincinv(errors, count - errors + 1, tail))
+    high = 1.0 if errors == count else float(special.betaincinv(errors + 1, count - errors, 1 - tail))
     return low, high
 
 
 def rank_interval(rank: int, count: int, confidence: float) -> tuple[float, float]:
     """The interval of the share of all scores below the one of this rank among `count`: beta quantiles."""
     tail = (1 - confidence) / 2
-    low, high = stats.beta.ppf([tail, 1 - tail], rank, count + 1 - rank)
+    low, high = special.betaincinv(rank, count + 1 - rank, [tail, 1 - tail])
     return float(low), float(high)
 
 

@@ -206,13 +206,12 @@ class Decision(Attachment):
         order = np.argsort(scores, kind="stable")
         rank = min(scores.size, math.ceil(share * (scores.size + 1) - 1e-9))
         self._threshold = float(scores[order[rank - 1]])
+        accepted, confidence = scores <= self._threshold, self.promise.confidence
+        count, errors = int(accepted.sum()), int(losses[accepted].sum())
         # given the score of this rank, the others that are accepted are independent draws, and it is not
-        accepted = scores <= self._threshold
-        accepted[order[rank - 1]] = False
-        count, errors, confidence = int(accepted.sum()), int(losses[accepted].sum()), self.promise.confidence
-        risk = error_interval(errors, count, confidence)
+        risk = error_interval(errors - int(losses[order[rank - 1]]), count - 1, confidence)
         shares = rank_interval(rank, scores.size, confidence)
-        self._proof = Proof(scores.size, count, errors, *risk, (count + 1) / scores.size, *shares)
+        self._proof = Proof(scores.size, count, errors, *risk, count / scores.size, *shares)
 
     def _bound_risk(self, scores: np.ndarray, losses: np.ndarray) -> None:
         exact = bool(np.isin(losses, (0.0, 1.0)).all())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,8 +15,9 @@ from qipf.decisions.bounds import error_interval
 from qipf.decisions.history import History
 from qipf.decisions.probability import ErrorProbability
 from qipf.decisions.sequential import SequentialTest
+from qipf.decisions.status import Status
 from qipf.metrics.inputs import finite, vector
-from qipf.models.outputs import Outputs
+from qipf.models.outputs import Outputs, predicted_classes
 from qipf.scores import file_format
 from qipf.scores.fitted import Attachment, Fitted
 
@@ -26,46 +26,8 @@ if TYPE_CHECKING:
 
 ENOUGH_ERRORS = 200
 """For an isotonic probability of error; a logistic one is better with fewer."""
-
-
-@dataclass(frozen=True)
-class Status:
-    """What a monitor has seen.
-
-    Attributes:
-        rows: live predictions.
-        accuracy: estimated accuracy by the chosen method, NaN before the first row, with a 95 % interval for the noise
-            of these rows; the error of the method itself, which a shift may cause, is not in it.
-        low: lower end of that interval.
-        high: upper end of it.
-        estimates: the same by every method that was possible.
-        reference_accuracy: accuracy on the held-out predictions.
-        accepted: share of the live predictions that the scorer's decision accepts; None where it has none.
-        classes: share of the live predictions in each predicted class.
-        reference_classes: the same for the held-out predictions.
-        labelled: live predictions whose labels have arrived.
-        labelled_accuracy: accuracy among these, with the exact 95 % interval, NaN where there are none.
-        labelled_interval: that interval.
-        alarm: whether the scores have changed; wrong with probability `false_alarm` at most, over all time.
-        evidence: the largest capital that the sequential test has had; an alarm is raised at 1 / `false_alarm`.
-        false_alarm: the rate that was asked for.
-    """
-
-    rows: int
-    accuracy: float
-    low: float
-    high: float
-    estimates: dict[str, float]
-    reference_accuracy: float
-    accepted: float | None
-    classes: list[float]
-    reference_classes: list[float]
-    labelled: int
-    labelled_accuracy: float
-    labelled_interval: tuple[float, float]
-    alarm: bool
-    evidence: float
-    false_alarm: float
+CHUNK = 65_536
+"""Rows that are counted at once, so that memory does not grow with the size of a batch."""
 
 
 class Monitor(Attachment):
@@ -102,7 +64,7 @@ class Monitor(Attachment):
         method = "isotonic" if wrong >= ENOUGH_ERRORS else "logistic"
         self.probability = scorer.probability or ErrorProbability(method).fit(scores, outputs.correct)
         self.threshold = None if scorer.decision is None else scorer.decision.threshold
-        self.facts = held_out_facts(scorer, outputs, scores)
+        self.facts = held_out_facts(outputs, scores)
         size = max(2, int(outputs.logits.shape[1]))
         self.reference_classes = np.bincount(to_numpy(outputs.predicted), minlength=size)
         self._test = SequentialTest(scores, self.seed)
@@ -120,9 +82,7 @@ class Monitor(Attachment):
         """A monitor with the same reference that has not seen anything yet."""
         result = type(self).from_state(self.state())
         result._test = SequentialTest.from_state(*self.test.state())
-        result.test.counts = result.test.reference.copy()
-        result.test.log_capital = np.full_like(result.test.log_capital, -math.log(result.test.log_capital.size))
-        result.test.place, result.test.peak = 0, 0.0
+        result.test.restart()
         result._start()
         result.scorer = self.scorer
         return result
@@ -139,13 +99,20 @@ class Monitor(Attachment):
         self.test  # noqa: B018 (raises before anything is counted)
         if self.scorer is None:
             raise RuntimeError("this Monitor has no scorer: load the scorer's file, or call add_scores(uncertainty)")
-        scores = to_numpy(self.scorer(outputs))
-        logits = to_numpy(outputs.logits)
-        predicted = logits.argmax(axis=1) if logits.shape[1] > 1 else (logits[:, 0] > 0).astype(np.int64)
-        more = per_prediction(self.scorer, outputs, self.facts) if len(outputs) else {}
-        self.add_scores(scores, predicted=predicted, estimates=more)
-        if outputs.labels is not None:
-            self.add_labels(outputs.correct)
+        correct = None if outputs.labels is None else outputs.correct
+        found: dict[str, list[np.ndarray]] = {}
+        for start in range(0, len(outputs), CHUNK):
+            part = outputs[start : start + CHUNK]
+            columns = per_prediction(self.scorer, part, self.facts)
+            columns |= {"scores": to_numpy(self.scorer(part)), "predicted": to_numpy(predicted_classes(part.logits))}
+            for name, values in columns.items():
+                found.setdefault(name, []).append(values)
+        if not found:
+            return
+        more = {name: np.concatenate(parts) for name, parts in found.items()}
+        self.add_scores(more.pop("scores"), predicted=more.pop("predicted"), estimates=more)
+        if correct is not None:
+            self.add_labels(correct)
 
     def add_scores(
         self,
@@ -161,23 +128,29 @@ class Monitor(Attachment):
             predicted: the predicted class of each.
             estimates: further numbers per prediction whose mean estimates the accuracy, by the name of the method.
         """
-        test, scores = self.test, finite(uncertainty, "uncertainty")
+        self.test  # noqa: B018 (raises before anything is counted)
+        scores = finite(uncertainty, "uncertainty")
+        more = {name: _estimate(name, values, scores.size) for name, values in (estimates or {}).items()}
+        if predicted is not None:
+            self.classes = self.classes + self._class_counts(vector(predicted, "predicted"), scores.size)
+        for start in range(0, scores.size, CHUNK):
+            rows = slice(start, start + CHUNK)
+            self._count(scores[rows], {name: values[rows] for name, values in more.items()})
+
+    def _count(self, scores: np.ndarray, estimates: Mapping[str, np.ndarray]) -> None:
         columns = {
             "probability": 1 - np.asarray(self.probability(scores)),
             "atc": (scores <= self.facts["atc_threshold"]).astype(np.float64),
-            **(estimates or {}),
+            **estimates,
         }
-        counted = None if predicted is None else self._class_counts(vector(predicted, "predicted"), scores.size)
         for name, values in columns.items():
             self.sums[name] += (values.size, values.sum(), np.square(values).sum())
-        if counted is not None:
-            self.classes = self.classes + counted
         self.rows += scores.size
         accepted = 0 if self.threshold is None else int((scores <= self.threshold).sum())
         self.accepted += accepted
-        test.add(scores)
+        self.test.add(scores)
         shown = columns.get(self.method, columns["probability"])
-        self.history.add(scores.size, float(shown.sum()), accepted, test.evidence)
+        self.history.add(scores.size, float(shown.sum()), accepted, self.test.evidence)
 
     def add_labels(self, correct: Array) -> None:
         """Count whether predictions that were watched before turned out to be correct (N,), in any order."""
@@ -190,7 +163,9 @@ class Monitor(Attachment):
     def merge(self, other: Monitor) -> Self:
         """Take over what another monitor with the same reference has seen, for example in another process.
 
-        The evidence of both is averaged, which keeps the false-alarm rate.
+        The evidence is averaged over all monitors that were merged, and an alarm that one of them has raised stays.
+        Each has its own false-alarm rate, so the rate of k merged monitors is k times that of one: to keep it, make
+        the monitors with `false_alarm` divided by k.
         """
         self.test.merge(other.test)
         for name in ("rows", "accepted", "labelled", "labelled_correct"):
@@ -226,7 +201,8 @@ class Monitor(Attachment):
             labelled_interval=(1 - wrong[1], 1 - wrong[0]),
             alarm=test.peak >= -math.log(self.false_alarm),
             evidence=math.exp(min(test.peak, 700.0)),
-            false_alarm=self.false_alarm,
+            limit=1 / self.false_alarm,
+            false_alarm=min(1.0, max(1, test.parts) * self.false_alarm),
         )
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -261,6 +237,7 @@ class Monitor(Attachment):
         counts = {name: getattr(self, name) for name in ("rows", "accepted", "labelled", "labelled_correct")}
         settings = {name: getattr(self, name) for name in ("false_alarm", "method", "seed")}
         told = {"settings": settings, "counts": counts, "facts": self.facts, "threshold": self.threshold}
+        told["window"] = self.history.size
         return Fitted(tensors, {**told, "test": facts, "probability": dict(chance.facts)})
 
     @classmethod
@@ -278,7 +255,7 @@ class Monitor(Attachment):
             setattr(result, name, int(facts["counts"][name]))
         result.classes = np.asarray(tensors["classes"])
         result.sums = dict(zip(METHODS, np.array(tensors["sums"], dtype=np.float64), strict=True))
-        result.history = History.from_state(tensors["history"])
+        result.history = History.from_state(tensors["history"], int(facts["window"]))
         if result.classes.shape != result.reference_classes.shape or result.sums["atc"].shape != (3,):
             raise ValueError("not the state of a Monitor: its counts do not fit together")
         return result
@@ -292,6 +269,16 @@ class Monitor(Attachment):
                 f"predicted: expected classes from 0 to {size - 1}, got {predicted.min()} to {predicted.max()}"
             )
         return np.bincount(predicted.astype(np.int64), minlength=size)
+
+
+def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
+    """The values of an estimate, if its name and their number are right."""
+    if name not in METHODS:
+        raise ValueError(f"estimates: there is no method {name!r}; expected some of {', '.join(METHODS)}")
+    found = finite(values, f"estimates[{name!r}]")
+    if found.size != rows:
+        raise ValueError(f"estimates[{name!r}]: expected {rows} values, one per score, got {found.size}")
+    return found
 
 
 def _named(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, Any]:

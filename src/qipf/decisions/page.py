@@ -8,7 +8,8 @@ from html import escape
 
 import numpy as np
 
-from qipf.decisions.monitor import Monitor, Status
+from qipf.decisions.monitor import Monitor
+from qipf.decisions.status import Status
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2733; --dim: #66727e; --paper: #fff; --live: #2166ac; --ref: #b8c0c8;
@@ -68,7 +69,7 @@ def page(
 
 def _state(status: Status) -> str:
     rate = f"false-alarm rate {status.false_alarm:g} over all time"
-    limit = 1 / status.false_alarm
+    limit = status.limit
     if status.alarm:
         text = f"<b>Alarm: the scores have changed</b> (evidence {status.evidence:.3g}, limit {limit:.3g}; {rate})."
         return f'<p class="state alarm" id="state">{text} Promises no longer hold; label new examples.</p>'

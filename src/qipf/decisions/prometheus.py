@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from qipf.decisions.monitor import Status
+from qipf.decisions.status import Status
 
 
 def metrics(status: Status) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 BINS = 32
 BLOCK = 50
@@ -38,17 +39,26 @@ class SequentialTest:
         shaping, counted = reference[order[::2]], reference[order[1::2]]
         self.edges = np.unique(np.quantile(shaping, np.arange(1, BINS) / BINS))
         self.reference = np.bincount(self.bins(counted), minlength=self.edges.size + 1)
-        self.counts = self.reference.copy()
+        self.counts: np.ndarray
         """scores seen so far in each bin, held-out ones included"""
-        self.log_capital = np.full(STAKES.size, -np.log(STAKES.size))
-        self.place = 0
+        self.log_capital: np.ndarray
+        self.parts: int
+        """tests that have seen anything and were merged into this one, itself included"""
+        self.place: int
         """rows of the block that is under way"""
-        self.peak = 0.0
-        """the largest logarithm of the whole capital so far"""
+        self.peak: float
+        """the largest logarithm of the whole capital so far, of any part"""
+        self.restart()
 
     def bins(self, scores: np.ndarray) -> np.ndarray:
         """The bin of each score."""
         return np.searchsorted(self.edges, scores, side="right")
+
+    def restart(self) -> None:
+        """Forget all live scores."""
+        self.counts = self.reference.copy()
+        self.log_capital = np.full(STAKES.size, -np.log(STAKES.size))
+        self.parts, self.place, self.peak = 0, 0, 0.0
 
     @property
     def evidence(self) -> float:
@@ -58,54 +68,61 @@ class SequentialTest:
     def add(self, scores: np.ndarray) -> None:
         """Bet on the ranks of further scores, in their order. How they are cut into batches does not matter."""
         bins = self.bins(scores)
+        self.parts = max(self.parts, min(1, bins.size))
         for start in range(0, bins.size, _CHUNK):
             self._bet(self._ranks(bins[start : start + _CHUNK]))
 
     def _ranks(self, bins: np.ndarray) -> np.ndarray:
         """The smoothed rank of each score among all before it and itself, uniform on [0, 1]."""
-        ones = np.zeros((bins.size + 1, self.counts.size), dtype=np.int64)
-        ones[0] = self.counts
-        ones[np.arange(1, bins.size + 1), bins] = 1
-        seen = np.cumsum(ones, axis=0)
-        self.counts = seen[-1].copy()
-        below = np.cumsum(seen[1:], axis=1)
-        rows = np.arange(bins.size)
-        equal = seen[1:][rows, bins]
-        return (below[rows, bins] - equal + self.random.random(bins.size) * equal) / below[:, -1]
+        lower = bins[:, None] < np.arange(self.counts.size + 1)  # in a bin below each bin
+        lower = np.cumsum(lower, axis=0, dtype=np.uint16)  # so far, itself included
+        rows, before = np.arange(bins.size), np.concatenate([[0], np.cumsum(self.counts)])
+        below = before[bins] + lower[rows, bins]
+        equal = before[bins + 1] + lower[rows, bins + 1] - below
+        self.counts = self.counts + np.bincount(bins, minlength=self.counts.size)
+        return (below + self.random.random(bins.size) * equal) / (before[-1] + rows + 1)
 
     def _bet(self, ranks: np.ndarray) -> None:
-        if self.place == BLOCK:
-            self._jump()
-            self.place = 0
+        """Multiply the capital by what the ranks earn, block by block, with a jump between two blocks."""
         gains = np.log1p(STAKES * (ranks[:, None] - 0.5))
-        first = BLOCK - self.place
-        starts = np.concatenate([[0], np.arange(first, ranks.size, BLOCK)]) if ranks.size > first else np.array([0])
-        for number, gain in enumerate(np.add.reduceat(gains, starts, axis=0)):
-            if number > 0:
-                self._jump()
-            self.log_capital = self.log_capital + gain
-            self.peak = max(self.peak, self.evidence)
+        first = BLOCK - self.place % BLOCK
+        gains = np.add.reduceat(gains, [0, *range(first, ranks.size, BLOCK)], axis=0)
+        scale = gains.max(axis=1)
+        whole, sums = self.evidence, np.empty(len(gains))
+        shares, jumps = np.exp(self.log_capital - whole), self.place == BLOCK
+        for number, factors in enumerate(np.exp(gains - scale[:, None])):
+            if number or jumps:
+                shares = (1 - JUMP) * shares + JUMP / STAKES.size
+            shares = shares * factors
+            sums[number] = total = shares.sum()
+            shares /= total
+        wholes = whole + np.cumsum(scale + np.log(sums))
+        self.log_capital = np.log(shares) + wholes[-1]
+        self.peak = max(self.peak, float(wholes.max()))
         self.place = (self.place + ranks.size - 1) % BLOCK + 1
 
-    def _jump(self) -> None:
-        whole = self.evidence
-        moved = np.log(JUMP / STAKES.size) + whole
-        self.log_capital = np.logaddexp(np.log1p(-JUMP) + self.log_capital, moved)
-
     def merge(self, other: SequentialTest) -> None:
-        """Take over another test against the same reference: counts add up, and capitals are averaged."""
+        """Take over another test against the same reference: counts add up, and capitals are averaged.
+
+        The average weighs every part equally. An alarm of any part stays: as the capitals of k parts start with a sum
+        of k, the probability that any part, or their average, ever reaches 1 / a is at most k a.
+        """
         if not np.array_equal(self.edges, other.edges) or not np.array_equal(self.reference, other.reference):
             raise ValueError("cannot merge monitors with different references; make both from one scorer's file")
         self.counts = self.counts + other.counts - other.reference
-        self.log_capital = np.logaddexp(self.log_capital, other.log_capital) - np.log(2)
-        self.peak = max(self.evidence, 0.0)
+        weights = np.array([[self.parts], [other.parts]])
+        self.parts += other.parts
+        if self.parts:
+            both = np.stack([self.log_capital, other.log_capital])
+            self.log_capital = special.logsumexp(both, axis=0, b=weights / self.parts)
+        self.peak = max(self.peak, other.peak, self.evidence)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Arrays and plain values from which `from_state` makes an equal test."""
         arrays = {name: getattr(self, name) for name in ("edges", "reference", "counts", "log_capital")}
         random = self.random.bit_generator.state
         words = {key: str(value) for key, value in random["state"].items()}
-        facts = {"place": self.place, "peak": self.peak, "random": words}
+        facts = {"place": self.place, "peak": self.peak, "parts": self.parts, "random": words}
         return arrays, facts
 
     @classmethod
@@ -114,13 +131,14 @@ class SequentialTest:
         result = cls.__new__(cls)
         for name in ("edges", "reference", "counts", "log_capital"):
             setattr(result, name, np.asarray(arrays[name]))
-        result.place, result.peak = int(facts["place"]), float(facts["peak"])
+        result.place, result.peak, result.parts = int(facts["place"]), float(facts["peak"]), int(facts["parts"])
         result.random = np.random.default_rng(0)
         state = dict(result.random.bit_generator.state)
         state["state"] = {key: int(value) for key, value in facts["random"].items()}
         result.random.bit_generator.state = state
         bins = result.edges.size + 1
         good = result.log_capital.shape == STAKES.shape and result.counts.shape == result.reference.shape == (bins,)
+        good = good and result.parts >= 0 and 0 <= result.place <= BLOCK
         if not good or not np.isfinite(result.log_capital).all() or not (result.counts >= result.reference).all():
             raise ValueError("not the state of a Monitor: its counts and capitals do not fit together")
         return result

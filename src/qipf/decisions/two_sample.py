@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 MOST_SCORES = 2_000
 MOST_ROWS = 500
@@ -62,6 +61,8 @@ def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level
 
 def scores_p(before: np.ndarray, now: np.ndarray) -> float:
     """The p-value of Kolmogorov and Smirnov's two-sample test; ties make it larger, never smaller."""
+    from scipy import stats  # imported here: it takes longer to import than the rest of qipf
+
     method: Any = "exact" if max(len(before), len(now)) <= _EXACT else "asymp"
     result: Any = stats.ks_2samp(before, now, method=method)
     return float(result.pvalue)

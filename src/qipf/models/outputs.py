@@ -149,10 +149,7 @@ class Outputs:
                 "one column of logits without labels of classes, or several targets per input, is a regression, which "
                 "predicts no class; a binary classifier needs labels of 0 and 1"
             )
-        xp = namespace(self.logits)
-        if self.binary:
-            return xp.astype(self.logits[:, 0] > 0, xp.int64)
-        return xp.argmax(self.logits, axis=1)
+        return predicted_classes(self.logits)
 
     @property
     def correct(self) -> Array:
@@ -179,6 +176,14 @@ class Outputs:
     def to(self, device: Any) -> Outputs:
         """Return the same outputs on another device of their library."""
         return self._map(lambda values: compat.to_device(values, device))
+
+
+def predicted_classes(logits: Array) -> Array:
+    """The class of the largest of (N, C) logits, (N,) integers; for one logit, 1 where it is above 0."""
+    xp = namespace(logits)
+    if logits.shape[1] == 1:
+        return xp.astype(logits[:, 0] > 0, xp.int64)
+    return xp.argmax(logits, axis=1)
 
 
 def _library(values: Array) -> str:

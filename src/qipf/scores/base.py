@@ -236,7 +236,7 @@ class Scorer(ABC):
 
     def _use(self, fitted: Fitted) -> None:
         """Take over what was fitted or loaded; the last assignment makes it visible."""
-        self._cache: dict[tuple[str, str], Mapping[str, Array]] = {}
+        self._cache: tuple[Fitted, dict[tuple[str, str], Mapping[str, Array]]] = (fitted, {})
         self.fitted = fitted
 
     def _require_fitted(self) -> Fitted:
@@ -254,9 +254,12 @@ class Scorer(ABC):
         if is_traced(reference):
             return {key: xp.asarray(value) for key, value in fitted.tensors.items()}
         place = (xp.__name__, str(device))
-        if place not in self._cache:
-            self._cache[place] = {key: xp.asarray(value, device=device) for key, value in fitted.tensors.items()}
-        return self._cache[place]
+        owner, moved = self._cache
+        if owner is not fitted:  # another thread has fitted the scorer again in the meantime
+            moved = {}
+        if place not in moved:
+            moved[place] = {key: xp.asarray(value, device=device) for key, value in fitted.tensors.items()}
+        return moved[place]
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         """`outputs` as `Outputs`, checked for what this scorer reads, and against what it was fitted to."""
