@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import html
+import itertools
 import json
+import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +59,8 @@ def test_all_scores_of_a_model(place: Path, capsys) -> None:
     assert {"default", "knn", "entropy", "softmax-response", "energy"} <= set(rows)
     assert float(rows["softmax-response"]["roc_auc"]) > 0.6
     assert all(float(row["ms_per_1000"]) > 0 for row in rows.values())
+    assert float(rows["default"]["fit_seconds"]) > float(rows["entropy"]["fit_seconds"]) >= 0
+    assert "max-logit-p-norm" in captured.out  # names are not cut off
 
 
 def test_logits_need_no_program(place: Path) -> None:
@@ -65,6 +71,96 @@ def test_logits_need_no_program(place: Path) -> None:
     assert told["recommendation"].startswith("Use ")
     assert main([*words[:4], "entropy", "-o", "a.md", "--quiet"]) == 0
     assert "| entropy |" in Path("a.md").read_text()
+
+
+def test_the_page_says_first_what_to_use(place: Path) -> None:
+    words = ["compare", "net.safetensors", "logits.npz", "--scorers", "entropy,margin,softmax-response,knn"]
+    assert main([*words, "-o", "page.html", "--quiet", "--bootstrap", "20"]) == 0
+    assert main([*words, "-o", "page.json", "--quiet", "--bootstrap", "20"]) == 0
+    text, told = Path("page.html").read_text(), json.loads(Path("page.json").read_text())
+    assert "<script" not in text
+    assert "http" not in text
+    body = text.split("</h1>")[1]
+    assert html.unescape(body).startswith(f'<p class="answer" id="answer">{told["recommendation"]}</p>')
+    best = told["scores"][0]
+    first = body.split("<tbody>")[1].split("</tr>")[0]
+    assert best["name"] in first
+    for name, digits in (("roc_auc", 3), ("aurc", 4), ("accuracy", 3)):
+        value, low, high = best[name]
+        assert f"{value:.{digits}f} <small>[{low:.{digits}f}, {high:.{digits}f}]" in first
+    assert body.count("<polyline") == 3
+    assert "<code>knn</code>: knn reads features" in body
+
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(place: Path) -> None:
+    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+    from selenium.webdriver.chrome.service import Service
+
+    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    if not chromium or not driver:
+        pytest.skip("chromium and chromedriver are not installed")
+    words = ["compare", "compared_nets:build", "data.npz", "--weights", "net.safetensors", "--quiet"]
+    assert main([*words, "--bootstrap", "20", "-o", "page.html"]) == 0
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
+        options.add_argument(word)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
+    browser = webdriver.Chrome(options=options, service=Service(executable_path=driver))
+    try:
+        grounds = set()
+        for width, scheme in itertools.product((1280, 400), ("light", "dark")):
+            metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
+            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+            browser.get((place / "page.html").as_uri())
+            seen = browser.execute_script(LOOK)
+            assert seen["page"] <= width  # the page does not scroll sideways
+            assert seen["answer"] < seen["table"] < seen["chart"]
+            assert seen["chart_width"] > 0.85 * min(width, 736)
+            assert seen["smallest"] >= 9.5  # pixels of the letters in the chart
+            assert seen["lines"] == seen["rows"] > 10
+            assert seen["bold"] == [seen["text"].split(":")[0].removeprefix("Use ").split(",")[0]]
+            ground = relative_luminance(seen["ground"])
+            grounds.add((scheme, ground > 0.5))
+            texts = [(seen["ink"], 4.5), (seen["dim"], 4.5)]
+            for colour, least in [*texts, *((stroke, 3) for stroke in seen["strokes"])]:
+                assert contrast(relative_luminance(colour), ground) >= least
+        assert grounds == {("light", True), ("dark", False)}
+        assert browser.get_log("browser") == []
+    finally:
+        browser.quit()
+
+
+LOOK = """
+const top = id => document.getElementById(id).getBoundingClientRect().top + scrollY;
+const colour = (e, name) => getComputedStyle(e)[name];
+const svg = document.getElementById('curves');
+const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+const named = [...svg.querySelectorAll('polyline')].filter(l => parseFloat(colour(l, 'strokeWidth')) > 2);
+return {
+  page: document.documentElement.scrollWidth, answer: top('answer'), table: top('scores'), chart: top('curves'),
+  chart_width: svg.getBoundingClientRect().width, text: document.getElementById('answer').innerText,
+  smallest: Math.min(...[...svg.querySelectorAll('text')].map(t => parseFloat(colour(t, 'fontSize')) * scale)),
+  lines: svg.querySelectorAll('polyline').length, rows: document.querySelectorAll('#scores tbody tr').length,
+  bold: [...document.querySelectorAll('#scores tbody b')].map(b => b.innerText),
+  ground: colour(document.body, 'backgroundColor'), ink: colour(document.body, 'color'),
+  dim: colour(document.querySelector('.dim'), 'color'), strokes: named.map(l => colour(l, 'stroke')),
+};
+"""
+
+
+def relative_luminance(colour: str) -> float:
+    """Of an rgb(...) text, as WCAG defines it."""
+    parts = np.array([float(part) for part in re.findall(r"[\d.]+", colour)[:3]]) / 255
+    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    return float(linear @ [0.2126, 0.7152, 0.0722])
+
+
+def contrast(one: float, other: float) -> float:
+    return (max(one, other) + 0.05) / (min(one, other) + 0.05)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qipf.decisions.comparison import accuracy_at, compare, recommend
+from qipf.decisions.comparison import BASE, accuracy_at, compare, recommend, recommended, risk_curve
 from qipf.metrics import aurc, roc_auc
 
 
@@ -62,3 +62,28 @@ def test_the_best_of_many_equal_scores_is_rarely_recommended():
         scores = {name: rng.normal(~correct * 1.0) for name in ["softmax-response", *map(str, range(12))]}
         left += not recommend(compare(scores, correct, bootstrap=40, seed=seed)).startswith("Use softmax-response")
     assert left <= 2  # at the level of 2.5 %, more than 2 of 8 have a probability below 0.001
+
+
+def test_curves_are_what_counting_gives(rng) -> None:
+    scores, correct = np.round(rng.random(230), 1), rng.random(230) > 0.3
+    shares, risks = risk_curve(scores, correct, points=40)
+    assert shares[0] == pytest.approx(12 / 230)  # 5 %, rounded up
+    assert shares[-1] == 1
+    assert risks[-1] == pytest.approx(1 - correct.mean())
+    orders = [np.lexsort((rng.random(230), scores)) for _ in range(2000)]  # ties in random order
+    for share, risk in zip(shares[::8], risks[::8], strict=True):
+        count = round(share * 230)
+        assert risk == pytest.approx(np.mean([~correct[order[:count]] for order in orders]), abs=0.01)
+        assert risk == pytest.approx(1 - accuracy_at(scores, correct, share), abs=1e-12)
+
+
+def test_the_recommended_score_is_the_one_that_the_words_name(rng) -> None:
+    correct = rng.random(600) > 0.3
+    sharp = np.where(correct, 0.0, 1.0) + 0.3 * rng.standard_normal(600)
+    blunt = sharp + rng.standard_normal(600)
+    found = compare({"sharp": sharp, BASE: blunt}, correct, bootstrap=50)
+    assert recommended(found) == "sharp"
+    chance = compare({"same": sharp + 1e-3 * rng.standard_normal(600), BASE: sharp}, correct, bootstrap=50)
+    for rows in (found, chance):
+        assert recommend(rows).startswith(f"Use {recommended(rows)}")
+    assert recommended(chance) == BASE

@@ -7,7 +7,7 @@ import io
 import json
 import sys
 import time
-from dataclasses import asdict
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,7 +26,22 @@ from qipf.models.loading import load_model
 
 if TYPE_CHECKING:
     from qipf.decisions.comparison import Compared
+    from qipf.decisions.comparison_page import Timing
     from qipf.models.outputs import Outputs
+
+
+@dataclass(frozen=True)
+class Found:
+    """What was measured: a title, the data in words, the table, times, failures, and the scores with their outcome."""
+
+    title: str
+    about: str
+    rows: list[Compared]
+    times: dict[str, Timing]
+    failed: dict[str, str]
+    scores: dict[str, np.ndarray]
+    correct: np.ndarray
+
 
 SKIPPED = {"combine": "it needs parts", "probe": "it is fitted by default"}
 """Scorers that have no use here without settings."""
@@ -58,7 +73,7 @@ def compare(
     ```
     qipf compare lenet.pt2 test.npz
     qipf compare mynets:build test/ --weights lenet.safetensors --scorers default,entropy,knn
-    qipf compare lenet.pt2 test.npz -o scores.md
+    qipf compare lenet.pt2 test.npz -o scores.html
     ```
 
     Args:
@@ -74,7 +89,7 @@ def compare(
             others read the input of the last linear layer.
         device: Where to run the model, for example cuda.
         batch_size: How many examples at once.
-        out: Also write the table, to a file that ends in .csv, .json or .md.
+        out: Also write a page with the table and risk-coverage curves (.html), or the table alone (.csv, .json, .md).
         quiet: No progress bars.
     """
     from qipf.decisions.comparison import compare as measure
@@ -99,24 +114,27 @@ def compare(
     run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
     reading = make_scorer("knn", {})  # it reads features, so they are collected where there are any
     reference, live = (observe(net, part, reading, **run) for part in parts)
-    scores, taken, failed = {}, {}, {}
+    scores, times, failed = {}, {}, {}
     for name in track(wanted, "comparing", show=not quiet):
         try:
-            scores[name], taken[name] = _score(name, net, parts, reference, live, run)
+            scores[name], times[name] = _score(name, net, parts, reference, live, run)
         except (ValueError, TypeError, RuntimeError, UserError) as error:
-            failed[name] = (str(error).splitlines() or [type(error).__name__])[0]
+            failed[name] = (str(error).splitlines() or [type(error).__name__])[0].removeprefix(f"{name}: ")
     if not scores:
         raise InputError(f"no score could be fitted: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
     try:
         rows = measure(scores, live.correct, bootstrap=bootstrap, seed=seed)
     except ValueError as error:
         raise InputError(f"{data}: {error}") from None
-    _show(rows, taken, f"{len(live)} predictions, {int((~to_numpy(live.correct)).sum())} of them wrong")
+    correct = to_numpy(live.correct)
+    about = f"{len(live)} predictions, {int((~correct).sum())} of them wrong"
+    found = Found(f"{model} on {data}", about, rows, times, failed, scores, correct)
+    _show(found)
     for name, why in failed.items():
         print(f"{name}: left out ({why})", file=sys.stderr)
     print(recommend(rows))
     if out is not None:
-        atomic_write(out, WRITERS[out.suffix](rows, taken))
+        atomic_write(out, WRITERS[out.suffix](found))
 
 
 def _wanted(text: str) -> list[str]:
@@ -143,66 +161,83 @@ def _rows(data: Data, rows: np.ndarray) -> Data:
 
 def _score(
     name: str, net: Any, parts: list[Data], reference: Outputs, live: Outputs, run: dict[str, Any]
-) -> tuple[np.ndarray, float]:
-    """The scores of the second part, and the seconds that scoring takes without the forward pass, per 1,000."""
+) -> tuple[np.ndarray, Timing]:
+    """The scores of the second part, and the time of fitting and scoring; that of scoring has no forward pass in it."""
+    from qipf.decisions.comparison_page import Timing
+
+    started = time.perf_counter()
     if name == DEFAULT:
         check_data(parts[0], run["features"])
         scorer = fit_default(net, parts[0], {}, **run)
+        fitting = time.perf_counter() - started
         if scorer.layers:
             live = observe(net, parts[1], scorer, **run)
     else:
         scorer = make_scorer(name, {}).fit(net, reference)
+        fitting = time.perf_counter() - started
     scorer(live[:100])  # moves tables and warms up
     started = time.perf_counter()
     scores = to_numpy(scorer(live))
-    return scores, (time.perf_counter() - started) / len(live) * 1000
+    return scores, Timing(fitting, (time.perf_counter() - started) / len(live) * 1e6)
 
 
 def _text(value: tuple[float, float, float], digits: int) -> str:
     return f"{value[0]:.{digits}f} [{value[1]:.{digits}f}, {value[2]:.{digits}f}]"
 
 
-def _cells(row: Compared, taken: dict[str, float]) -> list[str]:
+HEAD = ("score", "ROC-AUC ↑", "AURC ↓", "accuracy at 90 % coverage ↑", "fitting, s", "scoring, ms per 1,000")
+
+
+def _cells(row: Compared, times: dict[str, Timing]) -> list[str]:
     numbers = [_text(row.roc_auc, 3), _text(row.aurc, 4), _text(row.accuracy, 3)]
-    return [row.name, *numbers, f"{1000 * taken[row.name]:.2f}"]
+    return [row.name, *numbers, f"{times[row.name].fit_seconds:.2f}", f"{times[row.name].ms_per_1000:.2f}"]
 
 
-HEAD = ("score", "ROC-AUC ↑", "AURC ↓", "accuracy at 90 % coverage ↑", "ms per 1,000")
-
-
-def _show(rows: list[Compared], taken: dict[str, float], title: str) -> None:
-    table = require("rich.table", extra="torch").Table(title=title)
+def _show(found: Found) -> None:
+    table = require("rich.table", extra="torch").Table(title=found.about)
     for number, name in enumerate(HEAD):
-        table.add_column(name, justify="right" if number else "left")
-    for row in rows:
-        table.add_row(*_cells(row, taken))
+        longest = 0 if number else max(len(row.name) for row in found.rows)  # a name that is cut off cannot be used
+        table.add_column(name, justify="right" if number else "left", min_width=longest or None)
+    for row in found.rows:
+        table.add_row(*_cells(row, found.times))
     require("rich.console", extra="torch").Console().print(table)
 
 
-def _csv(rows: list[Compared], taken: dict[str, float]) -> str:
+def _csv(found: Found) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    names = ("roc_auc", "aurc", "accuracy", "gain")
-    writer.writerow(["score", *(f"{name}{end}" for name in names for end in ("", "_low", "_high")), "ms_per_1000"])
-    for row in rows:
-        writer.writerow([row.name, *(v for name in names for v in getattr(row, name)), 1000 * taken[row.name]])
+    names, ends = ("roc_auc", "aurc", "accuracy", "gain"), ("", "_low", "_high")
+    writer.writerow(["score", *(f"{name}{end}" for name in names for end in ends), "fit_seconds", "ms_per_1000"])
+    for row in found.rows:
+        values = [value for name in names for value in getattr(row, name)]
+        writer.writerow([row.name, *values, *astuple(found.times[row.name])])
     return file.getvalue()
 
 
-def _json(rows: list[Compared], taken: dict[str, float]) -> str:
+def _json(found: Found) -> str:
     from qipf.decisions.comparison import recommend
 
-    told = [{**asdict(row), "ms_per_1000": 1000 * taken[row.name]} for row in rows]
+    told = [{**asdict(row), **asdict(found.times[row.name])} for row in found.rows]
     plain = json.loads(json.dumps(told), parse_constant=lambda word: None)
-    return json.dumps({"scores": plain, "recommendation": recommend(rows)}, indent=2, allow_nan=False) + "\n"
+    return json.dumps({"scores": plain, "recommendation": recommend(found.rows)}, indent=2, allow_nan=False) + "\n"
 
 
-def _markdown(rows: list[Compared], taken: dict[str, float]) -> str:
+def _markdown(found: Found) -> str:
     from qipf.decisions.comparison import recommend
 
-    lines = [f"| {' | '.join(HEAD)} |", "|---|--:|--:|--:|--:|"]
-    lines += [f"| {' | '.join(_cells(row, taken))} |" for row in rows]
-    return "\n".join([*lines, "", recommend(rows)]) + "\n"
+    lines = [f"| {' | '.join(HEAD)} |", "|---|--:|--:|--:|--:|--:|"]
+    lines += [f"| {' | '.join(_cells(row, found.times))} |" for row in found.rows]
+    return "\n".join([*lines, "", recommend(found.rows)]) + "\n"
 
 
-WRITERS = {".csv": _csv, ".json": _json, ".md": _markdown}
+def _html(found: Found) -> str:
+    from qipf.decisions.comparison import risk_curve
+    from qipf.decisions.comparison_page import page
+
+    curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
+    title = f"Which score for {found.title}?"
+    about = f"Measured on {found.about}; no scorer was fitted to them."
+    return page(found.rows, curves, found.times, title=title, about=about, failed=found.failed)
+
+
+WRITERS = {".html": _html, ".csv": _csv, ".json": _json, ".md": _markdown}

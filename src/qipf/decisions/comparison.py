@@ -88,6 +88,32 @@ def accuracy_at(uncertainty: np.ndarray, correct: np.ndarray, coverage: float = 
     return float((correct[below].sum() + (count - below.sum()) * correct[tied].mean()) / count)
 
 
+def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
+    """The error rate among the predictions that a score is surest of, for shares from 5 % to all of them.
+
+    Args:
+        uncertainty: one score per prediction, (N,).
+        correct: whether each is correct, (N,).
+        points: how many shares.
+
+    Returns:
+        The shares and the error rates, on average over the orders of tied predictions.
+    """
+    scores, wrong = check(uncertainty, correct)
+    values, group = np.unique(scores, return_inverse=True)
+    of_group = np.bincount(group, wrong, values.size) / np.bincount(group, minlength=values.size)
+    errors = np.cumsum(of_group[np.sort(group)])
+    counts = np.unique(np.ceil(np.linspace(0.05, 1, points) * scores.size - 1e-9).astype(int))
+    return counts / scores.size, errors[counts - 1] / counts
+
+
+def recommended(rows: list[Compared]) -> str:
+    """The name of the score to use: the one with the lowest AURC, unless that may be chance."""
+    best = rows[0]
+    measured = any(row.name == BASE for row in rows)
+    return best.name if not measured or best.name == BASE or best.gain[1] > 0 else BASE
+
+
 def recommend(rows: list[Compared]) -> str:
     """One recommendation in words."""
     best = rows[0]
@@ -96,7 +122,7 @@ def recommend(rows: list[Compared]) -> str:
         return f"Use {best.name}: no other score has a lower AURC ({best.aurc[0]:.4f})."
     value, low, high = best.gain
     share = value / base.aurc[0] if base.aurc[0] else 0.0
-    if low > 0:
+    if recommended(rows) == best.name:
         return (
             f"Use {best.name}: its AURC is {share:.0%} lower than that of the softmax response, by {value:.4f} "
             f"[{low:.4f}, {high:.4f}]."
