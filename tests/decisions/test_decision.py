@@ -15,79 +15,8 @@ from qipf.decisions.decision import Decision, round_down
 from qipf.decisions.promises import Promise
 from qipf.decisions.threshold import Unsupported
 from qipf.models.outputs import Outputs
-from qipf.scores import KNN, Energy, Entropy
+from qipf.scores import KNN, Entropy
 from qipf.scores.persistence import load
-
-DRAWS = 1000
-NOISE = 3 * math.sqrt(0.05 * 0.95 / DRAWS)
-"""Three standard deviations of a share of 5 % over so many draws."""
-
-
-def outcomes(world: World, decision: str, count: int, draws: int = DRAWS) -> tuple[np.ndarray, np.ndarray]:
-    """The true risk and the true share accepted of decisions from `draws` held-out sets; 0 and 0 where refused."""
-    rng, risks, shares = np.random.default_rng(7), np.zeros(draws), np.zeros(draws)
-    for number in range(draws):
-        try:
-            found = Decision(decision).fit(*world.draw(rng, count))
-        except Unsupported:
-            continue
-        risks[number], shares[number] = world.risk(found.threshold)
-    return risks, shares
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("world", "limit", "count", "reach"),
-    [
-        (World(3, -3), 0.05, 1000, 0.85),
-        (World(3, -3, step=0.25), 0.05, 1000, 0.8),
-        (World(0, -3.5), 0.03, 600, 0.0),  # the score knows nothing: the error rate is 2.9 % for any threshold
-    ],
-    ids=["continuous", "ties", "useless score at its limit"],
-)
-def test_the_promised_error_rate_is_kept_and_not_idle(world: World, limit: float, count: int, reach: float) -> None:
-    risks, shares = outcomes(world, f"error<={limit}", count)
-    assert np.mean(risks > limit) <= 0.05 + NOISE
-    assert shares.mean() >= reach * world.oracle(limit)
-
-
-def test_a_risk_just_above_the_limit_is_rarely_accepted() -> None:
-    world = World(0, math.log(0.0502 / 0.9498))  # 5.02 % wrong, whatever is accepted
-    risks, _ = outcomes(world, "error<=0.05", 800, draws=400)
-    accepted = np.mean(risks > 0)
-    assert 0 < accepted <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
-
-
-@pytest.mark.slow
-def test_the_promised_loss_is_kept() -> None:
-    rng, limit, broken, shares = np.random.default_rng(3), 0.1, 0, []
-    for _ in range(DRAWS):
-        u = rng.random(800)
-        loss = rng.beta(2, 2, 800) * u  # E[loss | u] = u / 2, so the mean among u <= t is t / 4
-        try:
-            found = Decision("loss<=0.1").fit(u, loss=loss)
-        except Unsupported:
-            shares.append(0.0)
-            continue
-        broken += found.threshold / 4 > limit
-        shares.append(min(found.threshold, 1.0))
-    assert broken / DRAWS <= 0.05 + NOISE
-    assert np.mean(shares) > 0.7 * 0.4
-
-
-@pytest.mark.parametrize("step", [0.0, 0.5])
-def test_an_accepted_share_is_kept_on_average_and_its_interval_covers(step: float) -> None:
-    world, rng = World(2, -2, step), np.random.default_rng(5)
-    shares, covered, share_covered = [], 0, 0
-    for _ in range(400):
-        decision = Decision("accept>=0.8").fit(*world.draw(rng, 150))
-        rate, share = world.risk(decision.threshold)
-        proof = decision.proof
-        covered += proof.low <= rate <= proof.high
-        share_covered += step > 0 or proof.share_low <= share <= proof.share_high
-        shares.append(share)
-    assert np.mean(shares) >= 0.8 - 0.005
-    assert min(covered, share_covered) / 400 >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 400)
 
 
 def test_the_proof_counts_every_accepted_prediction() -> None:
@@ -270,17 +199,6 @@ def test_forged_decisions_are_refused(tensors, facts, labelled: Outputs, tmp_pat
     write(tmp_path / "b.qipf", {k: v for k, v in header.items() if k not in ("format", "versions")}, found)
     with pytest.raises(ValueError, match=r"b\.qipf"):
         load(tmp_path / "b.qipf")
-
-
-@pytest.mark.slow
-def test_the_check_keeps_its_false_alarm_rate() -> None:
-    rng, scorer, alarms, draws, level = np.random.default_rng(0), Energy().fit(), 0, 200, 0.1
-    for _ in range(draws):
-        logits = rng.standard_normal((300, 3)) * 3
-        labels = np.argmax(logits + rng.standard_normal((300, 3)) * 0.1, axis=1)
-        decision = Decision("accept>=0.5").fit_scorer(scorer, Outputs(logits, labels=labels))
-        alarms += not decision.check(Outputs(rng.standard_normal((200, 3)) * 3), level=level).alike
-    assert alarms / draws <= level + 3 * math.sqrt(level * (1 - level) / draws)
 
 
 def test_the_check_notices_shifts_in_scores_and_in_features(labelled: Outputs, rng) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from scipy.special import expit
@@ -26,9 +27,15 @@ class World:
 
     def risk(self, threshold: float) -> tuple[float, float]:
         """The error rate among accepted predictions, and the share accepted."""
-        accepted = self._rounded(GRID) <= threshold
-        share = MASS[accepted].sum()
-        return float((MASS * expit(self.slope * GRID + self.start))[accepted].sum() / max(share, 1e-300)), float(share)
+        scores, shares, errors = self._totals
+        accepted = int(np.searchsorted(scores, threshold, side="right"))
+        return float(errors[accepted] / max(shares[accepted], 1e-300)), float(shares[accepted])
+
+    @cached_property
+    def _totals(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Scores, rising, and the shares of all and of wrong predictions among the first k of them."""
+        wrong = MASS * expit(self.slope * GRID + self.start)
+        return self._rounded(GRID), *(np.concatenate([[0.0], np.cumsum(part)]) for part in (MASS, wrong))
 
     def oracle(self, limit: float) -> float:
         """The largest share that can be accepted with an error rate of at most `limit`."""

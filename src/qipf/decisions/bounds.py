@@ -9,14 +9,13 @@ import numpy as np
 from scipy import special
 
 
-def binomial_p(errors: float, count: float, limit: float) -> float:
+def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: float) -> np.ndarray:
     r"""The p-value of "the error rate exceeds `limit`": :math:`P(\mathrm{Bin}(n, \alpha) \le e)`; exact.
 
-    Counts need not be whole numbers, so that the result for more data can be predicted from less.
+    Counts need not be whole numbers, so that the result for more data can be predicted from less, and may be arrays.
     """
-    if count <= 0 or errors >= count:
-        return 1.0
-    return float(special.betainc(count - errors, errors + 1, 1 - limit))
+    right = np.asarray(count, dtype=np.float64) - errors
+    return np.where(right > 0, special.betainc(np.maximum(right, 1e-300), np.add(errors, 1.0), 1 - limit), 1.0)
 
 
 def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
@@ -56,7 +55,7 @@ def rank_interval(rank: int, count: int, confidence: float) -> tuple[float, floa
     return float(low), float(high)
 
 
-def largest_not_rejected(p_value: Callable[[float], float], level: float) -> float:
+def largest_not_rejected(p_value: Callable[[float], float | np.ndarray], level: float) -> float:
     """The largest limit in [0, 1] whose p-value exceeds `level`: an upper confidence bound, found by bisection."""
     low, high = 0.0, 1.0
     for _ in range(60):
@@ -75,7 +74,7 @@ def fewest(rate: float, limit: float, level: float) -> float:
     """
 
     def shown(count: int) -> bool:
-        return binomial_p(rate * count + math.sqrt(rate * count), count, limit) <= level
+        return bool(binomial_p(rate * count + math.sqrt(rate * count), count, limit) <= level)
 
     if rate >= limit:
         return math.inf

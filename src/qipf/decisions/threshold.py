@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -81,22 +82,31 @@ def prove(scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *,
     """
     order = np.random.default_rng(seed).permutation(scores.size)
     design, rows = np.sort(order[: int(DESIGN * scores.size)]), np.sort(order[int(DESIGN * scores.size) :])
-    found: tuple[float, Callable[[float], float]] | None = None
-    for threshold in _sequence(scores[design], losses[design], limit, rows.size, exact=exact):
-        test = _test(losses[rows][scores[rows] <= threshold], level, exact=exact)
-        if test(limit) > level:
-            break
-        found = float(threshold), test
-    if found is None:
+    thresholds = _sequence(scores[design], losses[design], limit, rows.size, exact=exact)
+    tests = _tests(scores[rows], losses[rows], thresholds, level, exact=exact)
+    kept = 0
+    while kept < thresholds.size and tests[kept](limit) <= level:
+        kept += 1
+    if kept == 0:
         raise _unsupported(scores, losses, limit, level)
-    return Found(found[0], min(limit, largest_not_rejected(found[1], level)), rows)
+    high = largest_not_rejected(tests[kept - 1], level)
+    return Found(float(thresholds[kept - 1]), min(limit, high), rows)
 
 
-def _test(losses: np.ndarray, level: float, *, exact: bool) -> Callable[[float], float]:
-    if exact:
-        total, count = float(losses.sum()), losses.size
-        return lambda limit: binomial_p(total, count, limit)
-    return lambda limit: loss_p(losses, limit, level)
+def _tests(
+    scores: np.ndarray, losses: np.ndarray, thresholds: np.ndarray, level: float, *, exact: bool
+) -> list[Callable[[float], float | np.ndarray]]:
+    """For each threshold, the p-value of "the risk of those that it accepts exceeds a limit"."""
+    if not exact:
+        return [partial(_loss_p, scores, losses, threshold, level) for threshold in thresholds]
+    order = np.argsort(scores, kind="stable")
+    counts = np.searchsorted(scores[order], thresholds, side="right")
+    totals = np.concatenate([[0.0], np.cumsum(losses[order])])[counts]
+    return [partial(binomial_p, total, count) for total, count in zip(totals, counts, strict=True)]
+
+
+def _loss_p(scores: np.ndarray, losses: np.ndarray, threshold: float, level: float, limit: float) -> float:
+    return loss_p(losses[scores <= threshold], limit, level)
 
 
 def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *, exact: bool) -> np.ndarray:
@@ -106,7 +116,7 @@ def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *
     thresholds, counts, rates = _curve(scores, losses)
     if exact:
         scale = rows / scores.size
-        chances = [binomial_p(rate * n * scale, n * scale, limit) for rate, n in zip(rates, counts, strict=True)]
+        chances = binomial_p(rates * counts * scale, counts * scale, limit)
         return thresholds[int(np.argmin(chances)) :]
     stakes = np.array([[0.2], [0.4], [0.6]]) / (1 - limit)
     grown = np.cumsum(np.log1p(stakes * (limit - losses[np.argsort(scores, kind="stable")])), axis=1)
