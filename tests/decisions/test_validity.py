@@ -57,8 +57,8 @@ FLAT = World(0, math.log(0.0502 / 0.9498))
     [
         (RANKED, 0.05, 1000, 0.85),
         (World(3, -3, step=0.25), 0.05, 1000, 0.8),
-        (RANKED, 0.05, 200, 0.1),
-        (World(6, -12), 0.01, 800, 0.75),
+        (RANKED, 0.05, 200, 0.18),
+        (World(6, -12), 0.01, 500, 0.65),
     ],
     ids=["continuous", "ties", "few examples", "few errors"],
 )

@@ -140,18 +140,21 @@ def _curve(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _logistic(x: np.ndarray, losses: np.ndarray) -> np.ndarray:
-    """The mean loss at each x by logistic regression, with Platt's targets, so that separable data have a solution."""
-    lost = losses.sum()
-    target = losses * (lost + 1) / (lost + 2) + (1 - losses) / (losses.size - lost + 2)
-    columns, theta = np.stack([np.ones_like(x), x], axis=1), np.zeros(2)
+    """The mean loss at each x by logistic regression.
+
+    A weak prior on the slope gives separable data a solution. One further row at the largest x, half lost, stands for
+    the errors that a small sample without any has not shown yet.
+    """
+    columns = np.stack([np.ones(x.size + 1), np.append(x, x.max())], axis=1)
+    target, prior, theta = np.append(losses, 0.5), np.array([1e-6, 0.05]), np.zeros(2)
     for _ in range(50):
         p = special.expit(columns @ theta)
-        hessian = (columns * (p * (1 - p))[:, None]).T @ columns + 1e-6 * np.eye(2)
-        step = np.linalg.solve(hessian, columns.T @ (target - p))
+        hessian = (columns * (p * (1 - p))[:, None]).T @ columns + np.diag(prior)
+        step = np.linalg.solve(hessian, columns.T @ (target - p) - prior * theta)
         theta = theta + step / max(1.0, float(np.abs(step).max()))
         if np.abs(step).max() < 1e-8:
             break
-    return special.expit(columns @ theta)
+    return special.expit(columns @ theta)[:-1]
 
 
 def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: float) -> Unsupported:
