@@ -15,22 +15,25 @@ import numpy as np
 
 from evidence.results import NOTHING, Results, markdown, number
 from probe.reading import GROUPS, PAIRS
+from qipf.decisions.monitor import Monitor
 
 SHIFTED = ("shift", "unseen", "resembling")
 LEVEL = 0.01
 """The false-alarm rate of the checks."""
-JUDGED, CONFIDENCE, ATC = "probability, probe", "confidence", ("atc, max softmax", "atc, entropy")
+CHOSEN = "probability, probe"
+"""The estimate that the protocol chose before the look, and judges."""
+CONFIDENCE, ATC = "confidence", ("atc, max softmax", "atc, entropy")
 LARGEST = 0.05
 """The bar of the estimated accuracy."""
 NAMES = {
-    "probability, probe": "**probability of error, from the probe's score (the default)**",
-    "probability of perturbed, probe": "the same, learned from perturbed copies as well",
+    "probability, probe": "probability of error, from the probe's score",
+    "probability of perturbed, probe": "probability of error, from the probe's score, learned from perturbed copies",
     "atc, probe": "ATC with the probe's score",
     "posterior": "the probe's posterior",
     "posterior, difference": "the probe's posterior, moved by its error on held-out data",
     "agreement": "share that the probe's posterior predicts as well",
     "probability, entropy": "probability of error, from the entropy",
-    "probability of perturbed, entropy": "the same, learned from perturbed copies as well",
+    "probability of perturbed, entropy": "probability of error, from the entropy, learned from perturbed copies",
     "atc, entropy": "ATC with the negative entropy",
     "atc, max softmax": "ATC with the largest probability",
     "confidence": "average confidence",
@@ -121,23 +124,42 @@ def estimates(results: Results) -> str:
     means = grid.mean(axis=1)
     rows = []
     for n in np.argsort(means, kind="stable"):
-        rows.append([NAMES[list(NAMES)[n]], *(number(float(value)) for value in (*grid[n], means[n]))])
+        name = list(NAMES)[n]
+        words = f"**{NAMES[name]} (the default)**" if name == default() else NAMES[name]
+        rows.append([words, *(number(float(value)) for value in (*grid[n], means[n]))])
     return markdown(["mean absolute error of the estimated accuracy", *_heads(found), "mean"], rows)
 
 
 def verdict(results: Results) -> str:
-    """The bars of the estimated accuracy in words."""
+    """The bars of the estimated accuracy in words, for what was chosen beforehand and for what is the default."""
     found = read(results.folder)
     if not found:
         return MISSING
-    ours = [record.error(JUDGED, *SHIFTED) for record in found.values()]
+    first = _judged(found, CHOSEN, f"The estimate that was chosen before the look, {NAMES[CHOSEN]}")
+    if default() == CHOSEN:
+        means = {name: np.mean([record.error(name, *SHIFTED) for record in found.values()]) for name in NAMES}
+        best = min(means, key=means.__getitem__)
+        ahead = (
+            f" The smallest error, {number(float(means[best]))}, is that of this one: {NAMES[best]}. It was not chosen"
+        )
+        return first if best == CHOSEN else f"{first}{ahead} beforehand, so it is not the default."
+    return f"{first} {_judged(found, default(), f'The default since then, {NAMES[default()]}')}"
+
+
+def default() -> str:
+    """What `Monitor` reports first, with the probe as its scorer."""
+    return {"probability": CHOSEN, "atc": "atc, probe", "posterior": "posterior"}[Monitor().method]
+
+
+def _judged(found: dict[str, Record], estimate: str, words: str) -> str:
+    ours = [record.error(estimate, *SHIFTED) for record in found.values()]
     confidence = [record.error(CONFIDENCE, *SHIFTED) for record in found.values()]
     atc = [min(record.error(name, *SHIFTED) for name in ATC) for record in found.values()]
     ahead = sum(own < min(rivals) for own, *rivals in zip(ours, confidence, atc, strict=True))
     mean = float(np.mean(ours))
     text = (
-        f"On average over shifted conditions, the default estimate is off by {number(mean)}, average confidence by "
-        f"{number(float(np.mean(confidence)))} and ATC, with the better of its two scores on each pair, by "
+        f"{words}, is off by {number(mean)} on average over shifted conditions, average confidence by "
+        f"{number(float(np.mean(confidence)))} and ATC, with the better of its two published scores on each pair, by "
         f"{number(float(np.mean(atc)))}. It is better than both on {ahead} of {len(found)} pairs. "
     )
     if len(found) < len(PAIRS):
@@ -182,7 +204,7 @@ def families(results: Results) -> str:
         for record in found.values():
             places = record.places(group, family=family)
             cells.append(" / ".join(_percent(_mean(record.accepted(score, places)[1])) for score in SCORES))
-        rows.append([f"{GROUPS[group]}: {family.replace('-', ' ')}" if group != family else GROUPS[group], *cells])
+        rows.append([f"{GROUPS[group]}: {family.replace('-', ' ')}" if group != "clean" else GROUPS[group], *cells])
     limits = [f"{PAIRS[name]}, at most {_percent(record.limit or 0.0, 0)}" for name, record in found.items()]
     return markdown(["wrong among the accepted: with the probe / with entropy", *limits], rows)
 
