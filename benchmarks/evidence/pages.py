@@ -27,6 +27,7 @@ from evidence.results import PAIRS, ROOT, SHIFTS, Results, number, signed
 from probe import tables as probe
 from qipf.study.tables import paper
 from qipf.study.tables.claims import TOPICS
+from real import tables as real
 
 PAGES = {
     name: ROOT / name
@@ -36,6 +37,7 @@ PAGES = {
         "docs/limits.md",
         "docs/research/class-fields.md",
         "docs/research/probe.md",
+        "docs/results/real-networks.md",
         "benchmarks/README.md",
     )
 }
@@ -95,6 +97,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "research-views": research.views,
     "research-chosen": research.chosen,
     **probe.TABLES,
+    **real.TABLES,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
@@ -199,7 +202,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "forward-noise": forward_noise, "extra-time": extra_time, "times-forward": times_forward,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "grid-errors": grid_errors, "largest-errors": largest_errors, "paper-share": paper_share,
-    **probe.VALUES,
+    **probe.VALUES, **real.VALUES,
 }  # fmt: skip
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from probe.reading import RELATIVES
 from real.record import METRICS, STEP
 
 GROUPS = {"cifar": "CIFAR-10 ResNets", "imagenette": "EfficientNet-Lite", "text": "text"}
@@ -23,6 +24,8 @@ SUITES = {
     "resembling": "resembling",
     "natural": "natural",
 }
+STRICT = "strict"
+"""The suite "unseen" without the kinds of noise and blur, on other kinds of which the probe is trained."""
 SHIFTED = ("shift", "unseen", "natural")
 """The suites whose mean has a bar."""
 BARRED = ("clean", *SHIFTED)
@@ -88,7 +91,13 @@ class Group:
         own = self.value(network, OURS, suite)
         return 1 + sum(value > own for value in rivals), 1 + len(rivals)
 
+    def has(self, suite: str) -> bool:
+        """Whether some condition belongs to a suite; `STRICT` is for images."""
+        return suite in self.suites or (suite == STRICT and ("unseen", "fog") in self.families)
+
     def _inside(self, suite: str) -> np.ndarray:
+        if suite == STRICT:
+            return np.array([own == "unseen" and family not in RELATIVES for own, family in self.families])
         return np.array([own == suite for own, _ in self.families])
 
     def replicates(self, network: str, score: str, suite: str, metric: str) -> np.ndarray:
@@ -128,7 +137,7 @@ class Study:
     def mean(self, suites: tuple[str, ...], metric: str = "roc_auc", rival: str = "best", group: str = "") -> Interval:
         """The same as a mean over suites, then networks, then families of networks; networks are resampled as well."""
         chosen = [found for name, found in self.groups.items() if group in ("", name)]
-        parts = [{s: found.gaps(s, metric, rival) for s in suites if s in found.suites} for found in chosen]
+        parts = [{s: found.gaps(s, metric, rival) for s in suites if found.has(s)} for found in chosen]
         value = np.mean([np.mean([values.mean() for values, _ in part.values()]) for part in parts])
         return _interval(float(value), [{s: drawn for s, (_, drawn) in part.items()} for part in parts])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from evidence.results import NOTHING, Results, markdown, number
-from real.reading import BARRED, GROUPS, OURS, SHIFTED, SUITES, Group, Interval, Study
+from real.reading import BARRED, GROUPS, OURS, SHIFTED, STRICT, SUITES, Group, Interval, Study
 
 BOTH = ("roc_auc", "pr_auc")
 TEN = ", ten classes"
@@ -72,13 +72,11 @@ def against_best(results: Results, group: str) -> str:
     rows = []
     for network in found.networks:
         for suite in found.suites:
-            best = found.best(network, suite)
+            best, gap = found.best(network, suite), _of(results).one(group, network, suite)
             place, count = found.rank(network, suite)
-            rows.append([
-                title(network), SUITES[suite], number(found.value(network, OURS, suite)),
-                number(found.value(network, best, suite)), best, signed(_of(results).one(group, network, suite)),
-                f"{place} of {count}",
-            ])  # fmt: skip
+            values = [number(found.value(network, score, suite)) for score in (OURS, best)]
+            verdict = ", tie" if abs(gap.value) < TIE else ""
+            rows.append([title(network), SUITES[suite], *values, best, signed(gap) + verdict, f"{place} of {count}"])
     return markdown(["network", "suite", "qipf.default", "best rival", "which", "difference", "rank"], rows)
 
 
@@ -100,12 +98,29 @@ def everything(results: Results, group: str, task: str = "") -> str:
     return markdown(["ROC-AUC / average precision", *(SUITES[suite] for suite in found.suites)], rows)
 
 
+def families(results: Results, group: str) -> str:
+    """ROC-AUC / average precision of each family of shifts, mean of the networks."""
+    found = _of(results).groups[group]
+    rivals = [_of(results).strongest(), "Delta-KNN", "ensemble of 4, contrast"]
+    scores = [OURS, *(score for score in rivals if score in found.scores(found.networks[0], "single", "many"))]
+    grid = {
+        (score, metric): np.mean([found.family(network, score, metric) for network in found.networks], axis=0)
+        for score in scores
+        for metric in BOTH
+    }
+    rows = []
+    for place, (suite, family) in enumerate(found.families):
+        cells = [_both([float(grid[score, metric][place]) for metric in BOTH]) for score in scores]
+        rows.append([SUITES[suite], family.replace("-", " "), *cells])
+    return markdown(["suite", "family", *map(_score, scores)], rows)
+
+
 def means(results: Results) -> str:
     """The default minus the best rival of each network and suite, by family of networks and on average."""
     found = _of(results)
     rows = []
-    for suite, words in SUITES.items():
-        have = [name for name, group in found.groups.items() if suite in group.suites]
+    for suite, words in {**SUITES, STRICT: "unseen without noise and blur"}.items():
+        have = [name for name, group in found.groups.items() if group.has(suite)]
         cells = [signed(found.mean((suite,), group=name)) if name in have else NOTHING for name in found.groups]
         rows.append([words, *cells])
     cells = [signed(found.mean(SHIFTED, group=name)) for name in found.groups]
@@ -207,7 +222,8 @@ def value(results: Results, group: str, suite: str, metric: str, score: str, net
 def gap(results: Results, suites: str, group: str = "", rival: str = "best") -> str:
     """The default minus a rival in ROC-AUC, for suites joined by "+"."""
     chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
-    return signed(_of(results).mean(chosen, rival=rival, group=group))
+    found = _of(results)
+    return signed(found.mean(chosen, rival=found.strongest() if rival == "strongest" else rival, group=group))
 
 
 def strongest(results: Results) -> str:
@@ -230,6 +246,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     **{f"real-all-{group}": partial(everything, group=group) for group in GROUPS},
     "real-all-ten": partial(everything, group="imagenette", task=TEN),
     **{f"real-accuracy-{group}": partial(accuracy, group=group) for group in GROUPS},
+    **{f"real-families-{group}": partial(families, group=group) for group in GROUPS},
     "real-people": people,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
