@@ -61,10 +61,10 @@ def main() -> None:
         shutil.copytree(chosen.images / "photos", place / "photos")
         (place / "lite.py").write_text(shown_file())
         path = f"{place / 'fresh' / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        environment = {**os.environ, "PATH": path, "PIP_NO_DEPS": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        environment = {**os.environ, "PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         steps = {}
         for command in commands():
-            command = re.sub(r"'qipf\[torch\]'", f"'{ROOT}'", command)
+            command = command.replace("'qipf[torch]'", f"'{ROOT}'").replace("pip install", "pip install --no-deps")
             wall, used = seconds_of(command, place, environment)
             name = "install" if command.startswith("pip") else command.split()[1]
             steps[name] = {"wall_seconds": wall, "processor_seconds": used}

@@ -141,17 +141,15 @@ class Study:
         value = np.mean([np.mean([values.mean() for values, _ in part.values()]) for part in parts])
         return _interval(float(value), [{s: drawn for s, (_, drawn) in part.items()} for part in parts])
 
-    def strongest(self) -> str:
-        """The rival that all networks have with the best mean over networks and the suites that count."""
-        everywhere = [
-            set(group.scores(network, "single")) for group in self.groups.values() for network in group.networks
-        ]
+    def strongest(self, only: str = "") -> str:
+        """The rival that all networks have (or those of one family) with the best mean over the suites with a bar."""
+        groups = [group for name, group in self.groups.items() if only in ("", name)]
+        everywhere = [set(group.scores(network, "single")) for group in groups for network in group.networks]
         common = sorted(set.intersection(*everywhere))
 
         def strength(score: str) -> float:
             means = [
-                np.mean([group.mean(score, suite) for suite in BARRED if suite in group.suites])
-                for group in self.groups.values()
+                np.mean([group.mean(score, suite) for suite in BARRED if suite in group.suites]) for group in groups
             ]
             return float(np.mean(means))
 

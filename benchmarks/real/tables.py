@@ -101,7 +101,7 @@ def everything(results: Results, group: str, task: str = "") -> str:
 def families(results: Results, group: str) -> str:
     """ROC-AUC / average precision of each family of shifts, mean of the networks."""
     found = _of(results).groups[group]
-    rivals = [_of(results).strongest(), "Delta-KNN", "ensemble of 4, contrast"]
+    rivals = [_of(results).strongest(group), "Delta-KNN", "ensemble of 4, contrast"]
     scores = [OURS, *(score for score in rivals if score in found.scores(found.networks[0], "single", "many"))]
     grid = {
         (score, metric): np.mean([found.family(network, score, metric) for network in found.networks], axis=0)
@@ -223,12 +223,13 @@ def gap(results: Results, suites: str, group: str = "", rival: str = "best") -> 
     """The default minus a rival in ROC-AUC, for suites joined by "+"."""
     chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
     found = _of(results)
-    return signed(found.mean(chosen, rival=found.strongest() if rival == "strongest" else rival, group=group))
+    theirs = found.strongest(group) if rival == "strongest" else rival
+    return signed(found.mean(chosen, rival=theirs, group=group))
 
 
-def strongest(results: Results) -> str:
-    """The name of the strongest single rival."""
-    return _of(results).strongest()
+def strongest(results: Results, group: str = "") -> str:
+    """The name of the strongest single rival, of one family of networks or of all."""
+    return _of(results).strongest(group)
 
 
 def fact(results: Results, group: str, *keys: str) -> str:
