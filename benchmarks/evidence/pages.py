@@ -28,6 +28,7 @@ from probe import decision_tables as decisions
 from probe import tables as probe
 from qipf.study.tables import paper
 from qipf.study.tables.claims import TOPICS
+from real import tables as real
 
 PAGES = {
     name: ROOT / name
@@ -39,6 +40,7 @@ PAGES = {
         "docs/howto/watch.md",
         "docs/research/class-fields.md",
         "docs/research/probe.md",
+        "docs/results/real-networks.md",
         "benchmarks/README.md",
     )
 }
@@ -99,6 +101,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "research-chosen": research.chosen,
     **probe.TABLES,
     **decisions.TABLES,
+    **real.TABLES,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
@@ -203,7 +206,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "forward-noise": forward_noise, "extra-time": extra_time, "times-forward": times_forward,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "grid-errors": grid_errors, "largest-errors": largest_errors, "paper-share": paper_share,
-    **probe.VALUES,
+    **probe.VALUES, **real.VALUES,
 }  # fmt: skip
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
 

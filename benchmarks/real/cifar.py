@@ -3,6 +3,7 @@
     python benchmarks/real/cifar.py --data DIR --weights DIR --device cuda --out results/real
 
 `--data` holds `cifar10/` (binary batches) and `cifar10h/cifar10h-probs.npy`; `--weights` the published `.th` files.
+`qipf.study.datasets.files` downloads the latter two ("cifar10h", "cifar10-resnets").
 `--small` tries the program out on a few training images and touches no test image. What is measured and why stands in
 results/real/PROTOCOL.md.
 """
@@ -64,7 +65,7 @@ def load(folder: Path, device: str, *, small: bool) -> Data:
         where = torch.from_numpy(rows)
         return Split(split.inputs[where].to(device), split.targets[where].to(device))
 
-    human = doubt(folder / "cifar10h")
+    human = doubt(folder)
     if small:  # training images only; shifted ones calibrate, as the networks make few errors on clean ones
         held_out = part(found.train, np.arange(40_000, 40_100))
         held_out = Split(shifts.apply(held_out.inputs, "rotation", 30.0), held_out.targets)
@@ -186,7 +187,7 @@ def main() -> None:
     record.facts["device"] = torch.cuda.get_device_name() if chosen.device == "cuda" else "cpu"
     record.facts["images"] = {name: len(getattr(data, name).inputs) for name in ("train", "held_out", "test")}
     fitted = {}
-    for name in resnets.WEIGHTS:
+    for name in resnets.BLOCKS:
         net = resnets.load(name, chosen.weights).to(chosen.device)
         fitted[name] = fit(net, data, record, name, chosen.device)
         say(f"{name} fitted; missing: {record.facts['missing'][name]}")

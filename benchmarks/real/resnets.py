@@ -5,20 +5,17 @@ Shortcuts that change the shape take every second pixel and add channels of zero
 
 from __future__ import annotations
 
-import hashlib
+import io
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-WEIGHTS = {
-    "resnet20": (3, "resnet20-12fca82f.th", "12fca82f0bebc4135bf1f32f6e3710e61d5108578464b84fd6d7f5c1b04036c8"),
-    "resnet32": (5, "resnet32-d509ac18.th", "d509ac1820d7f25398913559d7e81a13229b1e7adc5648e3bfa5e22dc137f850"),
-    "resnet44": (7, "resnet44-014dd654.th", "014dd6541728a1c700b1642ab640e211dc6eb8ed507d70697458dc8f8a0ae2e4"),
-    "resnet56": (9, "resnet56-4bfd9763.th", "4bfd97631478d6b638d2764fd2baff3edb1d7d82252d54439343b6596b9b5367"),
-}
-"""Blocks per stage, file of the weights, and its SHA-256."""
+from qipf.study import datasets
+
+BLOCKS = {"resnet20": 3, "resnet32": 5, "resnet44": 7, "resnet56": 9}
+"""Blocks per stage of each network."""
 MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
@@ -69,18 +66,17 @@ def _stage(before: int, channels: int, blocks: int) -> nn.Sequential:
     return nn.Sequential(Block(before, channels), *(Block(channels, channels) for _ in range(blocks - 1)))
 
 
-def load(name: str, folder: Path) -> ResNet:
+def load(name: str, folder: Path | None, *, download: bool = False) -> ResNet:
     """The published network in evaluation mode.
 
-    Raises:
-        ValueError: the file of the weights is not the published one.
+    Args:
+        name: one of `BLOCKS`.
+        folder: where the files of the weights are; None for the cache.
+        download: whether missing files are downloaded.
     """
-    blocks, file, digest = WEIGHTS[name]
-    path = folder / file
-    found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != digest:
-        raise ValueError(f"{path}: SHA-256 is {found}, expected {digest}; get the file again")
-    state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
-    net = ResNet(blocks)
+    found = datasets.files("cifar10-resnets", data=folder, download=download)
+    (content,) = [content for file, content in found.items() if file.startswith(f"{name}-")]
+    state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)["state_dict"]
+    net = ResNet(BLOCKS[name])
     net.load_state_dict({key.removeprefix("module."): value for key, value in state.items()})
     return net.eval()

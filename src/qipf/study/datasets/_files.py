@@ -1,4 +1,4 @@
-"""The files of the image sets: where they are, where they come from, and whether they are the right ones."""
+"""The files of all sets: where they are, where they come from, and whether they are the right ones."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple, cast
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf._common.progress import bar
+from qipf.study.datasets._others import OTHERS
 
 
 class _File(NamedTuple):
@@ -63,6 +64,9 @@ FILES: dict[str, dict[str, _File]] = {
             "data_batch_5": "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
             "test_batch": "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
         }.items()
+    },
+    **{
+        name: {file: _File(found.size, found.sha256) for file, found in files.items()} for name, files in OTHERS.items()
     },
 }
 ADDRESSES: dict[str, tuple[str, ...]] = {
@@ -158,15 +162,16 @@ def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]
     target.mkdir(parents=True, exist_ok=True)
     contents: dict[str, bytes] = {}
     if name == "cifar10":
-        with _fetched(name, CIFAR_ARCHIVE, target, progress) as archive:
+        with _fetched(name, CIFAR_ARCHIVE, ADDRESSES[name], target, progress) as archive:
             contents = _members(archive, missing)
         for file, data in contents.items():
             atomic_write(target / file, data)
         return contents
     for file in missing:
-        with _fetched(name, f"{file}.gz", target, progress) as path:
-            contents[file] = _check(_raw(path, FILES[name][file].size), name, file, f"{file}.gz as downloaded")
-            path.replace(target / f"{file}.gz")
+        there, addresses = (file, (OTHERS[name][file].address,)) if name in OTHERS else (f"{file}.gz", ADDRESSES[name])
+        with _fetched(name, there, addresses, target, progress) as path:
+            contents[file] = _check(_raw(path, FILES[name][file].size), name, file, f"{there} as downloaded")
+            path.replace(target / there)
     return contents
 
 
@@ -189,14 +194,14 @@ def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
 
 
 @contextmanager
-def _fetched(name: str, file: str, target: Path, progress: bool) -> Iterator[Path]:
+def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, progress: bool) -> Iterator[Path]:
     """A temporary file in `target` with what the first answering address has; it is gone on leaving."""
     pooch = require("pooch", extra="bench")
     pooch.get_logger().setLevel(logging.WARNING)  # it would announce the hash of every container
     temporary = f".part-{os.getpid()}-{file}"  # the suffix still says whether it is gzipped
     try:
         problems = []
-        for address in ADDRESSES[name]:
+        for address in addresses:
             with bar(progress) as shown:
                 downloader = pooch.HTTPDownloader(
                     progressbar=_Bar(shown, f"download {file}"), chunk_size=2**18, timeout=60

@@ -1,0 +1,171 @@
+"""The record of the study in results/real: means by suite, the best rival of each network, differences with intervals.
+
+A family's value is the mean over its intensities, a suite's value the mean over its families. results/real/PROTOCOL.md
+says how networks and suites are weighed, and how the best rival is chosen.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from probe.reading import RELATIVES
+from real.record import METRICS, STEP
+
+GROUPS = {"cifar": "CIFAR-10 ResNets", "imagenette": "EfficientNet-Lite", "text": "text"}
+SUITES = {
+    "clean": "clean",
+    "shift": "shift",
+    "unseen": "unseen",
+    "resembling": "resembling",
+    "natural": "natural",
+}
+STRICT = "strict"
+"""The suite "unseen" without the kinds of noise and blur, on other kinds of which the probe is trained."""
+SHIFTED = ("shift", "unseen", "natural")
+"""The suites whose mean has a bar."""
+BARRED = ("clean", *SHIFTED)
+"""The suites in which the default must not be far behind."""
+OURS = "probe"
+RESAMPLES = 2000
+
+
+class Interval(NamedTuple):
+    """A difference with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Group:
+    """What was measured on the networks of one family.
+
+    Args:
+        path: of its record, without a suffix.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.facts: dict[str, Any] = json.loads(path.with_suffix(".json").read_text())
+        with np.load(path.with_suffix(".npz")) as file:
+            self._metrics, self._moved = file["metrics"].astype(np.float64), file["replicates"]
+        self._row = {(row["network"], row["score"]): number for number, row in enumerate(self.facts["rows"])}
+        self._kind = {(row["network"], row["score"]): row["kind"] for row in self.facts["rows"]}
+        self.networks = list(dict.fromkeys(row["network"] for row in self.facts["rows"]))
+        self.families = [tuple(family) for family in self.facts["families"]]
+        self.suites = [suite for suite in SUITES if any(own == suite for own, _ in self.families)]
+        self.gaps = cache(self._gaps)
+
+    def scores(self, network: str, *kinds: str) -> list[str]:
+        """The scores of these kinds on a network."""
+        return [score for (own, score), kind in self._kind.items() if own == network and kind in kinds]
+
+    def family(self, network: str, score: str, metric: str) -> np.ndarray:
+        """The values of all families, (F,); NaN where no condition has both errors and right predictions."""
+        values = self._metrics[self._row[network, score], METRICS.index(metric)]
+        found = []
+        for family in self.families:
+            inside = values[[tuple(place[:2]) == family for place in self.facts["conditions"]]]
+            found.append(np.nanmean(inside) if np.isfinite(inside).any() else np.nan)
+        return np.array(found)
+
+    def value(self, network: str, score: str, suite: str, metric: str = "roc_auc") -> float:
+        """The mean over the families of a suite."""
+        return float(np.nanmean(self.family(network, score, metric)[self._inside(suite)]))
+
+    def mean(self, score: str, suite: str, metric: str = "roc_auc", networks: list[str] | None = None) -> float:
+        """The mean over networks."""
+        return float(np.mean([self.value(name, score, suite, metric) for name in networks or self.networks]))
+
+    def best(self, network: str, suite: str) -> str:
+        """The best rival: the score with one pass, other than a probe, with the highest ROC-AUC here."""
+        return max(self.scores(network, "single"), key=lambda score: self.value(network, score, suite))
+
+    def rank(self, network: str, suite: str) -> tuple[int, int]:
+        """The place of the default among itself and all rivals with one pass, and how many these are."""
+        rivals = [self.value(network, score, suite) for score in self.scores(network, "single")]
+        own = self.value(network, OURS, suite)
+        return 1 + sum(value > own for value in rivals), 1 + len(rivals)
+
+    def has(self, suite: str) -> bool:
+        """Whether some condition belongs to a suite; `STRICT` is for images."""
+        return suite in self.suites or (suite == STRICT and ("unseen", "fog") in self.families)
+
+    def _inside(self, suite: str) -> np.ndarray:
+        if suite == STRICT:
+            return np.array([own == "unseen" and family not in RELATIVES for own, family in self.families])
+        return np.array([own == suite for own, _ in self.families])
+
+    def replicates(self, network: str, score: str, suite: str, metric: str) -> np.ndarray:
+        """The values of a suite's families with resampled images, (F, R)."""
+        inside = self._inside(suite)
+        moved = self._moved[self._row[network, score], METRICS.index(metric)][inside]
+        return self.family(network, score, metric)[inside][:, None] + STEP * moved
+
+    def _gaps(self, suite: str, metric: str, rival: str) -> tuple[np.ndarray, np.ndarray]:
+        """The default minus a rival ("best": that of each network): values (networks,), replicates (networks, F, R)."""
+        values, drawn = [], []
+        for network in self.networks:
+            theirs = self.best(network, suite) if rival == "best" else rival
+            values.append(self.value(network, OURS, suite, metric) - self.value(network, theirs, suite, metric))
+            own = self.replicates(network, OURS, suite, metric)
+            drawn.append(own - self.replicates(network, theirs, suite, metric))
+        return np.array(values), np.stack(drawn)
+
+
+class Study:
+    """The families of networks that have been run.
+
+    Args:
+        folder: results/real, or another folder like it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.groups = {name: Group(folder / name) for name in GROUPS if (folder / f"{name}.json").is_file()}
+
+    def one(self, group: str, network: str, suite: str, metric: str = "roc_auc", rival: str = "best") -> Interval:
+        """The default minus a rival on one network; families and images are resampled."""
+        found = self.groups[group]
+        values, drawn = found.gaps(suite, metric, rival)
+        row = found.networks.index(network)
+        return _interval(float(values[row]), [{suite: drawn[row : row + 1]}])
+
+    def mean(self, suites: tuple[str, ...], metric: str = "roc_auc", rival: str = "best", group: str = "") -> Interval:
+        """The same as a mean over suites, then networks, then families of networks; networks are resampled as well."""
+        chosen = [found for name, found in self.groups.items() if group in ("", name)]
+        parts = [{s: found.gaps(s, metric, rival) for s in suites if found.has(s)} for found in chosen]
+        value = np.mean([np.mean([values.mean() for values, _ in part.values()]) for part in parts])
+        return _interval(float(value), [{s: drawn for s, (_, drawn) in part.items()} for part in parts])
+
+    def strongest(self, only: str = "") -> str:
+        """The rival that all networks have (or those of one family) with the best mean over the suites with a bar."""
+        groups = [group for name, group in self.groups.items() if only in ("", name)]
+        everywhere = [set(group.scores(network, "single")) for group in groups for network in group.networks]
+        common = sorted(set.intersection(*everywhere))
+
+        def strength(score: str) -> float:
+            means = [
+                np.mean([group.mean(score, suite) for suite in BARRED if suite in group.suites]) for group in groups
+            ]
+            return float(np.mean(means))
+
+        return max(common, key=strength)
+
+
+def _interval(value: float, groups: list[dict[str, np.ndarray]]) -> Interval:
+    """The 95 % percentile interval of the mean over groups and suites of replicates (networks, F, R)."""
+    rng = np.random.default_rng(0)
+    total = np.zeros(RESAMPLES)
+    for suites in groups:
+        networks, _, replicates = next(iter(suites.values())).shape
+        rows = rng.integers(0, networks, (RESAMPLES, networks, 1))
+        images = rng.integers(0, replicates, (RESAMPLES, 1, 1))
+        for drawn in suites.values():
+            families = rng.integers(0, drawn.shape[1], (RESAMPLES, 1, drawn.shape[1]))
+            total += np.nanmean(drawn[rows, families, images], axis=(1, 2)) / len(suites) / len(groups)
+    low, high = np.nanpercentile(total, [2.5, 97.5])
+    return Interval(value, float(low), float(high))

@@ -1,0 +1,261 @@
+"""The tables and numbers of the study of real networks, as docs/results/real-networks.md quotes them.
+
+`python benchmarks/reproduction.py --write` puts them between the marks of that page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from evidence.results import NOTHING, Results, markdown, number
+from real.reading import BARRED, GROUPS, OURS, SHIFTED, STRICT, SUITES, Group, Interval, Study
+
+BOTH = ("roc_auc", "pr_auc")
+TEN = ", ten classes"
+TIE = 0.005
+NAMES = {
+    "probe": "**qipf.default (the probe)**",
+    "probe, quick": 'probe, effort "quick"',
+    "probe, thorough": 'probe, effort "thorough"',
+    "probe without perturbations": "probe without perturbed copies",
+    "QIPF, exact operator": "the paper's QIPF, exact operator",
+    "QIPF, authors' program": "the paper's QIPF, authors' program",
+}
+PASSES = {"image and mirror image": 2, "ensemble of 4": 4, "ensemble of the other 3": 3}
+NETWORKS = {
+    "resnet": "ResNet-",
+    "lite": "EfficientNet-Lite",
+    "transformer ": "transformer, seed ",
+}
+
+
+@cache
+def study(folder: Path) -> Study:
+    """The record, read once."""
+    return Study(folder / "real")
+
+
+def _of(results: Results) -> Study:
+    return study(results.folder)
+
+
+def signed(found: Interval) -> str:
+    """A difference and its interval."""
+    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def title(network: str) -> str:
+    """A network in words."""
+    for start, words in NETWORKS.items():
+        if network.startswith(start):
+            return words + network.removeprefix(start)
+    return network
+
+
+def _score(name: str) -> str:
+    plain = NAMES.get(name, name)
+    count = next((passes for start, passes in PASSES.items() if name.startswith(start)), 1)
+    return f"{plain} ({count} passes)" if count > 1 else plain
+
+
+def _both(values: list[float]) -> str:
+    return " / ".join(number(value) for value in values)
+
+
+def against_best(results: Results, group: str) -> str:
+    """By network and suite: ROC-AUC of the default, the best rival there, and the difference."""
+    found = _of(results).groups[group]
+    rows = []
+    for network in found.networks:
+        for suite in found.suites:
+            best, gap = found.best(network, suite), _of(results).one(group, network, suite)
+            place, count = found.rank(network, suite)
+            values = [number(found.value(network, score, suite)) for score in (OURS, best)]
+            verdict = ", tie" if abs(gap.value) < TIE else ""
+            rows.append([title(network), SUITES[suite], *values, best, signed(gap) + verdict, f"{place} of {count}"])
+    return markdown(["network", "suite", "qipf.default", "best rival", "which", "difference", "rank"], rows)
+
+
+def everything(results: Results, group: str, task: str = "") -> str:
+    """Every score: ROC-AUC / average precision by suite, mean of the networks, best first."""
+    found = _of(results).groups[group]
+    networks = [name for name in found.networks if name.endswith(TEN) == (task == TEN)]
+    scores = list(dict.fromkeys(s for name in networks for s in found.scores(name, "probe", "single", "many")))
+    scores = [s for s in scores if all(s in found.scores(name, "probe", "single", "many") for name in networks)]
+    ranked = [suite for suite in found.suites if suite in SHIFTED]
+
+    def order(score: str) -> float:
+        return -float(np.mean([found.mean(score, suite, "roc_auc", networks) for suite in ranked]))
+
+    rows = []
+    for score in sorted(scores, key=order):
+        cells = [_both([found.mean(score, suite, metric, networks) for metric in BOTH]) for suite in found.suites]
+        rows.append([_score(score), *cells])
+    return markdown(["ROC-AUC / average precision", *(SUITES[suite] for suite in found.suites)], rows)
+
+
+def families(results: Results, group: str) -> str:
+    """ROC-AUC / average precision of each family of shifts, mean of the networks."""
+    found = _of(results).groups[group]
+    rivals = [_of(results).strongest(group), "Delta-KNN", "ensemble of 4, contrast"]
+    scores = [OURS, *(score for score in rivals if score in found.scores(found.networks[0], "single", "many"))]
+    grid = {
+        (score, metric): np.mean([found.family(network, score, metric) for network in found.networks], axis=0)
+        for score in scores
+        for metric in BOTH
+    }
+    rows = []
+    for place, (suite, family) in enumerate(found.families):
+        cells = [_both([float(grid[score, metric][place]) for metric in BOTH]) for score in scores]
+        rows.append([SUITES[suite], family.replace("-", " "), *cells])
+    return markdown(["suite", "family", *map(_score, scores)], rows)
+
+
+def means(results: Results) -> str:
+    """The default minus the best rival of each network and suite, by family of networks and on average."""
+    found = _of(results)
+    rows = []
+    for suite, words in {**SUITES, STRICT: "unseen without noise and blur"}.items():
+        have = [name for name, group in found.groups.items() if group.has(suite)]
+        cells = [signed(found.mean((suite,), group=name)) if name in have else NOTHING for name in found.groups]
+        rows.append([words, *cells])
+    cells = [signed(found.mean(SHIFTED, group=name)) for name in found.groups]
+    rows.append(["**mean of shift, unseen and natural**", *cells])
+    return markdown(["default minus best rival, ROC-AUC", *(GROUPS[name] for name in found.groups)], rows)
+
+
+def _worst(found: Study) -> tuple[float, str, str]:
+    gaps = [
+        (found.one(name, network, suite).value, network, suite)
+        for name, group in found.groups.items()
+        for network in group.networks
+        for suite in group.suites
+        if suite in BARRED
+    ]
+    return min(gaps)
+
+
+def bars(results: Results) -> str:
+    """The bars of the protocol, and whether they are met."""
+    found = _of(results)
+    value, network, suite = _worst(found)
+    places = [
+        group.rank(network, suite)[0]
+        for group in found.groups.values()
+        for network in group.networks
+        for suite in group.suites
+        if suite in BARRED
+    ]
+    overall = found.mean(SHIFTED)
+    behind, counted = _behind(found)
+    worst = f"{behind} of {counted} are; the worst is {value:+.3f} ({title(network)}, {SUITES[suite]})"
+    ranks = f"median {np.median(places):.0f}; first in {places.count(1)} of {len(places)}"
+    rows = [
+        ["every network and suite", "not behind the best rival by more than .01", worst, _met(value >= -0.01)],
+        ["mean over shift, unseen and natural", "ahead by at least .02", signed(overall), _met(overall.value >= 0.02)],
+        ["rank among rows with one pass", "reported", ranks, NOTHING],
+    ]
+    return markdown(["what", "bar", "measured", "met"], rows)
+
+
+def _behind(found: Study) -> tuple[int, int]:
+    gaps = [
+        group.gaps(suite, "roc_auc", "best")[0]
+        for group in found.groups.values()
+        for suite in group.suites
+        if suite in BARRED
+    ]
+    every = np.concatenate(gaps)
+    return int((every < -0.01).sum()), len(every)
+
+
+def _met(yes: bool) -> str:
+    return "yes" if yes else "**no**"
+
+
+def people(results: Results) -> str:
+    """Rank correlation of each score with the entropy of people's labels, by network."""
+    found = _of(results).groups["cifar"].facts["people"]
+    networks = list(found)
+    scores = list(found[networks[0]])
+    rows = []
+    for score in sorted(scores, key=lambda name: -float(np.mean([found[n][name][0] for n in networks]))):
+        cells = [f"{number(found[n][score][0])} ± {number(found[n][score][1])}" for n in networks]
+        rows.append([_score(score), *cells, number(float(np.mean([found[n][score][0] for n in networks])))])
+    return markdown(["rank correlation with human doubt", *map(title, networks), "mean"], rows)
+
+
+def accuracy(results: Results, group: str) -> str:
+    """The share of right classes by suite: of the networks, of the posterior, and of ensembles."""
+    found = _of(results).groups[group]
+    facts = found.facts["accuracy"]
+    people = list(dict.fromkeys(who for values in facts.values() for who in values))
+    rows = []
+    for who in people:
+        cells = [number(float(np.mean([_right(found, values[who], suite) for values in facts.values()])))
+                 for suite in found.suites]  # fmt: skip
+        rows.append([_score(who) if who != "network" else "the network itself", *cells])
+    return markdown(["accuracy", *(SUITES[suite] for suite in found.suites)], rows)
+
+
+def _right(found: Group, values: list[float], suite: str) -> float:
+    means = []
+    for family in found.families:
+        if family[0] == suite:
+            inside = [
+                v for v, place in zip(values, found.facts["conditions"], strict=True) if tuple(place[:2]) == family
+            ]
+            means.append(np.mean(inside))
+    return float(np.mean(means))
+
+
+def value(results: Results, group: str, suite: str, metric: str, score: str, network: str = "") -> str:
+    """One number: of a network, or the mean of the networks of a family."""
+    found = _of(results).groups[group]
+    return number(found.value(network, score, suite, metric) if network else found.mean(score, suite, metric))
+
+
+def gap(results: Results, suites: str, group: str = "", rival: str = "best") -> str:
+    """The default minus a rival in ROC-AUC, for suites joined by "+"."""
+    chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
+    found = _of(results)
+    theirs = found.strongest(group) if rival == "strongest" else rival
+    return signed(found.mean(chosen, rival=theirs, group=group))
+
+
+def strongest(results: Results, group: str = "") -> str:
+    """The name of the strongest single rival, of one family of networks or of all."""
+    return _of(results).strongest(group)
+
+
+def fact(results: Results, group: str, *keys: str) -> str:
+    """A number among the facts of a record."""
+    found = _of(results).groups[group].facts
+    for key in keys:
+        found = found[key]
+    return f"{found:,.0f}" if isinstance(found, int | float) else str(found)
+
+
+TABLES: dict[str, Callable[[Results], str]] = {
+    "real-bars": bars,
+    "real-means": means,
+    **{f"real-best-{group}": partial(against_best, group=group) for group in GROUPS},
+    **{f"real-all-{group}": partial(everything, group=group) for group in GROUPS},
+    "real-all-ten": partial(everything, group="imagenette", task=TEN),
+    **{f"real-accuracy-{group}": partial(accuracy, group=group) for group in GROUPS},
+    **{f"real-families-{group}": partial(families, group=group) for group in GROUPS},
+    "real-people": people,
+}
+"""By name, what stands between `<!-- table: NAME -->` and its end."""
+
+VALUES: dict[str, Callable[..., str]] = {
+    "real": value,
+    "real-gap": gap,
+    "real-strongest": strongest,
+    "real-fact": fact,
+}
+"""By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""

@@ -1,0 +1,252 @@
+"""The study of real networks: its parts compute what they should, and its tables what was planted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+pytest.importorskip("pandas")
+
+import qipf
+from evidence.results import Results
+from qipf.models.augmented import collect_augmented
+from qipf.models.outputs import Outputs
+from real import conditions, folder, human, imagenette, record, resnets, rivals, sentences, tables
+from real.conditions import CLEAN, Condition
+from real.reading import Study
+
+LISTED = [CLEAN, Condition("shift", "rotation", 1.0), Condition("shift", "zoom", 1.0), Condition("unseen", "fog", 1.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "millions"), [("resnet20", 0.27), ("resnet32", 0.46), ("resnet44", 0.66), ("resnet56", 0.85)]
+)
+def test_resnets_have_the_size_that_the_paper_gives(name, millions):
+    net = resnets.ResNet(resnets.BLOCKS[name])
+    assert sum(p.numel() for p in net.parameters()) / 1e6 == pytest.approx(millions, abs=0.005)
+    convolutions = [m for m in net.modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert len(convolutions) == int(name.removeprefix("resnet"))
+    assert net(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_shortcuts_take_every_second_pixel_and_add_zeros():
+    block = resnets.Block(2, 4).eval()
+    nn.init.zeros_(block.conv2.weight)
+    x = torch.rand(1, 2, 4, 4)
+    expected = torch.zeros(1, 4, 2, 2)
+    expected[:, 1:3] = x[:, :, ::2, ::2]
+    assert torch.allclose(block(x), expected)
+
+
+def test_conditions_are_those_of_the_protocol():
+    every = conditions.of_images()
+    assert [sum(c.suite == suite for c in every) for suite in ("clean", "shift", "unseen", "resembling")] == [
+        1,
+        50,
+        55,
+        25,
+    ]
+    few = conditions.of_large_images()
+    assert [sum(c.suite == suite for c in few) for suite in ("clean", "shift", "unseen", "resembling")] == [1, 10, 8, 3]
+    assert set(few) <= set(every)
+
+
+def test_metrics_are_those_of_scikit_learn(tmp_path):
+    metrics = pytest.importorskip("sklearn.metrics")
+    generator = torch.Generator().manual_seed(0)
+    wrong = [torch.rand(300, generator=generator) < 0.3 for _ in LISTED]
+    scores = [torch.randn(300, generator=generator) + each for each in wrong]
+    kept = record.Record(LISTED)
+    kept.add("a", "s", "single", scores, wrong)
+    kept.write(tmp_path / "real")
+    with np.load(tmp_path / "real.npz") as file:
+        found, moved = file["metrics"], file["replicates"]
+    for row, (score, error) in enumerate(zip(scores, wrong, strict=True)):
+        assert found[0, 0, row] == pytest.approx(metrics.roc_auc_score(error, score), abs=1e-5)
+        assert found[0, 1, row] == pytest.approx(metrics.average_precision_score(error, score), abs=1e-5)
+    spread = record.STEP * moved[0, 0].std(axis=1)  # the standard error of ROC-AUC is about 0.035 here
+    assert moved.shape == (1, 2, 4, 50)
+    assert np.all((spread > 0.01) & (spread < 0.06))
+
+
+def test_conditions_without_errors_are_left_out(tmp_path):
+    kept = record.Record(LISTED)
+    wrong = [torch.zeros(50, dtype=torch.bool), *([torch.arange(50) < 10] * 3)]
+    kept.add("a", "s", "single", [torch.arange(50.0).flip(0)] * 4, wrong)
+    kept.write(tmp_path / "real")
+    with np.load(tmp_path / "real.npz") as file:
+        assert np.isnan(file["metrics"][0, :, 0]).all()
+        assert file["metrics"][0, 0, 1:].tolist() == [1.0, 1.0, 1.0]
+
+
+def test_rank_correlation_is_that_of_scipy():
+    stats = pytest.importorskip("scipy.stats")
+    rng = np.random.default_rng(0)
+    a, b = rng.random(200), np.round(rng.random(200), 1)
+    value, drawn = human.rank_correlation(a, b, rng.poisson(1.0, (50, 200)))
+    assert value == pytest.approx(stats.spearmanr(a, b).statistic)
+    assert drawn.shape == (50,)
+    assert 0.03 < drawn.std() < 0.12  # 1 / sqrt(200) is 0.07
+
+
+def test_images_that_the_networks_have_seen_are_not_judged():
+    names = [f"train/{one}/n_{k}.JPEG" for one in folder.CLASSES for k in range(260)]
+    names += [f"val/{one}/ILSVRC2012_val_{k}.JPEG" for one in folder.CLASSES for k in range(3)]
+    found = folder.parts(names)
+    assert {name: len(listed) for name, listed in found.items()} == {"train": 2000, "held_out": 500, "test": 30}
+    assert all("ILSVRC2012_val" in name for name in found["test"])
+    assert not set(found["train"]) & set(found["held_out"])
+    assert found == folder.parts(names[::-1])
+
+
+def test_predictions_outside_the_ten_classes_come_first():
+    logits = torch.zeros(4, 1000)
+    logits[0, 217] = logits[1, 3] = 9.0  # 217 is one of the ten, 3 is not
+    logits[2, 0], logits[3, 4] = 5.0, 2.0
+    scores = imagenette.outside_first(torch.tensor([0.3, -2.0, 0.1, -3.0]), logits)
+    assert scores.argsort(descending=True).tolist() == [3, 1, 0, 2]
+    assert scores[[0, 2]].tolist() == pytest.approx([0.3, 0.1])
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.body, self.head = nn.Conv2d(3, 6, 3), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.body(x).relu().mean((2, 3)))
+
+
+def test_the_probe_of_the_study_is_the_default():
+    net, generator = Small().eval(), torch.Generator().manual_seed(1)
+    images, labels = torch.rand(60, 3, 8, 8, generator=generator), torch.arange(60) % 4
+    default = qipf.default(net, (images, labels), progress=False)
+    augmented, _ = collect_augmented(net, (images, labels), draws=4, progress=False)
+    clean = rivals.read(net, images, default.layers, labels)
+    found = imagenette.probes(augmented, clean)
+    outputs = rivals.read(net, images, default.layers)
+    assert torch.equal(found["probe"](outputs), default(outputs))
+    plain = qipf.default(net, (images, labels), perturb=False, progress=False)
+    assert found["probe without perturbations"].share == plain.share
+
+
+def test_every_rival_can_be_fitted():
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((400, 8)).astype(np.float32)
+    logits = (2 * features @ rng.standard_normal((8, 4))).astype(np.float32)
+    labels = np.where(rng.random(400) < 0.8, logits.argmax(1), rng.integers(0, 4, 400))
+    outputs = Outputs(*(torch.from_numpy(part) for part in (logits, features, labels)))
+    net = nn.Linear(8, 4)
+    with torch.no_grad():
+        found, missing = rivals.fitted_rivals(net, outputs, outputs, 400, without=("KNN",))
+        scores = rivals.scored(found, outputs)
+    assert not missing
+    assert "KNN" not in scores
+    assert len(scores) == 21
+    assert all(torch.isfinite(values).all() and values.shape == (400,) for values in scores.values())
+
+
+def test_sentences_are_spoilt_as_the_protocol_says():
+    text = sentences.Text([["the", "film", "is", "good"] * 25] * 20, np.zeros(20, np.int64))
+    for family, shares in {
+        "typing-errors": (0.2, 0.3),
+        "random-words": (0.28, 0.3),
+        "swapped-neighbours": (0.2, 0.6),
+    }.items():
+        changed = sentences.spoilt(text, Condition("shift", family, 0.3), ["other"])
+        pairs = zip(changed.sentences, text.sentences, strict=True)
+        share = np.mean([np.mean([a != b for a, b in zip(*pair, strict=True)]) for pair in pairs])
+        assert shares[0] - 0.03 < share < shares[1] + 0.03, family
+        if family == "swapped-neighbours":
+            assert all(sorted(a) == sorted(b) for a, b in zip(changed.sentences, text.sentences, strict=True))
+    fewer = sentences.spoilt(text, Condition("shift", "left-out-words", 0.3), [])
+    assert 66 < np.mean([len(one) for one in fewer.sentences]) < 74
+    assert sentences.spoilt(text, CLEAN, []) is text
+
+
+def test_words_become_numbers_and_padding_is_masked():
+    text = sentences.read(b"1 a fine film .\n0 a dull film .\n1 fine \xe9 .\n")
+    assert text.labels.tolist() == [1, 0, 1]
+    vocabulary = sentences.Vocabulary(text)
+    assert vocabulary.words == [".", "a", "film", "fine"]
+    tokens, mask = vocabulary.tokens(text)
+    assert tokens[1, :6].tolist() == [1, 4, 2, 5, 3, 0]
+    assert mask.sum(1).tolist() == [5, 5, 4]
+
+
+LEVEL = {"clean": 0.9, "rotation": 0.7, "zoom": 0.8, "fog": 0.6}
+BEFORE = {"probe": 0.03, "entropy": 0.0, "KNN": -0.1, "ensemble of 4, contrast": 0.2}
+
+
+def scores_with(area: float, generator: torch.Generator, count: int = 2000) -> tuple[Tensor, Tensor]:
+    """Scores and errors whose ROC-AUC is `area`: normal scores, shifted for errors."""
+    wrong = torch.arange(count) < count // 4
+    shift = float(np.sqrt(2) * torch.distributions.Normal(0, 1).icdf(torch.tensor(area)))
+    return torch.randn(count, generator=generator) + shift * wrong, wrong
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """Two networks; KNN is the best rival of the second one when clean, and entropy everywhere else."""
+    root = tmp_path_factory.mktemp("planted")
+    kept = record.Record(LISTED)
+    generator = torch.Generator().manual_seed(0)
+    for network in ("resnet20", "resnet32"):
+        for score, more in BEFORE.items():
+            areas = [LEVEL[c.family] + more for c in LISTED]
+            if network == "resnet32" and score == "KNN":
+                areas[0] = 0.97
+            drawn = [scores_with(min(area, 0.999), generator) for area in areas]
+            kind = "probe" if score == "probe" else "many" if score.startswith("ensemble") else "single"
+            kept.add(network, score, kind, [s for s, _ in drawn], [w for _, w in drawn])
+        kept.facts["accuracy"][network] = {"network": [0.9, 0.5, 0.7, 0.4], "probe": [0.9, 0.6, 0.8, 0.5]}
+    kept.facts["people"] = {n: {"probe": [0.5, 0.01], "entropy": [0.4, 0.02]} for n in ("resnet20", "resnet32")}
+    kept.write(root / "real" / "cifar")
+    return Results(root)
+
+
+def line(table: str, *starts: str) -> list[str]:
+    found = next(row for row in table.splitlines() if row.startswith("| " + " | ".join(starts)))
+    return [cell.strip() for cell in found.strip("|").split("|")][len(starts) :]
+
+
+def test_the_best_rival_is_chosen_per_network_and_suite(planted):
+    table = tables.TABLES["real-best-cifar"](planted)
+    clean = line(table, "ResNet-32", "clean")
+    assert clean[2] == "KNN"
+    assert clean[4] == "2 of 3"
+    assert float(clean[3].split()[0]) == pytest.approx(0.93 - 0.97, abs=0.02)
+    shift = line(table, "ResNet-20", "shift")
+    assert shift[2] == "entropy"
+    assert float(shift[0]) == pytest.approx(0.78, abs=0.02)  # the mean of rotation and zoom, and 0.03
+    assert float(shift[3].split()[0]) == pytest.approx(0.03, abs=0.02)
+    assert shift[4] == "1 of 3"
+
+
+def test_the_bars_say_what_is_missed(planted):
+    table = tables.bars(planted)
+    every = line(table, "every network and suite")
+    assert every[1].startswith("1 of 6 are")
+    assert "ResNet-32, clean" in every[1]
+    assert every[2] == "**no**"
+    assert line(table, "mean over shift, unseen and natural")[2] in ("yes", "**no**")
+
+
+def test_tables_of_every_score(planted):
+    table = tables.TABLES["real-all-cifar"](planted)
+    assert table.splitlines()[2].startswith("| ensemble of 4, contrast (4 passes)")
+    assert table.splitlines()[3].startswith("| **qipf.default")
+    assert line(tables.TABLES["real-people"](planted), "**qipf.default (the probe)**")[0] == ".500 ± .010"
+    assert line(tables.TABLES["real-accuracy-cifar"](planted), "the network itself") == [".900", ".600", ".400"]
+    assert tables.strongest(planted) == "entropy"
+
+
+def test_intervals_cover_the_planted_difference(planted):
+    study = Study(planted.folder / "real")
+    found = study.mean(("shift", "unseen"), rival="entropy")
+    assert found.low < 0.03 < found.high
+    assert 0.005 < found.high - found.low < 0.1
+    assert found.value == pytest.approx(0.03, abs=0.02)
