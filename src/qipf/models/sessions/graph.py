@@ -121,11 +121,18 @@ class Graph:
         return [name for name in dict.fromkeys(found) if name in self._maker and name != target]
 
     def kernels(self) -> dict[str, np.ndarray]:
-        """The stored floating-point tensors by name, those in other files left out."""
+        """The stored floating-point tensors with two or more dimensions larger than 1, by name.
+
+        Biases are often stored as (1, width). Tensors in other files are left out.
+        """
         from onnx import numpy_helper
 
         stored = [tensor for tensor in self._model.graph.initializer if tensor.data_type in _FLOATS]
-        return {tensor.name: numpy_helper.to_array(tensor) for tensor in stored if not tensor.external_data}
+        return {
+            tensor.name: numpy_helper.to_array(tensor)
+            for tensor in stored
+            if sum(size > 1 for size in tensor.dims) > 1 and not tensor.external_data
+        }
 
     def operator(self, name: str) -> str:
         """The operator that makes a tensor."""
