@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 
+from qipf._common.optional import require
 from qipf._common.progress import track
 from qipf.models.labels import SUPPORTED, check_classes
 from qipf.models.outputs import Outputs
@@ -112,7 +112,11 @@ def collect_onnx(
 
 def shown(batches: Batches, what: str, progress: bool) -> Iterator[Batch]:
     """The batches, behind a progress bar where one is wanted and the package `rich` is there to draw it."""
-    if not progress or find_spec("rich") is None:
+    if not progress:
+        return iter(batches)
+    try:
+        require("rich.progress", extra="onnxruntime")
+    except ImportError:
         return iter(batches)
     return track(batches, what, total=batches.count)
 
