@@ -10,8 +10,6 @@ from qipf._common.optional import require
 
 LARGEST = 2**31 - 1
 """Bytes that an ONNX file can have; larger models keep their weights in files of their own."""
-DEEPEST = 32
-"""How deeply graphs may stand inside graphs: the branches of an If, the body of a Loop."""
 STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc")
 """Domains of operators that ONNX Runtime has itself; those of others would need a library of machine code."""
 
@@ -97,17 +95,15 @@ def _check_domains(model: Any, name: str) -> None:
 
 
 def _graphs(model: Any) -> Iterator[Any]:
-    """The graph, the bodies of functions, and every graph inside of these."""
-    parts = [(part, 0) for part in (model.graph, *model.functions)]
+    """The graph, the bodies of functions, and every graph inside of these; protobuf limits how deep they are."""
+    parts = [model.graph, *model.functions]
     while parts:
-        part, depth = parts.pop()
-        if depth > DEEPEST:
-            raise ValueError(f"the model has graphs inside graphs, more than {DEEPEST} levels; it is damaged")
+        part = parts.pop()
         yield part
         for node in part.node:
             for attribute in node.attribute:
-                inner = [attribute.g] if attribute.HasField("g") else []
-                parts += [(graph, depth + 1) for graph in (*inner, *attribute.graphs)]
+                parts += [attribute.g] if attribute.HasField("g") else []
+                parts += attribute.graphs
 
 
 def _tensors(model: Any) -> Iterator[Any]:
