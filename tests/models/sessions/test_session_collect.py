@@ -112,6 +112,11 @@ def test_fixed_and_dynamic_batches(tmp_path, x, batch) -> None:
     close(found.logits, table_logits(x)[0])
 
 
+def test_a_batch_that_fills_the_memory_is_refused(tmp_path, x) -> None:
+    with pytest.raises(ValueError, match="dynamic batch"):
+        qipf.collect(table(tmp_path / "net.onnx", batch=2**40), x, progress=False)
+
+
 @pytest.mark.parametrize("name", TYPES)
 def test_types_of_inputs(tmp_path, name, rng) -> None:
     path = table(tmp_path / "net.onnx", dtype=TYPES[name])

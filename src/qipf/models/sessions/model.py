@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from qipf._common.budget import GIB, VARIABLE, budget
 from qipf._common.optional import require
 from qipf.models.sessions.files import has_external_data, read_model
 from qipf.models.sessions.graph import Graph
@@ -156,7 +157,7 @@ class OnnxModel:
         """Those of the tensors with these names that have one row per input, for a few rows; no session is kept."""
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
-        cut = {name: np.resize(v, (rows, *v.shape[1:])) if v.ndim else v for name, v in feeds.items()}
+        cut = _padded(feeds, rows)
         session = self._open(self.graph.with_outputs(names), external=True)
         try:
             found = dict(zip(names, session.run(list(names), cut), strict=True))
@@ -170,7 +171,7 @@ class OnnxModel:
         cut = {name: values[rows] if values.ndim else values for name, values in feeds.items()}
         count = max(len(values) for values in cut.values() if values.ndim)
         if count < size:  # the last part of a model whose batch is fixed
-            cut = {name: np.resize(v, (size, *v.shape[1:])) if v.ndim else v for name, v in cut.items()}
+            cut = _padded(cut, size)
         try:
             found = session.run(list(dict.fromkeys(names)), {key: np.ascontiguousarray(v) for key, v in cut.items()})
         except Exception as error:  # the errors of ONNX Runtime share no class
@@ -236,6 +237,17 @@ class OnnxModel:
                 "probabilities; export it with one (of scikit-learn: options={'zipmap': False})"
             )
         return "logits" if "logits" in floating else (rows or floating)[0]
+
+
+def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
+    """The inputs with exactly this many rows, repeated where there are fewer."""
+    size = sum(rows * values[:1].nbytes for values in feeds.values() if values.ndim)
+    if size > budget():
+        raise ValueError(
+            f"the ONNX model takes exactly {rows:,} rows at a time, which are {size / GIB:.3g} GiB, more than the "
+            f"{budget() / GIB:.3g} GiB allowed; export it with a dynamic batch, or allow more with {VARIABLE}"
+        )
+    return {name: np.resize(v, (rows, *v.shape[1:])) if v.ndim else v for name, v in feeds.items()}
 
 
 def is_session(model: Any) -> bool:
