@@ -16,6 +16,7 @@ from evidence import (
     field_speed,
     figures,
     illustrations,
+    onnx_networks,
     research,
     settings,
     setup,
@@ -36,6 +37,7 @@ PAGES = {
         "docs/limits.md",
         "docs/research/class-fields.md",
         "docs/research/probe.md",
+        "docs/results/onnx-networks.md",
         "benchmarks/README.md",
     )
 }
@@ -95,6 +97,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "research-views": research.views,
     "research-chosen": research.chosen,
     **probe.TABLES,
+    **onnx_networks.TABLES,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
@@ -199,7 +202,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "forward-noise": forward_noise, "extra-time": extra_time, "times-forward": times_forward,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "grid-errors": grid_errors, "largest-errors": largest_errors, "paper-share": paper_share,
-    **probe.VALUES,
+    **probe.VALUES, **onnx_networks.VALUES,
 }  # fmt: skip
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
 

@@ -131,15 +131,22 @@ def _joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
 def _find_logits(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> tuple[str, bool]:
     """The tensor with the logits, and whether it holds probabilities, whose logarithms are then the logits.
 
-    What stands before a softmax is read where a graph tells, and only if the softmax of it is the output.
+    What stands before a softmax is read where a graph tells, and only if the softmax of it is the output. It is found
+    once per model.
     """
+    if model.output not in model.known_logits:
+        model.known_logits[model.output] = _search(model, feeds, show)
+    return model.known_logits[model.output]
+
+
+def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> tuple[str, bool]:
     graph = model.find_graph()
     few = {name: values[:8] if values.ndim else values for name, values in feeds.items()}
     ending = None if graph is None else graph.ending(model.output)
     if graph is not None and ending is not None:
-        found = model.run(few, [model.output, *ending.before])
+        found = model.look(few, [model.output, *ending.before])
         for name in ending.before:
-            if _agree(found[name], found[model.output], ending.operator):
+            if name in found and model.output in found and _agree(found[name], found[model.output], ending.operator):
                 model.tell(
                     f"{model.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, is read as "
                     "the logits", show,

@@ -61,12 +61,11 @@ class Graph:
 
     def with_outputs(self, names: Iterable[str]) -> bytes:
         """The model as bytes, with these tensors as outputs in addition to its own."""
-        extended = type(self._model)()
-        extended.CopyFrom(self._model)
+        added = type(self._model)()
         for name in names:
             if name not in self.outputs:
-                extended.graph.output.add().name = name
-        return extended.SerializeToString()
+                added.graph.output.add().name = name
+        return self._model.SerializeToString() + added.SerializeToString()  # protobuf merges what stands in a row
 
     def ending(self, output: str) -> Ending | None:
         """What stands before the softmax or sigmoid that makes `output`; None where there is none.

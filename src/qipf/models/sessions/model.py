@@ -56,6 +56,7 @@ class _Made:
         self.graph: Graph | None = None
         self.sessions: dict[tuple[str, ...], Any] = {}
         self.told: set[str] = set()
+        self.logits: dict[str, tuple[str, bool]] = {}
 
 
 class OnnxModel:
@@ -122,6 +123,11 @@ class OnnxModel:
             return self.graph
         except (ImportError, ValueError, OSError):
             return None
+
+    @property
+    def known_logits(self) -> dict[str, tuple[str, bool]]:
+        """By output, where its logits were found, and whether they are logarithms of its probabilities."""
+        return self._made.logits
 
     @cached_property
     def fingerprint(self) -> str:
