@@ -80,10 +80,9 @@ def fit_default(
         return default(None, outputs, progress=not quiet, **settings)
     if is_weights(net):
         raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits and features")
-    torch = require("torch", extra="torch")
     place(net, device)
     inputs, labels = zip(*(fed(net, batch) for batch in data.batches(batch_size)), strict=True)
-    join = np.concatenate if isinstance(net, OnnxModel) else torch.cat
+    join = np.concatenate if isinstance(net, OnnxModel) else require("torch", extra="torch").cat
     with named_arguments(net):
         whole = (join(inputs), join(labels))
         return default(net, whole, features=features, batch_size=batch_size, progress=not quiet, **settings)

@@ -57,7 +57,7 @@ def default(
 
     Args:
         model: a trained torch classifier, or an ONNX model as for `qipf.collect`; None where `data` is `Outputs`, of a
-            model of any library. The head is trained with torch, whatever runs the model.
+            model of any library. Inputs are perturbed with torch, whatever runs the model; `Outputs` need no torch.
         data: labelled inputs, best those that the network was trained on: (inputs, labels) as tensors, a data set, a
             DataLoader or any iterable of (inputs, labels) batches. Or `Outputs` with labels and features, which the
             head is then fitted to as they are.
@@ -99,7 +99,13 @@ def default(
             "model: expected a torch module or an ONNX model; without one, give Outputs with logits, features and "
             "labels"
         )
-    require("torch", extra="torch")
+    try:
+        require("torch", extra="torch")
+    except ImportError as error:
+        raise ImportError(
+            f"perturbing inputs: {error}; without it, give outputs instead of data, and the head learns from clean "
+            "inputs alone: qipf.default(model, qipf.collect(model, data))"
+        ) from None
     settings: dict[str, Any] = {
         "draws": draws, "perturb": perturb, "space": features, "size": size, "memory": memory, "seed": seed,
         "batch_size": batch_size, "progress": progress,

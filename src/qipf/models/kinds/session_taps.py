@@ -8,8 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qipf._common.progress import track
 from qipf.models.batches import Batch
-from qipf.models.sessions.collecting import Reader, shown
+from qipf.models.sessions.collecting import Reader
 from qipf.models.sessions.inputs import Batches
 from qipf.models.sessions.model import OnnxModel
 
@@ -33,7 +34,7 @@ class SessionTap:
 
     def __iter__(self) -> Iterator[tuple[Batch, Tensor]]:
         reader = None
-        for batch in shown(self._batches, "collecting tokens", self._progress):
+        for batch in track(self._batches, "collecting tokens", total=self._batches.count, show=self._progress):
             if reader is None:
                 wanted = None if self._features is True else self._features
                 reader = Reader(self._model, wanted, (), batch.feeds, self._progress)

@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qipf._common.progress import track
 from qipf.models.draws import Draws, Perturb
 from qipf.models.labels import as_classes, check_classes
 from qipf.models.outputs import Outputs
-from qipf.models.sessions.collecting import Reader, shown
+from qipf.models.sessions.collecting import Reader
 from qipf.models.sessions.inputs import Batch, Batches, chosen_rows
 from qipf.models.sessions.model import OnnxModel
 from qipf.models.sessions.spaces import find_reading
@@ -44,14 +45,12 @@ def collect_augmented_onnx(
         if value is not None and value < 1:
             raise ValueError(f"{name}: expected at least 1, got {value}")
     data = data if size is None else chosen_rows(data, size, seed)
-    first = next(iter(Batches(data, batch_size, model.inputs)), None) if _again(data) else None
     batches = Batches(data, batch_size, model.inputs)
     stream = iter(batches)
-    if first is None:
-        first = next(stream, None)
-        stream = chain([first], stream)
+    first = next(iter(Batches(data, batch_size, model.inputs)) if _again(data) else stream, None)
     if first is None or first.rows == 0:
         raise ValueError("data: there are no inputs to fit to; is the set empty, or the iterator used up?")
+    stream = stream if _again(data) else chain([first], stream)
     look = Reader(model, False, (), first.feeds, progress)
     classes = look.read(_few(first.feeds))["logits"].shape[1]
     space = space or find_reading(model, first.feeds, look.logits, classes)
@@ -66,7 +65,7 @@ def collect_augmented_onnx(
         stream = iter(batches)
     kept: dict[str, list[Tensor]] = {"logits": [], "rows": [], "labels": []}
     seen = 0
-    for batch in shown(_Counted(stream, batches.count), "reading the network", progress):  # pyright: ignore[reportArgumentType]
+    for batch in track(stream, "reading the network", total=batches.count, show=progress):
         part = _first_rows(batch, room - seen)
         if part.labels is None:
             raise ValueError("data: there are no labels, and the probe learns from them; give (inputs, labels)")
@@ -87,16 +86,6 @@ def collect_augmented_onnx(
             break
     whole = {name: torch.cat(parts) for name, parts in kept.items()}
     return Outputs(whole["logits"], None, whole["labels"], {space: whole["rows"]}), form
-
-
-class _Counted:
-    """Batches of which the first was taken out and put back, with their count for the progress bar."""
-
-    def __init__(self, batches: Iterator[Batch], count: int | None) -> None:
-        self._batches, self.count = batches, count
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self._batches
 
 
 class _Perturbed:

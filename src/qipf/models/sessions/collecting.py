@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from qipf._common.optional import require
 from qipf._common.progress import track
 from qipf.models.labels import SUPPORTED, check_classes
 from qipf.models.outputs import Outputs
-from qipf.models.sessions.inputs import Batch, Batches
+from qipf.models.sessions.inputs import Batches
 from qipf.models.sessions.model import OnnxModel
 from qipf.models.sessions.rows import TensorReading
 
@@ -84,7 +83,7 @@ def collect_onnx(
     kept: dict[str, list[np.ndarray]] = {}
     reader = None
     count = 0
-    for number, batch in enumerate(shown(batches, "collecting", progress)):
+    for number, batch in enumerate(track(batches, "collecting", total=batches.count, show=progress)):
         if batch.rows == 0:
             continue
         reader = reader or Reader(model, features, layers, batch.feeds, progress)
@@ -108,17 +107,6 @@ def collect_onnx(
         whole.pop("labels", None),
         {name.removeprefix("layer:"): values for name, values in whole.items()},
     )
-
-
-def shown(batches: Batches, what: str, progress: bool) -> Iterator[Batch]:
-    """The batches, behind a progress bar where one is wanted and the package `rich` is there to draw it."""
-    if not progress:
-        return iter(batches)
-    try:
-        require("rich.progress", extra="onnxruntime")
-    except ImportError:
-        return iter(batches)
-    return track(batches, what, total=batches.count)
 
 
 def _joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
