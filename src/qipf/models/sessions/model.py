@@ -140,7 +140,7 @@ class OnnxModel:
         """Print one line on standard error, once per model."""
         if show and message not in self._made.told:
             self._made.told.add(message)
-            print(f"qipf: {message}", file=sys.stderr)
+            print(f"note: {message}", file=sys.stderr)
 
     def run(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
         """The tensors with these names for one batch, in runs of as many rows as the model takes.
