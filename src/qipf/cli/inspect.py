@@ -19,7 +19,7 @@ NARROWEST, WIDEST = 16, 1000
 def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
     """Show what a fitted scorer's file holds, after checking that it is whole; with a text plot of its field.
 
-    Of an ONNX model, show its inputs and outputs, and the tensors that --features takes. Nothing in the file is executed.
+    Of an ONNX model, show the inputs and the tensors that --features takes. Nothing in the file is executed.
 
     For example:
 
