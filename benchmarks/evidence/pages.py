@@ -16,6 +16,7 @@ from evidence import (
     field_speed,
     figures,
     illustrations,
+    onnx_networks,
     research,
     settings,
     setup,
@@ -41,6 +42,7 @@ PAGES = {
         "docs/research/class-fields.md",
         "docs/research/probe.md",
         "docs/results/real-networks.md",
+        "docs/results/onnx-networks.md",
         "benchmarks/README.md",
     )
 }
@@ -102,6 +104,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     **probe.TABLES,
     **decisions.TABLES,
     **real.TABLES,
+    **onnx_networks.TABLES,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
@@ -206,7 +209,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "forward-noise": forward_noise, "extra-time": extra_time, "times-forward": times_forward,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "grid-errors": grid_errors, "largest-errors": largest_errors, "paper-share": paper_share,
-    **probe.VALUES, **real.VALUES,
+    **probe.VALUES, **real.VALUES, **onnx_networks.VALUES,
 }  # fmt: skip
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
 

@@ -486,7 +486,7 @@ WRONG_USE = [
     (("fit", "builder_for_tests:build", "table.csv", "-o", "a.qipf"), "pandas.read_csv('table.csv')"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'9' * 400}"), "--option"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'[' * 10**5}"), "--option"),
-    (("fit", "model.onnx", "xy.npz", "-o", "a.qipf"), "expected a .pt2"),
+    (("fit", "model.keras", "xy.npz", "-o", "a.qipf"), "expected a .pt2"),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "tea"), "there is no 'tea'"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor"), "NAME=VALUE"),

@@ -18,9 +18,12 @@ import torch
 from PIL import Image
 from safetensors.torch import save
 
+from onnx_graphs import table
 from qipf.cli._data import open_data
 from qipf.cli._images import read_images
 from qipf.cli._table import read_columns
+from qipf.models.collect import collect
+from qipf.models.loading import load_model
 from qipf.models.outputs import Outputs
 from qipf.models.weight_files import read as read_weights
 from qipf.scores import Mahalanobis, WeightQIPF
@@ -48,6 +51,11 @@ class Format:
     checked: bool = False
     share: int = 10
     """how many cases of all it gets, in relation to the others"""
+
+
+def _onnx(path: Path) -> np.ndarray:
+    model = load_model(str(path))
+    return np.asarray(collect(model, np.ones((3, 6), np.float32), features=False, progress=False).logits)
 
 
 def _score(path: Path) -> np.ndarray:
@@ -125,6 +133,7 @@ FORMATS = [
         lambda path: path.write_bytes(save({"a": torch.ones(3, 3), "b": torch.ones(2).bfloat16()})) and None,
         _weights,
     ),
+    Format("net.onnx", lambda path: table(path, "Softmax") and None, _onnx),
     Format("plan.toml", lambda path: path.write_text(PLAN) and None, lambda path: plans.load(str(path)), share=20),
     *(Format(f"image.{ending}", _image(ending), _pixels, share=5) for ending in ("png", "jpeg", "bmp", "webp")),
 ]

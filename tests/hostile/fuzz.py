@@ -17,6 +17,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+sys.path.append(str(Path(__file__).parents[1]))  # for the models that formats.py writes
+
 import numpy as np
 from formats import FORMATS, Format
 

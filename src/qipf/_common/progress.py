@@ -12,10 +12,18 @@ T = TypeVar("T")
 
 
 def track(items: Iterable[T], description: str, *, total: int | None = None, show: bool = True) -> Iterator[T]:
-    """Yield `items` behind a rich progress bar with an ETA on standard error; without one where `show` is false."""
+    """Yield `items` behind a rich progress bar with an ETA on standard error.
+
+    There is none where `show` is false, or where the package rich is not installed.
+    """
     if total is None and hasattr(items, "__len__"):
         total = len(items)  # pyright: ignore[reportArgumentType]
-    with bar(show) as progress:
+    try:
+        shown = bar(show)
+    except ImportError:
+        yield from items
+        return
+    with shown as progress:
         task = progress.add_task(printable(description), total=total)
         for item in items:
             yield item

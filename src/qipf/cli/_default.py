@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from qipf._common.errors import UserError
 from qipf._common.optional import require
 from qipf.cli._data import Data
-from qipf.cli._device import usable_device
+from qipf.cli._onnx import fed, named_arguments, place
 from qipf.models.loading import is_weights
+from qipf.models.sessions.model import OnnxModel
 
 if TYPE_CHECKING:
     from qipf.scores.probe import Probe
@@ -77,9 +80,9 @@ def fit_default(
         return default(None, outputs, progress=not quiet, **settings)
     if is_weights(net):
         raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits and features")
-    torch = require("torch", extra="torch")
-    if device is not None:
-        net.to(usable_device(device))
-    inputs, labels = zip(*(batch.tensors() for batch in data.batches(batch_size)), strict=True)
-    whole = (torch.cat(inputs), torch.cat(labels))
-    return default(net, whole, features=features, batch_size=batch_size, progress=not quiet, **settings)
+    place(net, device)
+    inputs, labels = zip(*(fed(net, batch) for batch in data.batches(batch_size)), strict=True)
+    join = np.concatenate if isinstance(net, OnnxModel) else require("torch", extra="torch").cat
+    with named_arguments(net):
+        whole = (join(inputs), join(labels))
+        return default(net, whole, features=features, batch_size=batch_size, progress=not quiet, **settings)

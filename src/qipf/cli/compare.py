@@ -72,6 +72,7 @@ def compare(
 
     ```
     qipf compare lenet.pt2 test.npz
+    qipf compare lenet.onnx test.npz
     qipf compare mynets:build test/ --weights lenet.safetensors --scorers default,entropy,knn
     qipf compare lenet.pt2 test.npz -o scores.html
     ```

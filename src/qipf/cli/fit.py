@@ -15,7 +15,7 @@ from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
-from qipf.cli._device import usable_device
+from qipf.cli._onnx import fed, named_arguments, place
 from qipf.cli._seen import Seen, seen_in
 from qipf.decisions.monitor import Monitor
 from qipf.models.loading import fingerprint, is_weights, load_model
@@ -61,6 +61,7 @@ def fit(
 
     ```
     qipf fit lenet.pt2 train.npz -o lenet.qipf
+    qipf fit lenet.onnx train.npz -o lenet.qipf
     qipf fit mynets:build train/ --weights lenet.safetensors -o lenet.qipf
     qipf fit mynets:build train.npy --labels classes.npy --option effort=thorough -o lenet.qipf
     qipf fit lenet.pt2 train.npz --scorer weight-qipf --option factor=80 -o lenet.qipf
@@ -69,8 +70,9 @@ def fit(
     ```
 
     Args:
-        model: A .pt2 exported program, or module:callable that returns a torch module (both run code), or, where
-            DATA brings logits, a file of weights (.safetensors, .h5), which is only read.
+        model: A .pt2 exported program, or module:callable that returns a torch module (both run code); an .onnx file,
+            which ONNX Runtime runs; or, where DATA brings logits, a file of weights (.safetensors, .h5), which is only
+            read.
         data: Reference inputs, for the recommended scorer those that the model was trained on: an .npz with inputs (or
             x), or with logits, and perhaps labels (or y) and features; an .npy of inputs; or a folder of images, with
             class subfolders as labels. Bytes are scaled to [0, 1].
@@ -85,8 +87,8 @@ def fit(
         promise: Also choose a threshold from the data of --calibrate that keeps this promise, for example error<=0.01
             (among accepted predictions at most 1 % are wrong) or accept>=0.9; `qipf score` then writes `accept`.
         confidence: The probability with which the promise holds.
-        features: The module whose output the scorer reads; by default the recommended scorer finds its own, and the
-            others read the input of the last linear layer.
+        features: The module whose output the scorer reads, or the tensor of an .onnx file; by default the recommended
+            scorer finds its own, and the others read the input of the last linear layer.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
@@ -243,12 +245,12 @@ def observe(
         return Outputs(arrays["logits"], arrays.get("features"), arrays.get("labels"))
     if is_weights(net):
         raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits")
-    if device is not None:
-        net.to(usable_device(device))
-    return collect(
-        net,
-        (batch.tensors() for batch in data.batches(batch_size)),
-        features=features if scorer.reads_features else False,
-        layers=scorer.layers,
-        progress=not quiet,
-    )
+    place(net, device)
+    with named_arguments(net):
+        return collect(
+            net,
+            (fed(net, batch) for batch in data.batches(batch_size)),
+            features=features if scorer.reads_features else False,
+            layers=scorer.layers,
+            progress=not quiet,
+        )

@@ -1,4 +1,4 @@
-"""`qipf inspect`: what is in a file that `qipf fit` wrote."""
+"""`qipf inspect`: what is in a file that `qipf fit` wrote, or which tensors an ONNX model has to read."""
 
 from __future__ import annotations
 
@@ -19,23 +19,27 @@ NARROWEST, WIDEST = 16, 1000
 def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
     """Show what a fitted scorer's file holds, after checking that it is whole; with a text plot of its field.
 
-    Nothing in the file is executed.
+    Of an ONNX model, show the inputs and the tensors that --features takes. Nothing in the file is executed.
 
     For example:
 
     ```
     qipf inspect lenet.qipf
     qipf inspect lenet.qipf --as-json
+    qipf inspect lenet.onnx
     ```
 
     Args:
-        file: What `qipf fit` wrote.
+        file: What `qipf fit` wrote, or an .onnx file.
         as_json: The header and the shapes of the tensors as JSON, for programs.
         width: Columns of the plot, from 16 to 1000.
     """
     from qipf.scores.file_format import read
     from qipf.scores.persistence import load
 
+    if file.suffix == ".onnx":
+        _onnx(file, as_json)
+        return
     header, tensors = read(file)
     shapes = {
         key: {"shape": list(value.shape), "dtype": str(value.dtype), "bytes": value.nbytes}
@@ -63,6 +67,34 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
     if field is not None and field.dimension == 1:
         y = np.linspace(-4.0, 4.0, min(max(NARROWEST, width), WIDEST))
         print("\n" + plot(y, {"field psi(y)": field(y), "uncertainty": _uncertainty(scorer, y)}))
+
+
+def _onnx(file: Path, as_json: bool) -> None:
+    """The inputs, the outputs and the tensors of an ONNX model; those that all data passes through are marked."""
+    from qipf.models.loading import load_model
+
+    model = load_model(str(file))
+    logits = (model.graph.ending(model.output) or ((model.output,), ""))[0][0]
+    through = {*model.graph.cuts(logits)}
+    found = {
+        "inputs": {one.name: f"{one.dtype} {list(one.shape)}".replace("None", "any") for one in model.inputs},
+        "logits": logits,
+        "features": model.graph.head_input(logits),
+        "tensors": [
+            {"name": name, "operator": model.graph.operator(name), "all_data": name in through}
+            for name in model.graph.tensors
+        ],
+    }
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    for name, about in found["inputs"].items():
+        print(f"input     {printable(name)}  {about}")
+    print(f"logits    {printable(logits)}")
+    print(f"features  {printable(found['features'] or 'none: no linear layer makes the logits')}")
+    print("tensors that --features takes (* all data passes through it):")
+    for one in found["tensors"]:
+        print(f"{'*' if one['all_data'] else ' '} {printable(one['name'])}  {printable(one['operator'])}")
 
 
 def _uncertainty(scorer: Any, y: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.text import printable
 from qipf.cli._data import Batch, open_data
-from qipf.cli._device import usable_device
+from qipf.cli._onnx import fed, named_arguments, place
 from qipf.cli._seen import Seen, seen_in
 from qipf.cli._writer import TableWriter
 from qipf.models.loading import fingerprint, is_weights, load_model
@@ -48,6 +48,7 @@ def score(
 
     ```
     qipf score lenet.qipf new.npy --model lenet.pt2 -o scores.csv
+    qipf score lenet.qipf new.npy --model lenet.onnx -o scores.csv
     qipf score lenet.qipf photos/ --model mynets:build --weights lenet.safetensors -o scores.parquet
     qipf score lenet.qipf logits.npz -o scores.csv
     ```
@@ -80,15 +81,16 @@ def score(
             raise UserError("--model: needed, since DATA brings inputs and no logits")
         net = load_model(model, weights)
         if is_weights(net):
-            raise UserError("--model: a file of weights cannot be run; give a .pt2 program or module:callable")
+            raise UserError(
+                "--model: a file of weights cannot be run; give a .pt2 program, an .onnx file or module:callable"
+            )
         fitted_to = scorer.fitted.facts.get("model") if scorer.fitted else None
         if fitted_to and fitted_to != fingerprint(net):
             print(
                 f"warning: {printable(file)} was fitted to a model with other weights; is --weights the same?",
                 file=sys.stderr,
             )
-        if device is not None:
-            net.to(usable_device(device))
+        place(net, device)
     batches = opened.batches(batch_size)
     seen = Seen()
     with TableWriter(output) as table:
@@ -117,8 +119,9 @@ def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Ou
         found = Outputs(arrays["logits"], arrays.get("features"))
     else:
         wanted = features if scorer.reads_features else False
-        inputs = replace(batch, arrays={"inputs": arrays["inputs"]}).tensors()
-        found = collect(net, [inputs], features=wanted, layers=scorer.layers, progress=False).numpy()
+        inputs = fed(net, replace(batch, arrays={"inputs": arrays["inputs"]}))
+        with named_arguments(net):
+            found = collect(net, [inputs], features=wanted, layers=scorer.layers, progress=False).numpy()
     if labels is None:
         return found
     check_classes(labels, found.logits.shape[1], batch.start)  # names the row of the file, not of the batch

@@ -7,9 +7,11 @@ from qipf.models.kinds.several_labels import SeveralLabels, collect_labels
 from qipf.models.kinds.tokens import Tokens, collect_tokens
 from qipf.models.outputs import Outputs
 from qipf.models.pooling import pool_weights
+from qipf.models.sessions.model import OnnxModel
 from qipf.models.weights import read_weights
 
 __all__ = [
+    "OnnxModel",
     "Outputs",
     "PixelMaps",
     "SeveralLabels",

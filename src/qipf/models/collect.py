@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from qipf._common.optional import require
 from qipf.models.labels import check_classes
 from qipf.models.outputs import Outputs
+from qipf.models.sessions.model import as_onnx, check_no_device
 
 if TYPE_CHECKING:
     import torch
 
 
 def collect(
-    model: torch.nn.Module,
+    model: Any,
     data: Any,
     *,
     features: str | bool | None = None,
@@ -24,7 +25,7 @@ def collect(
     batch_size: int = 500,
     progress: bool = True,
 ) -> Outputs:
-    """Return the logits, features and labels of a trained torch model: one pass, evaluation mode, no gradients.
+    """Return the logits, features and labels of a trained torch or ONNX model: one pass, evaluation mode, no gradients.
 
     The model is left as it was found, even after an error or an interrupt: the mode of every submodule,
     device, dtype, requires_grad, hooks and buffers, and the random states of Python, NumPy and torch.
@@ -34,8 +35,13 @@ def collect(
     stored as float32. NaN is passed on; the scorers name the row. Compiled models run uncompiled while
     features are recorded. If a named module is called several times, the last call counts.
 
+    An ONNX model needs no torch, and its outputs are NumPy arrays. Where it ends in a softmax, what stands before it is
+    read; where only its probabilities are known, their logarithms are; both are said in one line. Names of modules are
+    then names of tensors in the graph, which `qipf inspect model.onnx` lists.
+
     Args:
-        model: A torch module, which is never moved. Wrappers of parallel and compiled modules are looked through.
+        model: A torch module, which is never moved. Wrappers of parallel and compiled modules are looked through. Or an
+            ONNX model: an `onnxruntime.InferenceSession`, the path of an `.onnx` file, or `qipf.models.OnnxModel`.
         data: A DataLoader, a dataset, a tensor, a tuple (inputs, labels), or an iterable of batches. Two
             arrays in a tuple are always inputs and labels; in a list they are two batches of inputs. A batch
             is a tensor, (inputs,), (inputs, labels) or a dict; inputs may be a tuple or a dict of arguments.
@@ -44,7 +50,7 @@ def collect(
         features: None for the input of the linear layer that makes the logits, or otherwise of the last linear
             layer called (no features if there is none); the name of a module for its output; False for none.
         layers: Names of further modules whose outputs go to `Outputs.layers`.
-        device: Where the inputs go; None is the device of the model.
+        device: Where the inputs go; None is the device of the model. An ONNX model runs where its session does.
         store: Where the results go; None is the device of the model.
         batch_size: Rows per batch, for data that does not come in batches.
         progress: Show a progress bar with the time left.
@@ -57,6 +63,13 @@ def collect(
         ValueError: There is no data, a module name is unknown, labels do not match the inputs, or labels are not
             classes of a model with several logits.
     """
+    names = (layers,) if isinstance(layers, str) else tuple(layers)
+    onnx = as_onnx(model)
+    if onnx is not None:
+        from qipf.models.sessions.collecting import collect_onnx
+
+        check_no_device(device)
+        return collect_onnx(onnx, data, features=features, layers=names, batch_size=batch_size, progress=progress)
     torch = require("torch", extra="torch")
     from qipf._common.progress import track
     from qipf.models.batches import Batches
@@ -70,7 +83,7 @@ def collect(
     module = unwrap(model)
     target = input_device(module, device)
     keep_on = target if store is None else torch.device(store)
-    recorder = Recorder(module, features, (layers,) if isinstance(layers, str) else tuple(layers))
+    recorder = Recorder(module, features, names)
     kept: dict[str, Rows] = {}
     with untouched(module, eager=recorder.active), recorder:
         batches = Batches(data, batch_size, module, target)

@@ -11,13 +11,13 @@ from typing import Any
 
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
+from qipf.models.sessions.model import OnnxModel
 
 WEIGHT_FILES = (".safetensors", ".h5")
 MOST_COMPARED = 10**8
 """Parameters of a model up to which it is built twice to see whether its weights are random."""
 WAYS_OUT = {
     ".keras": "unzip it and give its model.weights.h5",
-    ".onnx": "give the torch module it was made from as module:callable",
     **dict.fromkeys(
         (".pt", ".pth", ".ckpt", ".bin"),
         "it may hold pickled code; in Python, safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
@@ -28,10 +28,10 @@ WAYS_OUT = {
 
 
 def load_model(spec: str, weights: Path | None = None) -> Any:
-    """A module from a `.pt2` exported program or `module:callable`; a file of weights stays a path.
+    """A module from a `.pt2` exported program or `module:callable`, or an `OnnxModel`; a file of weights stays a path.
 
-    The first two run code: the program's graph, or whatever importing `module` and calling `callable` does. Nothing
-    else is ever executed.
+    The first two run code: the program's graph, or whatever importing `module` and calling `callable` does. Of an ONNX
+    model, ONNX Runtime runs the graph, which is made of its own operators. Nothing else is ever executed.
 
     Args:
         spec: what the user wrote.
@@ -42,6 +42,9 @@ def load_model(spec: str, weights: Path | None = None) -> Any:
         UserError: `spec` is none of these, or `weights` does not go with it.
     """
     path = Path(spec)
+    if path.suffix == ".onnx":
+        _refuse(weights, "an .onnx file brings its own weights")
+        return _onnx(path)
     if path.suffix == ".pt2":
         _refuse(weights, "a .pt2 program brings its own weights")
         return _exported(path)
@@ -53,7 +56,7 @@ def load_model(spec: str, weights: Path | None = None) -> Any:
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise UserError(
-            f"MODEL: expected a .pt2 exported program, module:callable or a file of weights "
+            f"MODEL: expected a .pt2 exported program, an .onnx file, module:callable or a file of weights "
             f"({', '.join(WEIGHT_FILES)}), got {spec!r}{_way_out(path)}"
         )
     net = _called(module, name)
@@ -63,9 +66,11 @@ def load_model(spec: str, weights: Path | None = None) -> Any:
 
 
 def fingerprint(model: Any) -> str:
-    """A digest of a module's parameters, whatever their names; empty for a file of weights."""
+    """A digest of a model's parameters, whatever their names; empty for a file of weights."""
     if is_weights(model):
         return ""
+    if isinstance(model, OnnxModel):
+        return model.fingerprint
     torch = require("torch", extra="torch")
     parts = [values.detach().cpu().contiguous().flatten().view(torch.uint8) for values in model.parameters()]
     digests = sorted(hashlib.sha256(part.numpy().tobytes()).hexdigest() for part in parts)
@@ -79,6 +84,8 @@ def is_weights(model: Any) -> bool:
 
 def is_random(spec: str, net: Any) -> bool:
     """Whether `module:callable` gives other weights each time it is called, so that nobody trained them."""
+    if isinstance(net, OnnxModel):
+        return False
     torch = require("torch", extra="torch")
     module, _, name = spec.partition(":")
     if is_weights(net) or Path(spec).suffix == ".pt2" or sum(v.numel() for v in net.parameters()) > MOST_COMPARED:
@@ -89,6 +96,15 @@ def is_random(spec: str, net: Any) -> bool:
     if any(torch.nn.parameter.is_lazy(values) for values in again.parameters()):
         return True
     return fingerprint(again) != fingerprint(net)
+
+
+def _onnx(path: Path) -> OnnxModel:
+    if not path.is_file():
+        raise InputError(f"MODEL: there is no file {path}")
+    try:
+        return OnnxModel(path)
+    except (ValueError, OSError) as error:
+        raise InputError(f"MODEL: {error}") from error
 
 
 def _exported(path: Path) -> Any:

@@ -13,6 +13,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array, to_numpy
+from qipf.models.sessions.model import OnnxModel, is_session
 
 _STATISTICS = {"running_mean", "running_var", "moving_mean", "moving_variance", "mean_ema", "var_ema"}
 _INSIDE = ("params", "state_dict", "model_state_dict")  # where checkpoints keep the weights
@@ -26,8 +27,9 @@ def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> d
     has (height, width, in, out).
 
     Args:
-        source: A torch module or its state dict; the path of a `.safetensors`, `.h5` or `.weights.h5` file; a
-            fitted scikit-learn MLP; a JAX pytree (flax parameters, an equinox module); or a list of arrays.
+        source: A torch module or its state dict; the path of a `.safetensors`, `.h5` or `.weights.h5` file; an ONNX
+            model, as for `qipf.collect`; a fitted scikit-learn MLP; a JAX pytree (flax parameters, an equinox module);
+            or a list of arrays.
             Files in safetensors and the Keras 3 layout do not keep the order of the layers; their arrays are
             sorted by name, and numbers in names by value.
         biases: Include parameters of fewer than two dimensions outside normalisation layers.
@@ -66,6 +68,9 @@ def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> d
 
 def _parameters(source: Any) -> tuple[dict[str, Array], set[str]]:
     """Return every parameter by name, and the names of the layers known to normalise."""
+    named = isinstance(source, str | os.PathLike) and str(source).endswith(".onnx")
+    if named or isinstance(source, OnnxModel) or is_session(source):
+        return (source if isinstance(source, OnnxModel) else OnnxModel(source)).graph.kernels(), set()
     if isinstance(source, str | os.PathLike):
         from qipf.models.weight_files import read
 

@@ -104,7 +104,7 @@ class Scorer(ABC):
         """The uncertainty of every prediction of `model` on `data`, (N,): collect what is read, and score it.
 
         Args:
-            model: the trained torch module that this scorer was fitted to.
+            model: the trained torch module or ONNX model that this scorer was fitted to.
             data: inputs as for `qipf.collect`; labels in it are not read.
             features: the module whose output are the features, where one was named when the scorer was fitted.
             device: where the inputs go; None is the device of the model.

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from qipf._common.optional import require
 from qipf.models.outputs import Outputs
+from qipf.models.sessions.model import as_onnx, check_no_device
 from qipf.scores.probe import Probe
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
     from qipf.models.draws import Perturb
 
@@ -33,7 +33,7 @@ EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 8), "thorough": Effort(8
 
 
 def default(
-    model: nn.Module | None,
+    model: Any,
     data: Any,
     *,
     effort: Literal["quick", "standard", "thorough"] = "standard",
@@ -56,7 +56,8 @@ def default(
     `uq(qipf.collect(model, inputs, layers=uq.layers))`. `qipf.wrap(model, uq)` makes a module of both.
 
     Args:
-        model: a trained torch classifier; None where `data` is `Outputs`, of a model of any library.
+        model: a trained torch classifier, or an ONNX model as for `qipf.collect`; None where `data` is `Outputs`, of a
+            model of any library. Inputs are perturbed with torch, whatever runs the model; `Outputs` need no torch.
         data: labelled inputs, best those that the network was trained on: (inputs, labels) as tensors, a data set, a
             DataLoader or any iterable of (inputs, labels) batches. Or `Outputs` with labels and features, which the
             head is then fitted to as they are.
@@ -94,14 +95,31 @@ def default(
             (space,) = data.layers
         return _fitted(Probe(space=space, share=CLEAN_SHARE, epochs=epochs, seed=seed), data, progress)
     if model is None:
-        raise TypeError("model: expected a torch module; without one, give Outputs with logits, features and labels")
-    require("torch", extra="torch")
-    from qipf.models.augmented import collect_augmented
+        raise TypeError(
+            "model: expected a torch module or an ONNX model; without one, give Outputs with logits, features and "
+            "labels"
+        )
+    try:
+        require("torch", extra="torch")
+    except ImportError as error:
+        raise ImportError(
+            f"perturbing inputs: {error}; without it, give outputs instead of data, and the head learns from clean "
+            "inputs alone: qipf.default(model, qipf.collect(model, data))"
+        ) from None
+    settings: dict[str, Any] = {
+        "draws": draws, "perturb": perturb, "space": features, "size": size, "memory": memory, "seed": seed,
+        "batch_size": batch_size, "progress": progress,
+    }  # fmt: skip
+    onnx = as_onnx(model)
+    if onnx is not None:
+        from qipf.models.sessions.augmented import collect_augmented_onnx
 
-    outputs, form = collect_augmented(
-        model, data, draws=draws, perturb=perturb, space=features, size=size, memory=memory, seed=seed, device=device,
-        batch_size=batch_size, progress=progress,
-    )  # fmt: skip
+        check_no_device(device)
+        outputs, form = collect_augmented_onnx(onnx, data, **settings)
+    else:
+        from qipf.models.augmented import collect_augmented
+
+        outputs, form = collect_augmented(model, data, device=device, **settings)
     (space,) = outputs.layers
     share = CLEAN_SHARE if perturb is False else SHARES[form]
     return _fitted(Probe(space=space, share=share, epochs=epochs, seed=seed), outputs, progress)

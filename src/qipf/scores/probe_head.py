@@ -9,6 +9,7 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy
+from qipf.scores.plain_head import train_plain_head
 
 MOST_NUMBERS = 1_970_000
 """The most weights that a head has: in single precision they are below 8 MB."""
@@ -55,7 +56,7 @@ def train_head(
     seed: int,
     progress: bool,
 ) -> Head:
-    """Train a head to name the class of each row; the device is that of the features.
+    """Train a head to name the class of each row; the device is that of the features. Without torch, NumPy trains it.
 
     AdamW with a one-cycle schedule and cross-entropy. Features are standardised while the head is trained, which is
     folded into its weights afterwards.
@@ -72,14 +73,21 @@ def train_head(
         seed: of the initial weights, the order and dropout.
         progress: show a progress bar.
     """
-    torch = require("torch", extra="torch")
+    batch = int(min(LARGEST_BATCH, max(32, len(features) // 64)))
+    try:
+        torch = require("torch", extra="torch")
+    except ImportError:
+        return Head(*train_plain_head(
+            _finite_rows(features), to_numpy(labels).astype(np.int64), classes, hidden=hidden, epochs=epochs,
+            dropout=dropout, input_dropout=input_dropout, learning_rate=learning_rate, batch=batch, seed=seed,
+            progress=progress,
+        ))  # fmt: skip
     from qipf.models.split import Split
     from qipf.training import seeded, train
 
     rows = _single(torch, features)
     targets = torch.as_tensor(to_numpy(labels).astype(np.int64)).to(rows.device)
     mean, scale = _moments(rows)
-    batch = int(min(LARGEST_BATCH, max(32, len(rows) // 64)))
     with torch.inference_mode(False), torch.enable_grad():  # wherever the user is
         with seeded(seed, rows.device):
             net = _build(torch, mean, scale, hidden, classes, dropout, input_dropout)
@@ -115,6 +123,14 @@ def _single(torch: Any, features: Any) -> Any:
         with np.errstate(over="ignore"):  # checked below
             rows = torch.from_numpy(np.array(to_numpy(features), np.float32))
     if len(rows) and not all(bool(torch.isfinite(part).all()) for part in rows.split(ROWS_AT_ONCE)):
+        raise ValueError("probe: the features are too large for single precision; scale them first")
+    return rows
+
+
+def _finite_rows(features: Any) -> np.ndarray:
+    with np.errstate(over="ignore"):  # checked below
+        rows = to_numpy(features).astype(np.float32)
+    if not np.isfinite(rows).all():
         raise ValueError("probe: the features are too large for single precision; scale them first")
     return rows
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from qipf._common.progress import bar
+from qipf._common.schedule import one_cycle
 from qipf.models.split import Split, SplitLike, as_split
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.minibatches import Augment, minibatches
@@ -175,22 +176,6 @@ def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
     finally:
         net.train(training)
     return right / len(split.targets)
-
-
-def one_cycle(
-    step: int, steps: int, peak: float, *, warm: float = 0.25, start: float = 0.04, end: float = 1e-3
-) -> float:
-    """Return the learning rate of a step: a cosine from `start * peak` up to `peak`, then one down to `end * peak`.
-
-    The peak is reached after the share `warm` of all steps, the end at the last one (Smith and Topin,
-    "Super-convergence", 2018). The rate is a function of the step alone, so a resumed run needs nothing else.
-    """
-    top = max(1.0, warm * (steps - 1))
-    if step < top:
-        low, place = start, 1 - step / top
-    else:
-        low, place = end, (step - top) / max(1.0, steps - 1 - top)
-    return peak * (low + (1 - low) * (1 + math.cos(math.pi * min(place, 1.0))) / 2)
 
 
 class _Tally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,12 +12,14 @@ from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.models.kinds.groups import Summary, by_group
 from qipf.models.outputs import Outputs
+from qipf.models.sessions.model import as_onnx, check_no_device
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
     from qipf.models.batches import Batch
+    from qipf.models.kinds.session_taps import SessionTap
     from qipf.models.kinds.taps import Tap
 
 SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin")
@@ -120,7 +123,7 @@ class Tokens:
 
 
 def collect_tokens(
-    model: torch.nn.Module,
+    model: Any,
     data: Any,
     *,
     shift: bool = True,
@@ -139,7 +142,7 @@ def collect_tokens(
     where the batch's `attention_mask` is 0 are left out.
 
     Args:
-        model: A torch module; it is left as it was found, as by `qipf.collect`.
+        model: A torch module, which is left as it was found, or an ONNX model; both as for `qipf.collect`.
         data: Token ids (N, T), a tuple (ids, labels), or anything else that `qipf.collect` takes. With labels
             (N, T), those that equal `ignore` are left out.
         shift: Compare the logits at each place with the label of the next place, as causal models of Hugging Face do.
@@ -147,7 +150,7 @@ def collect_tokens(
         ignore: The label of tokens to leave out.
         top: How many of the largest logits of each token to keep, 2 or more.
         features: True for the hidden state that enters the last linear layer, or the name of a module whose output
-            (N, T, D) to keep; False for none.
+            (N, T, D) to keep; False for none. Of an ONNX model, the name of a tensor.
         device: Where the inputs go; None is the device of the model.
         store: Where the results go; None is the device of the model.
         batch_size: Sequences per batch, for data that does not come in batches.
@@ -165,16 +168,28 @@ def collect_tokens(
 
     if top < 2:
         raise ValueError(f"top: expected at least 2, got {top}")
-    module = unwrap(model)
-    target = input_device(module, device)
-    keep_on = target if store is None else torch.device(store)
-    tap = Tap(module, features, torch.nn.Linear)
+    onnx = as_onnx(model)
     kept: dict[str, Rows] = {}
     count = 0
-    with untouched(module, eager=tap.active), tap:
-        batches = Batches(data, batch_size, module, target)
-        for number, batch in enumerate(track(batches, "collecting tokens", total=batches.count, show=progress)):
-            logits = find_values(module(*batch.arguments, **batch.keywords))
+    with ExitStack() as during:
+        if onnx is not None:
+            from qipf.models.kinds.session_taps import SessionTap
+
+            check_no_device(device)
+            keep_on = torch.device(store or "cpu")
+            tap = SessionTap(onnx, data, features, batch_size, progress)
+            passes = iter(tap)
+        else:
+            module = unwrap(model)
+            target = input_device(module, device)
+            keep_on = target if store is None else torch.device(store)
+            tap = Tap(module, features, torch.nn.Linear)
+            during.enter_context(untouched(module, eager=tap.active))
+            during.enter_context(tap)
+            batches = Batches(data, batch_size, module, target)
+            shown = track(batches, "collecting tokens", total=batches.count, show=progress)
+            passes = ((batch, find_values(module(*batch.arguments, **batch.keywords))) for batch in shown)
+        for number, (batch, logits) in enumerate(passes):
             for name, values in _read(logits, batch, number, tap, shift, ignore, top).items():
                 values = values + count if name == "sequence" else values
                 kept.setdefault(name, Rows(None, keep_on)).append(values)
@@ -185,7 +200,9 @@ def collect_tokens(
     return Tokens(**{"labels": None, "log_label": None, "features": None, **found}, sequences=count)
 
 
-def _read(logits: Tensor, batch: Batch, number: int, tap: Tap, shift: bool, ignore: int, top: int) -> dict[str, Tensor]:
+def _read(
+    logits: Tensor, batch: Batch, number: int, tap: Tap | SessionTap, shift: bool, ignore: int, top: int
+) -> dict[str, Tensor]:
     from qipf.models.kinds.vocabulary import reduce_logits
 
     labels = batch.labels

@@ -1,0 +1,113 @@
+"""The tables of docs/results/onnx-networks.md, from results/real/onnx-*.json."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from evidence.results import NOTHING, Results, markdown, number
+
+SUITES = {
+    "magika-apart": ("Magika, other folders", "onnx-magika-apart.json", (), "cells"),
+    "magika": ("Magika, other files of the same folders", "onnx-magika-closed.json", (), "cells"),
+    "magika-open": ("Magika, the same with all 214 types", "onnx-magika.json", (), "cells"),
+    "characters": ("PP-OCRv4, characters", "onnx-ocr.json", ("steps",), "steps"),
+    "lines": ("PP-OCRv4, lines", "onnx-ocr.json", ("lines",), "lines"),
+}
+BEHIND, AHEAD = 0.01, 0.02
+"""The bars of the protocol."""
+
+
+def bars(results: Results) -> str:
+    """Every suite: the default, its best rival, the difference, and whether the bars are met."""
+    rows = []
+    for name, (title, *_) in SUITES.items():
+        found = summary(results, name)
+        ahead = found["ahead"]
+        low, high = found["interval"]
+        rows.append([
+            title, number(found["mean"]["default"]), f"{number(found['mean'][found['rival']])} ({found['rival']})",
+            f"{ahead:+.3f} [{low:+.3f}, {high:+.3f}]", "yes" if ahead >= -BEHIND else "no",
+            "yes" if ahead >= AHEAD else "no", f"{found['rank']} of {len(found['mean'])}",
+            f"{found['cells_behind_any']} of {found['cells']}",
+        ])  # fmt: skip
+    heads = ["suite", "default", "best rival", "difference", "not behind by more than .01", "ahead by .02", "rank",
+             "cells behind the best of the cell by more than .01"]  # fmt: skip
+    return markdown(heads, rows)
+
+
+def means(results: Results, suite: str) -> str:
+    """Mean ROC-AUC over the shifted cells of every score, the best first."""
+    found = summary(results, suite)["mean"]
+    rows = [[f"**{name}**" if name == "default" else name, number(value)] for name, value in found.items()]
+    return markdown(["score", "mean ROC-AUC"], rows)
+
+
+def three_means(results: Results) -> str:
+    """Mean ROC-AUC over the shifted cells of every score in the three runs of Magika."""
+    runs = [summary(results, suite)["mean"] for suite in ("magika-apart", "magika", "magika-open")]
+    rows = [
+        [f"**{name}**" if name == "default" else name, *(number(run[name]) if name in run else NOTHING for run in runs)]
+        for name in runs[0]
+    ]
+    return markdown(["score", "other folders", "same folders", "all 214 types"], rows)
+
+
+def by_cell(results: Results, suite: str) -> str:
+    """Every cell: how many are wrong, the default, and the best other score."""
+    _, file, _, key = SUITES[suite]
+    rows = []
+    for name, cell in results.json(f"real/{file}")[key].items():
+        count = next(cell[what] for what in ("files", "characters", "lines") if what in cell)
+        areas = cell["roc_auc"]
+        if areas is None:
+            rows.append([name, f"{cell['wrong']:,} of {count:,}", NOTHING, NOTHING, NOTHING])
+            continue
+        value, best = max((value, score) for score, value in areas.items() if score != "default")
+        ours = areas["default"]
+        shown = [number(ours, bold=ours >= value), number(value, bold=ours < value), best]
+        rows.append([name, f"{cell['wrong']:,} of {count:,}", *shown])
+    return markdown(["cell", "wrong", "default", "best other", "which"], rows)
+
+
+def summary(results: Results, suite: str) -> dict[str, Any]:
+    """What the study says about all shifted cells of a suite."""
+    _, file, keys, _ = SUITES[suite]
+    found = results.json(f"real/{file}")["shifted"]
+    for key in keys:
+        found = found[key]
+    return found
+
+
+def unknown_first(results: Results, score: str) -> str:
+    """With all 214 types, the mean over the shifted cells of a score that learns nothing."""
+    cells = results.json("real/onnx-magika-closed.json")["cells"]
+    found = [cell["open"]["roc_auc"][score] for name, cell in cells.items() if name != "clean"]
+    return number(sum(found) / len(found))
+
+
+def mean_of(results: Results, suite: str, score: str) -> str:
+    """The mean over the shifted cells of one score."""
+    return number(summary(results, suite)["mean"][score])
+
+
+def fact(results: Results, file: str, *keys: str) -> str:
+    """A number or a word in one of the records."""
+    value = results.json(f"real/onnx-{file}.json")
+    for key in keys:
+        value = len(value) if key == "count" else value[key]
+    return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
+
+
+def minutes(results: Results, file: str) -> str:
+    """How long a study took, in minutes."""
+    return f"{results.json(f'real/onnx-{file}.json')['seconds']['all'] / 60:.0f}"
+
+
+TABLES = {
+    "onnx-bars": bars,
+    "onnx-means-magika": three_means,
+    **{f"onnx-means-{suite}": partial(means, suite=suite) for suite in ("characters", "lines")},
+    **{f"onnx-cells-{suite}": partial(by_cell, suite=suite) for suite in SUITES},
+}
+VALUES = {"onnx-fact": fact, "onnx-minutes": minutes, "onnx-mean": mean_of, "onnx-unknown-first": unknown_first}

@@ -1,0 +1,1 @@
+"""ONNX models that ONNX Runtime runs: their outputs are read without PyTorch."""

@@ -1,0 +1,165 @@
+"""Run an ONNX model over data once and keep its logits, features and labels, as `qipf.collect` does for modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from qipf._common.progress import track
+from qipf.models.labels import SUPPORTED, check_classes
+from qipf.models.outputs import Outputs
+from qipf.models.sessions.inputs import Batches
+from qipf.models.sessions.model import OnnxModel
+from qipf.models.sessions.rows import TensorReading
+
+TINY = np.finfo(np.float32).tiny
+"""The least probability, whose logarithm stays finite."""
+
+
+class Reader:
+    """What is read of a model: its logits, and rows of other tensors.
+
+    Args:
+        model: The model.
+        features: None for the input of the linear layer behind the logits, where there is one; a reading; False for
+            none.
+        layers: Readings of further tensors.
+        feeds: The inputs of some rows, which show where the logits are.
+        show: Whether to say so where the model ends in a softmax.
+    """
+
+    def __init__(
+        self, model: OnnxModel, features: str | bool | None, layers: tuple[str, ...], feeds: Mapping[str, np.ndarray],
+        show: bool,
+    ) -> None:  # fmt: skip
+        if features is True or not isinstance(features, str | bool | None):
+            raise TypeError(f"features: expected the name of a tensor, None or False, got {features!r}")
+        self.model = model
+        self.logits, self.probabilities = _find_logits(model, feeds, show)
+        graph = model.graph if layers or isinstance(features, str) else model.find_graph()
+        self.readings: dict[str, TensorReading] = {}
+        if isinstance(features, str):
+            self.readings["features"] = TensorReading.parse(features, graph)
+        elif features is None and graph is not None:
+            head = graph.head_input(self.logits)
+            if head is not None:
+                self.readings["features"] = TensorReading(head, "mean-last")
+        self.readings |= {f"layer:{text}": TensorReading.parse(text, graph) for text in layers}
+
+    def raw(self, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The logits of one batch in float32 or wider, and the tensors that are read, in their own shapes."""
+        names = [self.logits, *(reading.tensor for reading in self.readings.values())]
+        found = self.model.run(feeds, names)
+        values = found[self.logits]
+        values = values.astype(np.float32) if values.dtype.itemsize < 4 else values
+        if self.probabilities:
+            values = np.log(np.maximum(values, TINY))
+        return values, {key: found[reading.tensor] for key, reading in self.readings.items()}
+
+    def read(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The logits (N, C) of one batch, and the rows of everything else that is read."""
+        values, tensors = self.raw(feeds)
+        shape = values.shape
+        if values.ndim == 1:
+            values = values[:, None]
+        elif values.ndim > 2 and all(size == 1 for size in shape[2:]):
+            values = values.reshape(shape[:2])
+        if values.ndim != 2:
+            raise ValueError(
+                f"the ONNX model returned {self.logits!r} of shape {shape}, expected one row of logits per input, "
+                f"(N, C); {SUPPORTED}"
+            )
+        return {"logits": values, **{key: self.readings[key].rows(tensor) for key, tensor in tensors.items()}}
+
+
+def collect_onnx(
+    model: OnnxModel, data: Any, *, features: str | bool | None, layers: tuple[str, ...], batch_size: int,
+    progress: bool,
+) -> Outputs:  # fmt: skip
+    """The outputs of an ONNX model as NumPy arrays; the arguments are those of `qipf.collect`."""
+    batches = Batches(data, batch_size, model.inputs)
+    kept: dict[str, list[np.ndarray]] = {}
+    reader = None
+    count = 0
+    for number, batch in enumerate(track(batches, "collecting", total=batches.count, show=progress)):
+        if batch.rows == 0:
+            continue
+        reader = reader or Reader(model, features, layers, batch.feeds, progress)
+        found: dict[str, np.ndarray | None] = {**reader.read(batch.feeds), "labels": batch.labels}
+        if batch.labels is not None:
+            check_classes(batch.labels, found["logits"].shape[1], first=count)  # pyright: ignore[reportOptionalMemberAccess]
+        for name, values in found.items():
+            if count > 0 and (values is None) == (name in kept):
+                raise ValueError(
+                    f"batch {number}: {name} are in some batches but not in others; give them in all or none"
+                )
+            if values is not None:
+                kept.setdefault(name, []).append(values)
+        count += batch.rows
+    if not kept:
+        raise ValueError("data: expected at least one row, got none; is the data set empty, or the iterator used up?")
+    whole = {name: _joined(name, parts) for name, parts in kept.items()}
+    return Outputs(
+        whole.pop("logits"),
+        whole.pop("features", None),
+        whole.pop("labels", None),
+        {name.removeprefix("layer:"): values for name, values in whole.items()},
+    )
+
+
+def _joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
+    widths = {part.shape[1:] for part in parts}
+    if len(widths) > 1:
+        raise ValueError(f"{name}: expected rows of one shape in all batches, got {' and '.join(map(str, widths))}")
+    return np.concatenate(parts)
+
+
+def _find_logits(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> tuple[str, bool]:
+    """The tensor with the logits, and whether it holds probabilities, whose logarithms are then the logits.
+
+    What stands before a softmax is read where a graph tells, and only if the softmax of it is the output. It is found
+    once per model.
+    """
+    if model.output not in model.known_logits:
+        model.known_logits[model.output] = _search(model, feeds, show)
+    return model.known_logits[model.output]
+
+
+def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> tuple[str, bool]:
+    graph = model.find_graph()
+    few = {name: values[:8] if values.ndim else values for name, values in feeds.items()}
+    ending = None if graph is None else graph.ending(model.output)
+    if graph is not None and ending is not None:
+        found = model.look(few, [model.output, *ending.before])
+        for name in ending.before:
+            if name in found and model.output in found and _agree(found[name], found[model.output], ending.operator):
+                model.tell(
+                    f"{model.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, is read as "
+                    "the logits", show,
+                )  # fmt: skip
+                return name, False
+    values = model.run(few, [model.output])[model.output].astype(np.float64)
+    classes = values.shape[-1] if values.ndim > 1 else 1
+    if classes > 1 and values.size and (values >= 0).all() and (np.abs(values.sum(-1) - 1) < 1e-3).all():
+        model.tell(
+            f"{model.output!r} has probabilities, whose rows sum to 1, so their logarithms are taken as the logits; "
+            "energy and max-logit would need the values before the softmax", show,
+        )  # fmt: skip
+        return model.output, True
+    return model.output, False
+
+
+def _agree(before: np.ndarray, after: np.ndarray, operator: str) -> bool:
+    """Whether the operator makes `after` of `before`, up to rounding."""
+    if before.shape != after.shape or before.dtype.kind != "f":
+        return False
+    values = before.astype(np.float64)
+    if operator == "Sigmoid":
+        expected = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
+    else:
+        shifted = values - values.max(-1, keepdims=True)
+        expected = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
+        expected = np.exp(expected) if operator == "Softmax" else expected
+    return bool(np.allclose(expected, after.astype(np.float64), rtol=1e-2, atol=1e-3))

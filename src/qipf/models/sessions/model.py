@@ -1,0 +1,296 @@
+"""An ONNX model behind ONNX Runtime: named inputs in, any named tensors out, whatever its batch size is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from qipf._common.budget import GIB, VARIABLE, budget
+from qipf._common.optional import require
+from qipf.models.sessions.files import has_external_data, read_model
+from qipf.models.sessions.graph import Graph
+
+TYPES = {
+    "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
+    "tensor(int8)": np.int8, "tensor(int16)": np.int16, "tensor(int32)": np.int32, "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8, "tensor(uint16)": np.uint16, "tensor(uint32)": np.uint32, "tensor(uint64)": np.uint64,
+    "tensor(bool)": np.bool_,
+}  # fmt: skip
+"""NumPy's types by the names that ONNX Runtime gives them."""
+MOST_SESSIONS = 3
+"""Sessions that are kept for one model: each holds its weights once more."""
+FOLDER = "session.model_external_initializers_file_folder_path"
+_SHARED: WeakKeyDictionary[Any, _Made] = WeakKeyDictionary()
+
+
+class Input(NamedTuple):
+    """An input of the model."""
+
+    name: str
+    dtype: np.dtype | None
+    """None for texts and sequences"""
+    shape: tuple[int | None, ...]
+    """None where any size is allowed; empty where the shape is not known"""
+
+    @property
+    def batch(self) -> int | None:
+        """The number of rows that every run must have; None where any number is allowed."""
+        return self.shape[0] if self.shape else None
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({self.dtype}, {form(self.shape)})"
+
+
+class _Made:
+    """What was derived from a model: its graph, and sessions with more outputs."""
+
+    def __init__(self) -> None:
+        self.graph: Graph | None = None
+        self.sessions: dict[tuple[str, ...], Any] = {}
+        self.told: set[str] = set()
+        self.logits: dict[str, tuple[str, bool]] = {}
+
+
+class OnnxModel:
+    """A model that ONNX Runtime runs, of which `qipf.collect` reads logits, features and any named tensor.
+
+    Args:
+        source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. Files are checked first, as
+            SECURITY.md says, which takes the package `onnx`. Tensors that are not outputs of a session take it too.
+        output: The name of the output that holds the logits; None for the one called "logits", or else the first that
+            has floating-point numbers.
+        providers: Where a file runs, as ONNX Runtime names it; None for the CPU. A session has its own.
+
+    Raises:
+        TypeError: The source is of another kind.
+        ValueError: The file cannot be read, or the model has no such output.
+    """
+
+    def __init__(self, source: Any, *, output: str | None = None, providers: Sequence[str] | None = None) -> None:
+        self._providers = list(providers or ["CPUExecutionProvider"])
+        self.path: Path | None = None
+        if isinstance(source, str | os.PathLike):
+            self.path = Path(source)
+            self._made = _Made()
+            proto = read_model(self.path)
+            self._made.graph = Graph(proto)
+            self.session = self._open(self._made.graph.with_outputs(()), external=has_external_data(proto))
+        elif is_session(source):
+            if providers is not None:
+                raise ValueError("providers: a session has its own; give a path, or leave providers out")
+            self.session = source
+            self._made = _SHARED.setdefault(source, _Made())
+        else:
+            raise TypeError(f"model: expected a path or an InferenceSession, got {type(source).__name__}")
+        self.inputs = [
+            Input(one.name, np.dtype(TYPES[one.type]) if one.type in TYPES else None, _shape(one.shape))
+            for one in self.session.get_inputs()
+        ]
+        self.output = self._choose(output)
+
+    def __repr__(self) -> str:
+        return f"OnnxModel({str(self.path) if self.path else self.session!r}, output={self.output!r})"
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, which names the tensors inside.
+
+        Raises:
+            ImportError: The package `onnx` is not installed.
+            ValueError: The session does not tell which file it was made from, or the file cannot be read.
+        """
+        if self._made.graph is None:
+            path, content = (getattr(self.session, name, None) for name in ("_model_path", "_model_bytes"))
+            if path:
+                self._made.graph = Graph(read_model(Path(path)))
+            elif content:
+                self._made.graph = Graph(read_model(content))
+            else:
+                raise ValueError("this session does not tell which model it runs; give the path of the .onnx file")
+        return self._made.graph
+
+    def find_graph(self) -> Graph | None:
+        """The graph, or None where the package `onnx` is not installed or the model's file is not known."""
+        try:
+            return self.graph
+        except (ImportError, ValueError, OSError):
+            return None
+
+    @property
+    def known_logits(self) -> dict[str, tuple[str, bool]]:
+        """By output, where its logits were found, and whether they are logarithms of its probabilities."""
+        return self._made.logits
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the model, whatever its tensors are called."""
+        stored = self.graph.kernels().values()
+        digests = sorted(hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest() for values in stored)
+        return hashlib.sha256("".join(digests).encode()).hexdigest()
+
+    def tell(self, message: str, show: bool) -> None:
+        """Print one line on standard error, once per model."""
+        if show and message not in self._made.told:
+            self._made.told.add(message)
+            print(f"note: {message}", file=sys.stderr)
+
+    def run(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
+        """The tensors with these names for one batch, in runs of as many rows as the model takes.
+
+        Args:
+            feeds: Every input by name, in its type.
+            names: Outputs of the model, or any tensors inside.
+
+        Raises:
+            ValueError: There is no such tensor, or ONNX Runtime cannot run the batch; the message is its first line.
+        """
+        session = self._session(tuple(dict.fromkeys(names)))
+        sizes = {one.batch for one in self.inputs if one.batch is not None and one.name in feeds}
+        rows = max((len(values) for values in feeds.values() if values.ndim), default=0)
+        size = min(sizes) if sizes else max(1, rows)
+        parts = [self._run(session, feeds, slice(start, start + size), size, names) for start in range(0, rows, size)]
+        return {name: np.concatenate([part[name] for part in parts]) for name in dict.fromkeys(names)}
+
+    def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Those of the tensors with these names that have one row per input, for a few rows; no session is kept."""
+        size = next((one.batch for one in self.inputs if one.batch is not None), None)
+        rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
+        cut = _padded(feeds, rows)
+        session = self._open(self.graph.with_outputs(names), external=True)
+        try:
+            found = dict(zip(names, session.run(list(names), cut), strict=True))
+        except Exception as error:  # the errors of ONNX Runtime share no class
+            raise ValueError(f"the ONNX model could not be run: {first_line(error)}") from None
+        return {key: v for key, v in found.items() if isinstance(v, np.ndarray) and v.ndim and len(v) == rows}
+
+    def _run(
+        self, session: Any, feeds: Mapping[str, np.ndarray], rows: slice, size: int, names: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        cut = {name: values[rows] if values.ndim else values for name, values in feeds.items()}
+        count = max(len(values) for values in cut.values() if values.ndim)
+        if count < size:  # the last part of a model whose batch is fixed
+            cut = _padded(cut, size)
+        try:
+            found = session.run(list(dict.fromkeys(names)), {key: np.ascontiguousarray(v) for key, v in cut.items()})
+        except Exception as error:  # the errors of ONNX Runtime share no class
+            raise ValueError(f"the ONNX model could not be run: {first_line(error)}") from None
+        result = dict(zip(dict.fromkeys(names), found, strict=True))
+        for name, values in result.items():
+            if not isinstance(values, np.ndarray) or values.ndim == 0 or len(values) != size:
+                shape = f"shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+                raise ValueError(
+                    f"{name!r}: expected a tensor with one row per input, {size}, got {shape}; its first dimension is "
+                    "not the batch, so name another tensor"
+                )
+        return {name: values[:count] for name, values in result.items()}
+
+    def _session(self, names: tuple[str, ...]) -> Any:
+        """A session with these outputs: the model's own, or one more that is kept."""
+        own = {output.name for output in self.session.get_outputs()}
+        extra = tuple(sorted(set(names) - own))
+        if not extra:
+            return self.session
+        if extra not in self._made.sessions:
+            for name in extra:
+                self.graph.check(name)
+            while len(self._made.sessions) >= MOST_SESSIONS:
+                self._made.sessions.pop(next(iter(self._made.sessions)))
+            self._made.sessions[extra] = self._open(self.graph.with_outputs(extra), external=True)
+        return self._made.sessions[extra]
+
+    def _open(self, content: bytes, external: bool) -> Any:
+        runtime = require("onnxruntime", extra="onnxruntime")
+        path = self.path or getattr(getattr(self, "session", None), "_model_path", None)
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4  # what goes wrong is raised, and need not be printed as well
+        if external and path is not None:
+            options.add_session_config_entry(FOLDER, str(Path(path).resolve().parent))
+        given = getattr(self, "session", None)
+        chosen = (
+            {"providers": self._providers}
+            if given is None
+            else {"providers": given.get_providers(), "provider_options": list(given.get_provider_options().values())}
+        )
+        try:
+            return runtime.InferenceSession(content, options, enable_fallback=0, **chosen)
+        except Exception as error:  # the errors of ONNX Runtime share no class
+            name = str(self.path or "the model")
+            raise ValueError(
+                f"{name} cannot be run by ONNX Runtime {runtime.__version__}: {first_line(error)}"
+            ) from None
+
+    def _choose(self, wanted: str | None) -> str:
+        outputs = {output.name: output for output in self.session.get_outputs()}
+        if wanted is not None:
+            if wanted not in outputs:
+                raise ValueError(f"output: the model has {', '.join(map(repr, outputs))}, and no {wanted!r}")
+            return wanted
+        floating = [name for name, output in outputs.items() if output.type in ("tensor(float)", "tensor(float16)",
+                    "tensor(double)")]  # fmt: skip
+        rows = [name for name in floating if len(outputs[name].shape) != 1]
+        if not floating:
+            kinds = ", ".join(f"{name!r} of type {output.type}" for name, output in outputs.items())
+            raise ValueError(
+                f"the ONNX model has the outputs {kinds}, and none is a tensor of floating-point logits or "
+                "probabilities; export it with one (of scikit-learn: options={'zipmap': False})"
+            )
+        return "logits" if "logits" in floating else (rows or floating)[0]
+
+
+def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
+    """The inputs with exactly this many rows, repeated where there are fewer."""
+    size = sum(rows * values[:1].nbytes for values in feeds.values() if values.ndim)
+    if size > budget():
+        raise ValueError(
+            f"the ONNX model takes exactly {rows:,} rows at a time, which are {size / GIB:.3g} GiB, more than the "
+            f"{budget() / GIB:.3g} GiB allowed; export it with a dynamic batch, or allow more with {VARIABLE}"
+        )
+    return {name: np.resize(v, (rows, *v.shape[1:])) if v.ndim else v for name, v in feeds.items()}
+
+
+def is_session(model: Any) -> bool:
+    """Whether this is a session of ONNX Runtime, which need not be installed to ask."""
+    return type(model).__module__.startswith("onnxruntime") and hasattr(model, "get_inputs") and hasattr(model, "run")
+
+
+def as_onnx(model: Any) -> OnnxModel | None:
+    """The ONNX model that this is, by itself, by its session or by its path; None where it is something else."""
+    if isinstance(model, OnnxModel):
+        return model
+    if is_session(model) or isinstance(model, str | os.PathLike):
+        return OnnxModel(model)
+    return None
+
+
+def check_no_device(device: Any) -> None:
+    """Raise ValueError where a device of torch was named for an ONNX model."""
+    if device is not None:
+        raise ValueError(
+            f"device: an ONNX model runs where its session does, not on {str(device)!r}; make the session with "
+            "providers=['CUDAExecutionProvider'], or leave device out"
+        )
+
+
+def form(shape: Sequence[int | None]) -> str:
+    """A shape in words: (N, 3, any)."""
+    words = [
+        "N" if place == 0 and size is None else "any" if size is None else str(size) for place, size in enumerate(shape)
+    ]
+    return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of ONNX Runtime says, without its code."""
+    return (" ".join(str(error).split()) or type(error).__name__)[:500]
+
+
+def _shape(sizes: Sequence[Any]) -> tuple[int | None, ...]:
+    return tuple(size if isinstance(size, int) and size > 0 else None for size in sizes)

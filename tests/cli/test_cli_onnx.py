@@ -1,0 +1,160 @@
+"""`qipf fit`, `score`, `compare` and `inspect` with an ONNX model."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto
+from PIL import Image
+
+import qipf
+from onnx_graphs import images, table, table_logits, two_inputs
+from qipf.cli import main
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch, rng) -> Path:
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path / "net.onnx", "Softmax")
+    x = rng.standard_normal((240, 6)).astype(np.float32)
+    logits = table_logits(x)[0]
+    np.savez("data.npz", x=x, y=np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
+    np.savez("new.npz", x=x[:20])
+    np.savez("wide.npz", x=np.zeros((4, 7), np.float32), y=np.zeros(4, int))
+    return tmp_path
+
+
+def table_of(name: str) -> list[dict[str, str]]:
+    with Path(name).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("scorer", ["default", "entropy", "knn", "weight-qipf"])
+def test_fit_and_score(place, capsys, scorer) -> None:
+    words = ["fit", "net.onnx", "data.npz", "--scorer", scorer, "-o", "a.qipf"]
+    assert main([*words, *(["--option", "effort=quick"] if scorer == "default" else [])]) == 0
+    said = capsys.readouterr().err
+    assert "accuracy of the model" in said
+    assert "'z'" in said  # the tensor before the softmax
+    assert "warning" not in said
+    assert main(["score", "a.qipf", "new.npz", "--model", "net.onnx", "-o", "a.csv", "--batch-size", "7"]) == 0
+    assert "warning" not in capsys.readouterr().err
+    found = table_of("a.csv")
+    x = np.load("new.npz")["x"]
+    assert [int(row["predicted"]) for row in found] == list(table_logits(x)[0].argmax(1))
+    uq = qipf.load("a.qipf")
+    expected = uq.score("net.onnx", x, progress=False)
+    np.testing.assert_allclose([float(row["uncertainty"]) for row in found], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_another_model_is_told(place, capsys) -> None:
+    assert main(["fit", "net.onnx", "data.npz", "--scorer", "entropy", "-o", "a.qipf", "--quiet"]) == 0
+    images(place / "other.onnx")
+    np.savez("pictures.npz", x=np.zeros((3, 3, 4, 6), np.float32))
+    capsys.readouterr()
+    assert main(["score", "a.qipf", "pictures.npz", "--model", "other.onnx", "-o", "a.csv"]) == 0
+    assert "other weights" in capsys.readouterr().err
+
+
+def test_compare(place, capsys) -> None:
+    words = ["compare", "net.onnx", "data.npz", "--scorers", "default,entropy,knn,weight-qipf", "--bootstrap", "20"]
+    assert main([*words, "-o", "a.json", "--quiet"]) == 0
+    assert {row["name"] for row in json.loads(Path("a.json").read_text())["scores"]} == {
+        "default", "entropy", "knn", "weight-qipf",
+    }  # fmt: skip
+    assert "left out" not in capsys.readouterr().err
+
+
+def test_inspect_lists_what_features_takes(place, capsys) -> None:
+    assert main(["inspect", "net.onnx", "--as-json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["logits"], found["features"]) == ("z", "act@1")
+    assert [one["name"] for one in found["tensors"]] == ["c", "m", "hidden", "act@1", "z", "p"]
+    assert main(["inspect", "net.onnx"]) == 0
+    assert "* hidden  Add" in capsys.readouterr().out.splitlines()
+    for one in ("hidden", "act@1"):
+        words = ["fit", "net.onnx", "data.npz", "--features", one, "--scorer", "knn", "-o", "a.qipf", "--quiet"]
+        assert main(words) == 0
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.UINT8])
+def test_a_folder_of_images(place, rng, last, dtype) -> None:
+    images(place / "eyes.onnx", dtype, last)
+    Path("seen").mkdir()
+    pixels = rng.integers(0, 256, (5, 4, 6, 3)).astype(np.uint8)
+    for number, image in enumerate(pixels):
+        Image.fromarray(image).save(f"seen/{number}.png")
+    words = ["fit", "eyes.onnx", "seen", "--scorer", "entropy", "-o", "a.qipf", "--quiet"]
+    assert main(words) == 0
+    assert main(["score", "a.qipf", "seen", "--model", "eyes.onnx", "-o", "a.csv", "--quiet"]) == 0
+    given = pixels if dtype == TensorProto.UINT8 else (pixels / 255).astype(np.float32)
+    outputs = qipf.collect("eyes.onnx", given if last else given.transpose(0, 3, 1, 2), progress=False)
+    expected = qipf.load("a.qipf")(outputs)
+    np.testing.assert_allclose([float(row["uncertainty"]) for row in table_of("a.csv")], expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("net.onnx", "wide.npz"), "DATA: input 'x': expected shape (N, 6), got (4, 7)"),
+        (("none.onnx", "data.npz"), "MODEL: there is no file none.onnx"),
+        (("net.onnx", "data.npz", "--features", "hiden"), "--features: the ONNX model has no tensor 'hiden'"),
+        (("net.onnx", "data.npz", "--features", "hidden@2x2"), "needs a tensor of 4 dimensions"),
+        (("net.onnx", "data.npz", "--device", "cuda"), "--device: an ONNX model"),
+        (("net.onnx", "data.npz", "--weights", "w.safetensors"), "--weights: goes with module:callable only"),
+        (("two.onnx", "data.npz"), "MODEL: two.onnx takes 'a'"),
+        (("bare.onnx", "bare.npz", "--scorer", "knn"), "reads features, and there are none"),
+    ],
+)
+def test_mistakes_are_one_line_that_names_the_argument(place, capsys, words, said) -> None:
+    two_inputs(place / "two.onnx")
+    from onnx import helper
+
+    from onnx_graphs import FLOAT, save
+
+    nodes = [helper.make_node("Tanh", ["x"], ["y"])]
+    save(place / "bare.onnx", nodes, [("x", FLOAT, ["N", 6])], [("y", FLOAT, ["N", 6])])
+    np.savez("bare.npz", x=np.random.default_rng(0).random((9, 6)).astype(np.float32), y=np.arange(9) % 6)
+    assert main(["fit", *words, "-o", "a.qipf", "--quiet"]) in (1, 2)
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert lines[0].startswith("qipf: ")
+    assert said in lines[0]
+    assert not Path("a.qipf").exists()
+
+
+NO_TORCH = """
+import sys
+
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "torch":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Without())
+from qipf.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_the_commands_work_without_torch(place) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-c", NO_TORCH, *words], capture_output=True, text=True, check=False)
+
+    done = run("fit", "net.onnx", "data.npz", "--scorer", "mahalanobis", "-o", "a.qipf")
+    assert done.returncode == 0, done.stderr
+    done = run("score", "a.qipf", "new.npz", "--model", "net.onnx", "-o", "a.csv")
+    assert done.returncode == 0, done.stderr
+    assert len(table_of("a.csv")) == 20
+    done = run("compare", "net.onnx", "data.npz", "--scorers", "entropy,knn", "--bootstrap", "20")
+    assert done.returncode == 0, done.stderr
+    done = run("fit", "net.onnx", "data.npz", "-o", "b.qipf")
+    assert done.returncode == 1
+    assert "pip install torch" in done.stderr.splitlines()[-1]
