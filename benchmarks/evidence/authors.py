@@ -51,6 +51,29 @@ def scores(results: Results, metric: str = "roc_auc") -> str:
     return markdown([f"{'ROC' if metric == 'roc_auc' else 'PR'}-AUC, the authors' networks", *heads], rows)
 
 
+BENCH = {
+    ("default", "score"): "qipf.default (the probe)",
+    ("mc-dropout", "contrast"): "MC dropout, contrast",
+    ("mc-dropout", "entropy"): "MC dropout, entropy",
+    ("max-logit", "score"): "max logit",
+    ("entropy", "score"): "entropy",
+    ("qipf-published", "score"): "QIPF, authors' program",
+}
+"""Methods and scores of the plan results/authors/bench.toml."""
+
+
+def bench(results: Results) -> str:
+    """What `qipf bench` found on the authors' networks: means over shifts and intensities."""
+    table = pd.read_csv(results.folder / "authors" / "bench.csv")
+    table = table[table["severity"] > 0]
+    means = table.groupby(["dataset", "method", "score", "metric"])["value"].mean()
+    rows = [
+        [words, *(" / ".join(number(means[name, *key, m]) for m in ("roc_auc", "pr_auc")) for name in DATASETS)]
+        for key, words in BENCH.items()
+    ]
+    return markdown(["ROC-AUC / PR-AUC, `qipf bench`", *DATASETS.values()], rows)
+
+
 def one(results: Results, dataset: str, score: str) -> str:
     """The mean ROC-AUC of one score on one of the authors' networks."""
     return NOTHING if facts_of(results) is None else number(mean(results, dataset, score))

@@ -67,6 +67,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "authors-roc_auc": authors.scores,
     "authors-pr_auc": partial(authors.scores, metric="pr_auc"),
     "authors-by-shift": authors.by_shift,
+    "authors-bench": authors.bench,
     "authors-calibration": authors.calibration,
     "fewer-passes": authors.fewer,
     "image-errors": authors.images,

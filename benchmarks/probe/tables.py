@@ -278,6 +278,18 @@ def ahead(results: Results, group: str, metric: str, pair: str) -> str:
     return signed(_of(results).difference(AGAIN, OURS, group, metric, pair))
 
 
+def transformers(results: Results) -> str:
+    """ROC-AUC on vision transformers that were trained for this purpose, by kind and seed."""
+    found = json.loads((results.folder / "probe" / "transformers.json").read_text())
+    kinds = {1: "class token", 2: "two heads"}
+    rows = []
+    for group in ("clean", "shift", "unseen", "resembling"):
+        for score in ("probe", "entropy", "max logit", "energy"):
+            cells = [number(one["scores"][score][group][0]) for one in found]
+            rows.append([f"{GROUPS[group]}: {NAMES[score]}", *cells])
+    return markdown(["ROC-AUC", *(f"{kinds[one['heads']]}, seed {one['seed']}" for one in found)], rows)
+
+
 def right(results: Results, group: str, who: str) -> str:
     """The mean accuracy of "network", "ensemble" or "probe"."""
     return number(float(np.mean([pair.accuracy(who, group) for pair in _of(results).pairs.values()])))
@@ -293,6 +305,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "probe-efforts": efforts,
     "probe-bars": bars,
     "probe-again": again,
+    "probe-transformers": transformers,
     "probe-tried": tried,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
