@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ import numpy as np
 
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.models.labels import as_classes, check_binary, check_classes
+from qipf.models.probabilities import PROBABILITIES, look_like_probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +23,8 @@ class Outputs:
     One column of logits means a binary model where the labels are integers, booleans or all 0.0 or 1.0, as binary
     cross-entropy takes them (the prediction is `logit > 0`). It means a regression where the labels are other
     floating-point numbers, or absent. Floating-point labels (N, k) mean a regression with k outputs.
+
+    Probabilities in the place of logits draw a warning; their logarithm is what belongs there.
 
     Attributes:
         logits: (N, C) values before the softmax, or (N, 1) for a binary or regression model.
@@ -40,7 +44,8 @@ class Outputs:
         for name, values, dimensions in self._columns():
             shape = getattr(values, "shape", None)
             if shape is None:
-                raise TypeError(f"{name}: expected an array, got {type(values).__name__}")
+                way = "; convert it first, for instance by numpy.asarray or torch.as_tensor"
+                raise TypeError(f"{name}: expected an array, got {type(values).__name__}{way}")
             if len(shape) != dimensions and name != "labels":
                 raise ValueError(f"{name}: expected {dimensions} dimension(s), got shape {tuple(shape)}")
             if shape[:1] != self.logits.shape[:1]:
@@ -52,6 +57,8 @@ class Outputs:
         if self.labels is not None:
             check_classes(self.labels, self.logits.shape[1])
             object.__setattr__(self, "labels", as_classes(self.labels, self.logits.shape[1]))
+        if look_like_probabilities(self.logits, self.binary):
+            warnings.warn(PROBABILITIES, stacklevel=3)
 
     def _check_one_place(self) -> None:
         library, device = _library(self.logits), _device(self.logits)
