@@ -43,8 +43,12 @@ class Found:
     correct: np.ndarray
 
 
-SKIPPED = {"combine": "it needs parts", "probe": "it is fitted by default"}
-"""Scorers that have no use here without settings."""
+SKIPPED = {
+    "combine": "it needs parts",
+    "probe": "it is fitted by default",
+    "residual-scale": "it is for regressions, whose predictions are not right or wrong",
+}
+"""Scorers that cannot be compared here, and why."""
 
 
 def compare(
@@ -148,7 +152,7 @@ def _wanted(text: str) -> list[str]:
         if name in SKIPPED:
             raise UserError(f"--scorers: {name} cannot be compared: {SKIPPED[name]}")
         if name != DEFAULT:
-            make_scorer(name, {})
+            make_scorer(name, {}, "--scorers")
     if not names:
         raise UserError("--scorers: expected all, or names separated by commas")
     return names

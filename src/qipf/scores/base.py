@@ -14,10 +14,12 @@ import numpy as np
 
 from qipf.arrays import Array, as_array, is_traced, namespace
 from qipf.models.collect import collect
+from qipf.models.likeness import likeness, warn_of_other
 from qipf.models.outputs import Outputs
 from qipf.scores import file_format
 from qipf.scores.checks import check_matrix as check_matrix
 from qipf.scores.checks import check_rows as check_rows
+from qipf.scores.checks import check_settings
 from qipf.scores.checks import wide as wide
 from qipf.scores.file_format import plain as plain
 from qipf.scores.fitted import Attachment
@@ -57,6 +59,11 @@ class Scorer(ABC):
         if "name" in cls.__dict__:
             SCORERS[cls.name] = cls
 
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        """Check the settings before the class reads them."""
+        check_settings(cls, given, named)
+        return super().__new__(cls)
+
     # --- for users -----------------------------------------------------------------------------------------------
 
     def fit(self, model: Any = None, outputs: Outputs | None = None) -> Self:
@@ -73,7 +80,8 @@ class Scorer(ABC):
             outputs = self._checked(outputs)
             if len(outputs.logits) == 0:
                 raise ValueError(f"{self.name}: cannot be fitted to empty outputs; collect some reference inputs")
-        self._use(self._fit(model, outputs))
+        fitted, mark = self._fit(model, outputs), likeness(model)
+        self._use(fitted if mark is None else Fitted(fitted.tensors, {**fitted.facts, "model": mark}))
         self._attachments = {}
         return self
 
@@ -104,7 +112,7 @@ class Scorer(ABC):
         """The uncertainty of every prediction of `model` on `data`, (N,): collect what is read, and score it.
 
         Args:
-            model: the trained torch module that this scorer was fitted to.
+            model: the trained torch module that this scorer was fitted to; one with other weights draws a warning.
             data: inputs as for `qipf.collect`; labels in it are not read.
             features: the module whose output are the features, where one was named when the scorer was fitted.
             device: where the inputs go; None is the device of the model.
@@ -112,7 +120,7 @@ class Scorer(ABC):
             batch_size: rows per batch where the data does not come in batches.
             progress: show a progress bar.
         """
-        self._require_fitted()
+        warn_of_other(self._require_fitted().facts, model)
         wanted = features if self.reads_features else False
         kept = {"device": device, "store": store, "batch_size": batch_size, "progress": progress}
         return self(collect(model, data, features=wanted, layers=self.layers, **kept))
