@@ -55,7 +55,7 @@ def test_all_scores_of_a_model(place: Path, capsys) -> None:
     with Path("a.csv").open() as file:
         rows = {row["score"]: row for row in csv.DictReader(file)}
     left_out = {line.split(":")[0] for line in captured.err.splitlines() if "left out" in line}
-    assert set(rows) | left_out == (set(SCORERS) - {"combine", "probe"}) | {"default"}
+    assert set(rows) | left_out == (set(SCORERS) - {"combine", "probe", "residual-scale"}) | {"default"}
     assert {"default", "knn", "entropy", "softmax-response", "energy"} <= set(rows)
     assert float(rows["softmax-response"]["roc_auc"]) > 0.6
     assert all(float(row["ms_per_1000"]) > 0 for row in rows.values())
@@ -168,7 +168,8 @@ def contrast(one: float, other: float) -> float:
     [
         (["bare.npz"], "labels", 1),
         (["right.npz"], "200 of 200", 1),
-        (["logits.npz", "--scorers", "tea-leaves"], "tea-leaves", 2),
+        (["logits.npz", "--scorers", "tea-leaves"], "--scorers: there is no 'tea-leaves'", 2),
+        (["logits.npz", "--scorers", "residual-scale"], "regressions", 2),
         (["logits.npz", "--scorers", "combine"], "parts", 2),
         (["logits.npz", "--scorers", ","], "--scorers", 2),
         (["logits.npz", "--share", "1"], "--share", 2),
