@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from qipf._common.errors import check_whole
+from qipf.arrays import widest_float
 from qipf.models.outputs import Outputs
 from qipf.models.whole import common_rows, is_array, is_numbers, take, to_tensor, whole_arrays
 
@@ -83,6 +84,7 @@ class Batches:
             value = to_tensor(value)
         if isinstance(value, Tensor):
             dtype = self._dtype if self._dtype and value.dtype in _FLOATS else value.dtype
+            dtype = getattr(torch, widest_float(self._device)) if dtype == torch.float64 else dtype
             # A copy to the CPU that does not block may be read before it has arrived.
             unblocked = value.device.type == "cpu" and self._device.type == "cuda"
             return value.to(self._device, dtype, non_blocking=unblocked)

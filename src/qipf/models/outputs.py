@@ -11,7 +11,7 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, namespace, to_numpy
+from qipf.arrays import Array, namespace, to_numpy, widest_float
 from qipf.models.labels import as_classes, check_binary, check_classes
 from qipf.models.probabilities import PROBABILITIES, look_like_probabilities
 
@@ -181,8 +181,14 @@ class Outputs:
         return self._map(to_numpy)
 
     def to(self, device: Any) -> Outputs:
-        """Return the same outputs on another device of their library."""
-        return self._map(lambda values: compat.to_device(values, device))
+        """Return the same outputs on another device of their library, in single precision where it has no double."""
+
+        def move(values: Array) -> Array:
+            xp = namespace(values)
+            narrow = widest_float(device) == "float32" and values.dtype == xp.float64
+            return compat.to_device(xp.astype(values, xp.float32) if narrow else values, device)
+
+        return self._map(move)
 
 
 def predicted_classes(logits: Array) -> Array:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, as_array, is_traced, namespace
+from qipf.arrays import Array, as_array, is_traced, namespace, placeable
 from qipf.models.collect import collect
 from qipf.models.likeness import likeness, warn_of_other
 from qipf.models.outputs import Outputs
@@ -266,7 +266,8 @@ class Scorer(ABC):
         if owner is not fitted:  # another thread has fitted the scorer again in the meantime
             moved = {}
         if place not in moved:
-            moved[place] = {key: xp.asarray(value, device=device) for key, value in fitted.tensors.items()}
+            tensors = {key: placeable(value, device) for key, value in fitted.tensors.items()}
+            moved[place] = {key: xp.asarray(value, device=device) for key, value in tensors.items()}
         return moved[place]
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
