@@ -113,7 +113,7 @@ def compare(
     cut = int(share * len(opened))
     if min(cut, len(opened) - cut) < 2:
         raise InputError(f"DATA: {len(opened)} examples are too few for two parts; give at least four")
-    parts = [_rows(opened, np.sort(rows)) for rows in (order[:cut], order[cut:])]
+    parts = [opened.take(np.sort(rows)) for rows in (order[:cut], order[cut:])]
     net = load_model(model, weights)
     run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
     reading = make_scorer("knn", {})  # it reads features, so they are collected where there are any
@@ -156,11 +156,6 @@ def _wanted(text: str) -> list[str]:
     if not names:
         raise UserError("--scorers: expected all, or names separated by commas")
     return names
-
-
-def _rows(data: Data, rows: np.ndarray) -> Data:
-    files = tuple(data.files[row] for row in rows) if data.files else ()
-    return Data({name: values[rows] for name, values in data.arrays.items()}, files, data.classes)
 
 
 def _score(
