@@ -38,6 +38,8 @@ def place(tmp_path, monkeypatch, rng) -> Path:
     np.savez("logits.npz", logits=logits, labels=y)
     np.savez("right.npz", logits=logits, labels=logits.argmax(axis=1))
     np.savez("bare.npz", x=x)
+    np.savez("nan.npz", logits=np.where(np.arange(400)[:, None] == 123, np.nan, logits), labels=y)
+    np.savez("range.npz", logits=logits, labels=np.where(np.arange(400) == 321, 7, y))
     from safetensors.torch import save_file
 
     save_file(net.state_dict(), "net.safetensors")
@@ -175,6 +177,8 @@ def contrast(one: float, other: float) -> float:
         (["logits.npz", "--share", "1"], "--share", 2),
         (["logits.npz", "-o", "a.pdf"], "--out", 2),
         (["logits.npz", "--scorers", "knn"], "no score", 1),
+        (["nan.npz"], "nan.npz: logits: NaN or infinite values in 1 of 400 rows: row 123 ", 1),
+        (["range.npz"], "got 7 in row 321", 1),
     ],
 )
 def test_errors_are_one_line(place: Path, capsys, words, message, code) -> None:

@@ -208,7 +208,7 @@ def test_an_unknown_module_is_answered_with_those_that_have_weights(x: Tensor) -
     with pytest.raises(ValueError, match=r"'head' \(Linear\).*'hidden' \(Linear\)") as caught:
         collect(net(), x, features="zzz", progress=False)
     assert "relu" not in str(caught.value)
-    with pytest.raises(ValueError, match="did you mean 'hidden'"):
+    with pytest.raises(ValueError, match="similar names are 'hidden'"):
         collect(net(), x, features="hiden", progress=False)
 
 

@@ -216,12 +216,12 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def make_scorer(name: str, settings: dict[str, Any], argument: str = "--scorer") -> Scorer:
-    """A scorer from its name and settings; `argument` is what an error about the name names."""
+def make_scorer(name: str, settings: dict[str, Any]) -> Scorer:
+    """A scorer from its name and settings."""
     from qipf.scores import SCORERS
 
     if name not in SCORERS:
-        raise UserError(f"{argument}: there is no {name!r}; there are {', '.join([DEFAULT, *sorted(SCORERS)])}")
+        raise UserError(f"--scorer: there is no {name!r}; there are {', '.join([DEFAULT, *sorted(SCORERS)])}")
     try:
         return SCORERS[name](**settings)
     except TypeError as error:

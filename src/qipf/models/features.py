@@ -166,7 +166,7 @@ def find_module(modules: dict[str, nn.Module], name: str) -> nn.Module:
         return modules[name]
     near = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
     if near:
-        hint = f"did you mean {' or '.join(map(repr, near))}?"
+        hint = f"similar names are {', '.join(map(repr, near))}"
     else:  # the last modules with weights of their own: what a name would most likely be about
         heavy = [(key, module) for key, module in modules.items() if any(True for _ in module.parameters(False))]
         shown = ", ".join(f"{key!r} ({type(module).__name__})" for key, module in (heavy or list(modules.items()))[-6:])
