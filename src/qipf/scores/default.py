@@ -30,7 +30,6 @@ SHARES = {"images": 0.2, "table": 0.5, "tokens": 0.5, "other": 0.5, "": 1.0}
 """The weight of the network's own softmax by the form of the inputs; 1 leaves the head out where none is perturbed."""
 CLEAN_SHARE = 0.8
 """The same for a head that knows clean inputs alone."""
-BATCH = 500
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 8), "thorough": Effort(8, 8)}
 
 
@@ -45,7 +44,7 @@ def default(
     memory: int = MEMORY,
     seed: int = 0,
     device: torch.device | str | None = None,
-    batch_size: int = BATCH,
+    batch_size: int = 500,
     progress: bool = True,
 ) -> Probe:
     """The recommended scorer for a trained classifier, fitted and ready: `uq = qipf.default(model, train)`.
@@ -67,7 +66,7 @@ def default(
         perturb: False for no perturbations, or a function `perturb(inputs, generator)` that returns perturbed inputs
             of the same form; the generator is on the device of the model. True perturbs images, tables and tokens as
             `qipf.models.draws` says, and leaves the head out where nothing is known about the inputs.
-        features: what the head reads, as a name of `qipf.models.readings`, for instance "layer4@2x2"; None lets
+        features: what the head reads, as a name of `qipf.models.readings`, for instance `layer4@2x2`; None lets
             `qipf.models.spaces.find_space` choose.
         size: how many inputs to take at most; of arrays and data sets a random sample, of loaders the first.
         memory: bytes that the kept features take at most.
@@ -92,7 +91,7 @@ def default(
     check_whole("seed", seed, 0)
     if isinstance(data, Outputs):
         given = {"perturb": perturb is not True, "size": size is not None, "memory": memory != MEMORY,
-                 "device": device is not None, "batch_size": batch_size != BATCH}  # fmt: skip
+                 "device": device is not None, "batch_size": batch_size != 500}  # fmt: skip
         if any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
             raise TypeError(
