@@ -249,9 +249,7 @@ class Scorer(ABC):
 
     def _require_fitted(self) -> Fitted:
         if self.fitted is None:
-            raise RuntimeError(
-                f"{type(self).__name__} is not fitted: call .fit(model, outputs) first, or qipf.load a file"
-            )
+            raise RuntimeError(f"{type(self).__name__} is not fitted: call .fit(model, outputs), or qipf.load a file")
         return self.fitted
 
     def _placed(self, fitted: Fitted, reference: Array) -> Mapping[str, Array]:
