@@ -29,7 +29,7 @@ myst_heading_anchors = 3
 
 html_math_renderer = "mathml"  # no script from elsewhere: pages read offline, too
 html_theme = "furo"
-html_title = "qipf"
+html_title = f"qipf {release}"
 html_copy_source = False
 html_show_sourcelink = False
 copybutton_exclude = ".linenos, .gp"
@@ -91,7 +91,21 @@ def write_block(translator, node):
     raise nodes.SkipNode
 
 
+SCROLLING = re.compile(r'<(pre(?=[ >])|div(?= class="(?:math|table)-wrapper))')
+
+
+def make_accessible(app, name, template, context, doctree):
+    """Let the keyboard reach what scrolls sideways, and give the headings of the sidebar a level."""
+    if "body" in context:
+        context["body"] = SCROLLING.sub(r'<\1 tabindex="0"', context["body"])
+    if "furo_navigation_tree" in context:
+        context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(
+            'role="heading"', 'role="heading" aria-level="2"'
+        )
+
+
 def setup(app):
+    app.connect("html-page-context", make_accessible, priority=900)  # after the theme
     app.add_html_math_renderer("mathml", (write_inline, None), (write_block, None))
     app.connect("autodoc-process-docstring", escape_bars, priority=100)
     app.connect("source-read", drop_missing_results)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from browsing import open_browser
 
 ROOT = Path(__file__).parents[1]
 
@@ -37,3 +41,9 @@ def author_checkpoint() -> Path:
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Chromium without a window, or a skip."""
+    yield from open_browser(tmp_path_factory.mktemp("profile"))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+import qipf
+import qipf.predictive
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -22,6 +27,48 @@ def test_code_blocks_run(page, tmp_path, monkeypatch):
     for match in BLOCK.finditer(text):
         line = text[: match.start(1)].count("\n")
         exec(compile("\n" * line + match[1], str(page), "exec"), scope)
+
+
+def used_names(code: str) -> set[str]:
+    """The dotted names that some code reads, with `from a import b` resolved."""
+    tree = ast.parse(code)
+    known = {"qipf": "qipf"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            known |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+
+    def dotted(node: ast.AST) -> str | None:
+        if isinstance(node, ast.Name):
+            return known.get(node.id)
+        inside = dotted(node.value) if isinstance(node, ast.Attribute) else None
+        return f"{inside}.{node.attr}" if inside and isinstance(node, ast.Attribute) else None
+
+    return {name for node in ast.walk(tree) if (name := dotted(node)) is not None}
+
+
+def find(name: str) -> object:
+    """What a dotted name stands for; None for what only an object at run time has."""
+    thing: object = qipf
+    for part in name.split(".")[1:]:
+        thing = getattr(thing, part, None)
+    return thing
+
+
+@pytest.mark.parametrize("module", ["qipf", "qipf.scores", "qipf.fields", "qipf.predictive", "qipf.metrics"])
+def test_every_public_name_has_an_example_in_the_reference(module):
+    """The examples themselves run in `test_code_blocks_run`."""
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    used = set().union(*(used_names("".join(BLOCK.findall(page.read_text()))) for page in pages))
+    shown = [thing for name in used if (thing := find(name)) is not None]
+    public = import_module(module)
+    missing = [name for name in public.__all__ if not any(getattr(public, name) is thing for thing in shown)]
+    assert not missing, f"docs/reference shows no example of {', '.join(missing)}"
+
+
+def test_names_are_found_in_code():
+    code = "import qipf\nfrom qipf import metrics\nfrom qipf.fields import Field as F\nmetrics.ece(qipf.KNN(), F)\n"
+    assert {"qipf.metrics.ece", "qipf.KNN", "qipf.fields.Field"} <= used_names(code)
+    assert "qipf.fields.Field" not in used_names("from qipf.fields import Field\n")
 
 
 def test_the_architecture_page_names_modules_that_exist():

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
+from importlib.metadata import version
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from browsing import emulate, violations
+
 DOCS = Path(__file__).parents[1] / "docs"
+MAIN_PAGES = (
+    "index", "start", "howto/own-model", "howto/decide", "howto/numbers", "pictures", "mathematics", "architecture",
+    "research/probe", "reference/scores", "reference/command-line", "changelog",
+)  # fmt: skip
 LARGEST_IMAGE, ALL_IMAGES = 300_000, 1_500_000  # bytes
 
 
@@ -55,6 +63,15 @@ def test_every_page_is_built(site):
 
 
 @pytest.mark.slow
+def test_the_version_and_the_changelog_are_shown(site):
+    assert f"qipf {version('qipf')}" in (site / "index.html").read_text()
+    page = (site / "changelog.html").read_text()
+    headings = re.findall(r"^## (.+)$", (DOCS.parent / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings
+    assert all(f"<h2>{heading}<" in page for heading in headings)
+
+
+@pytest.mark.slow
 def test_links_inside_lead_somewhere(site):
     pages = {path: Page(path.read_text()) for path in site.rglob("*.html")}
     broken = []
@@ -77,6 +94,33 @@ def test_reference_shows_the_docstrings(site):
     page = (site / "reference" / "fields.html").read_text()
     assert "information potential field of samples" in page
     assert "system-message" not in page
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@pytest.mark.parametrize("page", MAIN_PAGES)
+def test_everybody_can_read_it(site, browser, page):
+    for width, scheme in ((1280, "light"), (400, "dark")):
+        emulate(browser, width, scheme)
+        browser.get((site / f"{page}.html").as_uri())
+        assert violations(browser) == [], (width, scheme)
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("body", "rule"),
+    [
+        ("<p style='color: #999'>pale</p>", "color-contrast"),
+        ("<p>text</p><img src='data:,'>", "image-alt"),
+        ("<p>text</p><input>", "label"),
+    ],
+)
+def test_what_somebody_cannot_read_is_found(tmp_path, browser, body, rule):
+    page = tmp_path / "page.html"
+    page.write_text(f"<!doctype html><html lang='en'><head><title>page</title></head><body>{body}</body></html>")
+    emulate(browser)
+    browser.get(page.as_uri())
+    assert [found.split(":")[0] for found in violations(browser)] == [rule]
 
 
 def test_images_are_small_and_every_figure_has_both_palettes():

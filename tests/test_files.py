@@ -27,6 +27,12 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
     assert path.read_bytes() == b"new"
 
 
+def test_a_folder_is_not_overwritten(tmp_path):
+    with pytest.raises(IsADirectoryError, match=r"is a folder; give the name of a file"):
+        atomic_write(tmp_path, "new")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_permissions_are_those_of_any_new_file(tmp_path):
     atomic_write(tmp_path / "ours", "")
     (tmp_path / "plain").touch()

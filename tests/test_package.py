@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import qipf
 
+ROOT = Path(__file__).parents[1]
 ALLOWED = {"numpy", "scipy", "array_api_compat", "qipf"}
 
 BARE = f"""
@@ -49,3 +53,19 @@ def test_every_public_name_exists_and_is_documented():
 
 def test_unknown_names_fail_as_usual():
     assert not hasattr(qipf, "no_such_name")
+
+
+def test_install_hints_name_what_installs() -> None:
+    """The package is on no index yet: a hint names a checkout, with an extra that exists, or another package."""
+    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    pages = [
+        *(ROOT / "src").rglob("*.py"),
+        *(ROOT / "docs").rglob("*.md"),
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+    ]
+    hints = [(page, line) for page in pages for line in page.read_text().splitlines() if "pip install" in line]
+    assert hints
+    for page, line in hints:
+        assert not re.search(r"pip install (-e )?'?qipf", line), f"{page}: {line}"
+        assert set(re.findall(r"pip install -e '\.\[([a-z]+)\]'", line)) <= extras, f"{page}: {line}"

@@ -79,6 +79,21 @@ def is_traced(values: Array) -> bool:
     return False
 
 
+def widest_float(device: Any) -> str:
+    """Return the name of the widest floating-point type on a device: float32 on Apple's "mps", otherwise float64.
+
+    Args:
+        device: A device of any library, or its name.
+    """
+    return "float32" if str(device).partition(":")[0] == "mps" else "float64"
+
+
+def placeable(values: np.ndarray, device: Any) -> np.ndarray:
+    """Return an array that can be copied to a device: double precision becomes single where there is no double."""
+    narrow = values.dtype == np.float64 and widest_float(device) == "float32"
+    return values.astype(np.float32) if narrow else values
+
+
 def to_numpy(values: Array) -> np.ndarray:
     """Return `values` as a NumPy array on the CPU; bfloat16, which NumPy lacks, becomes float32."""
     if compat.is_torch_array(values):

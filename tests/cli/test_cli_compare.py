@@ -38,6 +38,8 @@ def place(tmp_path, monkeypatch, rng) -> Path:
     np.savez("logits.npz", logits=logits, labels=y)
     np.savez("right.npz", logits=logits, labels=logits.argmax(axis=1))
     np.savez("bare.npz", x=x)
+    np.savez("nan.npz", logits=np.where(np.arange(400)[:, None] == 123, np.nan, logits), labels=y)
+    np.savez("range.npz", logits=logits, labels=np.where(np.arange(400) == 321, 7, y))
     from safetensors.torch import save_file
 
     save_file(net.state_dict(), "net.safetensors")
@@ -55,7 +57,7 @@ def test_all_scores_of_a_model(place: Path, capsys) -> None:
     with Path("a.csv").open() as file:
         rows = {row["score"]: row for row in csv.DictReader(file)}
     left_out = {line.split(":")[0] for line in captured.err.splitlines() if "left out" in line}
-    assert set(rows) | left_out == (set(SCORERS) - {"combine", "probe"}) | {"default"}
+    assert set(rows) | left_out == (set(SCORERS) - {"combine", "probe", "residual-scale"}) | {"default"}
     assert {"default", "knn", "entropy", "softmax-response", "energy"} <= set(rows)
     assert float(rows["softmax-response"]["roc_auc"]) > 0.6
     assert all(float(row["ms_per_1000"]) > 0 for row in rows.values())
@@ -168,12 +170,15 @@ def contrast(one: float, other: float) -> float:
     [
         (["bare.npz"], "labels", 1),
         (["right.npz"], "200 of 200", 1),
-        (["logits.npz", "--scorers", "tea-leaves"], "tea-leaves", 2),
+        (["logits.npz", "--scorers", "tea-leaves"], "--scorers: there is no 'tea-leaves'", 2),
+        (["logits.npz", "--scorers", "residual-scale"], "regressions", 2),
         (["logits.npz", "--scorers", "combine"], "parts", 2),
         (["logits.npz", "--scorers", ","], "--scorers", 2),
         (["logits.npz", "--share", "1"], "--share", 2),
         (["logits.npz", "-o", "a.pdf"], "--out", 2),
         (["logits.npz", "--scorers", "knn"], "no score", 1),
+        (["nan.npz"], "nan.npz: logits: NaN or infinite values in 1 of 400 rows: row 123 ", 1),
+        (["range.npz"], "got 7 in row 321", 1),
     ],
 )
 def test_errors_are_one_line(place: Path, capsys, words, message, code) -> None:

@@ -47,5 +47,8 @@ def test_promises_that_cannot_be_kept_leave_no_file(place, capsys) -> None:
     assert not (place / "e.qipf").exists()
     assert fit("--promise", "error<=0.05") == 2
     assert "--calibrate" in capsys.readouterr().err
-    assert fit("--calibrate", "held-out.npz", "--promise", "luck") == 2
-    assert "error<=0.01" in capsys.readouterr().err
+    for words, start in ((("luck",), "--promise: expected"), (("error<=0.1", "--confidence", "95"), "--confidence: ")):
+        assert fit("--calibrate", "held-out.npz", "--promise", *words) == 2
+        error = capsys.readouterr().err
+        assert error.startswith(f"qipf: {start}")
+        assert error.count("promise:") + error.count("confidence:") == 1

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas
 import pytest
 import torch
 from torch import Tensor, nn
@@ -11,6 +14,8 @@ from torch.nn import functional as F
 
 from example_models import N, classes, images, net
 from qipf.models.collect import collect
+from qipf.models.outputs import Outputs
+from qipf.models.sample import sampled
 
 x, y = images, classes  # the fixtures of every test here
 
@@ -42,7 +47,7 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ((x, y - 1), ValueError, f"got -1 in row {first_zero}"),
         ([(x[:9], y[:9] % 2), (x[9:], y[9:] + 100)], ValueError, f"got {int(y[9]) + 100} in row 9"),
         ((x, y.float()), ValueError, "convert them to integers first"),
-        ([(x, ["cat"] * N)], TypeError, "labels are not numbers"),
+        ([(x, ["cat"] * N)], TypeError, "labels: expected numbers, got text.*numpy.unique"),
         ([(x[:1], 3)], ValueError, "DataLoader"),
         ([object()], TypeError, "batch 0: expected a tensor.* got object"),
         ([{"a": x, "b": "text"}], ValueError, r"a: float32 \(23, 1, 6, 6\), b: str"),
@@ -104,3 +109,113 @@ def test_a_bad_label_is_named_at_its_batch(x: Tensor, y: Tensor) -> None:
 
     with pytest.raises(ValueError, match="got -100 in row 5"):
         collect(net(), batches(), progress=False)
+
+
+class Sum(nn.Module):
+    """Two inputs, as of a model for pairs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hidden, self.head = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        return self.head(torch.relu(self.hidden(a - b)))
+
+
+def test_several_inputs_may_be_whole_arrays(y: Tensor) -> None:
+    model, a, b = Sum(), torch.rand(N, 4), torch.rand(N, 4)
+    expected = model(a, b).detach()
+    wholes: list[Any] = [((a, b), y), ([a, b], y), ({"b": b, "a": a}, y), ((a.numpy(), b.numpy()), y.tolist())]
+    for whole in wholes:
+        out = collect(model, whole, batch_size=5, progress=False)
+        torch.testing.assert_close(out.logits, expected)
+        assert torch.equal(out.labels, y)
+        few = collect(model, sampled(whole, 7, seed=0), progress=False)
+        rows = [int((expected == row).all(1).nonzero()) for row in few.logits]
+        assert len(rows) == 7
+        assert few.labels.tolist() == y[rows].tolist()
+    with pytest.raises(ValueError, match=r"inputs\[0\]': 23, 'inputs\[1\]': 22, 'labels': 23"):
+        collect(model, ((a, b[:-1]), y), progress=False)
+    assert len(collect(model, [((a, b), y), ((a, b), y)], progress=False)) == 2 * N  # batches, as before
+
+
+def test_lists_and_tables_are_data(x: Tensor, y: Tensor) -> None:
+    model, rows = nn.Linear(36, 3), x.flatten(1)
+    expected = model(rows).detach()
+    table = pandas.DataFrame(rows.numpy())
+    for whole in ((rows, y.tolist()), (rows.tolist(), y.tolist()), (table, pandas.Series(y.numpy())), (table, y)):
+        out = collect(model, whole, progress=False)
+        torch.testing.assert_close(out.logits, expected)
+        assert torch.equal(out.labels, y)
+    torch.testing.assert_close(collect(model, table, progress=False).logits, expected)
+
+
+def test_what_torch_cannot_run_is_one_line_with_the_inputs_and_the_way_out(x: Tensor, y: Tensor) -> None:
+    model, table = net(), nn.Linear(4, 3)
+    cases: list[tuple[nn.Module, Any, str]] = [
+        (model, (255 * x.abs()).byte(), r"uint8 \(23, 1, 6, 6\).*from uint8 to float32.*/ 255"),
+        (model, x.repeat(1, 3, 1, 1), r"float32 \(23, 3, 6, 6\).*3 channels.*shape"),
+        (model, x[:, 0], r"batch 0.*float32 \(23, 6, 6\)"),
+        (table, torch.ones(5, 4, dtype=torch.int64), "from int64 to float32"),
+        (table, torch.ones(5, 4, dtype=torch.bool), "from bool to float32"),
+        (table, torch.ones(5, 4) + 0j, "from complex64 to float32"),
+        (Sum(), torch.ones(5, 4), r"missing.*'b'.*\(\(a, b\), labels\)"),
+        (nn.Embedding(3, 2), torch.full((5,), 9), "out of range"),
+    ]
+    for module, data, message in cases:
+        with pytest.raises(ValueError, match=message) as caught:
+            collect(module, data, progress=False)
+        assert "\n" not in str(caught.value)
+        assert caught.value.__cause__ is not None
+
+
+def test_what_is_not_numbers_or_not_data_is_said(x: Tensor, y: Tensor) -> None:
+    model = net()
+    cases: list[tuple[Any, type[Exception], str]] = [
+        ((x, np.array(["a"] * N)), TypeError, "labels: expected numbers, got text.*numpy.unique"),
+        ((x, ["a"] * N), TypeError, "labels: expected numbers, got text"),
+        ((x, np.array([None] * N)), TypeError, "labels: expected numbers, got Python objects"),
+        ((x.numpy().astype(object), y), TypeError, "inputs: expected numbers, got Python objects.*astype"),
+        ((x, [[1, 2], [3]] * N), TypeError, "labels.*different lengths"),
+        (Path("data.npz"), TypeError, "PosixPath.*numpy.load"),
+        (nn.Sequential(), TypeError, "model is the first argument"),
+        (Outputs(torch.randn(3, 2)), TypeError, r"scorer\(outputs\)"),
+        ([x, y.tolist()], ValueError, r"as a tuple \(x, y\)"),
+    ]
+    for data, error, message in cases:
+        with pytest.raises(error, match=message) as caught:
+            collect(model, data, progress=False)
+        assert "\n" not in str(caught.value)
+
+
+def test_arguments_of_the_wrong_type_are_named(x: Tensor) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"batch_size": "5"}, "batch_size: expected a whole number, got '5'"),
+        ({"batch_size": 1.5}, "batch_size: expected a whole number"),
+        ({"device": "tpu"}, "device: expected a device .*'tpu'"),
+        ({"device": 1.5}, "device: expected a device"),
+        ({"store": "moon"}, "store: expected a device .*'moon'"),
+        ({"layers": 3}, "layers: expected names of modules"),
+        ({"features": 3}, "features: expected"),
+    ]
+    for arguments, message in cases:
+        with pytest.raises((TypeError, ValueError), match=message) as caught:
+            collect(net(), x, progress=False, **arguments)
+        assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_module_is_answered_with_those_that_have_weights(x: Tensor) -> None:
+    with pytest.raises(ValueError, match=r"'head' \(Linear\).*'hidden' \(Linear\)") as caught:
+        collect(net(), x, features="zzz", progress=False)
+    assert "relu" not in str(caught.value)
+    with pytest.raises(ValueError, match="similar names are 'hidden'"):
+        collect(net(), x, features="hiden", progress=False)
+
+
+def test_what_a_model_raises_itself_is_passed_on(x: Tensor) -> None:
+    class Strict(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            raise RuntimeError("images of 32 x 32 only")
+
+    with pytest.raises(RuntimeError, match=r"^images of 32 x 32 only$"):
+        collect(Strict(), x, progress=False)

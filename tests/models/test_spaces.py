@@ -129,6 +129,19 @@ def test_a_classifier_of_every_token_gives_the_mean() -> None:
     assert found(TextClassifier("every"), **texts()) == "encoder"
 
 
+def test_a_map_with_as_many_channels_as_classes_is_read_unless_it_makes_the_logits() -> None:
+    images = torch.rand(2, 3, 16, 16)
+    head = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Conv2d(8, 5, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(5, 5),
+    )  # fmt: skip
+    assert found(head, images) == "3@5x5"
+    everywhere = nn.Sequential(
+        nn.Conv2d(3, 8, 3, 2), nn.ReLU(), nn.Conv2d(8, 5, 1), nn.ReLU(), nn.AdaptiveMaxPool2d(1), nn.Flatten()
+    )
+    assert found(everywhere, images) == "1@7x7"
+
+
 def test_a_table_gives_the_first_hidden_layer() -> None:
     net = nn.Sequential(nn.Linear(6, 20), nn.ReLU(), nn.Linear(20, 9), nn.ReLU(), nn.Linear(9, 3))
     assert found(net, torch.rand(2, 6)) == "0@rows"

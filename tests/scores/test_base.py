@@ -114,3 +114,22 @@ def test_a_call_that_began_before_another_fit_neither_fails_nor_mixes_them() -> 
         np.testing.assert_allclose(np.asarray(value), expected[key])
     for key, value in scorer._placed(new, place).items():
         np.testing.assert_allclose(np.asarray(value), new.tensors[key])
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda: qipf.Probe(share="x"), "share: expected a number, got 'x'"),
+        (lambda: qipf.Probe(seed=1.5), "seed: expected a whole number, got 1.5"),
+        (lambda: qipf.Probe(3), "space: expected a text or None, got 3"),
+        (lambda: qipf.Probe(progress="yes"), "progress: expected True or False"),
+        (lambda: qipf.Energy(temperature="x"), "temperature: expected a number"),
+        (lambda: qipf.Energy(temperature=True), "temperature: expected a number"),
+        (lambda: qipf.KNN("x"), "k: expected a whole number"),
+        (lambda: qipf.ResidualScale(seed="x"), "seed: expected a whole number"),
+        (lambda: qipf.WeightQIPF(root=3), "root: expected True or False"),
+    ],
+)
+def test_settings_of_the_wrong_type_are_named(build, message) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        build()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.datasets import load_digits
+from sklearn.ensemble import RandomForestClassifier
 from sklearn.metrics import roc_auc_score
 from sklearn.neural_network import MLPClassifier
 from torch import nn
@@ -121,11 +122,46 @@ def test_errors_are_one_line(net, digits) -> None:
         (lambda: qipf.default(nn.Linear(4, 3), table, progress=False), "features="),
         (lambda: qipf.default(net, images, progress=False), "uint8"),
         (lambda: qipf.default(net, digits.train.inputs, progress=False), "labels"),
+        (lambda: qipf.default(net, digits.train, memory="x", progress=False), "memory: expected a whole number"),  # pyright: ignore
+        (lambda: qipf.default(net, digits.train, size=1.5, progress=False), "size: expected a whole number"),  # pyright: ignore
+        (lambda: qipf.default(net, digits.train, seed=1.5, progress=False), "seed: expected a whole number"),  # pyright: ignore
+        (lambda: qipf.default(net, digits.train, batch_size="x", progress=False), "batch_size: expected"),  # pyright: ignore
+        (lambda: qipf.default(net, digits.test.inputs.repeat(1, 3, 1, 1), progress=False), "3 channels"),
+        (lambda: qipf.default(nn.Sequential(net, First()), digits.train, progress=False), "1 rows for 2 inputs"),
     ]
     for call, word in cases:
         with pytest.raises((ValueError, TypeError), match=word) as caught:
             call()
         assert "\n" not in str(caught.value)
+
+
+class First(nn.Module):
+    """Loses the batch, as `squeeze` and `[0]` do."""
+
+    def forward(self, x):
+        return x[:1]
+
+
+def test_settings_that_do_not_go_with_outputs_are_refused(rng) -> None:
+    outputs = qipf.Outputs(rng.standard_normal((30, 3)), rng.standard_normal((30, 5)), np.arange(30) % 3)
+    for setting in ({"perturb": False}, {"size": 3}, {"memory": 100}, {"device": "cpu"}, {"batch_size": 3}):
+        with pytest.raises(TypeError, match=f"{next(iter(setting))}: .*outputs"):
+            qipf.default(None, outputs, progress=False, **setting)  # pyright: ignore
+    qipf.default(None, outputs, effort="quick", seed=3, progress=False)
+
+
+def test_the_logarithm_of_a_probability_of_zero_is_answered_with_the_way_out(rng) -> None:
+    x, y = rng.standard_normal((60, 4)), np.arange(60) % 3
+    with np.errstate(divide="ignore"):
+        log = np.log(RandomForestClassifier(5, random_state=0).fit(x, y).predict_proba(x))
+    assert np.isneginf(log).any()
+    with pytest.raises(ValueError, match=r"minus infinity in \d+ of 60 rows.*numpy.clip\(logits, -20, None\)"):
+        qipf.default(None, qipf.Outputs(log, x, y), progress=False)
+    probe = qipf.default(None, qipf.Outputs(np.clip(log, -20, None), x, y), effort="quick", progress=False)
+    assert np.isfinite(probe(qipf.Outputs(np.clip(log, -20, None), x))).all()
+    log[3, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        qipf.Entropy()(log)
 
 
 def test_an_interrupt_leaves_no_hooks_and_no_modes(net, digits, monkeypatch) -> None:

@@ -53,12 +53,12 @@ def test_it_falls_back_to_the_contrast_where_no_norm_is_better(rng) -> None:
 
 
 def test_equal_and_extreme_logits_give_finite_scores() -> None:
-    scorer = MaxLogitPNorm(p=4).fit(outputs=Outputs(np.eye(4), labels=np.arange(4)))
+    scorer = MaxLogitPNorm(p=4).fit(outputs=Outputs(2 * np.eye(4), labels=np.arange(4)))
     logits = np.array([[1.0, 1, 1, 1], [1e308, -1e308, 0, 0], [1e-300, 0, 0, 0]])
     scores = scorer(logits)
     assert np.isfinite(scores).all()
     assert scores[0] == 0
-    np.testing.assert_allclose(scores[2], scorer(np.array([[1.0, 0, 0, 0]]))[0], rtol=1e-9)
+    np.testing.assert_allclose(scores[2], scorer(np.array([[2.0, 0, 0, 0]]))[0], rtol=1e-9)
 
 
 @pytest.mark.parametrize("p", [-1, 1.5, True])

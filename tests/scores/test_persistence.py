@@ -317,7 +317,7 @@ def test_a_crash_while_writing_leaves_the_old_file(file, scorer, monkeypatch) ->
         raise OSError("disk full")
 
     monkeypatch.setattr(_files.os, "fsync", crash)
-    other = KNN(k=2).fit(outputs=Outputs(logits=np.eye(4), features=np.eye(4)))
+    other = KNN(k=2).fit(outputs=Outputs(logits=2 * np.eye(4), features=np.eye(4)))
     with pytest.raises(OSError, match="disk full"):
         other.save(file)
     assert file.read_bytes() == before

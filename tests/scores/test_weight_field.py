@@ -13,7 +13,9 @@ from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
 
-UNITS = Outputs(logits=np.array([[-1.0], [1.0]]))  # mean 0, standard deviation 1: a logit is its own standard score
+UNITS = Outputs(
+    np.array([[-1.0], [1.0]]), labels=np.array([-1.0, 2.0])
+)  # mean 0, standard deviation 1: a logit is its own standard score
 
 
 def weights(seed: int = 0, count: int = 200) -> list[np.ndarray]:
@@ -103,7 +105,7 @@ def test_coordinates_against_closed_forms(rng) -> None:
     for kind, values in by_hand.items():
         chosen = (lambda z: logsumexp(z, axis=1)) if kind == "callable" else kind
         scorer = WeightQIPF(factor=50, coordinate=chosen).fit(weights(), Outputs(logits=logits))
-        same = WeightQIPF(factor=50).fit(weights(), Outputs(logits=values[:, None]))  # regression: the output itself
+        same = WeightQIPF(factor=50).fit(weights(), Outputs(values[:, None], labels=values))  # regression: the output
         np.testing.assert_allclose(scorer.modes(logits), same.modes(values[:, None]), rtol=1e-6, atol=1e-9)
 
 

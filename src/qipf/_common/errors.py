@@ -1,5 +1,10 @@
 """The failures a user can do something about, and what they exit with."""
 
+from __future__ import annotations
+
+from numbers import Integral
+from typing import Any
+
 
 class UserError(Exception):
     """The command line is wrong. It is shown on standard error as it is, without a traceback."""
@@ -17,3 +22,16 @@ def check_at_least(option: str, value: int | None, least: int) -> None:
     """Raise UserError where a number that was given is too small."""
     if value is not None and value < least:
         raise UserError(f"{option}: expected at least {least}, got {value}")
+
+
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Check an argument that must be a whole number.
+
+    Raises:
+        TypeError: it is something else, such as a text, a fraction or None.
+        ValueError: it is less than `least`, or too large for torch.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise TypeError(f"{name}: expected a whole number, got {value!r}")
+    if not least <= int(value) < 2**63:
+        raise ValueError(f"{name}: expected a whole number from {least} to 2**63 - 1, got {value}")

@@ -28,6 +28,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     A file that is replaced keeps its mode. The new name is on disk when the block has ended, not only the content.
     """
     target = Path(path)
+    if target.is_dir():
+        raise IsADirectoryError(f"cannot write {target}: it is a folder; give the name of a file")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"cannot write {target}: there is no folder {target.parent}; create it first")
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")

@@ -26,6 +26,8 @@ class Data:
     """some of inputs, labels, logits, features, one row per example"""
     files: tuple[Path, ...] = ()
     classes: tuple[str, ...] = ()
+    mode: str = ""
+    """how images are decoded; empty for that of the first one"""
 
     def __len__(self) -> int:
         return len(self.files) or len(next(iter(self.arrays.values())))
@@ -38,13 +40,16 @@ class Data:
         """At most `size` examples, drawn at random and in their order."""
         if size >= len(self):
             return self
-        rows = np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False))
+        return self.take(np.sort(np.random.default_rng(seed).choice(len(self), size, replace=False)))
+
+    def take(self, rows: np.ndarray) -> Data:
+        """These rows, read into memory except for images."""
         files = tuple(self.files[row] for row in rows) if self.files else ()
-        return Data({key: value[rows] for key, value in self.arrays.items()}, files, self.classes)
+        return Data({key: value[rows] for key, value in self.arrays.items()}, files, self.classes, self.mode)
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Consecutive batches; only one is in memory at a time."""
-        mode = None
+        mode = self.mode
         for start in range(0, len(self), size):
             rows = slice(start, min(start + size, len(self)))
             part = {key: np.asarray(value[rows]) for key, value in self.arrays.items()}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from qipf._common.errors import UserError
-from qipf._common.optional import require
 from qipf.cli._data import Data
+from qipf.cli._images import image_mode
 from qipf.cli._onnx import fed, named_arguments, place
 from qipf.models.loading import is_weights
 from qipf.models.sessions.model import OnnxModel
@@ -61,6 +62,9 @@ def fit_default(
 ) -> Probe:  # fmt: skip
     """What `qipf.default` recommends for the model, fitted to data that `check_data` has passed.
 
+    Inputs that are still on disk (.npy, images) are read batch by batch: in memory are one batch and, at most, the
+    2 GiB of features that `qipf.default` keeps. Data that brings logits and features is read as a whole.
+
     Args:
         net: what `load_model` returned.
         data: inputs and labels, or logits, features and labels.
@@ -73,16 +77,37 @@ def fit_default(
     from qipf.models.outputs import Outputs
     from qipf.scores.default import default
 
-    settings = dict(settings)
-    data = data.sample(settings.pop("size", len(data)))
     if not data.has_inputs or (is_weights(net) and {"logits", "features"} <= data.arrays.keys()):
+        others = {key: value for key, value in settings.items() if key != "size"}
+        data = data.sample(settings.get("size", len(data)))
         outputs = Outputs(data.arrays["logits"], data.arrays["features"], data.arrays["labels"])
-        return default(None, outputs, progress=not quiet, **settings)
+        return default(None, outputs, progress=not quiet, **others)
     if is_weights(net):
         raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits and features")
     place(net, device)
-    inputs, labels = zip(*(fed(net, batch) for batch in data.batches(batch_size)), strict=True)
-    join = np.concatenate if isinstance(net, OnnxModel) else require("torch", extra="torch").cat
-    with named_arguments(net):
-        whole = (join(inputs), join(labels))
-        return default(net, whole, features=features, batch_size=batch_size, progress=not quiet, **settings)
+    if isinstance(net, OnnxModel):
+        inputs, labels = zip(*(fed(net, batch) for batch in data.batches(batch_size)), strict=True)
+        with named_arguments(net):
+            whole = (np.concatenate(inputs), np.concatenate(labels))
+            return default(net, whole, features=features, batch_size=batch_size, progress=not quiet, **settings)
+    examples = Examples(data)
+    return default(net, examples, features=features, batch_size=batch_size, progress=not quiet, **settings)  # pyright: ignore[reportArgumentType]
+
+
+class Examples:
+    """Labelled data as a torch data set that reads the rows of one batch at a time."""
+
+    def __init__(self, data: Data) -> None:
+        self.data = replace(data, mode=data.mode or image_mode(data.files[0])) if data.files else data
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __getitem__(self, row: int) -> Any:
+        return self.__getitems__([row])[0]
+
+    def __getitems__(self, rows: list[int]) -> list[Any]:
+        """The inputs and labels of some rows; a DataLoader asks for those of a batch."""
+        part = self.data.take(np.asarray(rows, dtype=np.int64))
+        inputs, labels = next(part.batches(len(rows))).tensors()
+        return list(zip(inputs, labels, strict=True))

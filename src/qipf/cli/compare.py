@@ -43,8 +43,12 @@ class Found:
     correct: np.ndarray
 
 
-SKIPPED = {"combine": "it needs parts", "probe": "it is fitted by default"}
-"""Scorers that have no use here without settings."""
+SKIPPED = {
+    "combine": "it needs parts",
+    "probe": "it is fitted by default",
+    "residual-scale": "it is for regressions, whose predictions are not right or wrong",
+}
+"""Scorers that cannot be compared here, and why."""
 
 
 def compare(
@@ -95,6 +99,7 @@ def compare(
     """
     from qipf.decisions.comparison import compare as measure
     from qipf.decisions.comparison import recommend
+    from qipf.scores.base import check_rows
 
     check_at_least("--batch-size", batch_size, 1)
     check_at_least("--bootstrap", bootstrap, 10)
@@ -110,11 +115,14 @@ def compare(
     cut = int(share * len(opened))
     if min(cut, len(opened) - cut) < 2:
         raise InputError(f"DATA: {len(opened)} examples are too few for two parts; give at least four")
-    parts = [_rows(opened, np.sort(rows)) for rows in (order[:cut], order[cut:])]
+    halves = [np.sort(rows) for rows in (order[:cut], order[cut:])]
+    parts = [opened.take(rows) for rows in halves]
     net = load_model(model, weights)
     run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
     reading = make_scorer("knn", {})  # it reads features, so they are collected where there are any
-    reference, live = (observe(net, part, reading, **run) for part in parts)
+    outputs = observe(net, opened, reading, **run)
+    check_rows(outputs.logits, f"{data}: logits")
+    reference, live = outputs[halves[0]], outputs[halves[1]]
     scores, times, failed = {}, {}, {}
     for name in track(wanted, "comparing", show=not quiet):
         try:
@@ -122,7 +130,7 @@ def compare(
         except (ValueError, TypeError, RuntimeError, UserError) as error:
             failed[name] = (str(error).splitlines() or [type(error).__name__])[0].removeprefix(f"{name}: ")
     if not scores:
-        raise InputError(f"no score could be fitted: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
+        raise InputError(f"no score could be fitted: {'; '.join(dict.fromkeys(failed.values()))}")
     try:
         rows = measure(scores, live.correct, bootstrap=bootstrap, seed=seed)
     except ValueError as error:
@@ -141,23 +149,19 @@ def compare(
 def _wanted(text: str) -> list[str]:
     from qipf.scores import SCORERS
 
+    ours = sorted(name for name, kind in SCORERS.items() if kind.__module__.startswith("qipf."))
+    every = [DEFAULT, *(name for name in ours if name not in SKIPPED)]
     if text == "all":
-        ours = sorted(name for name, kind in SCORERS.items() if kind.__module__.startswith("qipf."))
-        return [DEFAULT, *(name for name in ours if name not in SKIPPED)]
+        return every
     names = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name in SKIPPED:
             raise UserError(f"--scorers: {name} cannot be compared: {SKIPPED[name]}")
-        if name != DEFAULT:
-            make_scorer(name, {})
+        if name not in every:
+            raise UserError(f"--scorers: there is no {name!r}; there are {', '.join(every)}")
     if not names:
         raise UserError("--scorers: expected all, or names separated by commas")
     return names
-
-
-def _rows(data: Data, rows: np.ndarray) -> Data:
-    files = tuple(data.files[row] for row in rows) if data.files else ()
-    return Data({name: values[rows] for name, values in data.arrays.items()}, files, data.classes)
 
 
 def _score(

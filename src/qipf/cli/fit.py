@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -16,9 +15,9 @@ from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
 from qipf.cli._onnx import fed, named_arguments, place
-from qipf.cli._seen import Seen, seen_in
+from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.decisions.monitor import Monitor
-from qipf.models.loading import fingerprint, is_weights, load_model
+from qipf.models.loading import is_weights, load_model
 
 LONGEST_NUMBER = 300
 """Digits of a whole number that becomes a floating-point number."""
@@ -123,8 +122,6 @@ def fit(
         made.fit(net, outputs)
         columns = outputs.logits.shape[1]
         seen = seen_in(outputs)
-    if made.fitted is not None and (mark := fingerprint(net)):
-        made._use(dataclasses.replace(made.fitted, facts={**made.fitted.facts, "model": mark}))
     calibrated = ""
     if held_out is not None:
         try:
@@ -148,7 +145,8 @@ def fit(
         if note:
             print(f"note: {note}", file=sys.stderr)
         seen.say()
-    seen.warn(None if opened.has_inputs is False or weights is not None else model, net, data)
+    if opened.has_inputs and weights is None:
+        warn_of_random(model, net)
 
 
 def _held_out(path: Path, reference: Path, classes: tuple[str, ...]) -> Data:
@@ -178,8 +176,10 @@ def _decision(promise: str, confidence: float, calibrate: Path | None) -> Decisi
         raise UserError("--promise: needs held-out data with labels; give it by --calibrate")
     try:
         return Decision(promise, confidence=confidence)
-    except ValueError as error:
-        raise UserError(f"--promise: {error}") from None
+    except (ValueError, TypeError) as error:
+        text = str(error)
+        named = text.startswith(("promise:", "confidence:"))
+        raise UserError(f"--{text}" if named else f"--promise: {text}") from None
 
 
 def _calibrate(scorer: Scorer, outputs: Outputs, columns: int) -> str:
@@ -227,6 +227,8 @@ def make_scorer(name: str, settings: dict[str, Any]) -> Scorer:
     try:
         return SCORERS[name](**settings)
     except TypeError as error:
+        if set(settings) <= set(SCORERS[name]().settings()):  # the name is right, and the value is not
+            raise UserError(f"--option: {error}") from None
         known = ", ".join(SCORERS[name]().settings()) or "none"
         raise UserError(f"--option: {name} does not take that ({error}); its settings: {known}") from None
     except (ValueError, OverflowError) as error:

@@ -14,9 +14,10 @@ from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.text import printable
 from qipf.cli._data import Batch, open_data
 from qipf.cli._onnx import fed, named_arguments, place
-from qipf.cli._seen import Seen, seen_in
+from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.cli._writer import TableWriter
-from qipf.models.loading import fingerprint, is_weights, load_model
+from qipf.models.likeness import warn_of_other
+from qipf.models.loading import is_weights, load_model
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -84,12 +85,7 @@ def score(
             raise UserError(
                 "--model: a file of weights cannot be run; give a .pt2 program, an .onnx file or module:callable"
             )
-        fitted_to = scorer.fitted.facts.get("model") if scorer.fitted else None
-        if fitted_to and fitted_to != fingerprint(net):
-            print(
-                f"warning: {printable(file)} was fitted to a model with other weights; is --weights the same?",
-                file=sys.stderr,
-            )
+        warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)
         place(net, device)
     batches = opened.batches(batch_size)
     seen = Seen()
@@ -106,7 +102,8 @@ def score(
     if not quiet:
         print(f"{printable(output)}: {len(opened)} rows", file=sys.stderr)
         seen.say()
-    seen.warn(None if weights is not None else model, net, data, task=_task(scorer))
+    if model is not None and weights is None:
+        warn_of_random(model, net)
 
 
 def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Outputs:

@@ -15,6 +15,7 @@ from qipf.arrays import is_traced
 from qipf.deploy.buffers import PreciseBuffers
 from qipf.deploy.judge import Guarded, Improved, Judge
 from qipf.deploy.taps import Tap, feature_tap, submodule
+from qipf.models.likeness import warn_of_other
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
 from qipf.models.readings import Reading
@@ -51,6 +52,7 @@ def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None, poste
         TypeError: `posterior` is asked of a scorer that is not a `Probe`.
         ValueError: there is no such layer.
     """
+    warn_of_other(scorer._require_fitted().facts, model)
     return Wrapped(model, scorer, features=features, posterior=posterior)
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from qipf._common.errors import check_whole
 from qipf._common.progress import track
 from qipf.models.batches import Batch, Batches
+from qipf.models.calling import call
 from qipf.models.draws import Draws, Perturb
 from qipf.models.features import Recorder
 from qipf.models.labels import as_classes, check_classes
@@ -65,9 +67,9 @@ def collect_augmented(
             f"model: expected a torch.nn.Module, got {type(model).__name__}; for a model of another library give "
             "qipf.Outputs with its logits, features and labels instead of data"
         )
-    for name, value in (("size", size), ("memory", memory)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}: expected at least 1, got {value}")
+    check_whole("memory", memory, 1)
+    check_whole("size", 1 if size is None else size, 1)
+    check_whole("seed", seed, 0)
     module = unwrap(model)
     target = input_device(module, device)
     batches = Batches(data if size is None else sampled(data, size, seed), batch_size, module, target)
@@ -114,7 +116,7 @@ class _Reader:
     def row_bytes(self, batch: Batch) -> int:
         """Bytes that one row of results takes in half precision, with its label."""
         arguments, keywords = few(batch.arguments, batch.keywords)
-        logits = find_logits(self.module(*arguments, **keywords), None, 0)
+        logits = find_logits(call(self.module, arguments, keywords), None, 0)
         rows = self.recorder.take(logits)[f"layer:{self.space}"]
         return 2 * (logits.shape[1] + (0 if rows is None else rows.shape[1])) + 8
 
@@ -126,11 +128,17 @@ class _Reader:
                 "tensors, or a loader whose batches are (inputs, labels)"
             )
         for arguments, keywords in self._copies(batch):
-            logits = find_logits(self.module(*arguments, **keywords), batch.rows, number)
+            logits = find_logits(call(self.module, arguments, keywords, number), batch.rows, number)
             rows = self.recorder.take(logits)[f"layer:{self.space}"]
             labels = as_classes(batch.labels, logits.shape[1]).to(logits.device)
             check_classes(labels, max(2, logits.shape[1]), self.seen)
-            yield {"logits": logits.bfloat16(), "rows": _finite_half(rows, self.space), "labels": labels}
+            if rows is None or not bool(torch.isfinite(rows).all()):
+                _check_inputs((*arguments, *keywords.values()), self.seen)
+                raise ValueError(
+                    f"features: {self.space!r} gives NaN or infinite values although the inputs are finite; name "
+                    "another module with features=, or run the model in single precision"
+                )
+            yield {"logits": logits.bfloat16(), "rows": rows.bfloat16(), "labels": labels}
         self.seen += len(batch.labels)
 
     def _copies(self, batch: Batch) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
@@ -158,13 +166,16 @@ def _inputs(batch: Batch) -> Any:
     return batch.arguments[0] if len(batch.arguments) == 1 else batch.arguments
 
 
-def _finite_half(rows: Tensor | None, space: str) -> Tensor:
-    if rows is None or not bool(torch.isfinite(rows).all()):
-        raise ValueError(
-            f"features: the layer {space!r} gives values that are NaN or infinite; name another one with features=, or "
-            "run the model in single precision"
-        )
-    return rows.bfloat16()
+def _check_inputs(inputs: Iterable[Any], first: int) -> None:
+    """Raise ValueError with the first row that has NaN or infinite inputs; `first` is the number of row 0."""
+    for values in inputs:
+        if isinstance(values, Tensor) and values.ndim and not bool(torch.isfinite(values).all()):
+            bad = ~torch.isfinite(values).flatten(1).all(1) if values.ndim > 1 else ~torch.isfinite(values)
+            row = int(bad.nonzero()[0])
+            raise ValueError(
+                f"data: NaN or infinite values in the inputs, first in row {first + row} (counted from 0); remove or "
+                "repair such rows first"
+            )
 
 
 def _warn_of_missing_classes(outputs: Outputs) -> None:

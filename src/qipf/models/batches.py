@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
+from os import PathLike
 from typing import Any, NamedTuple
 
 import array_api_compat as compat
@@ -11,6 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from qipf._common.errors import check_whole
+from qipf.arrays import widest_float
+from qipf.models.outputs import Outputs
+from qipf.models.whole import common_rows, is_array, is_numbers, take, to_tensor, whole_arrays
 
 LABELS = ("labels", "label", "targets", "target", "y")
 INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
@@ -30,20 +36,19 @@ class Batches:
     """An iterable of batches; `count` and `rows` say how many to expect, or are None where that is unknown."""
 
     def __init__(self, data: Any, batch_size: int, model: nn.Module, device: torch.device) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
-        self._source, self.count, self.rows = _source(data, batch_size)
+        check_whole("batch_size", batch_size, 1)
+        self._source, self.count, self.rows = raw_batches(data, batch_size)
         self._device = device
         self._dtype = next((p.dtype for p in model.parameters() if p.dtype in _FLOATS), None)
         self._parameters = _parameters(getattr(model, "_orig_mod", model))  # a compiled module hides them
 
     def __iter__(self) -> Iterator[Batch]:
         for number, batch in enumerate(self._source):
-            inputs, labels = _split(batch, number)
+            inputs, labels = split_batch(batch, number)
             arguments, keywords = self._call(inputs, number)
             arguments, keywords = self._move(arguments), self._move(keywords)
-            rows = _rows((*arguments, *keywords.values()))
-            yield Batch(arguments, keywords, _as_labels(labels, rows, number), rows)
+            rows = row_count((*arguments, *keywords.values()))
+            yield Batch(arguments, keywords, as_labels(labels, rows, number), rows)
 
     def _call(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and keyword arguments for `forward`."""
@@ -79,6 +84,7 @@ class Batches:
             value = to_tensor(value)
         if isinstance(value, Tensor):
             dtype = self._dtype if self._dtype and value.dtype in _FLOATS else value.dtype
+            dtype = getattr(torch, widest_float(self._device)) if dtype == torch.float64 else dtype
             # A copy to the CPU that does not block may be read before it has arrived.
             unblocked = value.device.type == "cpu" and self._device.type == "cuda"
             return value.to(self._device, dtype, non_blocking=unblocked)
@@ -102,7 +108,7 @@ def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
     return [p.name for p in parameters.values() if p.default is p.empty and p.kind not in several]
 
 
-def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int | None]:
+def raw_batches(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int | None]:
     """Return the raw batches, how many there are, and how many rows they have in total."""
     if isinstance(data, DataLoader):
         count, rows = _length(data), _length(data.sampler)
@@ -111,18 +117,10 @@ def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int 
         return data, count, rows if rows is None or count is None else min(rows, count * data.batch_size)
     whole = whole_arrays(data)
     if whole is not None:
-        lengths = {name: len(part) for name, part in whole.items() if part.ndim}
-        if len(lengths) < len(whole) or len(set(lengths.values())) != 1:
-            hint = "; put two batches of inputs in a list" if isinstance(data, tuple) else ""
-            raise ValueError(f"data: expected arrays with the same number of rows, got {lengths}{hint}")
-        rows = next(iter(lengths.values()))
+        rows = common_rows(whole)
         starts = range(0, rows, batch_size)
-        return (_slice(whole, slice(start, start + batch_size)) for start in starts), len(starts), rows
-    if isinstance(data, str | bytes) or not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
-        raise TypeError(
-            "data: expected a DataLoader, a dataset, a tensor, a pair (inputs, labels) "
-            f"or an iterable of batches, got {type(data).__name__}"
-        )
+        return (take(whole, slice(start, start + batch_size)) for start in starts), len(starts), rows
+    _check_kind(data)
     if isinstance(data, Dataset) or (
         hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
     ):
@@ -131,28 +129,30 @@ def _source(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int 
         return loader, _length(loader) if sized else None, _length(data) if sized else None
     if isinstance(data, list | tuple):
         _check_not_a_pair(data)
-        return data, len(data), sum(_rows(_parts(batch)) or 0 for batch in data)
+        return data, len(data), sum(row_count(_parts(batch)) or 0 for batch in data)
     return data, _length(data), None
 
 
-def whole_arrays(data: Any) -> dict[str, Tensor] | None:
-    """Return the columns of an array, a tuple (inputs, labels) or a dict of arrays; None where data is batches."""
-    if isinstance(data, Mapping):
-        return {str(key): to_tensor(value) for key, value in data.items()}
-    if compat.is_array_api_obj(data):
-        return {"": to_tensor(data)}
-    if isinstance(data, tuple) and _two_arrays(data):
-        return {"": to_tensor(data[0]), "labels": to_tensor(data[1])}
-    return None
-
-
-def _two_arrays(data: Any) -> bool:
-    return len(data) == 2 and all(map(compat.is_array_api_obj, data))
+def _check_kind(data: Any) -> None:
+    """Refuse what is neither data nor batches, with the way out."""
+    hints = {
+        str: "; read the file first, for instance by numpy.load",
+        PathLike: "; read the file first, for instance by numpy.load",
+        Outputs: "; outputs are scored by calling the scorer: scorer(outputs)",
+        nn.Module: "; the model is the first argument, and the data the second",
+    }
+    known = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
+    hint = next((text for kind, text in hints.items() if isinstance(data, kind)), "")
+    if hint or isinstance(data, bytes) or not known:
+        raise TypeError(
+            "data: expected a DataLoader, a dataset, a tensor, a pair (inputs, labels) "
+            f"or an iterable of batches, got {type(data).__name__}{hint}"
+        )
 
 
 def _check_not_a_pair(batches: list[Any] | tuple[Any, ...]) -> None:
     """Refuse [inputs, labels]: the labels would go through the model as a second batch."""
-    if not _two_arrays(batches):
+    if len(batches) != 2 or not is_array(batches[0]) or not (is_array(batches[1]) or is_numbers(batches[1])):
         return
     first, second = map(to_tensor, batches)
     if first.ndim != second.ndim or first.dtype != second.dtype:
@@ -163,12 +163,7 @@ def _check_not_a_pair(batches: list[Any] | tuple[Any, ...]) -> None:
         )
 
 
-def _slice(whole: dict[str, Tensor], rows: slice) -> Any:
-    columns = {name: part[rows] for name, part in whole.items()}
-    return tuple(columns.values()) if "" in columns else columns
-
-
-def _split(batch: Any, number: int) -> tuple[Any, Any]:
+def split_batch(batch: Any, number: int) -> tuple[Any, Any]:
     """Return the inputs and the labels of a batch."""
     if isinstance(batch, Mapping):
         found = [key for key in LABELS if key in batch]
@@ -191,14 +186,11 @@ def _split(batch: Any, number: int) -> tuple[Any, Any]:
     return batch, None
 
 
-def _as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
+def as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
     """Return the labels with one entry or row per input: integers become int64, other numbers keep their type."""
     if labels is None:
         return None
-    try:
-        tensor = (to_tensor(labels) if isinstance(labels, np.ndarray) else torch.as_tensor(labels)).detach()
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"batch {number}: labels are not numbers ({error})") from None
+    tensor = to_tensor(labels, f"batch {number}: labels").detach()
     if tensor.is_complex():
         raise TypeError(f"batch {number}: labels are {tensor.dtype}; expected whole or floating-point numbers")
     if tensor.ndim == 2 and tensor.shape[1] == 1:
@@ -219,7 +211,8 @@ def _parts(batch: Any) -> Iterable[Any]:
     return batch if isinstance(batch, tuple | list) else (batch,)
 
 
-def _rows(values: Iterable[Any]) -> int | None:
+def row_count(values: Iterable[Any]) -> int | None:
+    """Return how many rows the first tensor among some inputs has; None where there is none."""
     return next((len(value) for value in values if isinstance(value, Tensor) and value.ndim), None)
 
 
@@ -241,13 +234,3 @@ def describe(value: Any) -> str:
     if isinstance(value, tuple | list) and len(value) <= 4:
         return f"a {type(value).__name__} of {len(value)}: {', '.join(map(describe, value))}"
     return type(value).__name__
-
-
-def to_tensor(values: Any) -> Tensor:
-    """Return `values` as a tensor; only read-only memory and negative strides need a copy."""
-    if isinstance(values, Tensor):
-        return values
-    array = np.asarray(values)
-    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy()
-    return torch.as_tensor(array)

@@ -44,7 +44,8 @@ def collect(
             ONNX model: an `onnxruntime.InferenceSession`, the path of an `.onnx` file, or `qipf.models.OnnxModel`.
         data: A DataLoader, a dataset, a tensor, a tuple (inputs, labels), or an iterable of batches. Two
             arrays in a tuple are always inputs and labels; in a list they are two batches of inputs. A batch
-            is a tensor, (inputs,), (inputs, labels) or a dict; inputs may be a tuple or a dict of arguments.
+            is a tensor, (inputs,), (inputs, labels) or a dict; inputs may be a tuple or a dict of arguments,
+            also where data is not in batches: ((a, b), labels).
             The items of a dict become the arguments of `forward` with the same names; an input under a common name
             such as "image" becomes the first argument where `forward` calls it something else.
         features: None for the input of the linear layer that makes the logits, or otherwise of the last linear
@@ -63,6 +64,8 @@ def collect(
         ValueError: There is no data, a module name is unknown, labels do not match the inputs, or labels are not
             classes of a model with several logits.
     """
+    if not isinstance(layers, Iterable):
+        raise TypeError(f"layers: expected names of modules, got {layers!r}")
     names = (layers,) if isinstance(layers, str) else tuple(layers)
     onnx = as_onnx(model)
     if onnx is not None:
@@ -73,22 +76,23 @@ def collect(
     torch = require("torch", extra="torch")
     from qipf._common.progress import track
     from qipf.models.batches import Batches
+    from qipf.models.calling import call
     from qipf.models.features import Recorder
     from qipf.models.logits import Rows, find_logits
-    from qipf.models.state import input_device, untouched, unwrap
+    from qipf.models.state import as_device, input_device, untouched, unwrap
 
     if not isinstance(model, torch.nn.Module):
         hint = "; call its .module() first" if hasattr(model, "module") else ""
         raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}{hint}")
     module = unwrap(model)
     target = input_device(module, device)
-    keep_on = target if store is None else torch.device(store)
+    keep_on = target if store is None else as_device("store", store)
     recorder = Recorder(module, features, names)
     kept: dict[str, Rows] = {}
     with untouched(module, eager=recorder.active), recorder:
         batches = Batches(data, batch_size, module, target)
         for number, batch in enumerate(track(batches, "collecting", total=batches.count, show=progress)):
-            result = module(*batch.arguments, **batch.keywords)
+            result = call(module, batch.arguments, batch.keywords, number)
             logits = find_logits(result, batch.rows, number)
             if batch.labels is not None:  # at once, and not after hours of work
                 check_classes(batch.labels, logits.shape[1], first=kept["labels"].count if "labels" in kept else 0)

@@ -28,6 +28,8 @@ class Recorder:
     def __init__(self, model: nn.Module, features: str | bool | None, layers: tuple[str, ...]) -> None:
         if features is True or not isinstance(features, str | bool | None):
             raise TypeError(f"features: expected a module name, None or False, got {features!r}")
+        if not all(isinstance(name, str) for name in layers):
+            raise TypeError(f"layers: expected names of modules, got {layers!r}")
         modules = {
             name.replace("_orig_mod.", ""): module
             for name, module in model.named_modules(remove_duplicate=False)
@@ -159,10 +161,14 @@ def first_tensor(output: Any) -> Tensor | None:
 
 
 def find_module(modules: dict[str, nn.Module], name: str) -> nn.Module:
-    """Return the module with this name, or raise ValueError with similar names."""
+    """Return the module with this name, or raise ValueError with similar names or those that a user may mean."""
     if name in modules:
         return modules[name]
-    near = difflib.get_close_matches(name, modules, n=3, cutoff=0.5) or list(modules)[-3:]
-    raise ValueError(
-        f"the model has no module {name!r}; did you mean {' or '.join(map(repr, near)) or 'another model'}?"
-    )
+    near = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
+    if near:
+        hint = f"similar names are {', '.join(map(repr, near))}"
+    else:  # the last modules with weights of their own: what a name would most likely be about
+        heavy = [(key, module) for key, module in modules.items() if any(True for _ in module.parameters(False))]
+        shown = ", ".join(f"{key!r} ({type(module).__name__})" for key, module in (heavy or list(modules.items()))[-6:])
+        hint = f"its last modules{' with weights' if heavy else ''} are {shown}" if shown else "it has no modules"
+    raise ValueError(f"the model has no module {name!r}; {hint}; model.named_modules() lists all")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -10,8 +11,9 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, namespace, to_numpy
+from qipf.arrays import Array, namespace, to_numpy, widest_float
 from qipf.models.labels import as_classes, check_binary, check_classes
+from qipf.models.probabilities import PROBABILITIES, look_like_probabilities
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,6 +23,8 @@ class Outputs:
     One column of logits means a binary model where the labels are integers, booleans or all 0.0 or 1.0, as binary
     cross-entropy takes them (the prediction is `logit > 0`). It means a regression where the labels are other
     floating-point numbers, or absent. Floating-point labels (N, k) mean a regression with k outputs.
+
+    Probabilities in the place of logits draw a warning; their logarithm is what belongs there.
 
     Attributes:
         logits: (N, C) values before the softmax, or (N, 1) for a binary or regression model.
@@ -40,7 +44,8 @@ class Outputs:
         for name, values, dimensions in self._columns():
             shape = getattr(values, "shape", None)
             if shape is None:
-                raise TypeError(f"{name}: expected an array, got {type(values).__name__}")
+                way = "; convert it first, for instance by numpy.asarray or torch.as_tensor"
+                raise TypeError(f"{name}: expected an array, got {type(values).__name__}{way}")
             if len(shape) != dimensions and name != "labels":
                 raise ValueError(f"{name}: expected {dimensions} dimension(s), got shape {tuple(shape)}")
             if shape[:1] != self.logits.shape[:1]:
@@ -52,6 +57,8 @@ class Outputs:
         if self.labels is not None:
             check_classes(self.labels, self.logits.shape[1])
             object.__setattr__(self, "labels", as_classes(self.labels, self.logits.shape[1]))
+        if look_like_probabilities(self.logits, self.binary):
+            warnings.warn(PROBABILITIES, stacklevel=3)
 
     def _check_one_place(self) -> None:
         library, device = _library(self.logits), _device(self.logits)
@@ -174,8 +181,14 @@ class Outputs:
         return self._map(to_numpy)
 
     def to(self, device: Any) -> Outputs:
-        """Return the same outputs on another device of their library."""
-        return self._map(lambda values: compat.to_device(values, device))
+        """Return the same outputs on another device of their library, in single precision where it has no double."""
+
+        def move(values: Array) -> Array:
+            xp = namespace(values)
+            narrow = widest_float(device) == "float32" and values.dtype == xp.float64
+            return compat.to_device(xp.astype(values, xp.float32) if narrow else values, device)
+
+        return self._map(move)
 
 
 def predicted_classes(logits: Array) -> Array:

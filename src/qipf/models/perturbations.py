@@ -24,6 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from qipf.arrays import widest_float
+
 PERTURBATIONS: dict[str, tuple[float, ...]] = {
     "gaussian-noise": (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
     "blur": (0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.07, 0.08, 0.09, 0.1),
@@ -61,7 +63,7 @@ def perturb(images: Tensor, name: str, intensity: float, seed: int = 0, *, first
         return images.clone()
     computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
     random = _by_number(computed, name, intensity, seed, first)
-    strength = torch.full((len(images),), intensity, dtype=torch.float64, device=images.device)
+    strength = torch.full((len(images),), intensity, dtype=_wide(images), device=images.device)
     return _perturbed(computed, name, strength, random).to(images.dtype)
 
 
@@ -92,7 +94,7 @@ def perturb_batch(
         )
     computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
     kinds = kinds.to(images.device)
-    intensities = intensities.to(images.device, torch.float64)
+    intensities = intensities.to(images.device, _wide(images))
     kinds = torch.where(intensities == 0, -1, kinds)
     result = computed.clone()
     for number, name in enumerate(names):
@@ -182,7 +184,7 @@ def _by_number(images: Tensor, name: str, intensity: float, seed: int, first: in
     if name == "cut-out":
         free = [size - round(size * intensity) + 1 for size in (height, width)]
         places = [[(generator.integers(size) + 0.5) / size for size in free] for generator in generators]
-        return torch.tensor(places, dtype=torch.float64, device=images.device).T
+        return torch.tensor(places, dtype=_wide(images), device=images.device).T
     if name not in ("gaussian-noise", "elastic"):
         return images.new_empty(0)
     grids = sum(2 * nodes**2 for nodes in ELASTIC_NODES)
@@ -192,11 +194,16 @@ def _by_number(images: Tensor, name: str, intensity: float, seed: int, first: in
     return torch.from_numpy(numbers).to(dtype=images.dtype, device=images.device)
 
 
+def _wide(values: Tensor) -> torch.dtype:
+    """Double precision, or single on a device that has no other."""
+    return getattr(torch, widest_float(values.device))
+
+
 def _drawn(images: Tensor, name: str, generator: torch.Generator) -> Tensor:
     """The random numbers that `_perturbed` needs, from a generator."""
     count = len(images)
     if name == "cut-out":
-        return torch.rand(2, count, generator=generator, dtype=torch.float64, device=images.device)
+        return torch.rand(2, count, generator=generator, dtype=_wide(images), device=images.device)
     if name not in ("gaussian-noise", "elastic"):
         return images.new_empty(0)
     grids = sum(2 * nodes**2 for nodes in ELASTIC_NODES)
@@ -208,7 +215,7 @@ def _blur_matrix(size: int, sigma: Tensor) -> Tensor:
     """`(N, size, size)`: the weights with which a Gaussian blur mixes the pixels of a line."""
     radius = torch.ceil(4 * sigma)
     widest = max(1, int(radius.max()))
-    offsets = torch.arange(-widest, widest + 1, dtype=torch.float64, device=sigma.device)
+    offsets = torch.arange(-widest, widest + 1, dtype=_wide(sigma), device=sigma.device)
     kernel = torch.exp(-(offsets**2) / (2 * sigma[:, None] ** 2)) * (offsets.abs() <= radius[:, None])
     # the border is repeated, so its pixels collect all that lies beyond them: differences of the running sum
     running = functional.pad((kernel / kernel.sum(1, keepdim=True)).cumsum(1), (1, 0))
@@ -227,7 +234,7 @@ def _cell_matrix(size: int, removed: Tensor) -> Tensor:
     cell = (2 * places + 1) * cells // (2 * size)
     start, end = cell * size // cells, -(-(cell + 1) * size // cells)
     inside = (places >= start[:, :, None]) & (places < end[:, :, None])
-    return inside / (end - start)[:, :, None].double()
+    return inside / (end - start)[:, :, None].to(_wide(removed))
 
 
 def _inside(size: int, side: Tensor, place: Tensor) -> Tensor:

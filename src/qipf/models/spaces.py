@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from qipf.models.batches import row_count
+from qipf.models.calling import call as run
 from qipf.models.features import first_tensor, is_one_dimensional
 from qipf.models.logits import find_logits
 from qipf.models.readings import Reading
@@ -48,7 +50,10 @@ def find_space(model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str,
     rows = logits.shape[0]
     calls = [call for call in calls if call.shape[:1] == (rows,)]
     heads = [call for call in calls if isinstance(call.module, nn.Linear) and call.shape[-1] == logits.shape[1]]
-    spatial = [call for call in calls if _is_spatial(call, logits.shape[1])]
+    spatial = [call for call in calls if _has_places(call)]
+    weighted = [call for call in calls if any(True for _ in call.module.parameters(recurse=False))]
+    if weighted and _has_places(weighted[-1]):  # no weights come later, so these are logits of every place
+        spatial = [call for call in spatial if not _has_width(call, logits.shape[1])]
     if spatial:
         last = spatial[-1]
         signals = [call for call in spatial if call.shape == last.shape and is_one_dimensional(call.module)]
@@ -83,18 +88,23 @@ def _record(model: nn.Module, arguments: tuple[Any, ...], keywords: dict[str, An
     handles = [module.register_forward_hook(hook(name)) for name, module in named_modules(model).items()]
     try:
         with untouched(model, eager=True):
-            result = model(*arguments, **keywords)
+            result = run(model, arguments, keywords)
     finally:
         for handle in handles:
             handle.remove()
-    return calls, find_logits(result, None, 0)
+    return calls, find_logits(result, row_count((*arguments, *keywords.values())), 0)
 
 
-def _is_spatial(call: _Call, classes: int) -> bool:
-    """Whether an output has places, more than one, and is not the logits of every place."""
+def _has_places(call: _Call) -> bool:
+    """Whether an output is a map or a sequence with more than one place."""
     if len(call.shape) == 4:
-        return call.shape[2] * call.shape[3] > 1 and call.shape[1] != classes
-    return len(call.shape) == 3 and min(call.shape[1:]) > 1 and call.shape[2] != classes
+        return call.shape[2] * call.shape[3] > 1
+    return len(call.shape) == 3 and min(call.shape[1:]) > 1
+
+
+def _has_width(call: _Call, classes: int) -> bool:
+    """Whether an output has as many numbers per place as there are classes."""
+    return call.shape[1 if len(call.shape) == 4 else 2] == classes
 
 
 def _are_texts(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bool:

@@ -43,13 +43,25 @@ def input_device(model: nn.Module, device: torch.device | str | None) -> torch.d
         raise ValueError("model: parameters are on the meta device and have no values; load them first")
     if device is None:
         return homes[0]
-    wanted = torch.device(device)
+    wanted = as_device("device", device)
     if not tensors:
         return wanted
     for home in homes:
         if wanted.type == home.type and wanted.index in (None, home.index):
             return home
     raise ValueError(f"device: expected {homes[0]}, where the model is, got {str(wanted)!r}; move the model first")
+
+
+def as_device(name: str, value: torch.device | str) -> torch.device:
+    """Return the device that an argument names.
+
+    Raises:
+        ValueError: torch knows no such device.
+    """
+    try:
+        return torch.device(value)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"{name}: expected a device such as 'cpu' or 'cuda:0', got {value!r}") from None
 
 
 @contextmanager

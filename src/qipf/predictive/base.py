@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from qipf._common import progress as _progress
+from qipf.arrays import widest_float
 from qipf.models.split import Split, SplitLike, as_split
 from qipf.predictive._fitting import build
 from qipf.predictive.summary import Summary, Sums
@@ -127,6 +128,7 @@ class Predictive(ABC):
         chunks = range(0, max(len(x), 1), rows)
         steps = sum(n * _count(len(x[first : first + rows]), batch_size) for first in chunks)
         parts: list[Summary] = []
+        wide = getattr(torch, widest_float(device_of(net)))
         with torch.no_grad(), _progress.bar(progress) as bar:
             task = bar.add_task(f"{self.name}: {n} passes", total=steps)
             for first in chunks:
@@ -135,7 +137,7 @@ class Predictive(ABC):
                 for k in range(n):
                     network, values = self._network(k, seed), []
                     for _, batch in batches(source, batch_size, device_of(net)):
-                        values.append(self._probabilities(network(batch).double()))
+                        values.append(self._probabilities(network(batch).to(wide)))
                         bar.advance(task)
                     sums.add(torch.cat(values))
                 parts.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -26,7 +27,9 @@ class MCDropout(Predictive):
 
     p_k(y | x) = softmax(f(x; m_k)), with masks m_k ~ Bernoulli(1 - rate) / (1 - rate) drawn for every pass (see
     `masks.Masks`). The layers are put into a copy of any network (see `masks.places`). Dropout that the network already
-    has, as a module or as a function, is on as well; batch-norm and everything else predict as usual.
+    has is on as well: modules, functions and the attention weights of `torch.nn.MultiheadAttention`. A module that
+    calls `scaled_dot_product_attention` itself keeps its attention weights, and a warning names it. Batch-norm and
+    everything else predict as usual.
     """
 
     name: ClassVar[str] = "mc-dropout"
@@ -77,7 +80,15 @@ class MCDropout(Predictive):
     def _find_places(self, net: nn.Module) -> list[masks.Place]:
         steps = trace(net, self._example)
         found = masks.places(steps)
-        if not found and not any(step.kind == "dropout" for step in steps):
+        unknown = sorted({step.name for step in steps if step.kind == "unknown dropout"})
+        if unknown:
+            shown = ", ".join(map(repr, unknown[:3])) + (", ..." if len(unknown) > 3 else "")
+            warnings.warn(
+                f"{self.name}: the attention dropout of {len(unknown)} modules ({shown}) stays off, since they give "
+                "its rate in training only; nn.MultiheadAttention, or a Dropout on the attention weights, would be on",
+                stacklevel=4,
+            )
+        if not found and not any(step.kind in ("dropout", "attention dropout") for step in steps):
             raise ValueError(
                 "the network has no place for dropout: no dense layer after another layer, no convolutional block "
                 "before another convolution, and no dropout of its own"

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from qipf.predictive.attention import ATTENTION, attend, attention_rate, can_drop
 from qipf.predictive.randomness import derive, keep_mask
 from qipf.predictive.structure import DROPOUT_FUNCTIONS, Step, predicting
 from qipf.training import device_of
@@ -38,7 +39,7 @@ def places(steps: list[Step]) -> list[Place]:
             own_dropout = True
         elif step.kind == "block end":
             ended = step.name
-        else:
+        elif step.kind in ("convolution", "dense"):
             if seen_layer and not own_dropout:
                 if step.kind == "dense" or (step.reduced and not ended):
                     found.append(Place(step.name, "input"))
@@ -80,7 +81,10 @@ def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own:
 
 
 class Masks(torch.overrides.TorchFunctionMode):
-    """Turns every dropout of a forward pass on, module or function, with masks that follow from a seed.
+    """Turns every dropout of a forward pass on, with masks that follow from a seed.
+
+    Dropout may be a module, a function, or that of the weights in `torch.nn.MultiheadAttention`. Modules that call
+    `scaled_dot_product_attention` themselves give their rate in training only, and stay as they are.
 
     The i-th dropout of a pass has one mask, drawn for one example and shared by all of them: a pass is one network
     drawn at random, and what it makes of an input does not depend on the batch that the input came in. For each input
@@ -105,6 +109,8 @@ class Masks(torch.overrides.TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
         kind = DROPOUT_FUNCTIONS.get(func)
+        if func is ATTENTION and self._own and can_drop(args, kwargs) and (own := attention_rate(args, kwargs)) > 0:
+            return attend(args, kwargs, lambda weights: self.drop(weights, own if self._rate is None else self._rate))
         if kind is None:
             return func(*args, **kwargs)
         names = ("input", "p", "training" if func.__module__ == "torch.nn.functional" else "train", "inplace")

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
+from qipf.predictive.attention import ATTENTION, FUSED, attention_rate, can_drop, fused_rate, own_rate
 from qipf.training import device_of
 
-Kind = Literal["convolution", "dense", "block end", "dropout"]
+Kind = Literal["convolution", "dense", "block end", "dropout", "attention dropout", "unknown dropout"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Step:
     """One event of a forward pass.
 
     Attributes:
-        kind: What happened.
+        kind: What happened. "attention dropout" is that of `torch.nn.MultiheadAttention`, and "unknown dropout" that of
+            a module that calls fused attention itself, whose rate it gives in training only.
         name: The name of the module (empty for dropout, which may be a function).
         reduced: For a convolution, whether its input is smaller than the output of the convolution before it, which
             means that pooling ended a convolutional block in between.
@@ -112,14 +114,24 @@ class _Recorder(torch.overrides.TorchFunctionMode):
         self.steps: list[Step] = []
         self.handles = []
         self._size: torch.Size | None = None  # spatial size of the last convolution's output
+        self._inside: list[str] = []  # the modules that are running
+        self._modules = dict(network.named_modules())
         blocks = _blocks(network)
-        for name, module in network.named_modules():
+        for name, module in self._modules.items():
+            self.handles.append(module.register_forward_pre_hook(self._on_start(name)))
             if isinstance(module, _ConvNd):
                 self.handles.append(module.register_forward_hook(self._on_convolution(name)))
             elif isinstance(module, nn.Linear):
                 self.handles.append(module.register_forward_hook(self._on_end("dense", name)))
             elif module in blocks:
                 self.handles.append(module.register_forward_hook(self._on_end("block end", name)))
+            self.handles.append(module.register_forward_hook(self._on_leave))
+
+    def _on_start(self, name: str):
+        return lambda module, inputs: self._inside.append(name)
+
+    def _on_leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+        self._inside.pop()
 
     def _on_convolution(self, name: str):
         def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -135,9 +147,14 @@ class _Recorder(torch.overrides.TorchFunctionMode):
         return lambda module, inputs, output: self.steps.append(Step(kind, name))
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
+        kwargs, name = kwargs or {}, self._inside[-1] if self._inside else ""
         if func in DROPOUT_FUNCTIONS:
             self.steps.append(Step("dropout", ""))
-        return func(*args, **(kwargs or {}))
+        elif func is ATTENTION and attention_rate(args, kwargs) > 0:
+            self.steps.append(Step("attention dropout" if can_drop(args, kwargs) else "unknown dropout", name))
+        elif func is FUSED and fused_rate(args, kwargs) == 0 and own_rate(self._modules[name]):
+            self.steps.append(Step("unknown dropout", name))
+        return func(*args, **kwargs)
 
 
 def _blocks(network: nn.Module) -> set[nn.Module]:

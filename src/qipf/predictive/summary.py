@@ -19,8 +19,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-_TINY = torch.finfo(torch.float64).tiny
-
 
 class Summary(NamedTuple):
     """What the passes say about each of N inputs; see `qipf.predictive.summary` for the formulas.
@@ -51,7 +49,8 @@ class Summary(NamedTuple):
 
 def entropy(probabilities: Tensor) -> Tensor:
     """Compute -sum_c p_c log p_c over the last axis, with 0 log 0 = 0."""
-    return -(probabilities * probabilities.clamp(min=_TINY).log()).sum(-1)
+    tiny = torch.finfo(probabilities.dtype).tiny
+    return -(probabilities * probabilities.clamp(min=tiny).log()).sum(-1)
 
 
 def contrast(probabilities: Tensor, classes: Tensor) -> Tensor:
@@ -60,8 +59,8 @@ def contrast(probabilities: Tensor, classes: Tensor) -> Tensor:
     1 - p(c) is the sum over the other classes, so that it keeps its digits where p(c) is close to one.
     """
     chosen = classes[:, None]
-    others = probabilities.scatter(1, chosen, 0).sum(1)
-    return others.clamp(min=_TINY).log() - probabilities.gather(1, chosen)[:, 0].clamp(min=_TINY).log()
+    others, tiny = probabilities.scatter(1, chosen, 0).sum(1), torch.finfo(probabilities.dtype).tiny
+    return others.clamp(min=tiny).log() - probabilities.gather(1, chosen)[:, 0].clamp(min=tiny).log()
 
 
 class Sums:
@@ -71,7 +70,7 @@ class Sums:
         self._count, self._classes = 0, classes
 
     def add(self, values: Tensor) -> None:
-        """Add a pass of shape (N, C) in float64."""
+        """Add a pass of shape (N, C), in float64 where the device has it."""
         if self._count == 0:
             self._mean, self._squares = torch.zeros_like(values), torch.zeros_like(values)
             self._entropy = torch.zeros_like(values[:, 0])

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, as_array, is_traced, namespace
+from qipf.arrays import Array, as_array, is_traced, namespace, placeable
 from qipf.models.collect import collect
+from qipf.models.likeness import likeness, warn_of_other
 from qipf.models.outputs import Outputs
 from qipf.scores import file_format
 from qipf.scores.checks import check_matrix as check_matrix
 from qipf.scores.checks import check_rows as check_rows
+from qipf.scores.checks import check_settings
 from qipf.scores.checks import wide as wide
 from qipf.scores.file_format import plain as plain
 from qipf.scores.fitted import Attachment
@@ -57,6 +59,11 @@ class Scorer(ABC):
         if "name" in cls.__dict__:
             SCORERS[cls.name] = cls
 
+    def __new__(cls, *given: Any, **named: Any) -> Self:
+        """Check the settings before the class reads them."""
+        check_settings(cls, given, named)
+        return super().__new__(cls)
+
     # --- for users -----------------------------------------------------------------------------------------------
 
     def fit(self, model: Any = None, outputs: Outputs | None = None) -> Self:
@@ -73,7 +80,8 @@ class Scorer(ABC):
             outputs = self._checked(outputs)
             if len(outputs.logits) == 0:
                 raise ValueError(f"{self.name}: cannot be fitted to empty outputs; collect some reference inputs")
-        self._use(self._fit(model, outputs))
+        fitted, mark = self._fit(model, outputs), likeness(model)
+        self._use(fitted if mark is None else Fitted(fitted.tensors, {**fitted.facts, "model": mark}))
         self._attachments = {}
         return self
 
@@ -104,7 +112,8 @@ class Scorer(ABC):
         """The uncertainty of every prediction of `model` on `data`, (N,): collect what is read, and score it.
 
         Args:
-            model: the trained torch module or ONNX model that this scorer was fitted to.
+            model: the trained torch module or ONNX model that this scorer was fitted to; one with other weights draws a
+                warning.
             data: inputs as for `qipf.collect`; labels in it are not read.
             features: the module whose output are the features, where one was named when the scorer was fitted.
             device: where the inputs go; None is the device of the model.
@@ -112,7 +121,7 @@ class Scorer(ABC):
             batch_size: rows per batch where the data does not come in batches.
             progress: show a progress bar.
         """
-        self._require_fitted()
+        warn_of_other(self._require_fitted().facts, model)
         wanted = features if self.reads_features else False
         kept = {"device": device, "store": store, "batch_size": batch_size, "progress": progress}
         return self(collect(model, data, features=wanted, layers=self.layers, **kept))
@@ -241,9 +250,7 @@ class Scorer(ABC):
 
     def _require_fitted(self) -> Fitted:
         if self.fitted is None:
-            raise RuntimeError(
-                f"{type(self).__name__} is not fitted: call .fit(model, outputs) first, or qipf.load a file"
-            )
+            raise RuntimeError(f"{type(self).__name__} is not fitted: call .fit(model, outputs), or qipf.load a file")
         return self.fitted
 
     def _placed(self, fitted: Fitted, reference: Array) -> Mapping[str, Array]:
@@ -258,7 +265,8 @@ class Scorer(ABC):
         if owner is not fitted:  # another thread has fitted the scorer again in the meantime
             moved = {}
         if place not in moved:
-            moved[place] = {key: xp.asarray(value, device=device) for key, value in fitted.tensors.items()}
+            tensors = {key: placeable(value, device) for key, value in fitted.tensors.items()}
+            moved[place] = {key: xp.asarray(value, device=device) for key, value in tensors.items()}
         return moved[place]
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+from numbers import Integral, Real
+from typing import Any
+
 import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
@@ -24,15 +28,52 @@ def check_rows(values: Array, name: str, first: int = 0) -> None:
     xp = namespace(values)
     if bool(xp.all(xp.isfinite(values))):
         return
-    rows = np.flatnonzero(~np.isfinite(to_numpy(values)).all(axis=1))
+    found = to_numpy(values)
+    rows = np.flatnonzero(~np.isfinite(found).all(axis=1))
     shown = ", ".join(str(first + row) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
-    raise ValueError(
-        f"{name}: NaN or infinite values in {len(rows)} of {values.shape[0]} rows: row {shown} (counted from 0); "
-        "remove or repair them first"
-    )
+    where = f"in {len(rows)} of {values.shape[0]} rows: row {shown} (counted from 0)"
+    if name.endswith("logits") and (np.isfinite(found) | np.isneginf(found)).all():
+        raise ValueError(
+            f"{name}: minus infinity {where}, as the logarithm of a probability of 0 is; clip the "
+            "logits first, for instance numpy.clip(logits, -20, None)"
+        )
+    raise ValueError(f"{name}: NaN or infinite values {where}; remove or repair them first")
 
 
 def wide(values: Array) -> Array:
     """`values` in 32 bits or more: half precision is for storage, not for sums."""
     xp = namespace(values)
     return xp.astype(values, xp.float32) if xp.finfo(values.dtype).bits < 32 else values
+
+
+_PLAIN = {"int": (Integral, "a whole number"), "float": (Real, "a number"), "str": (str, "a text")}
+
+
+def check_settings(kind: type, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Raise TypeError where a setting of a scorer is not of the plain type that its class declares.
+
+    Only settings that are declared as numbers, texts, booleans or None are checked.
+
+    Args:
+        kind: the class of the scorer, a dataclass.
+        given: positional arguments.
+        named: keyword arguments.
+    """
+    if not dataclasses.is_dataclass(kind):
+        return
+    fields = [field for field in dataclasses.fields(kind) if field.init]
+    settings = {**{field.name: value for field, value in zip(fields, given, strict=False)}, **named}
+    for field in fields:
+        types = str(field.type).split(" | ")
+        if field.name not in settings or not set(types) <= {*_PLAIN, "bool", "None"}:
+            continue
+        value = settings[field.name]
+        if (value is None and "None" in types) or (isinstance(value, bool | np.bool_) and "bool" in types):
+            continue
+        allowed = [_PLAIN[name] for name in types if name in _PLAIN]
+        fits = any(isinstance(value, base) for base, _ in allowed) and not isinstance(value, bool)
+        if not fits:
+            words = [*(text for _, text in allowed), *(["True or False"] if "bool" in types else [])]
+            words += ["None"] if "None" in types else []
+            kind = ValueError if isinstance(value, Real) and "int" in types else TypeError
+            raise kind(f"{field.name}: expected {' or '.join(words)}, got {value!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from qipf._common.errors import check_whole
 from qipf._common.optional import require
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.model import as_onnx, check_no_device
@@ -60,12 +61,13 @@ def default(
             model of any library. Inputs are perturbed with torch, whatever runs the model; `Outputs` need no torch.
         data: labelled inputs, best those that the network was trained on: (inputs, labels) as tensors, a data set, a
             DataLoader or any iterable of (inputs, labels) batches. Or `Outputs` with labels and features, which the
-            head is then fitted to as they are.
+            head is then fitted to as they are; `perturb`, `size`, `memory`, `device` and `batch_size` do not go with
+            them.
         effort: "quick" perturbs each input once, "standard" four times, "thorough" eight times.
         perturb: False for no perturbations, or a function `perturb(inputs, generator)` that returns perturbed inputs
             of the same form; the generator is on the device of the model. True perturbs images, tables and tokens as
             `qipf.models.draws` says, and leaves the head out where nothing is known about the inputs.
-        features: what the head reads, as a name of `qipf.models.readings`, for instance "layer4@2x2"; None lets
+        features: what the head reads, as a name of `qipf.models.readings`, for instance `layer4@2x2`; None lets
             `qipf.models.spaces.find_space` choose.
         size: how many inputs to take at most; of arrays and data sets a random sample, of loaders the first.
         memory: bytes that the kept features take at most.
@@ -75,6 +77,7 @@ def default(
         progress: show a progress bar with the time left.
 
     Raises:
+        TypeError: an argument is of the wrong type, or does not go with `Outputs`.
         ValueError: there is no data, there are no labels, or the model has no layer that a head could read.
     """
     if effort not in EFFORTS:
@@ -86,14 +89,23 @@ def default(
             f"features: expected the name of a module, for instance 'layer4@2x2', or None, got {features!r}"
         )
     draws, epochs = EFFORTS[effort]
+    check_whole("seed", seed, 0)
     if isinstance(data, Outputs):
+        given = {"perturb": perturb is not True, "size": size is not None, "memory": memory != MEMORY,
+                 "device": device is not None, "batch_size": batch_size != 500}  # fmt: skip
+        if any(given.values()):
+            names = ", ".join(name for name, is_given in given.items() if is_given)
+            raise TypeError(
+                f"{names}: for inputs only, and data are outputs, which are taken as they are; leave it out, or give "
+                "the model and its inputs"
+            )
         space = features if features in data.layers else None
         if features is not None and space is None:
             found = ", ".join(map(repr, data.layers)) or "none"
             raise ValueError(f"features: expected one of the layers of these outputs, {found}, got {features!r}")
         if space is None and data.features is None and len(data.layers) == 1:
             (space,) = data.layers
-        return _fitted(Probe(space=space, share=CLEAN_SHARE, epochs=epochs, seed=seed), data, progress)
+        return _fitted(Probe(space=space, share=CLEAN_SHARE, epochs=epochs, seed=seed), model, data, progress)
     if model is None:
         raise TypeError(
             "model: expected a torch module or an ONNX model; without one, give Outputs with logits, features and "
@@ -122,12 +134,12 @@ def default(
         outputs, form = collect_augmented(model, data, device=device, **settings)
     (space,) = outputs.layers
     share = CLEAN_SHARE if perturb is False else SHARES[form]
-    return _fitted(Probe(space=space, share=share, epochs=epochs, seed=seed), outputs, progress)
+    return _fitted(Probe(space=space, share=share, epochs=epochs, seed=seed), model, outputs, progress)
 
 
-def _fitted(probe: Probe, outputs: Outputs, progress: bool) -> Probe:
+def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool) -> Probe:
     probe.progress = progress  # of this fit, not of the next one
     try:
-        return probe.fit(None, outputs)
+        return probe.fit(model, outputs)
     finally:
         probe.progress = False

@@ -8,7 +8,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf._common.optional import require
-from qipf.arrays import Array, namespace, to_numpy
+from qipf.arrays import Array, namespace, to_numpy, widest_float
 from qipf.scores.plain_head import train_plain_head
 
 MOST_NUMBERS = 1_970_000
@@ -137,8 +137,9 @@ def _finite_rows(features: Any) -> np.ndarray:
 
 def _moments(rows: Any) -> tuple[Any, Any]:
     """Mean and scale of every column; the scale of a column that hardly varies is kept away from zero."""
-    mean = sum(part.double().sum(0) for part in rows.split(ROWS_AT_ONCE)) / len(rows)
-    square = sum(((part.double() - mean) ** 2).sum(0) for part in rows.split(ROWS_AT_ONCE))
+    wide = getattr(require("torch", extra="torch"), widest_float(rows.device))
+    mean = sum(part.to(wide).sum(0) for part in rows.split(ROWS_AT_ONCE)) / len(rows)
+    square = sum(((part.to(wide) - mean) ** 2).sum(0) for part in rows.split(ROWS_AT_ONCE))
     deviation: Any = (square / len(rows)) ** 0.5
     typical = deviation.mean()
     floor = 1e-3 * typical if float(typical) > 0 else 1.0
@@ -146,8 +147,8 @@ def _moments(rows: Any) -> tuple[Any, Any]:
 
 
 def _folded(net: Any, mean: Any, scale: Any) -> Head:
-    inner, outer = (net[place].weight.detach().double().T for place in (2, 5))
-    inner_bias, outer_bias = (net[place].bias.detach().double() for place in (2, 5))
-    inner = inner / scale.double()[:, None]
-    inner_bias = inner_bias - mean.double() @ inner
+    inner, outer = (net[place].weight.detach().cpu().double().T for place in (2, 5))
+    inner_bias, outer_bias = (net[place].bias.detach().cpu().double() for place in (2, 5))
+    inner = inner / scale.cpu().double()[:, None]
+    inner_bias = inner_bias - mean.cpu().double() @ inner
     return Head(*(to_numpy(part.float().contiguous()) for part in (inner, inner_bias, outer, outer_bias)))

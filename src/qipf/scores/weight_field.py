@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -266,6 +267,12 @@ def _plain_bits(logits: Array) -> int | None:
 def _task(outputs: Outputs) -> Task:
     if outputs.logits.shape[1] > 1:
         return "classification"
+    if outputs.labels is None:
+        warnings.warn(
+            "outputs: one output and no labels are taken as a regression; for a binary classifier give labels of 0 and "
+            "1, for a regression the targets",
+            stacklevel=4,
+        )
     return "binary" if outputs.binary else "regression"
 
 

@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from qipf._common.progress import bar
 from qipf._common.schedule import one_cycle
+from qipf.arrays import widest_float
 from qipf.models.split import Split, SplitLike, as_split
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.minibatches import Augment, minibatches
@@ -182,7 +183,7 @@ class _Tally:
     """Loss and correct predictions of an epoch, summed on the device because reading a value makes it wait."""
 
     def __init__(self, regression: bool, device: torch.device) -> None:
-        self.sums = torch.zeros(2, dtype=torch.float64, device=device)
+        self.sums = torch.zeros(2, dtype=getattr(torch, widest_float(device)), device=device)
         self.regression, self.count = regression, 0
 
     def clear(self) -> None:
@@ -191,7 +192,7 @@ class _Tally:
 
     def add(self, loss: Tensor, outputs: Tensor, targets: Tensor) -> None:
         """Add a batch to the sums only: this is part of a recorded step, and a replay does not run Python code."""
-        self.sums[0] += loss.detach().double() * len(targets)
+        self.sums[0] += loss.detach().to(self.sums.dtype) * len(targets)
         if not self.regression:
             self.sums[1] += (_classes(outputs.detach()) == targets).sum()
 

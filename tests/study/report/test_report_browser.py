@@ -4,38 +4,15 @@ from __future__ import annotations
 
 import base64
 import io
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from browsing import emulate, violations
+
 pytestmark = pytest.mark.browser
-
-FLAGS = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-dev-shm-usage",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--window-size=1280,900",
-)  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("chromium and chromedriver are not installed (Debian: apt-get install chromium chromium-driver)")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    from selenium.webdriver.chrome.service import Service
-
-    opened = webdriver.Chrome(options=options, service=Service(executable_path=driver))
-    yield opened
-    opened.quit()
 
 
 @pytest.fixture
@@ -43,13 +20,6 @@ def opened(browser: Any, page: Path) -> Any:
     emulate(browser)
     load(browser, page)
     return browser
-
-
-def emulate(browser: Any, width: int = 1280, scheme: str = "light", media: str = "screen") -> None:
-    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    features = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": media, "features": features})
 
 
 def load(browser: Any, page: Path) -> None:
@@ -72,6 +42,14 @@ def picture(browser: Any) -> np.ndarray:
 
     taken = browser.execute_cdp_cmd("Page.captureScreenshot", {"format": "png"})["data"]
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(taken))).convert("L"))
+
+
+@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_everybody_can_read_it(browser: Any, page: Path, width: int, scheme: str) -> None:
+    emulate(browser, width, scheme)
+    load(browser, page)
+    assert violations(browser) == []
 
 
 def test_opens_without_complaints_and_hostile_names_do_nothing(opened: Any) -> None:

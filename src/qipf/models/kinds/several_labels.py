@@ -67,16 +67,16 @@ def collect_labels(
         ValueError: The labels are not 0 and 1, or not as many as the logits.
     """
     torch = require("torch", extra="torch")
-    from qipf.models.batches import _as_labels, _source, _split
+    from qipf.models.batches import as_labels, raw_batches, split_batch
     from qipf.models.collect import collect
     from qipf.models.labels import zeros_and_ones
 
     labels: list[torch.Tensor | None] = []
 
     def without_labels() -> Any:
-        for number, batch in enumerate(_source(data, batch_size)[0]):
-            inputs, own = _split(batch, number)
-            labels.append(_as_labels(own, None, number))
+        for number, batch in enumerate(raw_batches(data, batch_size)[0]):
+            inputs, own = split_batch(batch, number)
+            labels.append(as_labels(own, None, number))
             yield (inputs,)
 
     found = collect(model, without_labels(), features=features, device=device, store=store, progress=progress)

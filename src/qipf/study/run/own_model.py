@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from qipf.study.run.digests import ChangedError, file_digest, short, unchanged
+from qipf.study.run.own_source import source_digest
 
 FILES = (".pt2", ".h5")
 """The endings of files that hold a whole network."""
@@ -46,6 +47,8 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
 
 def digests(model: str, weights: str | None) -> dict[str, str | None]:
     """What identifies the model: digests of its files or, for "module:callable", of the source and all tensors.
+
+    The source is that of the module and of the files in its folder that it imports.
 
     A model that cannot be built is identified by its name alone: its cell will fail and say why.
     """
@@ -85,12 +88,12 @@ def _network_digest(model: str, net: nn.Module) -> str:
 
 
 def _source_digest(name: str) -> str:
-    """The digest of a module's source as this process imported it.
+    """The digest of a module's source, and of its helpers beside it, as this process imported them.
 
     It is kept with the module: a process that lives longer than an edit of the file still runs the old source.
     """
     module = sys.modules[name]
     if _PINNED not in vars(module):
         source = getattr(module, "__file__", None)
-        setattr(module, _PINNED, "" if source is None else file_digest(source))
+        setattr(module, _PINNED, "" if source is None else source_digest(name, Path(source)))
     return vars(module)[_PINNED]

@@ -1,0 +1,90 @@
+"""A network is told from another one, and recognised in another precision, form or order of its parameters."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import qipf
+from qipf.models.likeness import differ, likeness
+
+INPUTS, CLASSES = torch.rand(60, 4, generator=torch.Generator().manual_seed(1)), torch.arange(60) % 3
+
+
+def build(seed: int, width: int = 40) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 3)).eval()
+
+
+def mark(model: nn.Module) -> list[float]:
+    found = likeness(model)
+    assert found is not None
+    return found
+
+
+def test_other_weights_differ_and_the_same_ones_do_not() -> None:
+    net = build(0)
+    assert not differ(mark(net), mark(copy.deepcopy(net)))
+    assert not differ(mark(net), mark(torch.compile(net, backend="eager")))  # pyright: ignore
+    assert differ(mark(net), mark(build(1)))
+    assert differ(mark(net), mark(build(0, width=41)))
+    tuned = copy.deepcopy(net)
+    with torch.no_grad():
+        tuned[0].weight += 0.02 * torch.randn_like(tuned[0].weight)  # pyright: ignore
+    assert differ(mark(net), mark(tuned))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("width", [40, 3000])
+def test_another_precision_is_the_same_network(dtype: torch.dtype, width: int) -> None:
+    net = build(0, width)
+    other = copy.deepcopy(net).to(dtype)
+    assert not differ(mark(net), mark(other))
+    assert differ(mark(build(1, width)), mark(other))
+
+
+def test_the_numbers_are_those_of_the_docstring() -> None:
+    net = build(0, width=700)
+    folded, square, count = np.zeros(1024), 0.0, 0
+    for values in net.parameters():
+        flat = values.detach().numpy().astype(float).ravel()
+        np.add.at(folded, np.arange(len(flat)) % 1024, flat)
+        square, count = square + float(flat @ flat), count + len(flat)
+    expected = [np.sqrt(2) * np.cos(k * np.arange(1024)) @ folded / np.sqrt(square) for k in (1, 2, 3, 4)]
+    np.testing.assert_allclose(mark(net), [count, np.sqrt(square), *expected, 0], rtol=1e-4, atol=1e-5)
+
+
+def test_what_has_no_weights_has_no_likeness() -> None:
+    for model in (nn.ReLU(), nn.LazyLinear(3), nn.Linear(3, 3, device="meta"), [np.ones(3)], None, "net.safetensors"):
+        assert likeness(model) is None
+
+
+def test_a_scorer_warns_once_of_another_network(tmp_path) -> None:
+    net, other = build(0), build(1)
+    probe = qipf.default(net, (INPUTS, CLASSES), effort="quick", progress=False)
+    entropy = qipf.Entropy().fit(net, qipf.collect(net, INPUTS, progress=False))
+    for scorer in (probe, entropy):
+        scorer.save(tmp_path / "a.qipf")
+        for used in (scorer, qipf.load(tmp_path / "a.qipf")):
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                used.score(net, INPUTS, progress=False)
+                used.score(copy.deepcopy(net).to(torch.bfloat16), INPUTS, progress=False)
+                qipf.wrap(net, used)
+            with pytest.warns(UserWarning, match="fitted to") as caught:
+                used.score(other, INPUTS, progress=False)
+            assert len(caught) == 1
+            assert caught[0].filename == __file__
+            with pytest.warns(UserWarning, match="fitted to"):
+                qipf.wrap(other, used)
+
+
+def test_a_scorer_that_no_network_was_given_to_does_not_warn() -> None:
+    net = build(0)
+    scorer = qipf.KNN(k=3).fit(None, qipf.collect(net, INPUTS, progress=False))
+    scorer.score(build(1), INPUTS, progress=False)  # warnings are errors here
