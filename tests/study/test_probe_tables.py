@@ -71,6 +71,10 @@ def planted(tmp_path):
             for tag in tables.TRIED
         ]
     ))  # fmt: skip
+    groups = ("clean", "shift", "unseen", "resembling")
+    scores = {name: {key: [0.8, 0.7] for key in groups} for name in ("probe", "entropy", "max logit", "energy")}
+    scores["probe"] = {**scores["probe"], "shift": [0.9, 0.6]}
+    (folder / "transformers.json").write_text(json.dumps([{"heads": 2, "seed": 1, "scores": scores}]))
     return Results(tmp_path)
 
 
@@ -93,12 +97,16 @@ def test_means_are_those_that_were_planted(planted):
     geometric = tables.TABLES["probe-geometric"](planted)
     assert line(geometric, "**qipf.default")[-1] == ".710 / .510"  # rotation alone
     assert line(tables.TABLES["probe-ood"](planted), "**qipf.default")[-1] == ".600 / .400"
+    transformers = tables.TABLES["probe-transformers"](planted)
+    assert line(transformers, "the paper's five shifts: **qipf.default") == [".900"]
     assert line(tables.TABLES["probe-aurc"](planted), "**qipf.default")[-1] == ".190"
     assert line(tables.efforts(planted), "thorough")[0] == ".700 / .500; 2.0 s, 1.5 MB"
     assert line(tables.accuracy(planted), "clean: ensemble of 10")[-1] == ".910"
     assert line(tables.bars(planted), "shifts, over the ensemble")[-1] == "+0.130 ROC-AUC, +0.130 average precision"
     assert line(tables.tried(planted), "four perturbed copies") == [".800 / .700 / .900"] * 4
-    assert "Mahalanobis" not in "".join(table(planted) for table in tables.TABLES.values())
+    again = [f"the paper's five shifts: {words}" for words in ("a second network", "ensemble of 5")]
+    assert [line(tables.again(planted), start)[-1] for start in again] == [".700 / .500"] * 2
+    assert all(table(planted) for table in tables.TABLES.values())
 
 
 def test_intervals_reach_over_networks_and_ensembles(planted):

@@ -63,7 +63,8 @@ def fit_default(
     """What `qipf.default` recommends for the model, fitted to data that `check_data` has passed.
 
     Inputs that are still on disk (.npy, images) are read batch by batch: in memory are one batch and, at most, the
-    2 GiB of features that `qipf.default` keeps. Data that brings logits and features is read as a whole.
+    2 GiB of features that `qipf.default` keeps. Data that brings logits and features, and the inputs of an ONNX model,
+    are read as a whole.
 
     Args:
         net: what `load_model` returned.
@@ -85,13 +86,12 @@ def fit_default(
     if is_weights(net):
         raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits and features")
     place(net, device)
-    if isinstance(net, OnnxModel):
-        inputs, labels = zip(*(fed(net, batch) for batch in data.batches(batch_size)), strict=True)
-        with named_arguments(net):
-            whole = (np.concatenate(inputs), np.concatenate(labels))
-            return default(net, whole, features=features, batch_size=batch_size, progress=not quiet, **settings)
-    examples = Examples(data)
-    return default(net, examples, features=features, batch_size=batch_size, progress=not quiet, **settings)  # pyright: ignore[reportArgumentType]
+    run = {"features": features, "batch_size": batch_size, "progress": not quiet, **settings}
+    if not isinstance(net, OnnxModel):
+        return default(net, Examples(data), **run)
+    inputs, labels = zip(*(fed(net, batch) for batch in data.batches(batch_size)), strict=True)
+    with named_arguments(net):
+        return default(net, (np.concatenate(inputs), np.concatenate(labels)), **run)
 
 
 class Examples:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qipf.models.sessions.model import OnnxModel, is_session
+from qipf.models.sessions.model import OnnxModel
 
 PLACES = 1024
 PROJECTIONS = 4
@@ -20,15 +20,15 @@ HALF_TOLERANCE = 2e-2
 def likeness(model: Any) -> list[float] | str | None:
     """What tells the weights of a model from those of another: numbers for a torch module, a digest for an ONNX model.
 
-    None for other things.
+    It is None for other things, and for an ONNX model whose graph cannot be read.
 
     The numbers are the count of weights, their Euclidean norm, and four projections of the weights on fixed directions,
     divided by the norm. Projections of two networks that were trained apart differ by about 1. Every parameter is
     folded into rows of 1,024 numbers first, so that one pass over the weights is enough. The names and the order of the
     parameters do not matter. The last number says whether weights are in half precision.
     """
-    if isinstance(model, OnnxModel) or is_session(model):
-        return OnnxModel(model).fingerprint if is_session(model) else model.fingerprint
+    if isinstance(model, OnnxModel):
+        return None if model.find_graph() is None else model.fingerprint
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
         return None
@@ -54,9 +54,12 @@ def likeness(model: Any) -> list[float] | str | None:
 
 
 def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
-    """Whether two results of `likeness` belong to different weights; rounding to half precision is no difference."""
+    """Whether two results of `likeness` belong to different weights; rounding to half precision is no difference.
+
+    A torch module and an ONNX model cannot be told apart, and do not differ.
+    """
     if isinstance(one, str) or isinstance(other, str):
-        return one != other
+        return type(one) is type(other) and one != other
     tolerance = HALF_TOLERANCE if one[-1] or other[-1] else TOLERANCE
     if len(one) != len(other) or one[0] != other[0]:
         return True
@@ -67,7 +70,7 @@ def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
 def warn_of_other(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
     """Warn where a model is not the one that a scorer with these fitted facts was fitted to."""
     known = facts.get("model")
-    found = likeness(model) if isinstance(known, Sequence) and known else None
+    found = likeness(model) if known else None
     if known and found is not None and differ(known, found):
         warnings.warn(
             "model: its weights are not those that this scorer was fitted to, so its scores mean little; give that "

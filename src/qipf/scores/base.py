@@ -112,8 +112,7 @@ class Scorer(ABC):
         """The uncertainty of every prediction of `model` on `data`, (N,): collect what is read, and score it.
 
         Args:
-            model: the trained torch module or ONNX model that this scorer was fitted to; one with other weights draws a
-                warning.
+            model: the torch module or ONNX model that this scorer was fitted to; other weights draw a warning.
             data: inputs as for `qipf.collect`; labels in it are not read.
             features: the module whose output are the features, where one was named when the scorer was fitted.
             device: where the inputs go; None is the device of the model.

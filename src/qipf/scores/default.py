@@ -134,7 +134,7 @@ def default(
         outputs, form = collect_augmented(model, data, device=device, **settings)
     (space,) = outputs.layers
     share = CLEAN_SHARE if perturb is False else SHARES[form]
-    return _fitted(Probe(space=space, share=share, epochs=epochs, seed=seed), model, outputs, progress)
+    return _fitted(Probe(space=space, share=share, epochs=epochs, seed=seed), onnx or model, outputs, progress)
 
 
 def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool) -> Probe:
