@@ -105,7 +105,7 @@ def test_means_are_those_that_were_planted(planted):
     assert line(tables.bars(planted), "shifts, over the ensemble")[-1] == "+0.130 ROC-AUC, +0.130 average precision"
     assert line(tables.tried(planted), "four perturbed copies") == [".800 / .700 / .900"] * 4
     again = [f"the paper's five shifts: {words}" for words in ("a second network", "ensemble of 5")]
-    assert [line(tables.again(planted), start)[-1] for start in again] == [".700 / .500"] * 2
+    assert [line(tables.again(planted), start)[-1] for start in again] == [".700 / .500", ".680 / .480"]
     assert all(table(planted) for table in tables.TABLES.values())
 
 
