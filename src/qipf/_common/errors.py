@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 
@@ -35,3 +35,17 @@ def check_whole(name: str, value: Any, least: int) -> None:
         raise TypeError(f"{name}: expected a whole number, got {value!r}")
     if not least <= int(value) < 2**63:
         raise ValueError(f"{name}: expected a whole number from {least} to 2**63 - 1, got {value}")
+
+
+def check_probability(name: str, value: Any) -> float:
+    """The value of an argument that must lie between 0 and 1.
+
+    Raises:
+        TypeError: it is something other than a number.
+        ValueError: it is 0, 1 or beyond.
+    """
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(f"{name}: expected a probability between 0 and 1, got {value!r}")
+    if not 0 < value < 1:
+        raise ValueError(f"{name}: expected a probability between 0 and 1, got {value!r}")
+    return float(value)

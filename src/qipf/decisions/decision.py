@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from qipf._common.errors import check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.bounds import error_interval, rank_interval
 from qipf.decisions.promises import Promise
@@ -47,6 +48,7 @@ class Decision(Attachment):
     kind: ClassVar[str] = "decision"
 
     def __init__(self, promise: str | Promise = "error<=0.01", *, confidence: float = 0.95, seed: int = 0) -> None:
+        check_whole("seed", seed, 0)
         self.promise = promise if isinstance(promise, Promise) else Promise.parse(promise, confidence)
         self.seed = seed
         self._threshold: float | None = None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from qipf._common.errors import check_probability
 from qipf.arrays import Array, like, to_numpy
 from qipf.decisions.threshold import Unsupported
 from qipf.models.outputs import Outputs
@@ -40,9 +41,7 @@ class Intervals(Attachment):
     kind: ClassVar[str] = "intervals"
 
     def __init__(self, coverage: float = 0.9, *, joint: bool = False) -> None:
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage: expected a probability between 0 and 1, got {coverage!r}")
-        self.coverage, self.joint = float(coverage), bool(joint)
+        self.coverage, self.joint = check_probability("coverage", coverage), bool(joint)
         self._factors: np.ndarray | None = None
 
     def fit(self, predictions: Array, scales: Array, targets: Array) -> Self:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
+from qipf._common.errors import check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.accuracy import METHODS, held_out_facts, per_prediction
 from qipf.decisions.bounds import error_interval
@@ -49,8 +50,8 @@ class Monitor(Attachment):
     kind: ClassVar[str] = "monitor"
 
     def __init__(self, *, false_alarm: float = 0.01, method: str = "atc", seed: int = 0) -> None:
-        if not 0 < false_alarm < 1:
-            raise ValueError(f"false_alarm: expected a probability between 0 and 1, got {false_alarm!r}")
+        check_probability("false_alarm", false_alarm)
+        check_whole("seed", seed, 0)
         if method not in METHODS:
             raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
         self.false_alarm, self.method, self.seed = float(false_alarm), method, int(seed)

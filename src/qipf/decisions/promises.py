@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal, Self
 
+from qipf._common.errors import check_probability
+
 Kind = Literal["error", "loss", "accept"]
 _TEXT = re.compile(r"\s*(error|loss|accept)\s*(<=|>=|=)\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*(%?)\s*")
 _RELATION = {"error": "<=", "loss": "<=", "accept": ">="}
@@ -30,8 +32,7 @@ class Promise:
     def __post_init__(self) -> None:
         if not 0 < self.limit < 1:
             raise ValueError(f"promise: expected a share between 0 and 1, got {self.limit:g}")
-        if not 0 < self.confidence < 1:
-            raise ValueError(f"confidence: expected a probability between 0 and 1, got {self.confidence!r}")
+        check_probability("confidence", self.confidence)
 
     @classmethod
     def parse(cls, text: str, confidence: float = 0.95) -> Self:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from qipf._common.errors import check_probability, check_whole
 from qipf.arrays import Array, like, to_numpy
 from qipf.decisions.threshold import Unsupported
 from qipf.models.outputs import Outputs
@@ -54,12 +55,12 @@ class PredictionSets(Attachment):
         penalty: float = 0.05,
         free: int = 2,
     ) -> None:
-        if not 0 < coverage < 1:
-            raise ValueError(f"coverage: expected a probability between 0 and 1, got {coverage!r}")
+        check_probability("coverage", coverage)
+        check_whole("free", free, 0)
         if method not in METHODS:
             raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
-        if penalty < 0 or free < 0:
-            raise ValueError(f"penalty and free: expected 0 or more, got {penalty!r} and {free!r}")
+        if isinstance(penalty, bool) or not isinstance(penalty, int | float) or not 0 <= penalty < math.inf:
+            raise ValueError(f"penalty: expected a number of at least 0, got {penalty!r}")
         self.coverage, self.method, self.per_class = float(coverage), method, bool(per_class)
         self.penalty, self.free = float(penalty), int(free)
         self._thresholds: np.ndarray | None = None
