@@ -290,6 +290,24 @@ def transformers(results: Results) -> str:
     return markdown(["ROC-AUC", *(f"{kinds[one['heads']]}, seed {one['seed']}" for one in found)], rows)
 
 
+COSTS = {
+    "fit_quick_in_trainings": "fitting, quick, in trainings of the network",
+    "fit_standard_in_trainings": "fitting, standard, in trainings",
+    "fit_thorough_in_trainings": "fitting, thorough, in trainings",
+    "added_passes_per_batch": "scoring, in forward passes",
+    "added_milliseconds_batch_1": "scoring one input, milliseconds",
+}
+
+
+def cost(results: Results) -> str:
+    """What the probe costs, in trainings and forward passes of the network, from every record of probe/cost.py."""
+    machines = [json.loads(path.read_text()) for path in sorted((results.folder / "probe").glob("cost-*.json"))]
+    names = {"lenet": "LeNet", "vgg3": "VGG-3", "resnet18": "ResNet-18"}
+    columns = [(machine, name) for machine in machines for name in names if name in machine]
+    rows = [[words, *(f"{machine[name][key]:.3g}" for machine, name in columns)] for key, words in COSTS.items()]
+    return markdown(["cost", *(f"{names[name]}, {machine['machine']}" for machine, name in columns)], rows)
+
+
 def right(results: Results, group: str, who: str) -> str:
     """The mean accuracy of "network", "ensemble" or "probe"."""
     return number(float(np.mean([pair.accuracy(who, group) for pair in _of(results).pairs.values()])))
@@ -305,6 +323,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "probe-efforts": efforts,
     "probe-bars": bars,
     "probe-again": again,
+    "probe-cost": cost,
     "probe-transformers": transformers,
     "probe-tried": tried,
 }

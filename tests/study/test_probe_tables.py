@@ -75,6 +75,8 @@ def planted(tmp_path):
     scores = {name: {key: [0.8, 0.7] for key in groups} for name in ("probe", "entropy", "max logit", "energy")}
     scores["probe"] = {**scores["probe"], "shift": [0.9, 0.6]}
     (folder / "transformers.json").write_text(json.dumps([{"heads": 2, "seed": 1, "scores": scores}]))
+    spent = dict.fromkeys(tables.COSTS, 0.25)
+    (folder / "cost-x.json").write_text(json.dumps({"machine": "a machine", "vgg3": spent}))
     return Results(tmp_path)
 
 
@@ -104,6 +106,7 @@ def test_means_are_those_that_were_planted(planted):
     assert line(tables.accuracy(planted), "clean: ensemble of 10")[-1] == ".910"
     assert line(tables.bars(planted), "shifts, over the ensemble")[-1] == "+0.130 ROC-AUC, +0.130 average precision"
     assert line(tables.tried(planted), "four perturbed copies") == [".800 / .700 / .900"] * 4
+    assert line(tables.cost(planted), "fitting, quick") == ["0.25"]
     again = [f"the paper's five shifts: {words}" for words in ("a second network", "ensemble of 5")]
     assert [line(tables.again(planted), start)[-1] for start in again] == [".700 / .500", ".680 / .480"]
     assert all(table(planted) for table in tables.TABLES.values())
