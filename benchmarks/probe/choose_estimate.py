@@ -2,8 +2,8 @@
 
     python benchmarks/probe/choose_estimate.py mnist kmnist --data FOLDER --out results/probe/estimates.json
 
-A LeNet is trained as in the study, but on 45,000 of the training images; 5,000 others are held out and 5,000 others
-play the test set, in the conditions of the study. Ten minutes on one core.
+A LeNet is trained as in the study, but on 50,000 of the training images; 5,000 others are held out, and 2,000 of the
+remaining 5,000 play the test set, in the conditions of the study. Ten minutes on one core.
 """
 
 from __future__ import annotations

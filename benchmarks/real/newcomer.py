@@ -64,7 +64,7 @@ def main() -> None:
         environment = {**os.environ, "PATH": path, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         steps = {}
         for command in commands():
-            command = command.replace("'qipf[torch]'", f"'{ROOT}'").replace("pip install", "pip install --no-deps")
+            command = command.replace("-e '.[torch]'", f"'{ROOT}'").replace("pip install", "pip install --no-deps")
             wall, used = seconds_of(command, place, environment)
             name = "install" if command.startswith("pip") else command.split()[1]
             steps[name] = {"wall_seconds": wall, "processor_seconds": used}

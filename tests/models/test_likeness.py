@@ -88,3 +88,39 @@ def test_a_scorer_that_no_network_was_given_to_does_not_warn() -> None:
     net = build(0)
     scorer = qipf.KNN(k=3).fit(None, qipf.collect(net, INPUTS, progress=False))
     scorer.score(build(1), INPUTS, progress=False)  # warnings are errors here
+
+
+def _linear_onnx(path, scale: float, *, external: bool = False):
+    onnx = pytest.importorskip("onnx")
+    helper, numbers = onnx.helper, np.arange(12, dtype=np.float32).reshape(4, 3) * scale
+    inputs = [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["N", 4])]
+    outputs = [helper.make_tensor_value_info("logits", onnx.TensorProto.FLOAT, ["N", 3])]
+    weights = [onnx.numpy_helper.from_array(numbers, "w")]
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["logits"])], "g", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, path, save_as_external_data=external, size_threshold=0)
+    return path
+
+
+@pytest.mark.parametrize("form", ["path", "session", "model"])
+def test_another_onnx_model_is_told_in_every_form(form, tmp_path):
+    from qipf.models import OnnxModel
+
+    runtime = pytest.importorskip("onnxruntime")
+    make = {"path": str, "session": lambda path: runtime.InferenceSession(str(path)), "model": OnnxModel}[form]
+    one, other = (make(_linear_onnx(tmp_path / f"{scale}.onnx", scale)) for scale in (1, 2))
+    x = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    fitted_to = OnnxModel(one) if form == "path" else one
+    scorer = qipf.Entropy().fit(fitted_to, qipf.collect(one, x, features=False, progress=False))
+    scorer.score(one, x, progress=False)  # warnings are errors here
+    with pytest.warns(UserWarning, match="weights are not those"):
+        scorer.score(other, x, progress=False)
+
+
+def test_weights_in_other_files_are_not_compared(tmp_path):
+    from qipf.models import OnnxModel
+
+    pytest.importorskip("onnxruntime")
+    inside, outside = _linear_onnx(tmp_path / "a.onnx", 1), _linear_onnx(tmp_path / "b.onnx", 1, external=True)
+    assert likeness(OnnxModel(inside))
+    assert likeness(OnnxModel(outside)) is None

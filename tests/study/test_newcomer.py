@@ -66,7 +66,7 @@ def place(tmp_path, monkeypatch):
 
 def test_the_commands_of_the_page_run(place):
     first, *rest = newcomer.commands()
-    assert first.startswith("pip install 'qipf[torch]' ")
+    assert first.startswith("pip install -e '.[torch]' ")
     assert [command.split()[:2] for command in rest] == [["qipf", "fit"], ["qipf", "score"]]
     for command in rest:
         assert main([*shlex.split(command)[1:], "--quiet"]) == 0, command

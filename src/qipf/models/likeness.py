@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qipf.models.sessions.model import OnnxModel
+from qipf.models.sessions.model import OnnxModel, is_session
 
 PLACES = 1024
 PROJECTIONS = 4
@@ -20,15 +20,18 @@ HALF_TOLERANCE = 2e-2
 def likeness(model: Any) -> list[float] | str | None:
     """What tells the weights of a model from those of another: numbers for a torch module, a digest for an ONNX model.
 
-    It is None for other things, and for an ONNX model whose graph cannot be read.
+    It is None for other things, and for an ONNX model whose graph cannot be read or whose
+    weights are in other files.
 
     The numbers are the count of weights, their Euclidean norm, and four projections of the weights on fixed directions,
     divided by the norm. Projections of two networks that were trained apart differ by about 1. Every parameter is
     folded into rows of 1,024 numbers first, so that one pass over the weights is enough. The names and the order of the
     parameters do not matter. The last number says whether weights are in half precision.
     """
-    if isinstance(model, OnnxModel):
-        return None if model.find_graph() is None else model.fingerprint
+    onnx = OnnxModel(model) if is_session(model) else model
+    if isinstance(onnx, OnnxModel):
+        graph = onnx.find_graph()
+        return None if graph is None or not graph.stored() else onnx.fingerprint
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(model, torch.nn.Module):
         return None

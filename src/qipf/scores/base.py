@@ -16,6 +16,7 @@ from qipf.arrays import Array, as_array, is_traced, namespace, placeable
 from qipf.models.collect import collect
 from qipf.models.likeness import likeness, warn_of_other
 from qipf.models.outputs import Outputs
+from qipf.models.sessions.model import as_onnx
 from qipf.scores import file_format
 from qipf.scores.checks import check_matrix as check_matrix
 from qipf.scores.checks import check_rows as check_rows
@@ -106,9 +107,8 @@ class Scorer(ABC):
         features: str | None = None,
         device: Any = None,
         store: Any = "cpu",
-        batch_size: int = 500,
-        progress: bool = True,
-    ) -> Array:
+        batch_size: int = 500, progress: bool = True,
+    ) -> Array:  # fmt: skip
         """The uncertainty of every prediction of `model` on `data`, (N,): collect what is read, and score it.
 
         Args:
@@ -120,6 +120,7 @@ class Scorer(ABC):
             batch_size: rows per batch where the data does not come in batches.
             progress: show a progress bar.
         """
+        model = as_onnx(model) or model  # opened once
         warn_of_other(self._require_fitted().facts, model)
         wanted = features if self.reads_features else False
         kept = {"device": device, "store": store, "batch_size": batch_size, "progress": progress}

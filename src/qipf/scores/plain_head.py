@@ -12,6 +12,8 @@ from qipf._common.schedule import one_cycle
 DECAY = 0.01
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
+ROWS_AT_ONCE = 8192
+"""Rows that are converted to double precision together."""
 
 
 class Weights(NamedTuple):
@@ -117,8 +119,9 @@ def _kept(shape: tuple[int, int], share: float, rng: np.random.Generator) -> np.
 
 def _moments(features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and scale of every column; the scale of a column that hardly varies is kept away from zero."""
-    wide = features.astype(np.float64)
-    deviation = wide.std(axis=0)
+    parts = [features[start : start + ROWS_AT_ONCE] for start in range(0, len(features), ROWS_AT_ONCE)]
+    mean = np.sum([part.sum(axis=0, dtype=np.float64) for part in parts], axis=0) / len(features)
+    deviation = np.sqrt(np.sum([((part - mean) ** 2).sum(axis=0) for part in parts], axis=0) / len(features))
     typical = float(deviation.mean())
     floor = 1e-3 * typical if typical > 0 else 1.0
-    return wide.mean(axis=0).astype(np.float32), (deviation + floor).astype(np.float32)
+    return mean.astype(np.float32), (deviation + floor).astype(np.float32)

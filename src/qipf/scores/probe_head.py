@@ -9,13 +9,11 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy, widest_float
-from qipf.scores.plain_head import train_plain_head
+from qipf.scores.plain_head import ROWS_AT_ONCE, train_plain_head
 
 MOST_NUMBERS = 1_970_000
 """The most weights that a head has: in single precision they are below 8 MB."""
 LARGEST_BATCH = 2000
-ROWS_AT_ONCE = 8192
-"""Rows that are read in double precision at a time."""
 
 
 class Head(NamedTuple):

@@ -133,6 +133,16 @@ class Graph:
             if sum(size > 1 for size in tensor.dims) > 1 and not tensor.external_data
         }
 
+    def stored(self) -> list[bytes]:
+        """The bytes of every tensor that is stored in the graph, sorted; none where some are in other files."""
+        from onnx import numpy_helper
+
+        constants = [part.t for node in self._model.graph.node if node.op_type == "Constant" for part in node.attribute]
+        tensors = [tensor for tensor in (*self._model.graph.initializer, *constants) if tensor.data_type]
+        if any(tensor.external_data for tensor in tensors):
+            return []
+        return sorted(np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes() for tensor in tensors)
+
     def operator(self, name: str) -> str:
         """The operator that makes a tensor."""
         return self._maker[name].op_type

@@ -93,6 +93,7 @@ class Batches:
 
 def whole(data: Any) -> dict[str, Any] | None:
     """The inputs and labels of data that is in memory at once; None where it comes in batches or items."""
+    data = tuple(map(_array, data)) if isinstance(data, tuple) else _array(data)
     if isinstance(data, Mapping):
         labels = next((key for key in LABELS if key in data), None)
         inputs = {key: values for key, values in data.items() if key not in LABELS}
@@ -107,6 +108,14 @@ def whole(data: Any) -> dict[str, Any] | None:
     if (several or compat.is_array_api_obj(inputs)) and (labels is None or compat.is_array_api_obj(labels)):
         return {"inputs": inputs, "labels": labels}
     return None
+
+
+def _array(part: Any) -> Any:
+    """A table of pandas or a list of numbers as an array; anything else as it is."""
+    if isinstance(part, list) and part and all(isinstance(value, int | float | np.number) for value in part):
+        return np.asarray(part)
+    convert = getattr(part, "to_numpy", None)
+    return part if convert is None or compat.is_array_api_obj(part) else convert()
 
 
 def split(batch: Any, number: int) -> tuple[Any, Any]:
@@ -211,11 +220,27 @@ def _rows(columns: dict[str, Any], rows: Any) -> tuple[Any, Any]:
 
 
 def chosen_rows(data: Any, size: int, seed: int) -> Any:
-    """`data` with `size` rows drawn at random, where it has more and is in memory; else `data` itself."""
+    """`data` with `size` rows drawn at random, where it has more and its rows can be chosen; else `data` itself."""
     columns = whole(data)
-    if columns is None or _length_of(columns) <= size:
+    items = hasattr(data, "__getitem__") and not isinstance(data, list | tuple | str | bytes)
+    count = _length(data) if columns is None and items else None if columns is None else _length_of(columns)
+    if count is None or count <= size:
         return data
-    return _rows(columns, np.sort(np.random.default_rng(seed).choice(_length_of(columns), size, replace=False)))
+    rows = np.sort(np.random.default_rng(seed).choice(count, size, replace=False))
+    return _Drawn(data, rows) if columns is None else _rows(columns, rows)
+
+
+class _Drawn:
+    """Some items of a data set."""
+
+    def __init__(self, data: Any, rows: np.ndarray) -> None:
+        self._data, self._rows = data, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, place: int) -> Any:
+        return self._data[int(self._rows[place])]
 
 
 def _stacked(data: Any, count: int, size: int) -> Iterator[Any]:

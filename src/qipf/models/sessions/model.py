@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -53,6 +54,7 @@ class _Made:
     """What was derived from a model: its graph, and sessions with more outputs."""
 
     def __init__(self) -> None:
+        self.opening = Lock()
         self.graph: Graph | None = None
         self.sessions: dict[tuple[str, ...], Any] = {}
         self.told: set[str] = set()
@@ -131,10 +133,9 @@ class OnnxModel:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the model, whatever its tensors are called."""
-        stored = self.graph.kernels().values()
-        digests = sorted(hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest() for values in stored)
-        return hashlib.sha256("".join(digests).encode()).hexdigest()
+        """A digest of the tensors that are stored in the graph, whatever they are called."""
+        digests = [hashlib.sha256(content).digest() for content in self.graph.stored()]
+        return hashlib.sha256(b"".join(digests)).hexdigest()
 
     def tell(self, message: str, show: bool) -> None:
         """Print one line on standard error, once per model."""
@@ -198,13 +199,15 @@ class OnnxModel:
         extra = tuple(sorted(set(names) - own))
         if not extra:
             return self.session
-        if extra not in self._made.sessions:
-            for name in extra:
-                self.graph.check(name)
-            while len(self._made.sessions) >= MOST_SESSIONS:
-                self._made.sessions.pop(next(iter(self._made.sessions)))
-            self._made.sessions[extra] = self._open(self.graph.with_outputs(extra), external=True)
-        return self._made.sessions[extra]
+        with self._made.opening:
+            kept = self._made.sessions
+            if extra not in kept:
+                for name in extra:
+                    self.graph.check(name)
+                while len(kept) >= MOST_SESSIONS:
+                    kept.pop(next(iter(kept)))
+                kept[extra] = self._open(self.graph.with_outputs(extra), external=True)
+            return kept[extra]
 
     def _open(self, content: bytes, external: bool) -> Any:
         runtime = require("onnxruntime", extra="onnxruntime")
