@@ -129,7 +129,8 @@ def recommend(rows: list[Compared]) -> str:
         )
     return (
         f"Use {BASE}, which needs no fitting: the lowest AURC, that of {best.name}, is lower by {value:.4f} "
-        f"[{low:.4f}, {high:.4f}], which may be chance. More labelled data would tell."
+        f"[{low:.4f}, {high:.4f}], which may be chance: the interval holds for all "
+        f"{len(rows)} scores at once. More labelled data would tell."
     )
 
 

@@ -43,7 +43,7 @@ class Monitor(Attachment):
     Args:
         false_alarm: the probability of ever raising an alarm if nothing changes.
         method: the estimate of the accuracy to report first; see `qipf.decisions.accuracy`. The default was
-            the closest to the truth under shift; docs/howto/watch.md has the numbers.
+            the closest to the truth under shift with the probe's score; docs/howto/watch.md has the numbers.
         seed: of the sequential test.
     """
 

@@ -69,6 +69,8 @@ def _attachment(path: str | PathLike[str], name: str, state: Fitted) -> Attachme
 def _header_problem(header: Mapping[str, Any]) -> str:
     """What is wrong with a header. A checksum keeps accidents out, but whoever forges a file can compute it, too."""
     if not isinstance(header.get("scorer"), str):
+        if "monitor" in header:
+            return "it holds a monitor and no scorer; read it with qipf.Monitor.load"
         return f"expected the name of a scorer, got {header.get('scorer')!r:.80}"
     for key in ("settings", "facts", "versions"):
         if not isinstance(header.get(key), dict):
