@@ -19,8 +19,8 @@ NARROWEST, WIDEST = 16, 1000
 def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
     """Show what a fitted scorer's file holds, after checking that it is whole; with a text plot of its field.
 
-    Nothing in it is executed. Of an ONNX model, show the inputs and the tensors that --features takes; ONNX Runtime
-    opens it, which computes what is constant in its graph, and runs it on no data.
+    Nothing in the file is executed. Of an ONNX model, show the inputs and the tensors that --features takes; ONNX
+    Runtime opens it, which computes what is constant in its graph, and runs it on no data.
 
     For example:
 
