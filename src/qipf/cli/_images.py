@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from pathlib import Path
 from typing import Any
@@ -79,10 +80,13 @@ def read_images(files: tuple[Path, ...], mode: str) -> np.ndarray:
 def _open(file: Path) -> Any:
     """An image of the format that its ending says, not decoded yet."""
     pillow = require("PIL.Image", extra="bench")
+    if (size := file.stat().st_size) > budget():
+        raise InputError(f"DATA: {file} has {size / GIB:.3g} GiB, more than the {budget() / GIB:.3g} GiB allowed")
+    content = io.BytesIO(file.read_bytes())  # a chunk that claims gigabytes makes Pillow ask a file for all of them
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pillow.DecompressionBombWarning)
-            return pillow.open(file, formats=[FORMATS[file.suffix.lower()]])
+            return pillow.open(content, formats=[FORMATS[file.suffix.lower()]])
     except (pillow.DecompressionBombError, pillow.DecompressionBombWarning):
         raise InputError(f"DATA: {file} has more pixels than a photo; make it smaller first") from None
     except (MemoryError, FileNotFoundError, PermissionError):

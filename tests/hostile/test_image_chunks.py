@@ -1,0 +1,27 @@
+"""A chunk of an image that claims to be larger than the file."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from qipf.cli._images import read_images
+
+
+def test_a_chunk_that_claims_two_gigabytes_takes_no_memory(tmp_path: Path) -> None:
+    path, pixels = tmp_path / "image.png", np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
+    Image.fromarray(pixels).save(path)
+    content = bytearray(path.read_bytes())
+    place = content.index(b"IDAT")
+    content[place - 4 : place] = (2**31 - 1).to_bytes(4, "big")
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        found = read_images((path,), "RGB")
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(found[0].transpose(1, 2, 0), pixels)
