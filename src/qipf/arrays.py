@@ -89,7 +89,7 @@ def widest_float(device: Any) -> str:
 
 
 def placeable(values: np.ndarray, device: Any) -> np.ndarray:
-    """Return an array that can be copied to a device: double precision becomes single where there is no double."""
+    """Return an array that can be copied to a device: double precision becomes single on a device without it."""
     narrow = values.dtype == np.float64 and widest_float(device) == "float32"
     return values.astype(np.float32) if narrow else values
 

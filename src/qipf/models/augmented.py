@@ -160,7 +160,7 @@ def _first_rows(batch: Batch, count: int) -> Batch:
 
 
 def _inputs(batch: Batch) -> Any:
-    """What a perturbation is given: the positional inputs, or the named ones where there are no others."""
+    """What a perturbation is given: the positional inputs, or the named ones if all of them have names."""
     if not batch.arguments:
         return batch.keywords
     return batch.arguments[0] if len(batch.arguments) == 1 else batch.arguments

@@ -57,7 +57,7 @@ def likeness(model: Any) -> list[float] | str | None:
 
 
 def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
-    """Whether two results of `likeness` belong to different weights; rounding to half precision is no difference.
+    """Whether two results of `likeness` belong to different weights; rounding to half precision does not count.
 
     A torch module and an ONNX model cannot be told apart, and do not differ.
     """

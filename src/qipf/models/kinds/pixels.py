@@ -32,7 +32,7 @@ class PixelMaps:
         uncertainty: (N, H, W); higher is less sure.
         predicted: (N, H, W) the class with the largest logit.
         labels: (N, H, W) true classes, or None.
-        labelled: (N, H, W) which pixels have a label that counts; all of them where there are no labels.
+        labelled: (N, H, W) which pixels have a label that counts; all of them in data without labels.
     """
 
     uncertainty: Tensor

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from qipf._common.optional import require
+from qipf._common.text import printable
 from qipf.study.run.graph import Task
 
 
@@ -67,8 +68,3 @@ def _span(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def printable(text: str) -> str:
-    """The text with control characters escaped, so that a name in a plan cannot command a terminal."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
