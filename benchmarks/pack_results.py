@@ -1,33 +1,38 @@
-"""Pack the tables of a benchmark for publication: python benchmarks/pack_results.py STORE results/paper/NAME
+"""Pack the tables of a benchmark for publication: python benchmarks/pack_results.py STORE results/paper/NAME [--into]
 
 STORE is the folder that `qipf bench -o` wrote, or a folder with its tables. Numbers are rounded to four decimals, which
 is far less than they differ between networks, and rows about the same inputs stand together. Four benchmarks thus take
 less than ten megabytes.
+
+With `--into`, STORE holds some methods of a published plan that were measured again (`benchmarks/rivals_again.py`).
+Their rows take the place of the published ones; the others stay. The scores that were not changed must repeat the
+published numbers exactly, or nothing is written. environment-again.json records the machine and what was replaced.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from qipf.study.report.source import open_source
+from rivals_again import CHECKS, SAME
 
 DECIMALS = 4
+KEYS = ["dataset", "net", "seed", "shift", "severity", "method", "score", "errors", "metric", "subset"]
+UNCHANGED = 1e-3
+"""The largest difference in ROC-AUC by which a method's numbers count as the published ones."""
 
 
 def main(store: str, target: str) -> None:
     """Write table.parquet, times.csv, networks.csv, plan.json and environment.json."""
     source, folder = open_source(store), Path(target)
     folder.mkdir(parents=True, exist_ok=True)
-    table = pd.DataFrame(source.rows)
-    numbers = ["value", "low", "high", "accuracy"]
-    table[numbers] = table[numbers].round(DECIMALS)
-    table["place"] = table["shift"].factorize()[0]
-    table = table.sort_values(["dataset", "net", "seed", "place", "severity"], kind="stable").drop(columns="place")
-    table.to_parquet(folder / "table.parquet", compression="zstd", compression_level=19, index=False)
+    _write(_table(source.rows), folder)
     for name, lines in (("times", source.times), ("networks", source.networks)):
         if lines:
             pd.DataFrame(lines).to_csv(folder / f"{name}.csv", index=False)
@@ -36,5 +41,59 @@ def main(store: str, target: str) -> None:
     (folder / "environment.json").write_text(json.dumps(source.environment, indent=1) + "\n")
 
 
+def merge(store: str, target: str, without: Sequence[str] = ()) -> None:
+    """Put the methods that were measured again in the place of their published rows, apart from those of `without`.
+
+    What was not measured again of a method (inputs of other datasets, say) stays if nothing in the method was mended or
+    if its numbers are the published ones, and goes otherwise.
+    """
+    source, folder = open_source(store), Path(target)
+    published, again = pd.read_parquet(folder / "table.parquet"), _table(source.rows)
+    again = again[~again["method"].isin(without)]
+    both = published.merge(again, on=KEYS, suffixes=("", "_again"))
+    both["gap"] = (both["value"] - both["value_again"]).abs()
+    checks = both[both["method"].isin(CHECKS)]
+    different = int((checks["gap"] > 10**-DECIMALS / 2).sum())
+    if checks.empty or different:
+        sys.exit(f"{store}: {different} of {len(checks)} numbers of {' and '.join(CHECKS)} are not the published ones")
+    areas = both[both["metric"] == "roc_auc"].groupby("method")["gap"].max()
+    kept = {*SAME, *areas[areas <= UNCHANGED].index}
+    measured = pd.MultiIndex.from_frame(published[KEYS]).isin(pd.MultiIndex.from_frame(again[KEYS]))
+    gone = published["method"].isin(set(again["method"]) - kept) | measured
+    _write(pd.concat([published[~gone], again], ignore_index=True), folder)
+    facts = {
+        "environment": source.environment,
+        "networks": sorted(int(seed) for seed in again["seed"].unique()),
+        "checked": {"scores": list(CHECKS), "numbers": len(checks), "different": different},
+        "largest difference in ROC-AUC": {method: round(float(gap), DECIMALS) for method, gap in areas.items()},
+        "new": sorted(set(again["method"]) - set(published["method"])),
+    }
+    (folder / "environment-again.json").write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def _table(rows: object) -> pd.DataFrame:
+    """The long table in published decimals."""
+    table = pd.DataFrame(rows)
+    numbers = ["value", "low", "high", "accuracy"]
+    table[numbers] = table[numbers].round(DECIMALS)
+    return table
+
+
+def _write(table: pd.DataFrame, folder: Path) -> None:
+    """Write the table with the rows about the same inputs next to each other."""
+    table = table.assign(place=table["shift"].factorize()[0])
+    table = table.sort_values(["dataset", "net", "seed", "place", "severity"], kind="stable").drop(columns="place")
+    table.to_parquet(folder / "table.parquet", compression="zstd", compression_level=19, index=False)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("store")
+    parser.add_argument("folder")
+    parser.add_argument("--into", action="store_true")
+    parser.add_argument("--without", nargs="+", default=[], help="methods of the store that are left out")
+    given = parser.parse_args()
+    if given.into:
+        merge(given.store, given.folder, given.without)
+    else:
+        main(given.store, given.folder)

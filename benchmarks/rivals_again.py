@@ -17,7 +17,9 @@ from qipf.study.plan.plan import load
 from qipf.study.run.run import run_plan
 
 CHECKS = ("entropy", "max-logit")
-MENDED = ("svi", "svi-authors", "svi-ll", "svi-ll-authors", "swag", "sgd-iterates", "mc-dropout-ll-authors", "ensemble")
+MENDED = ("svi", "svi-authors", "svi-ll", "svi-ll-authors", "swag", "sgd-iterates", "mc-dropout-ll-authors")
+SAME = ("mc-dropout", "mc-dropout-ll", "ensemble")
+"""Nothing was mended in these, but their contrast and the calibration of their probabilities were not published."""
 
 
 def main() -> None:
@@ -27,7 +29,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data")
     parser.add_argument("--workers", type=int, default=5)
-    parser.add_argument("--methods", nargs="+", default=list(MENDED))
+    parser.add_argument("--methods", nargs="+", default=[*MENDED, *SAME])
     parser.add_argument("--seeds", type=int, nargs="+")
     parser.add_argument("--device")
     given = parser.parse_args()

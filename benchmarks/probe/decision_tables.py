@@ -1,10 +1,11 @@
 """How wrong promises and estimated accuracies become under shift, as docs/howto/{decide,watch}.md quote it.
 
-Computed from the `*-decisions.json` files in results/probe, of those pairs that have been run.
+Computed from the `*-decisions.json.gz` files in results/probe, of those pairs that have been run.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -54,11 +55,11 @@ class Record:
     """What was recorded of the networks of one pair.
 
     Args:
-        path: the pair's `-decisions.json`.
+        path: the pair's `-decisions.json.gz`.
     """
 
     def __init__(self, path: Path) -> None:
-        about = json.loads(path.read_text())
+        about = json.loads(gzip.decompress(path.read_bytes()))
         self.listed: list[dict[str, Any]] = about["conditions"]
         self.networks: list[dict[str, Any]] = list(about["networks"].values())
 
@@ -111,7 +112,7 @@ class Record:
 @cache
 def read(folder: Path) -> dict[str, Record]:
     """The pairs that have been run, by name."""
-    paths = {name: folder / "probe" / f"{name}-decisions.json" for name in PAIRS}
+    paths = {name: folder / "probe" / f"{name}-decisions.json.gz" for name in PAIRS}
     return {name: Record(path) for name, path in paths.items() if path.is_file()}
 
 

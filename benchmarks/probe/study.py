@@ -10,6 +10,7 @@ trains what is still missing. results/probe/PROTOCOL.md says what is measured an
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import platform
 import time
@@ -111,7 +112,7 @@ def score(pair: str, data: Any, images: list[Tensor], cache: Path, out: Path, de
         say(f"network {base} scored")
         record.write(out / pair, facts)
         decided = {"conditions": [condition._asdict() for condition in listed], "networks": judged}
-        (out / f"{pair}-decisions.json").write_text(json.dumps(decided))
+        (out / f"{pair}-decisions.json.gz").write_bytes(gzip.compress(json.dumps(decided).encode(), mtime=0))
     groups = {f"ensemble {number}": list(group) for number, group in enumerate(ensembles)}
     for number, group in enumerate(groups.values()):
         mean = sum(cached_probabilities(pair, data, images, seed, cache) for seed in group) / len(group)

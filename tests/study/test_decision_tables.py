@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,10 @@ def condition(off: float, wrong: float | None, p: float, limits: tuple[str, ...]
     }
 
 
+def write(path: Path, record: object) -> None:
+    path.write_bytes(gzip.compress(json.dumps(record).encode()))
+
+
 def plant(folder: Path, name: str, scale: float = 1.0, limits: tuple[str, ...] = ("0.01", "0.05")) -> None:
     wrongs, ps = (0.004, 0.02, 0.04, None, 0.008, 0.9), (0.5, 0.001, 0.2, 0.001, 0.001, 0.0)
     networks = {}
@@ -53,7 +58,7 @@ def plant(folder: Path, name: str, scale: float = 1.0, limits: tuple[str, ...] =
         accepted = {score: dict.fromkeys(limits, 0.7) for score in tables.SCORES}
         networks[str(number)] = {"held_out": {"accuracy": 0.9, "accepted": accepted}, "conditions": rows}
     listed = [dict(zip(("group", "family", "intensity"), place, strict=True)) for place in LISTED]
-    (folder / f"{name}-decisions.json").write_text(json.dumps({"conditions": listed, "networks": networks}))
+    write(folder / f"{name}-decisions.json.gz", {"conditions": listed, "networks": networks})
 
 
 @pytest.fixture
@@ -93,12 +98,12 @@ def test_a_better_estimate_that_was_not_chosen_is_named(tmp_path: Path, monkeypa
     plant(tmp_path / "probe", "mnist")
     assert "smallest error" not in tables.verdict(Results(tmp_path))
     tables.read.cache_clear()
-    file = tmp_path / "probe" / "mnist-decisions.json"
-    record = json.loads(file.read_text())
+    file = tmp_path / "probe" / "mnist-decisions.json.gz"
+    record = json.loads(gzip.decompress(file.read_bytes()))
     for network in record["networks"].values():
         for row in network["conditions"]:
             row["estimates"]["atc, probe"] = row["accuracy"] - 0.002
-    file.write_text(json.dumps(record))
+    write(file, record)
     assert "smallest error, .002, is that of this one: ATC with the probe's score" in tables.verdict(Results(tmp_path))
 
 
@@ -158,8 +163,8 @@ def test_a_record_of_digits(tmp_path: Path) -> None:
     network = {"held_out": judge.facts(), "conditions": [judge(outputs(each), labels) for each in images]}
     listed = [dict(zip(("group", "family", "intensity"), place, strict=True)) for place in shown]
     (tmp_path / "probe").mkdir()
-    file = tmp_path / "probe" / "mnist-decisions.json"
-    file.write_text(json.dumps({"conditions": listed, "networks": {"0": network}}))
+    file = tmp_path / "probe" / "mnist-decisions.json.gz"
+    write(file, {"conditions": listed, "networks": {"0": network}})
     record = tables.read(tmp_path)["mnist"]
     right = float((net(images[1]).argmax(1) == labels).double().mean())
     confidence = float(net(images[1]).softmax(1).max(1).values.detach().double().mean())

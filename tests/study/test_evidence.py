@@ -172,6 +172,55 @@ def test_packing_rounds_and_keeps_everything(planted, tmp_path: Path):
     assert (tmp_path / "networks.csv").is_file()
 
 
+@pytest.fixture
+def again(planted, tmp_path: Path):
+    """A published folder, and a store in which one method moved, one was added and two repeat what is published."""
+    source = planted.folder / "paper" / "mnist-lenet"
+    published, store = tmp_path / "published", tmp_path / "store"
+    published.mkdir()
+    store.mkdir()
+    table = pandas.read_parquet(source / "table.parquet")
+    elsewhere = table[table["method"].isin(["svi", "ensemble"])].assign(shift="ood:kmnist")
+    pandas.concat([table, elsewhere]).to_parquet(published / "table.parquet", index=False)
+    rerun = table[table["method"].isin(["entropy", "max-logit", "svi", "ensemble"])].copy()
+    rerun.loc[rerun["method"] == "svi", "value"] -= 0.1
+    added = rerun[rerun["method"] == "svi"].assign(method="svi-authors")
+    pandas.concat([rerun, added]).to_parquet(store / "table.parquet", index=False)
+    return published, store
+
+
+def test_methods_that_were_measured_again_replace_their_rows(again):
+    import pack_results
+
+    published, store = again
+    before = pandas.read_parquet(published / "table.parquet")
+    pack_results.merge(str(store), str(published), without=["svi-authors"])
+    after = pandas.read_parquet(published / "table.parquet")
+    assert set(after["method"]) == set(before["method"])  # the added method was left out
+    svi, old = (table[table["method"] == "svi"] for table in (after, before))
+    assert not svi["shift"].str.startswith("ood").any()  # of a method that changed, only what was measured stays
+    assert sorted(svi["value"]) == pytest.approx(sorted((old[old["shift"] != "ood:kmnist"]["value"] - 0.1).round(4)))
+    rest = [table[table["method"] != "svi"].round(4) for table in (before, after)]
+    keys = pack_results.KEYS
+    pandas.testing.assert_frame_equal(*(table.sort_values(keys).reset_index(drop=True) for table in rest))
+    facts = json.loads((published / "environment-again.json").read_text())
+    assert facts["checked"]["different"] == 0
+    assert facts["largest difference in ROC-AUC"]["svi"] == pytest.approx(0.1)
+
+
+def test_other_networks_are_refused(again):
+    import pack_results
+
+    published, store = again
+    table = pandas.read_parquet(store / "table.parquet")
+    table.loc[table["method"] == "entropy", "value"] += 0.001
+    table.to_parquet(store / "table.parquet", index=False)
+    content = (published / "table.parquet").read_bytes()
+    with pytest.raises(SystemExit, match="not the published"):
+        pack_results.merge(str(store), str(published))
+    assert (published / "table.parquet").read_bytes() == content
+
+
 def test_the_interval_for_one_more_network():
     """Against intervals from many draws: 95 % of fourth values lie in the interval of the first three."""
     import rerun_cell

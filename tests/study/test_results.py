@@ -18,7 +18,7 @@ from evidence.results import ROOT, Results
 LARGEST_IMAGE, ALL_RESULTS, LARGEST_REPORT = 300_000, 14_000_000, 2_000_000  # bytes
 PUBLISHED = sorted(path.parent for path in (ROOT / "results" / "paper").glob("*/table.parquet"))
 TEXTS = {name: page.read_text() for name, page in pages.PAGES.items()}
-DECIDED = any((ROOT / "results" / "probe").glob("*-decisions.json"))
+DECIDED = any((ROOT / "results" / "probe").glob("*-decisions.json.gz"))
 FEWEST_MARKS = {"docs/limits.md": 1, "docs/howto/decide.md": 4 * DECIDED, "docs/howto/watch.md": 2 * DECIDED}
 WIDEST = 115  # characters of a table's row in docs/reproduction.md, so that a laptop shows it whole
 HISTORY = "What was tried, single thread"  # in benchmarks/README.md, before a table that no file holds

@@ -130,6 +130,22 @@ def test_conditions_have_the_predictions_curves(page: Path, store: Path) -> None
     assert ensemble["n"] == 150  # multi_pass_size
 
 
+@pytest.mark.parametrize(("shift", "intensity", "severity"), [("clean", 0.0, 0), ("rotation", 90.0, 5)])
+def test_conventional_calibration_is_that_of_the_predicted_probability(
+    store: Path, shift: str, intensity: float, severity: int
+) -> None:
+    """Against the textbook's sums over 15 bins: the softmax response is one minus the predicted probability."""
+    predictions = open_store(store).predictions(Condition("digits", "small-cnn", 0, shift, intensity, severity))
+    confidence, right = 1 - predictions.scores["softmax-response", "score"].astype(float), predictions.correct
+    place = np.ceil(15 * confidence)
+    gaps = [abs(np.sum(right[place == k]) - np.sum(confidence[place == k])) for k in range(16)]
+    about = (shift, severity, "entropy", "base", "all")
+    rows = [r for r in read_table(store / "table.csv") if (r.shift, r.severity, r.method, r.errors, r.subset) == about]
+    found = {row.metric: row.value for row in rows}
+    assert found["ece_confidence"] == pytest.approx(sum(gaps) / len(right), abs=1e-6)
+    assert found["brier_confidence"] == pytest.approx(np.mean((confidence - right) ** 2), abs=1e-6)
+
+
 def test_the_field_is_the_scorers_own(page: Path, store: Path) -> None:
     shown = data_of(page.read_text(encoding="utf-8"))["fields"]["digits/small-cnn"]["qipf"]
     scorer: Any = open_store(store).scorer("digits", "small-cnn", 0, "qipf")

@@ -16,6 +16,7 @@ from qipf.models.collect import collect
 from qipf.models.draws import draw_images
 from qipf.models.outputs import Outputs
 from qipf.models.split import Split
+from qipf.scores import SoftmaxResponse
 from qipf.study.plan import methods
 from qipf.study.plan.registry import TRAINED
 from qipf.study.run import inputs, own_data, own_model
@@ -182,9 +183,10 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
 
 
 def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """The predictions of the network under a shift, and the true labels."""
+    """The predictions of the network under a shift, the probabilities that they are wrong, and the true labels."""
     outputs = _outputs(context, parents["network"], _group(params))
     arrays = {f"predicted/{i}": _small(found.predicted) for i, found in enumerate(outputs)}
+    arrays |= {f"error_probability/{i}": _float32(SoftmaxResponse()(found)) for i, found in enumerate(outputs)}
     arrays["labels"] = _small(outputs[0].labels)
     accuracy = [float(np.mean(arrays[f"predicted/{i}"] == arrays["labels"])) for i in range(len(outputs))]
     return Result({"accuracy": accuracy}, arrays)
@@ -222,6 +224,7 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
                 if getattr(found, statistic) is not None:
                     arrays[f"{name}/{i}"] = _float32(getattr(found, statistic)[part])
             arrays[f"predicted/{i}"] = _small(found.predicted[part])
+            arrays[f"error_probability/{i}"] = _float32(1 - found.mean[part].amax(1).clamp(max=1))
     return Result({"passes": method.passes}, arrays)
 
 

@@ -29,7 +29,8 @@ class Row(NamedTuple):
         method: its name in the plan.
         score: "score" for a method of one pass; "std" (as in the paper), "entropy" or "mutual_information" for several.
         errors: the errors that the score should find: "base", "own" or "ood".
-        metric: a name in `qipf.metrics.METRICS`.
+        metric: a name in `qipf.metrics.METRICS`, or "ece_confidence" or "brier_confidence", whose confidence is the
+            predicted probability of the class.
         value: NaN where the metric is not defined.
         low: lower end of the 95 % bootstrap interval; NaN without one.
         high: its upper end.

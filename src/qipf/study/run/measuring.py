@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from qipf.decisions.probability import ErrorProbability
-from qipf.metrics import METRICS, evaluate
+from qipf.metrics import METRICS, brier, ece, evaluate
 from qipf.study.run.cells import SCORES
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import common_rows
@@ -22,7 +22,9 @@ def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Re
     """Every metric for every intensity of a group.
 
     `errors` says which errors the score should find: "base" (those of the network, for every method), "own" (those of
-    the mean over the passes of a method, by its entropy), or "ood" (inputs of another dataset among clean ones).
+    the mean over the passes of a method, by its entropy), or "ood" (inputs of another dataset among clean ones). Errors
+    that a predicted probability is about also have a conventional ECE and Brier score, with that probability as the
+    confidence: the network's for a method of one pass, the mean over the passes for the others.
     `subset` is "all", or "common" for the inputs that every method scored where methods of several passes see only
     some; methods of one pass are measured on both.
     """
@@ -53,9 +55,12 @@ def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Re
                     continue
                 correct = base[f"predicted/{index}"][kept] == labels
                 rows += _rows(where, "base", u, correct, calibrator, bootstrap)
+                if not many:
+                    rows += _confidence_rows(where, "base", base[f"error_probability/{index}"][kept], correct)
                 if own is not None:
                     correct = scores[f"predicted/{index}"] == labels
                     rows += _rows(where, "own", u, correct, own, bootstrap)
+                    rows += _confidence_rows(where, "own", scores[f"error_probability/{index}"], correct)
     return Result({"columns": list(COLUMNS), "rows": rows})
 
 
@@ -88,6 +93,16 @@ def _rows(
     numbers = [[metric, *(_plain(found.get(f"{metric}{end}")) for end in ("", "_low", "_high"))] for metric in METRICS]
     index, score, subset = where
     return [[index, score, errors, *values, found["n"], _plain(found["accuracy"]), subset] for values in numbers]
+
+
+def _confidence_rows(
+    where: tuple[int, str, str], errors: str, probability: np.ndarray, correct: np.ndarray
+) -> list[list[Any]]:
+    chances = probability.astype(np.float64)
+    found = {"ece_confidence": ece(chances, correct), "brier_confidence": brier(chances, correct).score}
+    index, score, subset = where
+    about = [None, None, len(correct), _plain(float(np.mean(correct))), subset]
+    return [[index, score, errors, metric, _plain(value), *about] for metric, value in found.items()]
 
 
 def _plain(value: float | None) -> float | None:

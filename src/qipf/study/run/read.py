@@ -284,7 +284,7 @@ class Bench:
                     values = whole
                 if score == "predicted":
                     own[entry["method"]] = values
-                else:
+                elif score != "error_probability":
                     scores[entry["method"], score] = values
         return Predictions(base["labels"], base[f"predicted/{place}"], scores, own, common)
 
