@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from evidence import authors, cells, illustrations, settings
-from evidence.claims import OURS, paper_share
+from evidence.claims import OURS, paper_claims, paper_share
 from evidence.detection import accuracy
 from evidence.results import PAIRS, Results
 from evidence.setup import PAPER_ACCURACY
@@ -25,11 +25,9 @@ def most(metric: str) -> Callable[[Results], Found]:
     """Whether both forms of QIPF are best in most cases by one metric."""
 
     def found(results: Results) -> Found:
-        rows = results.shifted
         verdicts, shares = [], []
         for ours in OURS:
-            chosen = rows[(rows["metric"] == metric) & rows["column"].isin([*RIVALS, ours])]
-            claim = next(c for c in claims(chosen, metrics=[metric], ours=ours) if c.scope == "most")
+            claim = next(c for c in paper_claims(results, metric, ours) if c.scope == "most")
             verdicts.append(claim.here)
             shares.append(f"{0.5 + claim.advantage:.0%}" if np.isfinite(claim.advantage) else "–")
         word = WORDS[verdicts[0]] if verdicts[0] == verdicts[1] else OPEN
