@@ -11,10 +11,10 @@ import csv
 from functools import partial
 from pathlib import Path
 
+from qipf._common.device import usual_device
 from qipf.study.plan import methods
 from qipf.study.report.source import open_source
 from qipf.study.run import inputs
-from qipf.study.run.run import usual_device
 
 COLUMNS = ["seed", "device", "published", "new"]
 
@@ -25,7 +25,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data")
-    parser.add_argument("--device", choices=["cpu", "cuda"], default=usual_device())
+    parser.add_argument("--device", choices=["cpu", "cuda"], default=usual_device("bench"))
     parser.add_argument("--epochs", type=int, help="fewer than the plan's, to try the script; nothing is kept then")
     given = parser.parse_args()
     source = open_source(given.folder)

@@ -18,11 +18,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from qipf._common.device import usual_device
 from qipf.study.plan import plan
 from qipf.study.run import consolidate, runner, timing
 from qipf.study.run import grid as study
 from qipf.study.run.engine_names import open_engine
-from qipf.study.run.run import environment, usual_device
+from qipf.study.run.run import environment
 from qipf.study.run.store import Store
 
 PAIRS = {
@@ -44,7 +45,7 @@ def main() -> None:
     """Write one file a plan, with one line a method."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default=usual_device())
+    parser.add_argument("--device", choices=["cpu", "cuda"], default=usual_device("bench"))
     parser.add_argument("--plans", nargs="+", choices=PAIRS, default=list(PAIRS))
     given = parser.parse_args()
     for name in given.plans:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 
@@ -51,7 +53,7 @@ def by_shift(results: Results, metric: str) -> str:
 def agreement(results: Results, metric: str = "roc_auc") -> str:
     """In how many cells the paper's number lies within the spread of ours over networks and intensities."""
     theirs = paper.values(metric)
-    rows = results.shifted[results.shifted["metric"] == metric]
+    rows = results.under_shift(metric)
     spread = rows.groupby(["column", "shift", "dataset", "net"])["value"].agg(["min", "max"])
     known = [
         (value.mean, (method, *case)) for (case, method), value in theirs.items() if (method, *case) in spread.index
@@ -137,19 +139,20 @@ def revealed_rate(case: Case) -> float | None:
     return min(near)[1] if near else None
 
 
+@cache
 def _levels(results: Results, pair: tuple[str, str], shift: str, metric: str) -> pd.DataFrame:
     """By intensity and column: the mean over networks, as it is."""
-    rows = results.shifted
-    chosen = (rows["dataset"] == pair[0]) & (rows["net"] == pair[1]) & (rows["shift"] == shift)
-    own = rows[chosen & (rows["metric"] == metric)]
+    rows = results.under_shift(metric)
+    own = rows[(rows["dataset"] == pair[0]) & (rows["net"] == pair[1]) & (rows["shift"] == shift)]
     return own.pivot_table(index="severity", columns="column", values="value", aggfunc="mean")
 
 
+@cache
 def _rates(results: Results, pair: tuple[str, str], shift: str) -> pd.Series:
     """By severity: the mean error rate of the base networks."""
-    rows = results.shifted
+    rows = results.under_shift("roc_auc")
     chosen = (rows["dataset"] == pair[0]) & (rows["net"] == pair[1]) & (rows["shift"] == shift)
-    own = rows[chosen & (rows["column"] == "qipf-published") & (rows["metric"] == "roc_auc")]
+    own = rows[chosen & (rows["column"] == "qipf-published")]
     return 1 - own.groupby("severity")["accuracy"].mean()
 
 

@@ -42,7 +42,7 @@ def summary(results: Results) -> str:
     for metric, topic in TOPICS.items():
         cells = []
         for ours in OURS:
-            claim = next(c for c in _paper_claims(results, metric, ours) if c.scope == "most")
+            claim = next(c for c in paper_claims(results, metric, ours) if c.scope == "most")
             share = [0.5 + value for value in (claim.advantage, claim.low, claim.high)]
             known = np.isfinite(claim.advantage)
             cells.append(f"{share[0]:.0%} [{share[1]:.0%}, {share[2]:.0%}] {MARKS[claim.here]}" if known else NOTHING)
@@ -138,10 +138,11 @@ def means(results: Results, metric: str) -> str:
     return markdown([f"here (the paper), {better} is better", *pair_heads(results)], rows)
 
 
-def _paper_claims(results: Results, metric: str, ours: str) -> list[Claim]:
-    rows = results.shifted
-    wanted = (rows["metric"] == metric) & rows["column"].isin([*RIVALS, ours])
-    return claims(rows[wanted], metrics=[metric], ours=ours)
+@cache
+def paper_claims(results: Results, metric: str, ours: str) -> list[Claim]:
+    """What our numbers say to the paper's claims in one metric, for one form of QIPF against the paper's methods."""
+    rows = results.under_shift(metric)
+    return claims(rows[rows["column"].isin([*RIVALS, ours])], metrics=[metric], ours=ours)
 
 
 def _paper_gap(metric: str, other: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 
@@ -73,6 +75,7 @@ def clean(results: Results) -> str:
     return markdown(["clean test set", *pair_heads(results)], lines)
 
 
+@cache
 def accuracy(results: Results, pair: tuple[str, str]) -> float:
     """The accuracy of the base networks on all clean test images."""
     rows = results.all_rows
@@ -157,11 +160,9 @@ def _below(results: Results, fewer: bool) -> str:
 
 def severity_means(results: Results, column: str, pair: tuple[str, str], shift: str) -> pd.Series:
     """ROC-AUC by severity from the mildest, mean over networks."""
-    rows = results.shifted
-    own = rows[
-        (rows["metric"] == "roc_auc") & (rows["column"] == column) & (rows["shift"] == shift)
-        & (rows["dataset"] == pair[0]) & (rows["net"] == pair[1])
-    ]  # fmt: skip
+    rows = results.under_shift("roc_auc")
+    chosen = (rows["dataset"] == pair[0]) & (rows["net"] == pair[1]) & (rows["shift"] == shift)
+    own = rows[chosen & (rows["column"] == column)]
     places = zip(own["intensity"], own["severity"], strict=True)
     levels = [severity_of(shift, intensity, severity) for intensity, severity in places]
     return own.assign(severity=levels).groupby("severity")["value"].mean()

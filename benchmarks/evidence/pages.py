@@ -134,7 +134,8 @@ def unseen(results: Results, column: str) -> str:
 def networks(results: Results, column: str, pair: str) -> str:
     """ROC-AUC of every network of a pair."""
     dataset, net = pair.split()
-    rows = results.shifted[(results.shifted["metric"] == "roc_auc") & (results.shifted["column"] == column)]
+    rows = results.under_shift("roc_auc")
+    rows = rows[rows["column"] == column]
     rows = rows[(rows["dataset"] == dataset) & (rows["net"] == net)]
     return ", ".join(number(value) for value in rows.groupby("seed")["value"].mean())
 

@@ -42,6 +42,7 @@ class Results:
     def __init__(self, folder: Path = ROOT / "results") -> None:
         self.folder = folder
         self.paired, self.means = cache(self._paired), cache(self._means)
+        self.difference, self.under_shift = cache(self._difference), cache(self._under_shift)
 
     @cached_property
     def folders(self) -> list[Path]:
@@ -66,19 +67,24 @@ class Results:
         """The rows under shift about the errors of the base network."""
         return shifted(self.rows)
 
+    def _under_shift(self, metric: str) -> pd.DataFrame:
+        """The rows under shift about one metric."""
+        return self.shifted[self.shifted["metric"] == metric]
+
     def _paired(self, metric: str) -> Paired:
         """Differences between columns in one metric."""
-        rows = self.shifted[self.shifted["metric"] == metric]
-        return Paired(rows, metric)
+        return Paired(self.under_shift(metric), metric)
 
-    def difference(self, metric: str, ours: str, theirs: str, pair: tuple[str, str] | None = None) -> Difference | None:
+    def _difference(
+        self, metric: str, ours: str, theirs: str, pair: tuple[str, str] | None = None
+    ) -> Difference | None:
         """Ours minus theirs with its interval; None where there is nothing to compare."""
         paired = self.paired(metric)
         return paired.difference(ours, theirs, [c for c in paired.values if pair in (None, (c.dataset, c.net))])
 
     def _means(self, metric: str) -> pd.Series:
         """By column, dataset, net and shift: the mean over intensities, then over networks."""
-        rows = self.shifted[self.shifted["metric"] == metric]
+        rows = self.under_shift(metric)
         by_seed = rows.groupby(["column", "dataset", "net", "shift", "seed"])["value"].mean()
         return by_seed.groupby(["column", "dataset", "net", "shift"]).mean()
 

@@ -16,7 +16,7 @@ from qipf.models.augmented import collect_augmented
 from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.predictive import MCDropout
-from qipf.predictive.summary import contrast, entropy
+from qipf.predictive.summary import entropy
 from qipf.scores import (
     GEN,
     KNN,
@@ -33,6 +33,7 @@ from qipf.scores import (
     ViM,
     WeightQIPF,
 )
+from qipf.scores.coordinates import contrast
 from qipf.scores.default import default
 from qipf.study.run.inputs import Data
 

@@ -25,7 +25,8 @@ from networks import cached_probabilities, network
 from rivals import many_pass, single_pass
 from torch import Tensor
 
-from qipf.predictive.summary import contrast, entropy
+from qipf.predictive.summary import entropy
+from qipf.scores.coordinates import contrast
 
 torch.backends.cuda.matmul.allow_tf32 = True  # networks are trained so; scores are computed in single precision
 torch.backends.cudnn.allow_tf32 = True

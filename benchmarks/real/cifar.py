@@ -25,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from probe.measures import replicate_weights
 from qipf.models.split import Split
-from qipf.predictive.summary import contrast, entropy
+from qipf.predictive.summary import entropy
+from qipf.scores.coordinates import contrast
 from qipf.scores.default import default
 from qipf.study import datasets, shifts
 from qipf.study.run.inputs import common_rows

@@ -25,8 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from qipf.models.augmented import collect_augmented
 from qipf.models.outputs import Outputs
-from qipf.predictive.summary import contrast
 from qipf.scores import Probe
+from qipf.scores.coordinates import contrast
 from qipf.scores.default import EFFORTS, SHARES, default
 from real import folder, lite
 from real.conditions import apply, of_large_images

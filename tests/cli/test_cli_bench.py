@@ -141,7 +141,7 @@ def test_a_folder_with_other_files_is_left_alone(quick, tmp_path, capfd):
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")
-def test_a_full_disk_is_said_in_one_line(quick, tmp_path):
+def test_a_full_disk_is_said_in_one_line(quick, tmp_path, capfd):
     """A file system of 1 MB, where the system lets us mount one (root only)."""
     small = tmp_path / "small"
     small.mkdir()
@@ -149,10 +149,10 @@ def test_a_full_disk_is_said_in_one_line(quick, tmp_path):
     if mounted.returncode != 0:
         pytest.skip("no right to mount a small file system")
     try:
-        command = [sys.executable, "-m", "qipf", "bench", quick, "-o", small / "s", "--engine", "serial", "--quiet"]
-        ended = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+        code = main(["bench", str(quick), "-o", str(small / "s"), "--engine", "serial", "--quiet"])
     finally:
         subprocess.run(["umount", small], check=True)
-    assert ended.returncode == 1
-    assert "the disk is full; free some space" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    errors = capfd.readouterr().err
+    assert code == 1
+    assert "the disk is full; free some space" in errors
+    assert "Traceback" not in errors

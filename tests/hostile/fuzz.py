@@ -1,4 +1,4 @@
-"""Run as a script: mutate one format so many times, and print what came of it as JSON.
+"""Run in a process of its own: mutate one format so many times, and send what came of it.
 
 A mutation ends well if its reader gives a result (the original one, where the format has a checksum) or raises an
 error for users: one line that says something, within 20 seconds and 1 GiB.
@@ -7,17 +7,16 @@ error for users: one line that says something, within 20 seconds and 1 GiB.
 from __future__ import annotations
 
 import faulthandler
-import json
+import os
 import random
 import resource
 import signal
 import sys
 import tempfile
 import warnings
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-
-sys.path.append(str(Path(__file__).parents[1]))  # for the models that formats.py writes
 
 import numpy as np
 from formats import FORMATS, Format
@@ -86,29 +85,35 @@ def outcome(kind: Format, path: Path, expected: Any) -> str:
     return "read" if not kind.checked or same(found, expected) else "WRONG RESULT"
 
 
-def main(name: str, count: int, seed: int) -> None:
-    """Mutate `count` times."""
-    warnings.simplefilter("ignore")
-    faulthandler.enable()
-    kind = next(kind for kind in FORMATS if kind.name == name)
+def count_outcomes(kind: Format, count: int, seed: int) -> dict[str, Any]:
+    """Mutate `count` times; returns how often each good outcome came up, and the first case of each bad one."""
     counts = {"read": 0, "refused": 0}
     failures: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / name
+        path = Path(folder) / kind.name
         kind.make(path)
         data, expected = path.read_bytes(), kind.read(path)
         now = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (now + GIB, now + GIB))
         for case in range(count):
-            path.write_bytes(mutate(data, random.Random(f"{name} {seed} {case}")))
+            path.write_bytes(mutate(data, random.Random(f"{kind.name} {seed} {case}")))
             found = outcome(kind, path, expected)
             if found in counts:
                 counts[found] += 1
             else:
                 failures.setdefault(found, case)
-    print(json.dumps({**counts, "failures": failures}))
+    return {**counts, "failures": failures}
 
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError("too slow")))
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+def _too_slow(*_: object) -> None:
+    raise TimeoutError("too slow")
+
+
+def run(name: str, count: int, seed: int, results: Connection, errors: str) -> None:
+    """Send the outcomes of one format to `results`, and write what the process says to the file `errors`."""
+    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
+    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+    warnings.simplefilter("ignore")
+    faulthandler.enable()
+    signal.signal(signal.SIGALRM, _too_slow)
+    results.send(count_outcomes(next(kind for kind in FORMATS if kind.name == name), count, seed))

@@ -101,7 +101,7 @@ def report_csv(path: Path) -> None:
     line = (",".join(map(str, ROW)) + "\n").encode()
     with gzip.open(path, "wb", compresslevel=1) as file:
         file.write(",".join(Row._fields).encode() + b"\n")
-        for _ in range(150):
+        for _ in range(40):
             file.write(line * 10_000)
 
 
@@ -122,6 +122,9 @@ BOMBS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "pictures": (pictures, ("fit", "nets:build", "pictures", "--scorer", "weight-qipf", "-o", "a.qipf")),
 }
 
+MEMORY = {"table.csv.gz": 0.25}
+"""GiB that a command is allowed through QIPF_MEMORY_GIB, where 1 GiB of rows would take long to read."""
+
 
 @pytest.fixture(scope="module")
 def baseline(tmp_path_factory) -> int:
@@ -135,8 +138,10 @@ def baseline(tmp_path_factory) -> int:
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_one_line_and_no_memory(tmp_path, baseline, name) -> None:
+def test_a_bomb_is_one_line_and_no_memory(tmp_path, baseline, name, monkeypatch) -> None:
     make, words = BOMBS[name]
+    if name in MEMORY:
+        monkeypatch.setenv("QIPF_MEMORY_GIB", str(MEMORY[name]))
     (tmp_path / "nets.py").write_text(NETS)
     Entropy().save(tmp_path / "e.qipf")
     make(tmp_path / name)
@@ -147,7 +152,7 @@ def test_a_bomb_is_one_line_and_no_memory(tmp_path, baseline, name) -> None:
     assert len(ended.err.splitlines()) == 1
     assert ended.err.startswith("qipf: ")
     assert Path(name).stem in ended.err
-    assert ended.peak - baseline < GIB
+    assert ended.peak - baseline < MEMORY.get(name, 1) * GIB
     assert ended.seconds < 60
 
 

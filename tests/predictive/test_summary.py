@@ -7,7 +7,8 @@ import pytest
 import torch
 from scipy import special, stats
 
-from qipf.predictive.summary import Sums, contrast
+from qipf.predictive.summary import Sums
+from qipf.scores.coordinates import contrast
 
 PASSES = np.random.default_rng(0).dirichlet(np.ones(4), size=(7, 5))
 BASE = np.array([0, 1, 2, 3, 0])

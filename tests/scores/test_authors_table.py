@@ -16,6 +16,7 @@ from torch.nn import functional
 from qipf.models.collect import collect
 from qipf.models.keras_files import load_keras
 from qipf.scores import MaxLogit, Scorer, SoftmaxResponse, WeightQIPF
+from qipf.study import shifts
 
 BLOCKS = [(1, 5, 1, 1), (1, 5, 6, 1), (10, 10), (5, 8), (1, 5)]  # the authors', in Keras' layout of the kernels
 INTENSITIES = {
@@ -61,15 +62,26 @@ def idx(path, offset: int) -> np.ndarray:
         return np.frombuffer(file.read(), np.uint8, offset=offset)
 
 
+def mnist(folder: Path, name: str) -> torch.Tensor:
+    images = idx(folder / "mnist" / f"{name}-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28)
+    return torch.asarray(images / np.float32(255))
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize("name", INTENSITIES)
+def test_the_shifts_of_the_study_are_those_of_the_notes(data_dir, name) -> None:
+    """On real images, so that the areas below are also those of the study's shifts."""
+    images = mnist(data_dir, "t10k")[:1000]
+    for intensity in INTENSITIES[name]:
+        expected = shifted(images, name, intensity)
+        torch.testing.assert_close(shifts.apply(images, name, intensity), expected, rtol=0, atol=1e-5)
+
+
 @pytest.mark.real_data
 @pytest.mark.slow
 def test_the_table_of_the_notes(data_dir, author_checkpoint) -> None:
-    folder = data_dir / "mnist"
-    train = torch.asarray(
-        idx(folder / "train-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28)[:20_000] / np.float32(255)
-    )
-    test = torch.asarray(idx(folder / "t10k-images-idx3-ubyte.gz", 16).reshape(-1, 1, 28, 28) / np.float32(255))
-    labels = torch.asarray(idx(folder / "t10k-labels-idx1-ubyte.gz", 8).astype(np.int64))
+    train, test = mnist(data_dir, "train")[:20_000], mnist(data_dir, "t10k")
+    labels = torch.asarray(idx(data_dir / "mnist" / "t10k-labels-idx1-ubyte.gz", 8).astype(np.int64))
     net = load_keras(author_checkpoint)
     reference = collect(net, train, features=False, progress=False)
     published = WeightQIPF(operator="published", factor=80, pool=BLOCKS).fit(author_checkpoint, reference)
@@ -83,5 +95,6 @@ def test_the_table_of_the_notes(data_dir, author_checkpoint) -> None:
                 areas[scorer.name][name].append(roc_auc_score(~outputs.correct, scorer(outputs)))
     for scorer, expected in TABLE.items():
         measured = [float(np.mean(values)) for values in areas[scorer].values()]
-        np.testing.assert_allclose(measured, expected, atol=0.005, err_msg=scorer)
+        noted = 0.0006 if scorer == "max-logit" else 0.005  # the notes have the largest logit to three digits
+        np.testing.assert_allclose(measured, expected, atol=noted, err_msg=scorer)
         np.testing.assert_allclose(measured, in_results()[scorer], atol=0.0011, err_msg=scorer)

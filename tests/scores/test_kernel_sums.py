@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
+from qipf.fields import Field
 from qipf.scores import kernel_sums as attention
 from qipf.scores.kernel_sums import ABSENT, Packed, halves, log_fields, pack
 
@@ -34,6 +35,15 @@ def cloud(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray, np.ndarray]
     samples = rng.standard_normal((700, 40))
     labels = rng.choice(5, 700, p=[0.5, 0.3, 0.1, 0.09, 0.01])  # far from even
     return rng.standard_normal((600, 40)), samples, labels
+
+
+def test_the_sum_of_a_class_is_the_field_of_its_samples(cloud) -> None:
+    """`qipf.fields.Field` is the place of the formula: a mean instead of a sum, which is log n less."""
+    y, samples, labels = cloud
+    found = log_fields(y, pack(samples, labels, 5), bandwidth=1.7)
+    for c in range(5):
+        own = samples[labels == c]
+        np.testing.assert_allclose(found[:, c], Field(own, 1.7).log(y) + np.log(len(own)), rtol=1e-12)
 
 
 @settings(max_examples=40, deadline=None)

@@ -18,6 +18,11 @@ class InputError(UserError):
     exit_code = 1
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, or the name of its type where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
 def check_at_least(option: str, value: int | None, least: int) -> None:
     """Raise UserError where a number that was given is too small."""
     if value is not None and value < least:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qipf._common.errors import UserError
+from qipf._common.errors import UserError, first_line
 from qipf._common.optional import require
 
 
@@ -16,10 +16,5 @@ def usable_device(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {name!r} cannot be used: {str(error).splitlines()[0]}") from None
+        raise UserError(f"device {name!r} cannot be used: {first_line(error)}") from None
     return name
-
-
-def usual_device() -> str:
-    """A GPU if there is one."""
-    return "cuda" if require("torch", extra="torch").cuda.is_available() else "cpu"

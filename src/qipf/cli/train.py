@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from qipf._common.device import usual_device
 from qipf._common.errors import InputError, UserError, check_at_least
-from qipf.cli._device import usable_device, usual_device
+from qipf.cli._device import usable_device
 
 if TYPE_CHECKING:
     from torch import nn

@@ -15,7 +15,7 @@ from qipf.models.state import named_modules
 from qipf.scores.base import Scorer
 
 
-class Tap:
+class FeatureTap:
     """Takes what goes into one module, or comes out of it, during a forward pass, and keeps nothing afterwards.
 
     The hook exists from the start, so compiling and exporting trace it like the code of the module. It refers to the
@@ -118,11 +118,11 @@ class _Slot:
         return as_rows(value, channels_last=self.before or (value.ndim == 3 and self.channels_last))
 
 
-def feature_tap(model: nn.Module, scorer: Scorer, features: str | None) -> Tap:
+def feature_tap(model: nn.Module, scorer: Scorer, features: str | None) -> FeatureTap:
     """A tap on the named module, or on the input of the only linear layer that fits what the scorer was fitted to."""
     if features is not None:
         reading = Reading.parse(features)
-        return Tap(submodule(model, reading.module), features, before=reading.before, reading=reading)
+        return FeatureTap(submodule(model, reading.module), features, before=reading.before, reading=reading)
     facts = scorer._require_fitted().facts
     width, columns = facts.get("width"), facts.get("columns")
     names = {module: name for name, module in {"": model, **named_modules(model)}.items()}  # shared layers once
@@ -141,7 +141,7 @@ def feature_tap(model: nn.Module, scorer: Scorer, features: str | None) -> Tap:
             "output is the features, here and in qipf.collect"
         )
     ((name, head),) = heads.items()
-    return Tap(head, name or "the model itself", before=True)
+    return FeatureTap(head, name or "the model itself", before=True)
 
 
 def submodule(model: nn.Module, name: str) -> nn.Module:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from qipf.arrays import is_traced
 from qipf.deploy.buffers import PreciseBuffers
 from qipf.deploy.judge import Guarded, Improved, Judge
-from qipf.deploy.taps import Tap, feature_tap, submodule
+from qipf.deploy.taps import FeatureTap, feature_tap, submodule
 from qipf.models.likeness import warn_of_other
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
@@ -75,12 +75,14 @@ class Wrapped(nn.Module):
         if home is not None and home.type != "meta":
             self.scorer.to(home)
             self.judge.to(home)
-        self._taps: dict[str, Tap] = {}
+        self._taps: dict[str, FeatureTap] = {}
         if scorer.reads_features:
             self._taps["features"] = feature_tap(model, scorer, features)
         for name in scorer.layers:
             reading = Reading.parse(name)
-            self._taps[name] = Tap(submodule(model, reading.module), name, before=reading.before, reading=reading)
+            self._taps[name] = FeatureTap(
+                submodule(model, reading.module), name, before=reading.before, reading=reading
+            )
         self.training = model.training
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded | Improved:

@@ -58,7 +58,7 @@ class Pieces:
         return cls(low, high, starts, splits, table, bool(cut.any()), bool(cut[TAIL + 1 : -TAIL - 1].any()))
 
 
-class TooLargeError(ValueError):
+class TableTooLargeError(ValueError):
     """The table would exceed the memory budget."""
 
 
@@ -74,7 +74,7 @@ def fit(measure: Measure, *, tolerance: float, memory: int) -> Pieces:
     for degree in DEGREES[:-1]:
         try:
             return _fit(measure, degree, tolerance, min(memory, COMPACT))
-        except TooLargeError:
+        except TableTooLargeError:
             continue
     return _fit(measure, DEGREES[-1], tolerance, memory)
 
@@ -86,7 +86,7 @@ def _fit(measure: Measure, degree: int, tolerance: float, memory: int) -> Pieces
     columns = degree + 5
     rows = memory // (8 * columns)
     if linear + 2 * TAIL > rows:
-        raise TooLargeError(_too_large(memory, measure, f"at least {linear:.3g}"))
+        raise TableTooLargeError(_too_large(memory, measure, f"at least {linear:.3g}"))
     coarse = round(linear) + 2 * (TAIL + 1)
     splits = np.ones(coarse, dtype=np.int64)
     fitted = {
@@ -107,7 +107,7 @@ def _fit(measure: Measure, degree: int, tolerance: float, memory: int) -> Pieces
         pending = pending[~good]
         splits[pending] *= 2
         if used + pending.size * 2 * count > rows:
-            raise TooLargeError(_too_large(memory, measure, f"more than {used}"))
+            raise TableTooLargeError(_too_large(memory, measure, f"more than {used}"))
         if pending.size and count == SPLITS:
             raise ValueError(
                 f"tolerance {tolerance:g} cannot be met: rounding or gaps between the samples of many bandwidths leave "

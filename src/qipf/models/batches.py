@@ -15,11 +15,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from qipf._common.errors import check_whole
 from qipf.arrays import widest_float
+from qipf.models.keys import INPUTS, LABELS
 from qipf.models.outputs import Outputs
 from qipf.models.whole import common_rows, is_array, is_numbers, take, to_tensor, whole_arrays
 
-LABELS = ("labels", "label", "targets", "target", "y")
-INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qipf._common.errors import first_line
 from qipf.models.batches import describe
 
 _TORCH = str(Path(torch.__file__).parent)
@@ -36,7 +37,7 @@ def call(model: nn.Module, arguments: tuple[Any, ...], keywords: Mapping[str, An
         if _is_explicit(error):
             raise
         given = ", ".join([*map(describe, arguments), *(f"{key}: {describe(part)}" for key, part in keywords.items())])
-        why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        why = first_line(error)
         hint = _hint(model, [*arguments, *keywords.values()], why)
         raise ValueError(f"batch {number}: the model failed on {given}: {why.rstrip('.')}; {hint}") from error
 

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from qipf.scores.coordinates import contrast
+
 
 class Summary(NamedTuple):
     """What the passes say about each of N inputs; see `qipf.predictive.summary` for the formulas.
@@ -51,16 +53,6 @@ def entropy(probabilities: Tensor) -> Tensor:
     """Compute -sum_c p_c log p_c over the last axis, with 0 log 0 = 0."""
     tiny = torch.finfo(probabilities.dtype).tiny
     return -(probabilities * probabilities.clamp(min=tiny).log()).sum(-1)
-
-
-def contrast(probabilities: Tensor, classes: Tensor) -> Tensor:
-    """Compute log(1 - p(c)) - log p(c) for the class c of each row of (N, C) probabilities.
-
-    1 - p(c) is the sum over the other classes, so that it keeps its digits where p(c) is close to one.
-    """
-    chosen = classes[:, None]
-    others, tiny = probabilities.scatter(1, chosen, 0).sum(1), torch.finfo(probabilities.dtype).tiny
-    return others.clamp(min=tiny).log() - probabilities.gather(1, chosen)[:, 0].clamp(min=tiny).log()
 
 
 class Sums:

@@ -60,6 +60,24 @@ def log_odds(scores: Array, predicted: Array | None = None) -> Array:
     return xp.max(xp.where(own, scores, lowest), axis=1) - log_sum_exp(rest)
 
 
+def contrast(chances: Array, classes: Array) -> Array:
+    r"""How strongly probabilities (N, C) speak against one class per row, :math:`\log(1 - p_c) - \log p_c`, (N,).
+
+    1 - p is the sum of the other probabilities: taken from p itself, it would round all sure predictions to a tie.
+    """
+    xp = namespace(chances)
+    tiny = float(xp.finfo(chances.dtype).smallest_normal)
+    if compat.is_torch_array(chances):  # the same in half as many operations
+        chosen = classes[:, None]
+        against, own = chances.scatter(1, chosen, 0.0).sum(1), chances.gather(1, chosen)[:, 0]
+    else:
+        chosen = xp.arange(chances.shape[1], device=compat.device(chances))[None, :] == classes[:, None]
+        nothing = xp.zeros_like(chances)
+        against = xp.sum(xp.where(chosen, nothing, chances), axis=1)
+        own = xp.sum(xp.where(chosen, chances, nothing), axis=1)
+    return xp.log(xp.clip(against, tiny, None) / xp.clip(own, tiny, None))
+
+
 def log_sum_exp(values: Array) -> Array:
     """The logarithm of the summed exponentials of every row of (N, C), (N,)."""
     xp = namespace(values)

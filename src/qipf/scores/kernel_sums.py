@@ -5,7 +5,8 @@ In units of the bandwidth,
 .. math::  -\tfrac12 |y - w_t|^2 = -\tfrac12 |y|^2 + (y, 1) \cdot (w_t, -\tfrac12 |w_t|^2),
 
 so log psi is a log-sum-exp over dot products of a query with keys. It is computed tile by tile. Queries and samples are
-expected to be centred, because small numbers lose less to rounding.
+expected to be centred, because small numbers lose less to rounding. The formula itself is `qipf.fields.Field`, and
+the tests compare this faster form with it.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import numpy as np
 from qipf.arrays import Array, as_array, namespace
 from qipf.models.labels import check_classes
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
-from qipf.scores.coordinates import class_logits
+from qipf.scores.coordinates import class_logits, contrast
 from qipf.scores.feature_rows import check_size
 from qipf.scores.probe_head import Head, apply_head, hidden_units, train_head
 
@@ -139,16 +139,7 @@ class Probe(Scorer):
 
     def contrast(self, chance: Array, logits: Array) -> Array:
         """The score of the class that the network predicts, (N,), from the posterior (N, C); without any check."""
-        xp = namespace(chance)
-        predicted = xp.argmax(class_logits(logits), axis=1, keepdims=True)
-        # the sum of the others, not 1 minus the winner: that would round all sure predictions to the same score
-        if compat.is_torch_array(chance):  # the same in half as many operations
-            against = chance.scatter(1, predicted, 0.0).sum(1)
-            return (against / chance.gather(1, predicted)[:, 0]).log()
-        winner = xp.arange(chance.shape[1], device=compat.device(chance))[None, :] == predicted
-        nothing = xp.zeros_like(chance)
-        against = xp.sum(xp.where(winner, nothing, chance), axis=1)
-        return xp.log(against / xp.sum(xp.where(winner, chance, nothing), axis=1))
+        return contrast(chance, namespace(chance).argmax(class_logits(logits), axis=1))
 
     def _rows(self, outputs: Outputs) -> Array:
         if self.space is None:

@@ -20,7 +20,7 @@ from qipf.arrays import widest_float
 from qipf.models.split import Split, SplitLike, as_split
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.minibatches import Augment, minibatches
-from qipf.training.state import fingerprint, load_state, save_state
+from qipf.training.state import data_checksum, load_state, save_state
 
 __all__ = ["EpochReport", "accuracy", "device_of", "negative_log_likelihood", "one_cycle", "seeded", "train"]
 
@@ -111,7 +111,7 @@ def train(
     settings: dict[str, Any] = {
         "epochs": epochs, "batch_size": batch_size, "learning_rate": learning_rate, "schedule": schedule,
         "weight_decay": weight_decay, "optimizer": optimizer, "augment": augment, "seed": seed,
-        "data": fingerprint(split) if path is not None else None,
+        "data": data_checksum(split) if path is not None else None,
     }  # fmt: skip
     inputs, targets = split.inputs.to(target), split.targets.to(target)
     steps = math.ceil(len(inputs) / batch_size)

@@ -19,7 +19,7 @@ from qipf.models.split import Split
 _FORMAT = "qipf-training-2"
 
 
-def fingerprint(split: Split) -> int:
+def data_checksum(split: Split) -> int:
     """Return a number that distinguishes one training set from another."""
     crc = 0
     for tensor in split:

@@ -22,7 +22,7 @@ sys.exit(bench(sys.argv[1], output=Path(sys.argv[2]), engine=sys.argv[3], worker
 """
 
 
-def start(plan, store, engine="local"):
+def start(plan, store, engine):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", MAIN, plan, store, engine]
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -57,12 +57,12 @@ def same_tables(one, other):
 def test_killed_again_and_again_the_table_is_the_same(plan, whole, tmp_path):
     store, seconds = whole
     rng = random.Random(1)
-    for share in (0.5, 0.8):
-        process = start(plan, tmp_path / "killed")
+    for share, engine in ((0.5, "serial"), (0.8, "local")):
+        process = start(plan, tmp_path / "killed", engine)
         time.sleep(seconds * share * rng.uniform(0.8, 1.2))
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)  # returns when the workers, who share its standard error, have ended as well
-    finish(start(plan, tmp_path / "killed"))
+    finish(start(plan, tmp_path / "killed", "serial"))
     assert same_tables(store, tmp_path / "killed")
     assert not list((tmp_path / "killed").rglob("*.part"))
     assert not list((tmp_path / "killed" / "scratch").iterdir())
@@ -70,7 +70,7 @@ def test_killed_again_and_again_the_table_is_the_same(plan, whole, tmp_path):
 
 @pytest.mark.slow
 def test_a_second_run_on_one_store_is_refused_and_named(plan, whole, tmp_path):
-    first = start(plan, tmp_path / "shared")
+    first = start(plan, tmp_path / "shared", "serial")
     while not (tmp_path / "shared" / "index.json").exists():
         assert first.poll() is None
         time.sleep(0.05)

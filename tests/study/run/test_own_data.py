@@ -9,7 +9,7 @@ import torch
 from qipf.models.collect import collect
 from qipf.models.split import Split
 from qipf.study.run.inputs import Data, Group, inputs_of
-from qipf.study.run.own_data import check_labels, read_npz
+from qipf.study.run.own_data import check_file_labels, read_npz
 
 
 def test_files_that_are_no_archives_are_named(tmp_path):
@@ -84,12 +84,12 @@ def test_a_label_that_is_no_class_of_the_model_is_named_by_its_row_in_the_file(t
     for name in ("y_train", "y_test"):
         arrays[name] %= max(2, columns)
     np.savez(path, **arrays)
-    check_labels(str(path), columns)
+    check_file_labels(str(path), columns)
     arrays["y_test"][7] = value
     np.savez(path, **arrays)
     with pytest.raises(ValueError, match=rf"data\.npz, y_test: .*got {value} in row 7"):
-        check_labels(str(path), columns)
-    check_labels("digits", 2)  # shipped data are known to be right
+        check_file_labels(str(path), columns)
+    check_file_labels("digits", 2)  # shipped data are known to be right
 
 
 def test_lengths_that_differ_and_files_without_rows_are_named(tmp_path):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from qipf._common.errors import first_line
 from qipf._common.optional import require
 
 LARGEST = 2**31 - 1
@@ -33,7 +34,7 @@ def read_model(source: Path | bytes, folder: Path | None = None) -> Any:
         model = onnx.load_model_from_string(content)
     except Exception as error:  # of google.protobuf, in one of its implementations
         raise ValueError(
-            f"{name} is not an ONNX model, or it is damaged ({_first_line(error)}); copy it again"
+            f"{name} is not an ONNX model, or it is damaged ({first_line(error)}); copy it again"
         ) from None
     if not model.HasField("graph") or not model.graph.node or not model.graph.output:
         raise ValueError(f"{name} is not an ONNX model, or it is damaged (it has no graph with outputs); copy it again")
@@ -126,7 +127,3 @@ def _tensors(model: Any) -> Iterator[Any]:
 
 def _is_external(tensor: Any) -> bool:
     return tensor.data_location == 1 or len(tensor.external_data) > 0
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -9,10 +9,8 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import to_numpy
+from qipf.models.keys import INPUTS, LABELS
 from qipf.models.sessions.model import Input, form
-
-LABELS = ("labels", "label", "targets", "target", "y")
-INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
 
 
 class Batch(NamedTuple):

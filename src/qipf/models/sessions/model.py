@@ -169,7 +169,7 @@ class OnnxModel:
         try:
             found = dict(zip(names, session.run(list(names), cut), strict=True))
         except Exception as error:  # the errors of ONNX Runtime share no class
-            raise ValueError(f"the ONNX model could not be run: {first_line(error)}") from None
+            raise ValueError(f"the ONNX model could not be run: {in_one_line(error)}") from None
         return {key: v for key, v in found.items() if isinstance(v, np.ndarray) and v.ndim and len(v) == rows}
 
     def _run(
@@ -182,7 +182,7 @@ class OnnxModel:
         try:
             found = session.run(list(dict.fromkeys(names)), {key: np.ascontiguousarray(v) for key, v in cut.items()})
         except Exception as error:  # the errors of ONNX Runtime share no class
-            raise ValueError(f"the ONNX model could not be run: {first_line(error)}") from None
+            raise ValueError(f"the ONNX model could not be run: {in_one_line(error)}") from None
         result = dict(zip(dict.fromkeys(names), found, strict=True))
         for name, values in result.items():
             if not isinstance(values, np.ndarray) or values.ndim == 0 or len(values) != size:
@@ -227,7 +227,7 @@ class OnnxModel:
         except Exception as error:  # the errors of ONNX Runtime share no class
             name = str(self.path or "the model")
             raise ValueError(
-                f"{name} cannot be run by ONNX Runtime {runtime.__version__}: {first_line(error)}"
+                f"{name} cannot be run by ONNX Runtime {runtime.__version__}: {in_one_line(error)}"
             ) from None
 
     def _choose(self, wanted: str | None) -> str:
@@ -290,7 +290,7 @@ def form(shape: Sequence[int | None]) -> str:
     return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
 
 
-def first_line(error: BaseException) -> str:
+def in_one_line(error: BaseException) -> str:
     """What an error of ONNX Runtime says, without its code."""
     return (" ".join(str(error).split()) or type(error).__name__)[:500]
 

@@ -209,7 +209,7 @@ def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, pro
                 try:
                     pooch.retrieve(address + file, None, fname=temporary, path=target, downloader=downloader)
                     break
-                except _TooLargeError as error:
+                except _MoreThanAnyFileError as error:
                     raise ValueError(f"{address}{file}: {error}") from None
                 except Exception as error:  # requests, urllib3 and pooch share no base class
                     problems.append(f"{address}{file}: {error}")
@@ -223,7 +223,7 @@ def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, pro
         (target / temporary).unlink(missing_ok=True)
 
 
-class _TooLargeError(Exception):
+class _MoreThanAnyFileError(Exception):
     pass
 
 
@@ -240,13 +240,13 @@ class _Bar:
     @total.setter
     def total(self, value: int) -> None:
         if value > _LARGEST_DOWNLOAD:
-            raise _TooLargeError(f"{value} bytes are announced, more than any of these files has")
+            raise _MoreThanAnyFileError(f"{value} bytes are announced, more than any of these files has")
         self.shown.update(self.task, total=value or None)
 
     def update(self, count: int) -> None:
         self.received += count
         if self.received > _LARGEST_DOWNLOAD:
-            raise _TooLargeError("more bytes were sent than any of these files has")
+            raise _MoreThanAnyFileError("more bytes were sent than any of these files has")
         self.shown.update(self.task, completed=self.received)
 
     def reset(self) -> None:

@@ -65,7 +65,7 @@ def one_seed(seed: int, points: int = 451) -> Curves:
     inputs = torch.from_numpy(x[:, None]).float()
     net = TOY.train(pairs, seed)
     along = collect(net, inputs, features=False, progress=False)
-    factor = choose_factor(net, pairs, seed)
+    factor = factor_from_errors(net, pairs, seed)
     centre: dict[str, np.ndarray] = {}
     half: dict[str, np.ndarray] = {}
     settings: dict[str, tuple[float, Operator]] = {
@@ -82,7 +82,7 @@ def one_seed(seed: int, points: int = 451) -> Curves:
     return Curves(pairs, x, centre, half, factor)
 
 
-def choose_factor(net: nn.Module, pairs: Split, seed: int) -> float:
+def factor_from_errors(net: nn.Module, pairs: Split, seed: int) -> float:
     """The factor whose uncertainty finds the large errors best among fresh pairs from the seen regions.
 
     Regression has no wrong predictions; the largest fifth of the errors stands for them.

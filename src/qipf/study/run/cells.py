@@ -67,7 +67,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     data = _data(context, params)
     net = own_model.load(params["model"], params["weights"], params["digests"])
     logits = collect(net, data.test.inputs[:500], features=False, progress=False).logits
-    own_data.check_labels(params["data"]["dataset"], logits.shape[1])
+    own_data.check_file_labels(params["data"]["dataset"], logits.shape[1])
     found = Outputs(logits, labels=data.test.targets[:500].to(logits.device))
     return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": _held_out_note(params["data"], data)})
 

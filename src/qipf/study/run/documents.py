@@ -6,7 +6,7 @@ from pathlib import Path
 
 from qipf._common.files import atomic_write
 from qipf.study.run.errors import DamagedError, StoreError, damaged, explained
-from qipf.study.run.sealed import checksum, seal, unseal
+from qipf.study.run.sealed import seal, sha256_of, unseal
 
 CHECKSUMS = "checksums.json"
 
@@ -29,8 +29,8 @@ class Documents:
         except DamagedError:
             sums = {}
         file = self.path / name
-        present = checksum(file.read_bytes()) if file.is_file() else None
-        sums[name] = [checksum(data), *(found for found in sums.get(name, ()) if found == present)]
+        present = sha256_of(file.read_bytes()) if file.is_file() else None
+        sums[name] = [sha256_of(data), *(found for found in sums.get(name, ()) if found == present)]
         with explained(self.path):
             atomic_write(self.path / CHECKSUMS, seal(sums))
             atomic_write(file, data)
@@ -47,7 +47,7 @@ class Documents:
             data = file.read_bytes()
         except FileNotFoundError:
             raise StoreError(f"{self.path} has no {name}: no benchmark was run in it yet") from None
-        if checksum(data) not in self.checksums().get(name, ()):
+        if sha256_of(data) not in self.checksums().get(name, ()):
             raise damaged(file, "its checksum does not match its content")
         return data
 

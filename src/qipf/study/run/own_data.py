@@ -100,7 +100,7 @@ def _classes(array: np.ndarray, place: str) -> Tensor:
     return labels
 
 
-def check_labels(dataset: str, columns: int) -> None:
+def check_file_labels(dataset: str, columns: int) -> None:
     """Raise ValueError that names a row of the file whose label is not a class of a model with that many logits."""
     if not dataset.endswith(".npz"):
         return

@@ -11,6 +11,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from qipf._common.device import usual_device
 from qipf._common.optional import require
 from qipf.study.plan.plan import Plan
 from qipf.study.run import consolidate, grid, runner, sources
@@ -58,7 +59,7 @@ def run_plan(
     """
     opened = Store(store, create=True)
     with opened.writing(plan.name) as locked:
-        this = _Run(plan, opened, device or usual_device(), data, times)
+        this = _Run(plan, opened, device or usual_device("bench"), data, times)
         notes = this.prepare(engine)
         if not locked:
             notes.append(f"{opened.path} is on a file system without locks: make sure that no other run uses it")
@@ -142,11 +143,6 @@ class _Run:
     def consolidate(self) -> list[str]:
         """Write the tables; returns notes for the user."""
         return consolidate.write(self.store, self.plan, self.index)
-
-
-def usual_device() -> str:
-    """The device if none is given: CUDA if there is one."""
-    return "cuda" if require("torch", extra="bench").cuda.is_available() else "cpu"
 
 
 def find_data(plan: Plan, data: str | os.PathLike[str] | None) -> None:

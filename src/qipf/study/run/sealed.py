@@ -21,7 +21,7 @@ _DIGITS = 64
 def seal(content: Any) -> bytes:
     """The bytes of a sealed file; the same content always gives the same bytes."""
     body = json.dumps(content, sort_keys=True, indent=1, allow_nan=False).encode()
-    return _BEGIN + checksum(body).encode() + _MIDDLE + body + _END
+    return _BEGIN + sha256_of(body).encode() + _MIDDLE + body + _END
 
 
 def unseal(data: bytes) -> Any:
@@ -34,11 +34,11 @@ def unseal(data: bytes) -> Any:
     body = data[start + len(_MIDDLE) : -len(_END)]
     if data != _BEGIN + data[len(_BEGIN) : start] + _MIDDLE + body + _END:
         raise ValueError("it is not a file with a checksum, or is cut short")
-    if checksum(body).encode() != data[len(_BEGIN) : start]:
+    if sha256_of(body).encode() != data[len(_BEGIN) : start]:
         raise ValueError("its checksum does not match its content")
     return json.loads(body)
 
 
-def checksum(data: bytes) -> str:
+def sha256_of(data: bytes) -> str:
     """The SHA-256 of some bytes, as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

@@ -40,7 +40,7 @@ from qipf._common.optional import require
 from qipf.study.run.documents import Documents
 from qipf.study.run.errors import StoreError, damaged, explained
 from qipf.study.run.lock import only_writer
-from qipf.study.run.sealed import checksum, seal, unseal
+from qipf.study.run.sealed import seal, sha256_of, unseal
 
 if TYPE_CHECKING:
     from qipf.scores import Scorer
@@ -179,7 +179,7 @@ class Store:
             self.file(kind, key, "").parent.mkdir(parents=True, exist_ok=True)
             for suffix, content in contents.items():
                 atomic_write(self.file(kind, key, suffix), content)
-            sums = {suffix: checksum(content) for suffix, content in contents.items()}
+            sums = {suffix: sha256_of(content) for suffix, content in contents.items()}
             atomic_write(self.file(kind, key, ".json"), seal({**record, "cell": f"{kind}/{key}", "files": sums}))
             (self.path / "failed" / f"{key}.json").unlink(missing_ok=True)
             for leftover in (self.path / "scratch").glob(f"{key}*"):
@@ -218,7 +218,7 @@ class Store:
             data = file.read_bytes()
         except FileNotFoundError:
             raise damaged(file, "it is missing") from None
-        if checksum(data) != expected:
+        if sha256_of(data) != expected:
             raise damaged(file, "its checksum does not match its content")
         return data
 

@@ -48,8 +48,9 @@ def long_frame(table: Any) -> Frame:
     for name, value in ASSUMED.items():
         frame[name] = frame[name].fillna(value) if name in frame else value
     frame["value"] = pandas.to_numeric(frame["value"])
-    names = {pair: column_of(*pair) for pair in dict.fromkeys(zip(frame["method"], frame["score"], strict=True))}
-    return frame.assign(column=[names[pair] for pair in zip(frame["method"], frame["score"], strict=True)])
+    codes, pairs = pandas.MultiIndex.from_frame(frame[["method", "score"]]).factorize()
+    names = np.array([column_of(*pair) for pair in pairs], dtype=object)
+    return frame.assign(column=names[codes])
 
 
 def times_frame(times: Iterable[Mapping[str, Any]]) -> Frame:

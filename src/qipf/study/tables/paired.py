@@ -135,8 +135,10 @@ class Paired:
         rows = self._times_drawn(grid.shape[0], case.dataset, case.net)
         columns = self._times_drawn(grid.shape[1], *case)
         known = np.isfinite(grid)
-        total = ((rows @ np.where(known, grid, 0.0)) * columns).sum(axis=1)
-        count = ((rows @ known) * columns).sum(axis=1)
+        total = np.einsum("ij,ij->i", rows @ np.where(known, grid, 0.0), columns)
+        if known.all():
+            return total / grid.size
+        count = np.einsum("ij,ij->i", rows @ known, columns)
         return np.where(count > 0, total / np.maximum(count, 1), np.nanmean(grid))
 
     def averaged(self, cases: Sequence[Case], draws: Sequence[np.ndarray]) -> np.ndarray:
@@ -152,7 +154,8 @@ class Paired:
         """How often each of `number` items is drawn in every resample."""
         generator = np.random.default_rng([self.seed, zlib.crc32("/".join(names).encode())])
         drawn = generator.integers(number, size=(self.resamples, number))
-        return (drawn[:, :, None] == np.arange(number)).sum(axis=1).astype(float)
+        cells = (number * np.arange(self.resamples)[:, None] + drawn).ravel()
+        return np.bincount(cells, minlength=self.resamples * number).reshape(self.resamples, number).astype(float)
 
 
 def sign(metric: str) -> float:
