@@ -36,8 +36,8 @@ def most(metric: str) -> Callable[[Results], Found]:
     return found
 
 
-def beats(rival: str, metric: str = "roc_auc") -> Callable[[Results], Found]:
-    """Whether both forms of QIPF are ahead of one rival."""
+def beats(rival: str, metric: str = "roc_auc", note: str = "") -> Callable[[Results], Found]:
+    """Whether both forms of QIPF are ahead of one rival; `note` names the networks that it was measured on."""
 
     def found(results: Results) -> Found:
         gaps = [results.difference(metric, ours, rival) for ours in OURS]
@@ -46,7 +46,7 @@ def beats(rival: str, metric: str = "roc_auc") -> Callable[[Results], Found]:
         known = [gap for gap in gaps if gap is not None]
         words = {WORDS[gap.verdict] for gap in known}
         text = ", ".join(f"{gap.value:+.3f} {name}" for gap, name in zip(known, ("exact", "program"), strict=True))
-        return (words.pop() if len(words) == 1 else OPEN), text
+        return (words.pop() if len(words) == 1 else OPEN), f"{text}, {note}" if note else text
 
     return found
 

@@ -18,6 +18,7 @@ from evidence import (
     illustrations,
     onnx_networks,
     research,
+    rivals,
     settings,
     setup,
     speed,
@@ -58,7 +59,8 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "own-accuracy": detection.own_accuracy,
     "runs": setup.runs,
     "rerun": setup.rerun,
-    "svi-again": setup.svi_again,
+    "rivals-statistics": rivals.statistics,
+    "rivals-calibration": rivals.calibration,
     **{f"claims-{part}": partial(verdicts.table, part=part) for part in verdicts.ENTRIES},
     **{f"cells-{metric}": partial(cells.by_shift, metric=metric) for metric in paper.METRICS},
     "curves": cells.curves,
@@ -211,6 +213,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "forward-noise": forward_noise, "extra-time": extra_time, "times-forward": times_forward,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "grid-errors": grid_errors, "largest-errors": largest_errors, "paper-share": paper_share,
+    "own-accuracy": rivals.own_accuracy,
     **probe.VALUES, **real.VALUES, **onnx_networks.VALUES,
 }  # fmt: skip
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""

@@ -65,21 +65,6 @@ def rerun(results: Results) -> str:
     return markdown(heads, rows)
 
 
-def svi_again(results: Results) -> str:
-    """The accuracy of SVI's own predictions on clean K-MNIST, as published and trained again."""
-    folder = results.folder / "paper" / "kmnist"
-    rows = pd.read_parquet(folder / "table.parquet")
-    own = rows[(rows["method"] == "svi") & (rows["errors"] == "own") & (rows["metric"] == "accuracy")]
-    published = own[(own["shift"] == "clean") & (own["score"] == "entropy")].set_index("seed")["value"]
-    again = pd.read_csv(folder / "svi-again.csv").set_index("seed")["new"]
-    heads = ["SVI on K-MNIST, clean", *(f"network {seed}" for seed in published.index)]
-    lines = [
-        ["published", *(f"{100 * value:.2f} %" for value in published)],
-        ["trained again", *(f"{100 * again[seed]:.2f} %" if seed in again else NOTHING for seed in published.index)],
-    ]
-    return markdown(heads, lines)
-
-
 def looks(results: Results) -> str:
     """Every published look at the lead of the old default over the ensemble, in order, and what it is today."""
     found = results.json("paper/looks.json")

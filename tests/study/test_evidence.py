@@ -244,19 +244,6 @@ def test_every_run_of_a_cell_is_quoted(planted):
     ]  # fmt: skip  (the last number: two networks of planted values, and so a wide interval)
 
 
-def test_svi_trained_again_stands_below_what_is_published(tmp_path: Path):
-    folder = tmp_path / "paper" / "kmnist"
-    folder.mkdir(parents=True)
-    about = ("kmnist", "lenet", 0, "clean", 0.0, 0, "svi", "entropy", "own", "accuracy")
-    nan = float("nan")
-    rows = [Row(*about[:2], seed, *about[3:], 0.9 + seed / 100, nan, nan, 10, 0.9, "all") for seed in (0, 1)]
-    pandas.DataFrame(rows).to_parquet(folder / "table.parquet", index=False)
-    (folder / "svi-again.csv").write_text("seed,device,published,new\n1,cpu,0.91,0.9123\n")
-    table = setup.svi_again(Results(tmp_path))
-    assert row(table, "published") == ["90.00 %", "91.00 %"]
-    assert row(table, "trained again") == ["–", "91.23 %"]
-
-
 def test_times_of_both_devices_stand_side_by_side(tmp_path: Path):
     """MC dropout at 120 and QIPF at 1.5 forward passes: 80 times; the CPU's forward passes differ by a quarter."""
     heads = "dataset,net,method,passes,forward_ms,method_ms,extra_ms,ratio,samples,device\n"
