@@ -38,10 +38,16 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
         got = ", ".join(map(str, header[:20]))[:200]
         raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {got or 'none'}; copy it again")
     types = dict(list(get_type_hints(Row).items())[: len(header)])
-    return [_row(line, types, f"{path}, row {number} below the header") for number, line in enumerate(lines, 1)]
+    return [_row(line, types, path, number) for number, line in enumerate(lines, 1)]
 
 
-def _row(line: Sequence[Any], types: Mapping[str, type], place: str) -> Row:
+def _row(line: Sequence[Any], types: Mapping[str, type], path: str | os.PathLike[str], number: int) -> Row:
+    if len(line) == len(types) and "" not in line and None not in line:
+        try:
+            return Row(*[type_(value) for type_, value in zip(types.values(), line, strict=True)])
+        except (ValueError, TypeError, OverflowError):
+            pass  # the rest finds out which value it is
+    place = f"{path}, row {number} below the header"
     if len(line) != len(types):
         raise ValueError(f"{place}: expected {len(types)} columns, got {len(line)}; {MEND}")
     return Row(*(_value(type_, value, name, place) for (name, type_), value in zip(types.items(), line, strict=True)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
@@ -68,7 +69,8 @@ TIMES = {
 """Table 3: milliseconds for one test sample, by network and method."""
 
 
-def values(metric: str) -> dict[tuple[Case, str], Value]:
+@cache
+def values(metric: str) -> Mapping[tuple[Case, str], Value]:
     """The paper's numbers for one of our metrics, by case and method; empty where it has none."""
     name = METRICS.get(metric)
     return {(case, method): value for (case, method, own), value in _table().items() if own == name}
