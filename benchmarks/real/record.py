@@ -34,7 +34,16 @@ class Record:
             "accuracy": {},
         }
 
-    def add(self, network: str, score: str, kind: str, scores: list[Tensor], wrong: list[Tensor]) -> None:
+    def add(
+        self,
+        network: str,
+        score: str,
+        kind: str,
+        scores: list[Tensor],
+        wrong: list[Tensor],
+        *,
+        units: Tensor | None = None,
+    ) -> None:
         """Add the scores of one method on one network.
 
         Args:
@@ -43,8 +52,10 @@ class Record:
             kind: "probe", "single" for a rival with one pass, or "many".
             scores: one row of scores per condition; sizes may differ.
             wrong: whether each prediction is wrong, likewise.
+            units: what is resampled for the replicates, where this is not the prediction itself: the number of the unit
+                (image) that each prediction belongs to, from 0.
         """
-        values, drawn = zip(*(_measure(*pair) for pair in zip(scores, wrong, strict=True)), strict=True)
+        values, drawn = zip(*(_measure(*pair, units) for pair in zip(scores, wrong, strict=True)), strict=True)
         inside = [[i for i, c in enumerate(self.listed) if c[:2] == family] for family in self.families]
         means = np.stack([_mean(np.stack([values[i] for i in rows])) for rows in inside], axis=1)
         replicates = np.stack([_mean(np.stack([drawn[i] for i in rows])) for rows in inside], axis=1)
@@ -66,14 +77,17 @@ class Record:
 _weights = cache(replicate_weights)
 
 
-def _measure(scores: Tensor, wrong: Tensor) -> tuple[np.ndarray, np.ndarray]:
+def _measure(scores: Tensor, wrong: Tensor, units: Tensor | None) -> tuple[np.ndarray, np.ndarray]:
     """ROC-AUC and average precision, (2,), and their replicates (2, REPLICATES)."""
     if not bool(torch.isfinite(scores).all()):
         raise ValueError("scores: some are not finite")
     order = ranking(scores[None])
     ranked = wrong[None].gather(1, order)
     value = torch.stack(ranked_detection(order, ranked, None)[:2])[:, 0]
-    weights = _weights(len(scores), scores.device)[:, order[0]].double()
+    if units is None:
+        weights = _weights(len(scores), scores.device)[:, order[0]].double()
+    else:
+        weights = _weights(int(units.max()) + 1, scores.device)[:, units[order[0]]].double()
     drawn = torch.stack(_weighted(ranked, weights))
     return value.cpu().numpy(), drawn.cpu().numpy()
 
