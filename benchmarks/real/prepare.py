@@ -35,6 +35,17 @@ def photograph(source: Path, target: Path) -> None:
     middle.save(target, "JPEG", quality=QUALITY)
 
 
+def drawing(source: Path, target: Path) -> None:
+    """Write an image that already has the right size."""
+    from PIL import Image
+
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with Image.open(source) as image:
+        if image.size != (SIZE, SIZE):
+            raise SystemExit(f"{source}: expected {SIZE} by {SIZE} pixels, found {image.size}")
+        image.convert("RGB").save(target, "JPEG", quality=QUALITY)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("validation", "training", "conflict", "out"):
@@ -49,18 +60,7 @@ def main() -> None:
         photograph(source, chosen.out / "training" / str(number) / source.name)
     for name, folder in CONFLICT.items():
         for source in sorted((chosen.conflict / "stimuli" / folder).glob("*/*.png")):
-            photograph_at_size(source, chosen.out / name / source.parent.name / f"{source.stem}.JPEG")
-
-
-def photograph_at_size(source: Path, target: Path) -> None:
-    """Write an image that already has the right size."""
-    from PIL import Image
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with Image.open(source) as image:
-        if image.size != (SIZE, SIZE):
-            raise SystemExit(f"{source}: expected {SIZE} by {SIZE} pixels, found {image.size}")
-        image.convert("RGB").save(target, "JPEG", quality=QUALITY)
+            drawing(source, chosen.out / name / source.parent.name / f"{source.stem}.JPEG")
 
 
 if __name__ == "__main__":

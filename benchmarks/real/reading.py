@@ -16,13 +16,23 @@ import numpy as np
 from probe.reading import RELATIVES
 from real.record import METRICS, STEP
 
-GROUPS = {"cifar": "CIFAR-10 ResNets", "imagenette": "EfficientNet-Lite", "text": "text"}
+GROUPS = {
+    "cifar": "CIFAR-10 ResNets",
+    "imagenette": "EfficientNet-Lite",
+    "text": "text",
+    "imagenet": "ImageNet",
+    "sixteen": "sixteen classes",
+    "camvid": "CamVid",
+}
+FIRST = ("cifar", "imagenette", "text")
+"""The families of the first protocol, whose mean has a bar; those of the amendments are judged one by one."""
 SUITES = {
     "clean": "clean",
     "shift": "shift",
     "unseen": "unseen",
     "resembling": "resembling",
     "natural": "natural",
+    "either": "either",
 }
 STRICT = "strict"
 """The suite "unseen" without the kinds of noise and blur, on other kinds of which the probe is trained."""
@@ -136,14 +146,18 @@ class Study:
 
     def mean(self, suites: tuple[str, ...], metric: str = "roc_auc", rival: str = "best", group: str = "") -> Interval:
         """The same as a mean over suites, then networks, then families of networks; networks are resampled as well."""
-        chosen = [found for name, found in self.groups.items() if group in ("", name)]
+        chosen = self._chosen(group)
         parts = [{s: found.gaps(s, metric, rival) for s in suites if found.has(s)} for found in chosen]
         value = np.mean([np.mean([values.mean() for values, _ in part.values()]) for part in parts])
         return _interval(float(value), [{s: drawn for s, (_, drawn) in part.items()} for part in parts])
 
+    def _chosen(self, only: str) -> list[Group]:
+        """One family of networks, or those of the first protocol."""
+        return [found for name, found in self.groups.items() if name == only or (only == "" and name in FIRST)]
+
     def strongest(self, only: str = "") -> str:
         """The rival that all networks have (or those of one family) with the best mean over the suites with a bar."""
-        groups = [group for name, group in self.groups.items() if only in ("", name)]
+        groups = self._chosen(only)
         everywhere = [set(group.scores(network, "single")) for group in groups for network in group.networks]
         common = sorted(set.intersection(*everywhere))
 
