@@ -212,6 +212,19 @@ def value(results: Results, group: str, suite: str, metric: str, score: str, net
     return number(found.value(network, score, suite, metric) if network else found.mean(score, suite, metric))
 
 
+def right(results: Results, group: str, who: str, suite: str) -> str:
+    """The share of right classes in a suite, mean of the networks: of the networks ("network") or of a posterior."""
+    found = _of(results).groups[group]
+    return number(float(np.mean([_right(found, own[who], suite) for own in found.facts["accuracy"].values()])))
+
+
+def loss(results: Results, group: str, network: str, task: str = "") -> str:
+    """How much less often than the network the posterior of one network names the right class of clean inputs."""
+    found = _of(results).groups[group]
+    own, end = found.facts["accuracy"][network], f", {task}" if task else ""
+    return number(_right(found, own["network" + end], "clean") - _right(found, own["probe" + end], "clean"))
+
+
 def gap(results: Results, suites: str, group: str = "", rival: str = "best") -> str:
     """The default minus a rival in ROC-AUC, for suites joined by "+"."""
     chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
@@ -249,6 +262,8 @@ TABLES: dict[str, Callable[[Results], str]] = {
 VALUES: dict[str, Callable[..., str]] = {
     "real": value,
     "real-gap": gap,
+    "real-right": right,
+    "real-loss": loss,
     "real-strongest": strongest,
     "real-fact": fact,
 }
