@@ -246,6 +246,20 @@ def fact(results: Results, group: str, *keys: str) -> str:
     return f"{found:,.0f}" if isinstance(found, int | float) else str(found)
 
 
+def newcomer(results: Results) -> str:
+    """What each command of the page took."""
+    found = results.json("real/newcomer.json")
+    steps = {"install": "pip install", "fit": "qipf fit", "score": "qipf score", "compare": "qipf compare"}
+    parts = {f"`{words}`": found["steps"][name] for name, words in steps.items()} | {"together": found["total"]}
+    rows = [[name, f"{part['wall_seconds']:.0f} s", f"{part['processor_seconds']:.0f} s"] for name, part in parts.items()]
+    return markdown(["step", "on the clock", "of the processor"], rows)
+
+
+def newcomer_note(results: Results) -> str:
+    """On what these were measured."""
+    return results.json("real/newcomer.json")["note"]
+
+
 TABLES: dict[str, Callable[[Results], str]] = {
     "real-bars": bars,
     **{f"real-bars-{group}": partial(bars, group=group) for group in GROUPS if group not in FIRST},
@@ -256,6 +270,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     **{f"real-accuracy-{group}": partial(accuracy, group=group) for group in GROUPS},
     **{f"real-families-{group}": partial(families, group=group) for group in GROUPS},
     "real-people": people,
+    "real-newcomer": newcomer,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
@@ -264,6 +279,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "real-gap": gap,
     "real-right": right,
     "real-loss": loss,
+    "real-newcomer-note": newcomer_note,
     "real-strongest": strongest,
     "real-fact": fact,
 }
