@@ -40,13 +40,18 @@ def parts(listed: list[str]) -> dict[str, list[str]]:
     return found
 
 
-def read(folder: Path, names: list[str]) -> Images:
-    """The images of these names, in this order."""
+def pixels(paths: list[Path]) -> Tensor:
+    """The images of these files as bytes (N, 3, H, W), in this order."""
     from PIL import Image
 
-    pixels = []
-    for name in names:
-        with Image.open(folder / name) as image:
-            pixels.append(np.array(image.convert("RGB")))
+    found = []
+    for path in paths:
+        with Image.open(path) as image:
+            found.append(np.array(image.convert("RGB")))
+    return torch.from_numpy(np.stack(found)).permute(0, 3, 1, 2)
+
+
+def read(folder: Path, names: list[str]) -> Images:
+    """The images of these names, in this order."""
     labels = [CLASSES[name.split("/")[1]] for name in names]
-    return Images(torch.from_numpy(np.stack(pixels)).permute(0, 3, 1, 2), torch.tensor(labels))
+    return Images(pixels([folder / name for name in names]), torch.tensor(labels))

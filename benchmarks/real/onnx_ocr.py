@@ -65,9 +65,9 @@ def main() -> int:
     parts = [read(session, clean, fit, letters)[0]]
     parts += [read(session, draw(torch.from_numpy(clean)).numpy(), fit, letters)[0] for _ in range(draws)]
     questions = [part.question() for part in parts]
-    together = qipf.Outputs(
-        *(torch.cat([getattr(part, name) for part in questions]) for name in ("logits", "features", "labels"))
-    )
+    fields = ([getattr(part, name) for part in questions] for name in ("logits", "features", "labels"))
+    logits, features, labels = (torch.cat(field) for field in fields)
+    together = qipf.Outputs(logits, features, labels)
     probe = qipf.Probe(share=SHARES["images"], epochs=epochs).fit(None, together)
     fitting = time.time() - began
     steps: dict[str, Any] = {}

@@ -16,13 +16,23 @@ import numpy as np
 from probe.reading import RELATIVES
 from real.record import METRICS, STEP
 
-GROUPS = {"cifar": "CIFAR-10 ResNets", "imagenette": "EfficientNet-Lite", "text": "text"}
+GROUPS = {
+    "cifar": "CIFAR-10 ResNets",
+    "imagenette": "EfficientNet-Lite",
+    "text": "text",
+    "imagenet": "ImageNet",
+    "sixteen": "sixteen classes",
+    "camvid": "CamVid",
+}
+FIRST = ("cifar", "imagenette", "text")
+"""The families of the first protocol, whose mean has a bar; those of the amendments are judged one by one."""
 SUITES = {
     "clean": "clean",
     "shift": "shift",
     "unseen": "unseen",
     "resembling": "resembling",
     "natural": "natural",
+    "either": "either",
 }
 STRICT = "strict"
 """The suite "unseen" without the kinds of noise and blur, on other kinds of which the probe is trained."""
@@ -100,20 +110,22 @@ class Group:
             return np.array([own == "unseen" and family not in RELATIVES for own, family in self.families])
         return np.array([own == suite for own, _ in self.families])
 
-    def replicates(self, network: str, score: str, suite: str, metric: str) -> np.ndarray:
-        """The values of a suite's families with resampled images, (F, R)."""
+    def replicates(self, network: str, score: str, suite: str) -> np.ndarray:
+        """ROC-AUC of a suite's families with resampled images, (F, R)."""
         inside = self._inside(suite)
-        moved = self._moved[self._row[network, score], METRICS.index(metric)][inside]
-        return self.family(network, score, metric)[inside][:, None] + STEP * moved
+        moved = self._moved[self._row[network, score]][inside]
+        return self.family(network, score, "roc_auc")[inside][:, None] + STEP * moved
 
-    def _gaps(self, suite: str, metric: str, rival: str) -> tuple[np.ndarray, np.ndarray]:
-        """The default minus a rival ("best": that of each network): values (networks,), replicates (networks, F, R)."""
+    def _gaps(self, suite: str, rival: str) -> tuple[np.ndarray, np.ndarray]:
+        """The default minus a rival in ROC-AUC: values (networks,) and replicates (networks, F, R).
+
+        The rival "best" is the best one of each network.
+        """
         values, drawn = [], []
         for network in self.networks:
             theirs = self.best(network, suite) if rival == "best" else rival
-            values.append(self.value(network, OURS, suite, metric) - self.value(network, theirs, suite, metric))
-            own = self.replicates(network, OURS, suite, metric)
-            drawn.append(own - self.replicates(network, theirs, suite, metric))
+            values.append(self.value(network, OURS, suite) - self.value(network, theirs, suite))
+            drawn.append(self.replicates(network, OURS, suite) - self.replicates(network, theirs, suite))
         return np.array(values), np.stack(drawn)
 
 
@@ -127,23 +139,27 @@ class Study:
     def __init__(self, folder: Path) -> None:
         self.groups = {name: Group(folder / name) for name in GROUPS if (folder / f"{name}.json").is_file()}
 
-    def one(self, group: str, network: str, suite: str, metric: str = "roc_auc", rival: str = "best") -> Interval:
+    def one(self, group: str, network: str, suite: str, rival: str = "best") -> Interval:
         """The default minus a rival on one network; families and images are resampled."""
         found = self.groups[group]
-        values, drawn = found.gaps(suite, metric, rival)
+        values, drawn = found.gaps(suite, rival)
         row = found.networks.index(network)
         return _interval(float(values[row]), [{suite: drawn[row : row + 1]}])
 
-    def mean(self, suites: tuple[str, ...], metric: str = "roc_auc", rival: str = "best", group: str = "") -> Interval:
+    def mean(self, suites: tuple[str, ...], rival: str = "best", group: str = "") -> Interval:
         """The same as a mean over suites, then networks, then families of networks; networks are resampled as well."""
-        chosen = [found for name, found in self.groups.items() if group in ("", name)]
-        parts = [{s: found.gaps(s, metric, rival) for s in suites if found.has(s)} for found in chosen]
+        chosen = self._chosen(group)
+        parts = [{s: found.gaps(s, rival) for s in suites if found.has(s)} for found in chosen]
         value = np.mean([np.mean([values.mean() for values, _ in part.values()]) for part in parts])
         return _interval(float(value), [{s: drawn for s, (_, drawn) in part.items()} for part in parts])
 
+    def _chosen(self, only: str) -> list[Group]:
+        """One family of networks, or those of the first protocol."""
+        return [found for name, found in self.groups.items() if name == only or (only == "" and name in FIRST)]
+
     def strongest(self, only: str = "") -> str:
         """The rival that all networks have (or those of one family) with the best mean over the suites with a bar."""
-        groups = [group for name, group in self.groups.items() if only in ("", name)]
+        groups = self._chosen(only)
         everywhere = [set(group.scores(network, "single")) for group in groups for network in group.networks]
         common = sorted(set.intersection(*everywhere))
 

@@ -1,4 +1,4 @@
-"""What is kept of every score on every network: metrics of each condition, and replicates for intervals."""
+"""What is kept of every score on every network: metrics of each condition, and replicates of ROC-AUC for intervals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,16 @@ class Record:
             "accuracy": {},
         }
 
-    def add(self, network: str, score: str, kind: str, scores: list[Tensor], wrong: list[Tensor]) -> None:
+    def add(
+        self,
+        network: str,
+        score: str,
+        kind: str,
+        scores: list[Tensor],
+        wrong: list[Tensor],
+        *,
+        units: Tensor | None = None,
+    ) -> None:
         """Add the scores of one method on one network.
 
         Args:
@@ -43,12 +52,14 @@ class Record:
             kind: "probe", "single" for a rival with one pass, or "many".
             scores: one row of scores per condition; sizes may differ.
             wrong: whether each prediction is wrong, likewise.
+            units: what is resampled for the replicates, where this is not the prediction itself: the number of the unit
+                (image) that each prediction belongs to, from 0.
         """
-        values, drawn = zip(*(_measure(*pair) for pair in zip(scores, wrong, strict=True)), strict=True)
+        values, drawn = zip(*(_measure(*pair, units) for pair in zip(scores, wrong, strict=True)), strict=True)
         inside = [[i for i, c in enumerate(self.listed) if c[:2] == family] for family in self.families]
-        means = np.stack([_mean(np.stack([values[i] for i in rows])) for rows in inside], axis=1)
-        replicates = np.stack([_mean(np.stack([drawn[i] for i in rows])) for rows in inside], axis=1)
-        moved = np.nan_to_num((replicates - means[:, :, None]) / STEP)
+        means = np.stack([_mean(np.stack([values[i][0] for i in rows])) for rows in inside])
+        replicates = np.stack([_mean(np.stack([drawn[i] for i in rows])) for rows in inside])
+        moved = np.nan_to_num((replicates - means[:, None]) / STEP)
         self.rows.append({"network": network, "score": score, "kind": kind})
         self.values.append(np.stack(values, axis=1))
         self.replicates.append(np.clip(np.round(moved), -32768, 32767).astype(np.int16))
@@ -66,28 +77,27 @@ class Record:
 _weights = cache(replicate_weights)
 
 
-def _measure(scores: Tensor, wrong: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """ROC-AUC and average precision, (2,), and their replicates (2, REPLICATES)."""
+def _measure(scores: Tensor, wrong: Tensor, units: Tensor | None) -> tuple[np.ndarray, np.ndarray]:
+    """ROC-AUC and average precision, (2,), and replicates of the former, (REPLICATES,)."""
     if not bool(torch.isfinite(scores).all()):
         raise ValueError("scores: some are not finite")
     order = ranking(scores[None])
     ranked = wrong[None].gather(1, order)
     value = torch.stack(ranked_detection(order, ranked, None)[:2])[:, 0]
-    weights = _weights(len(scores), scores.device)[:, order[0]].double()
-    drawn = torch.stack(_weighted(ranked, weights))
-    return value.cpu().numpy(), drawn.cpu().numpy()
+    if units is None:
+        weights = _weights(len(scores), scores.device)[:, order[0]].double()
+    else:
+        weights = _weights(int(units.max()) + 1, scores.device)[:, units[order[0]]].double()
+    return value.cpu().numpy(), _weighted(ranked, weights).cpu().numpy()
 
 
-def _weighted(ranked: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-    """ROC-AUC and average precision of one ranking (1, N) under many weights (R, N), (R,) each."""
+def _weighted(ranked: Tensor, weights: Tensor) -> Tensor:
+    """ROC-AUC of one ranking (1, N) under many weights (R, N), (R,)."""
     error = ranked.double() * weights
     right = weights - error
-    seen_errors, seen = error.cumsum(1), weights.cumsum(1)
     errors, rights = error.sum(1), right.sum(1)
-    auc = ((seen_errors - error / 2) * right).sum(1) / (errors * rights)
-    precision = (error * seen_errors / seen.clamp_min(1e-9)).sum(1) / errors
-    bad = (errors == 0) | (rights == 0)
-    return torch.where(bad, torch.nan, auc), torch.where(bad, torch.nan, precision)
+    auc = ((error.cumsum(1) - error / 2) * right).sum(1) / (errors * rights)
+    return torch.where((errors == 0) | (rights == 0), torch.nan, auc)
 
 
 def _mean(values: np.ndarray) -> np.ndarray:

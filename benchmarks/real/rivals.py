@@ -90,17 +90,14 @@ def fitted_rivals(
     train_size: int,
     *,
     published: bool = True,
-    without: tuple[str, ...] = (),
 ) -> tuple[dict[str, Score], dict[str, str]]:
-    """All rivals by name but those in `without`, and the reason for each that cannot be fitted to this network."""
+    """All rivals by name, and the reason for each that cannot be fitted to this network."""
     found: dict[str, Score] = dict(FREE)
     missing: dict[str, str] = {}
     tasks = [(name, make(), held_out) for name, make in HELD_OUT.items()]
     for name, scorer in referenced(train_size, published=published).items():
         tasks.append((name, scorer, reference[:FIELD_REFERENCES] if name == "class fields" else reference))
     for name, scorer, outputs in tasks:
-        if name in without:
-            continue
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")

@@ -72,6 +72,42 @@ def test_compare(place, capsys) -> None:
     assert "left out" not in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("scorer", ["default", "entropy"])
+def test_several_inputs_are_found_by_their_names(place, rng, scorer) -> None:
+    two_inputs(place / "two.onnx")
+    a, b = rng.standard_normal((150, 5)).astype(np.float32), rng.integers(0, 9, (150, 2)).astype(np.int32)
+    np.savez("two.npz", b=b, a=a, other=np.zeros(3), y=np.arange(150) % 3)
+    words = ["fit", "two.onnx", "two.npz", "--scorer", scorer, "--calibrate", "held.npz", "-o", "a.qipf", "--quiet"]
+    np.savez("held.npz", b=b[:60], a=a[:60], labels=rng.integers(0, 3, 60))
+    np.savez("new.npz", b=b[:20], a=a[:20])
+    features = ["--features", "left"] if scorer == "default" else []
+    assert main([*words, *features]) == 0
+    assert main(["score", "a.qipf", "new.npz", "--model", "two.onnx", "-o", "a.csv", "--quiet"]) == 0
+    expected = qipf.load("a.qipf").score("two.onnx", {"a": a[:20], "b": b[:20]}, progress=False)
+    np.testing.assert_allclose([float(row["uncertainty"]) for row in table_of("a.csv")], expected, rtol=1e-4, atol=1e-6)
+    words = ["compare", "two.onnx", "two.npz", "--scorers", "entropy,margin", "--bootstrap", "20", "--quiet"]
+    assert main([*words, "-o", "a.json"]) == 0
+
+
+@pytest.mark.filterwarnings("default")
+def test_fit_reads_images_batch_by_batch(place, rng, monkeypatch, capsys) -> None:
+    images(place / "eyes.onnx", TensorProto.UINT8, False)
+    for number in range(60):
+        Path(f"seen/{number % 2}").mkdir(parents=True, exist_ok=True)
+        image = rng.integers(0, 256, (4, 6, 3)).astype(np.uint8)
+        Image.fromarray(image).save(f"seen/{number % 2}/{number}.png")
+    from qipf.cli import _data
+
+    sizes = []
+    read = _data.read_images
+    monkeypatch.setattr(_data, "read_images", lambda files, mode: sizes.append(len(files)) or read(files, mode))
+    words = ["fit", "eyes.onnx", "seen", "--option", "size=20", "--batch-size", "10", "-o", "a.qipf", "--quiet"]
+    assert main(words) == 0
+    assert "no input is of class 2" in capsys.readouterr().err
+    assert max(sizes) <= 10
+    assert sum(sizes) < 60  # those that are not drawn are not read
+
+
 def test_inspect_lists_what_features_takes(place, capsys) -> None:
     assert main(["inspect", "net.onnx", "--as-json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -110,7 +146,9 @@ def test_a_folder_of_images(place, rng, last, dtype) -> None:
         (("net.onnx", "data.npz", "--features", "hidden@2x2"), "needs a tensor of 4 dimensions"),
         (("net.onnx", "data.npz", "--device", "cuda"), "--device: an ONNX model"),
         (("net.onnx", "data.npz", "--weights", "w.safetensors"), "--weights: goes with module:callable only"),
-        (("two.onnx", "data.npz"), "MODEL: two.onnx takes 'a'"),
+        (("two.onnx", "data.npz"), "DATA: the model two.onnx takes 'a'"),
+        (("two.onnx", "one.npz"), "also 'b'"),
+        (("two.onnx", "short.npz"), "{'labels': 9, 'a': 9, 'b': 8}"),
         (("bare.onnx", "bare.npz", "--scorer", "knn"), "reads features, and there are none"),
     ],
 )
@@ -123,6 +161,8 @@ def test_mistakes_are_one_line_that_names_the_argument(place, capsys, words, sai
     nodes = [helper.make_node("Tanh", ["x"], ["y"])]
     save(place / "bare.onnx", nodes, [("x", FLOAT, ["N", 6])], [("y", FLOAT, ["N", 6])])
     np.savez("bare.npz", x=np.random.default_rng(0).random((9, 6)).astype(np.float32), y=np.arange(9) % 6)
+    np.savez("one.npz", a=np.zeros((9, 5), np.float32), y=np.arange(9) % 3)
+    np.savez("short.npz", a=np.zeros((9, 5), np.float32), b=np.zeros((8, 2), np.int32), y=np.arange(9) % 3)
     assert main(["fit", *words, "-o", "a.qipf", "--quiet"]) in (1, 2)
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
@@ -157,5 +197,11 @@ def test_the_commands_work_without_torch(place) -> None:
     done = run("compare", "net.onnx", "data.npz", "--scorers", "entropy,knn", "--bootstrap", "20")
     assert done.returncode == 0, done.stderr
     done = run("fit", "net.onnx", "data.npz", "-o", "b.qipf")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "pip install torch" in done.stderr.splitlines()[-1]
+    assert "--scorer class-field" in done.stderr.splitlines()[-1]
+    done = run("fit", "net.onnx", "data.npz", "--scorer", "class-field", "-o", "c.qipf")
+    assert done.returncode == 0, done.stderr
+    done = run("compare", "net.onnx", "data.npz", "--scorers", "default,entropy,knn", "--bootstrap", "20")
+    assert done.returncode == 0, done.stderr
+    assert "default: left out (--scorer default: perturbs" in done.stderr

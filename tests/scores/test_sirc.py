@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -82,3 +84,15 @@ def test_the_geometric_margin_is_a_distance_in_feature_space(library, rng) -> No
 def test_the_geometric_margin_needs_logits_that_depend_on_features(rng) -> None:
     with pytest.raises(ValueError, match="depend"):
         GeometricMargin().fit(outputs=Outputs(np.ones((10, 3)), rng.standard_normal((10, 4))))
+
+
+def test_the_geometric_margin_of_many_classes_needs_little_memory(rng) -> None:
+    features = rng.standard_normal((120, 100))
+    logits = features @ rng.standard_normal((100, 500))
+    tracemalloc.start()
+    try:
+        GeometricMargin().fit(outputs=Outputs(logits, features))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 500 * 500 * 8 * 10  # the differences of all pairs would take 100 numbers per pair

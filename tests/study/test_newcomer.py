@@ -67,7 +67,7 @@ def place(tmp_path, monkeypatch):
 def test_the_commands_of_the_page_run(place):
     first, *rest = newcomer.commands()
     assert first.startswith("pip install -e '.[torch]' ")
-    assert [command.split()[:2] for command in rest] == [["qipf", "fit"], ["qipf", "score"]]
+    assert [command.split()[:2] for command in rest] == [["qipf", "fit"], ["qipf", "score"], ["qipf", "compare"]]
     for command in rest:
         assert main([*shlex.split(command)[1:], "--quiet"]) == 0, command
     with Path("scores.csv").open() as file:
@@ -75,3 +75,6 @@ def test_the_commands_of_the_page_run(place):
     assert len(rows) == 120
     assert all(np.isfinite(float(row["uncertainty"])) for row in rows)
     assert {int(row["label"]) for row in rows} == set(range(10))
+    page = Path("report.html").read_text()
+    assert "Which score for lite:build on photos/new?" in page
+    assert "softmax-response" in page

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ from qipf._common.optional import require
 from qipf.cli._images import find_images, image_mode, read_images
 
 NAMES = {"inputs": ("inputs", "x"), "labels": ("labels", "y"), "logits": ("logits",), "features": ("features",)}
+INPUT = "input "
+"""How the key of one of several inputs begins."""
 
 
 @dataclass(frozen=True)
@@ -23,18 +25,21 @@ class Data:
     """Arrays (possibly still on disk) or image files, with labels if there are any."""
 
     arrays: dict[str, np.ndarray]
-    """some of inputs, labels, logits, features, one row per example"""
+    """some of inputs, labels, logits, features, one row per example; one of several inputs has `INPUT` and its name"""
     files: tuple[Path, ...] = ()
     classes: tuple[str, ...] = ()
     mode: str = ""
     """how images are decoded; empty for that of the first one"""
+    named: dict[str, np.ndarray] = field(default_factory=dict)
+    """every array of an .npz by its own name, from which a model with several inputs takes them"""
 
     def __len__(self) -> int:
-        return len(self.files) or len(next(iter(self.arrays.values())))
+        return len(self.files) or len(next(iter(self.arrays.values() or self.named.values())))
 
     @property
     def has_inputs(self) -> bool:
-        return bool(self.files) or "inputs" in self.arrays
+        several = "logits" not in self.arrays and (self.named or any(key.startswith(INPUT) for key in self.arrays))
+        return bool(self.files or "inputs" in self.arrays or several)
 
     def sample(self, size: int, seed: int = 0) -> Data:
         """At most `size` examples, drawn at random and in their order."""
@@ -45,7 +50,8 @@ class Data:
     def take(self, rows: np.ndarray) -> Data:
         """These rows, read into memory except for images."""
         files = tuple(self.files[row] for row in rows) if self.files else ()
-        return Data({key: value[rows] for key, value in self.arrays.items()}, files, self.classes, self.mode)
+        arrays = {key: value[rows] for key, value in self.arrays.items()}
+        return replace(self, arrays=arrays, files=files, named={})
 
     def batches(self, size: int) -> Iterator[Batch]:
         """Consecutive batches; only one is in memory at a time."""
@@ -85,8 +91,13 @@ class Batch:
         return tensor if labels is None else (tensor, torch.from_numpy(np.array(labels)))
 
 
-def open_data(path: Path, labels: Path | None = None) -> Data:
+def open_data(path: Path, labels: Path | None = None, *, named: bool = False) -> Data:
     """Open an `.npz`, an `.npy` or a folder of images. Pickled objects are refused.
+
+    Args:
+        path: The file or folder.
+        labels: An `.npy` with labels, where the data has none.
+        named: Whether an `.npz` may hold inputs under names of their own, as a model with several inputs takes them.
 
     Raises:
         InputError: there is no such file, it cannot be read, or its parts do not fit together.
@@ -98,7 +109,7 @@ def open_data(path: Path, labels: Path | None = None) -> Data:
     elif not path.is_file():
         raise InputError(f"DATA: there is no file or folder {path}")
     elif path.suffix == ".npz":
-        data = Data(_npz(path))
+        data = _npz(path, named)
     elif path.suffix == ".npy":
         data = Data({"inputs": _npy(path)})
     else:
@@ -106,7 +117,7 @@ def open_data(path: Path, labels: Path | None = None) -> Data:
     if labels is not None:
         if "labels" in data.arrays:
             raise UserError(f"--labels: {path} has labels already")
-        data = Data({**data.arrays, "labels": _npy(labels)}, data.files)
+        data = replace(data, arrays={**data.arrays, "labels": _npy(labels)})
     lengths = {key: len(value) for key, value in data.arrays.items()} | (
         {"files": len(data.files)} if data.files else {}
     )
@@ -144,20 +155,19 @@ def _npy(path: Path) -> np.ndarray:
     return array
 
 
-def _npz(path: Path) -> dict[str, np.ndarray]:
+def _npz(path: Path, named: bool) -> Data:
     try:
         with load_npz(path) as file:
-            found = {
-                part: file[next(name for name in names if name in file.files)]
-                for part, names in NAMES.items()
-                if set(names) & set(file.files)
-            }
             held = file.files
+            own = {part: next((name for name in names if name in held), "") for part, names in NAMES.items()}
+            others = [name for name in held if named and name != own["labels"]]
+            read = {name: file[name] for name in {*own.values(), *others} - {""}}
     except TooLargeError as error:
         raise InputError(f"DATA: {error}") from None
     except ValueError as error:
         raise InputError(f"DATA: {path} {_why(error)}") from None
-    if not found or set(found) == {"labels"}:
+    found = {part: read[name] for part, name in own.items() if name}
+    if set(found) <= {"labels"} and not others:
         raise InputError(
             f"DATA: {path} holds {', '.join(held) or 'nothing'}; expected inputs (or x), or logits, and perhaps "
             "features and labels (or y)"
@@ -165,7 +175,7 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
     for part, array in found.items():
         if array.ndim == 0:
             raise InputError(f"DATA: {part} in {path} is a single number, expected one row per example")
-    return found
+    return Data(found, named={name: read[name] for name in others if read[name].ndim})
 
 
 def _why(error: Exception) -> str:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qipf._common.errors import UserError
+from qipf._common.optional import require
 from qipf.cli._data import Data
 from qipf.cli._images import image_mode
-from qipf.cli._onnx import fed, named_arguments, place
+from qipf.cli._onnx import NamedExamples, named_arguments, place
 from qipf.models.loading import is_weights
 from qipf.models.sessions.model import OnnxModel
 
@@ -63,8 +64,7 @@ def fit_default(
     """What `qipf.default` recommends for the model, fitted to data that `check_data` has passed.
 
     Inputs that are still on disk (.npy, images) are read batch by batch: in memory are one batch and, at most, the
-    2 GiB of features that `qipf.default` keeps. Data that brings logits and features, and the inputs of an ONNX model,
-    are read as a whole.
+    2 GiB of features that `qipf.default` keeps. Data that brings logits and features is read as a whole.
 
     Args:
         net: what `load_model` returned.
@@ -89,9 +89,20 @@ def fit_default(
     run = {"features": features, "batch_size": batch_size, "progress": not quiet, **settings}
     if not isinstance(net, OnnxModel):
         return default(net, Examples(data), **run)
-    inputs, labels = zip(*(fed(net, batch) for batch in data.batches(batch_size)), strict=True)
+    _check_torch()
     with named_arguments(net):
-        return default(net, (np.concatenate(inputs), np.concatenate(labels)), **run)
+        return default(net, NamedExamples(net, data), **run)
+
+
+def _check_torch() -> None:
+    """Refuse to perturb the inputs of an ONNX model without PyTorch, with advice for the command line."""
+    try:
+        require("torch", extra="torch")
+    except ImportError as error:
+        raise UserError(
+            f"--scorer {DEFAULT}: perturbs the inputs with PyTorch, and {error}; or choose a scorer that needs only "
+            "ONNX Runtime, for instance --scorer class-field, which learns from labels, too, or --scorer entropy"
+        ) from None
 
 
 class Examples:

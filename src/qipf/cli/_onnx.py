@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from qipf._common.errors import InputError, UserError
-from qipf.cli._data import Batch
+from qipf.cli._data import INPUT, Batch, Data
 from qipf.cli._device import usable_device
-from qipf.models.sessions.model import OnnxModel
+from qipf.cli._images import image_mode
+from qipf.models.sessions.model import Input, OnnxModel
 
 _BATCH = re.compile(r"batch \d+: ")
 
@@ -30,6 +32,39 @@ def place(net: Any, device: str | None) -> None:
     net.to(usable_device(device))
 
 
+def is_onnx(model: str | None) -> bool:
+    """Whether MODEL names an ONNX file, whose inputs have names."""
+    return model is not None and model.endswith(".onnx")
+
+
+def bound(net: Any, data: Data) -> Data:
+    """The data with the inputs that an ONNX model takes, found by their names in an .npz.
+
+    A model with one input takes `inputs` (or `x`) where there are such, whatever its own input is called.
+
+    Raises:
+        InputError: DATA has no array of some name, or one that is not numbers or of another length.
+    """
+    if not isinstance(net, OnnxModel) or not data.has_inputs:
+        return data
+    if len(net.inputs) == 1 and (data.files or "inputs" in data.arrays):
+        return replace(data, named={})
+    wanted = {one.name: data.named.get(one.name) for one in net.inputs}
+    missing = [name for name, array in wanted.items() if array is None]
+    if missing:
+        takes, has = ", ".join(map(str, net.inputs)), ", ".join(map(repr, data.named)) or "one input without a name"
+        raise InputError(
+            f"DATA: the model {net.path} takes {takes}, and the data has {has}; give an .npz in which every input has "
+            f"an array of its name, also {', '.join(map(repr, missing))}"
+        )
+    arrays = {key: array for key, array in data.arrays.items() if key == "labels"}
+    arrays |= {INPUT + name: array for name, array in wanted.items() if array is not None}
+    lengths = {key.removeprefix(INPUT): len(array) for key, array in arrays.items()}
+    if len(set(lengths.values())) > 1:
+        raise InputError(f"DATA: expected arrays with the same number of rows, got {lengths}")
+    return Data(arrays)
+
+
 def fed(net: Any, batch: Batch) -> Any:
     """Inputs, or inputs and labels, as the model takes them: torch tensors, or NumPy arrays for an ONNX model.
 
@@ -38,18 +73,39 @@ def fed(net: Any, batch: Batch) -> Any:
     """
     if not isinstance(net, OnnxModel):
         return batch.tensors()
-    inputs = batch.arrays["inputs"]
-    if len(net.inputs) != 1:
-        names = ", ".join(map(str, net.inputs))
-        raise UserError(f"MODEL: {net.path} takes {names}, and DATA has one input; use qipf.collect in Python")
-    (to,) = net.inputs
-    last = len(to.shape) == 4 and to.shape[3] == inputs.shape[1] != to.shape[1] if inputs.ndim == 4 else False
-    if batch.files and last:
-        inputs = inputs.transpose(0, 2, 3, 1)
-    if inputs.dtype == np.uint8 and to.dtype is not None and to.dtype.kind == "f":
-        inputs = inputs.astype(to.dtype) / to.dtype.type(255)
     labels = batch.arrays.get("labels")
+    alone = batch.arrays.get("inputs")
+    inputs = {
+        one.name: _as_taken(batch.arrays[INPUT + one.name] if alone is None else alone, one, bool(batch.files))
+        for one in net.inputs
+    }
     return inputs if labels is None else (inputs, np.asarray(labels))
+
+
+def _as_taken(values: np.ndarray, to: Input, from_files: bool) -> np.ndarray:
+    """One input in the layout and the range of values that the model takes."""
+    last = values.ndim == 4 and len(to.shape) == 4 and to.shape[3] == values.shape[1] != to.shape[1]
+    if from_files and last:
+        values = values.transpose(0, 2, 3, 1)
+    if values.dtype == np.uint8 and to.dtype is not None and to.dtype.kind == "f":
+        values = values.astype(to.dtype) / to.dtype.type(255)
+    return values
+
+
+class NamedExamples:
+    """Labelled data as a data set for an ONNX model, of which one batch is in memory at a time."""
+
+    def __init__(self, net: OnnxModel, data: Data) -> None:
+        self._net = net
+        self._data = replace(data, mode=data.mode or image_mode(data.files[0])) if data.files else data
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        batch = next(self._data.take(np.asarray([row])).batches(1))
+        inputs, labels = fed(self._net, batch)
+        return {**{name: values[0] for name, values in inputs.items()}, "labels": labels[0]}
 
 
 @contextmanager

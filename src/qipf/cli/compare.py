@@ -21,6 +21,7 @@ from qipf._common.progress import track
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, fit_default
+from qipf.cli._onnx import bound, is_onnx
 from qipf.cli.fit import make_scorer, observe
 from qipf.models.loading import load_model
 
@@ -108,7 +109,7 @@ def compare(
     if out is not None and out.suffix not in WRITERS:
         raise UserError(f"--out: expected a file that ends in {', '.join(WRITERS)}, got {out}")
     wanted = _wanted(scorers)
-    opened = open_data(data, labels)
+    opened = open_data(data, labels, named=is_onnx(model))
     if "labels" not in opened.arrays:
         raise InputError(f"DATA: {data} has no labels; errors are known by them: give them in DATA or by --labels")
     order = np.random.default_rng(seed).permutation(len(opened))
@@ -116,8 +117,9 @@ def compare(
     if min(cut, len(opened) - cut) < 2:
         raise InputError(f"DATA: {len(opened)} examples are too few for two parts; give at least four")
     halves = [np.sort(rows) for rows in (order[:cut], order[cut:])]
-    parts = [opened.take(rows) for rows in halves]
     net = load_model(model, weights)
+    opened = bound(net, opened)
+    parts = [opened.take(rows) for rows in halves]
     run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
     reading = make_scorer("knn", {})  # it reads features, so they are collected where there are any
     outputs = observe(net, opened, reading, **run)

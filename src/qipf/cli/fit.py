@@ -14,7 +14,7 @@ from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
-from qipf.cli._onnx import fed, named_arguments, place
+from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, place
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.decisions.monitor import Monitor
 from qipf.models.loading import is_weights, load_model
@@ -74,7 +74,8 @@ def fit(
             read.
         data: Reference inputs, for the recommended scorer those that the model was trained on: an .npz with inputs (or
             x), or with logits, and perhaps labels (or y) and features; an .npy of inputs; or a folder of images, with
-            class subfolders as labels. Bytes are scaled to [0, 1].
+            class subfolders as labels. Bytes are scaled to [0, 1]. For an .onnx file with several inputs, the .npz
+            has an array of the name of each.
         output: The file to write.
         scorer: Which one: default (the probe, recommended for classifiers; needs labels), weight-qipf (the method of
             the paper), entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...
@@ -102,13 +103,14 @@ def fit(
     else:
         made = make_scorer(scorer, chosen)
     decision = None if promise is None else _decision(promise, confidence, calibrate)
-    opened = open_data(data, labels)
+    opened = open_data(data, labels, named=is_onnx(model))
     if made is None:
         check_data(opened, features)
-    held_out = None if calibrate is None else _held_out(calibrate, data, opened.classes)
+    held_out = None if calibrate is None else _held_out(calibrate, data, opened.classes, named=is_onnx(model))
     if not output.parent.is_dir():
         raise InputError(f"--output: there is no folder {output.parent}; create it first")
     net = load_model(model, weights)
+    opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
     seen = Seen()
     if made is None:
         made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)
@@ -149,9 +151,9 @@ def fit(
         warn_of_random(model, net)
 
 
-def _held_out(path: Path, reference: Path, classes: tuple[str, ...]) -> Data:
+def _held_out(path: Path, reference: Path, classes: tuple[str, ...], *, named: bool) -> Data:
     try:
-        data = open_data(path)
+        data = open_data(path, named=named)
     except UserError as error:
         raise type(error)(f"--calibrate: {str(error).removeprefix('DATA: ')}") from None
     if path.samefile(reference):

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.text import printable
 from qipf.cli._data import Batch, open_data
-from qipf.cli._onnx import fed, named_arguments, place
+from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, place
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.cli._writer import TableWriter
 from qipf.models.likeness import warn_of_other
@@ -75,7 +75,7 @@ def score(
     scorer = load(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
-    opened = open_data(data, labels)
+    opened = open_data(data, labels, named=is_onnx(model))
     net = None
     if "logits" not in opened.arrays:
         if model is None:
@@ -87,6 +87,7 @@ def score(
             )
         warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)
         place(net, device)
+        opened = bound(net, opened)
     batches = opened.batches(batch_size)
     seen = Seen()
     with TableWriter(output) as table:
@@ -116,7 +117,7 @@ def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Ou
         found = Outputs(arrays["logits"], arrays.get("features"))
     else:
         wanted = features if scorer.reads_features else False
-        inputs = fed(net, replace(batch, arrays={"inputs": arrays["inputs"]}))
+        inputs = fed(net, replace(batch, arrays={key: value for key, value in arrays.items() if key != "labels"}))
         with named_arguments(net):
             found = collect(net, [inputs], features=wanted, layers=scorer.layers, progress=False).numpy()
     if labels is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from typing import Any
@@ -16,7 +15,7 @@ from qipf.models.batches import Batch, Batches
 from qipf.models.calling import call
 from qipf.models.draws import Draws, Perturb
 from qipf.models.features import Recorder
-from qipf.models.labels import as_classes, check_classes
+from qipf.models.labels import as_classes, check_classes, warn_of_missing_classes
 from qipf.models.logits import Rows, find_logits
 from qipf.models.outputs import Outputs
 from qipf.models.sample import sampled
@@ -101,7 +100,7 @@ def collect_augmented(
                 break
     found = {name: rows.finish() for name, rows in kept.items()}
     outputs = Outputs(found["logits"], None, found["labels"], {space: found["rows"]})
-    _warn_of_missing_classes(outputs)
+    warn_of_missing_classes(outputs.labels, outputs.logits.shape[1])
     return outputs, form
 
 
@@ -176,15 +175,3 @@ def _check_inputs(inputs: Iterable[Any], first: int) -> None:
                 f"data: NaN or infinite values in the inputs, first in row {first + row} (counted from 0); remove or "
                 "repair such rows first"
             )
-
-
-def _warn_of_missing_classes(outputs: Outputs) -> None:
-    """The first inputs of a loader that is sorted by class are of a few classes only."""
-    classes = max(2, outputs.logits.shape[1])
-    missing = sorted(set(range(classes)) - set(torch.unique(outputs.labels).tolist()))
-    if missing:
-        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        warnings.warn(
-            f"data: no input is of class {shown} ({len(missing)} of {classes} classes); shuffle the data, or give more",
-            stacklevel=4,
-        )

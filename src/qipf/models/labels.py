@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import array_api_compat as compat
 import numpy as np
 
@@ -99,3 +101,18 @@ def _check_columns(labels: Array, columns: int) -> None:
         if namespace(labels).isdtype(labels.dtype, "real floating"):
             return
     raise ValueError(f"{found}; {SUPPORTED}")
+
+
+def warn_of_missing_classes(labels: Array, columns: int) -> None:
+    """Warn about classes that no label names; the first inputs of a loader that is sorted by class are of a few only.
+
+    The warning points at the caller of the function that calls the caller of this one.
+    """
+    classes = max(2, columns)
+    missing = sorted(set(range(classes)) - set(np.unique(to_numpy(labels)).astype(int).tolist()))
+    if missing:
+        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        warnings.warn(
+            f"data: no input is of class {shown} ({len(missing)} of {classes} classes); shuffle the data, or give more",
+            stacklevel=4,
+        )

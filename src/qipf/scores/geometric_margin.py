@@ -36,7 +36,8 @@ class GeometricMargin(Scorer):
         features, facts = reference_features(self, outputs, squared=True)
         logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
         head = find_head(features, logits)
-        distances = np.linalg.norm(head.weight[:, None, :] - head.weight[None, :, :], axis=2)
+        # one row at a time: the differences of all pairs of 1,000 classes would take gigabytes
+        distances = np.stack([np.linalg.norm(head.weight - row, axis=1) for row in head.weight])
         if not distances.max() > 0:
             raise ValueError("geometric-margin: the logits do not depend on the features; collect the head's input")
         distances = np.maximum(distances, 1e-12 * distances.max())  # classes with the same weights

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qipf._common.progress import track
 from qipf.models.draws import Draws, Perturb
-from qipf.models.labels import as_classes, check_classes
+from qipf.models.labels import as_classes, check_classes, warn_of_missing_classes
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.collecting import Reader
 from qipf.models.sessions.inputs import Batch, Batches, chosen_rows
@@ -85,6 +85,7 @@ def collect_augmented_onnx(
         if seen >= room:
             break
     whole = {name: torch.cat(parts) for name, parts in kept.items()}
+    warn_of_missing_classes(whole["labels"], classes)
     return Outputs(whole["logits"], None, whole["labels"], {space: whole["rows"]}), form
 
 
