@@ -29,6 +29,8 @@ myst_heading_anchors = 3
 
 html_math_renderer = "mathml"  # no script from elsewhere: pages read offline, too
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["style.css"]
 html_title = f"qipf {release}"
 html_copy_source = False
 html_show_sourcelink = False
@@ -91,13 +93,15 @@ def write_block(translator, node):
     raise nodes.SkipNode
 
 
+PICTURE = re.compile(r'<img (?![^>]*_images/(?:hero|cost))[^>]*class="(only-(?:light|dark))[^>]*>')
 SCROLLING = re.compile(r'<(pre(?=[ >])|div(?= class="(?:math|table)-wrapper))')
 
 
 def make_accessible(app, name, template, context, doctree):
-    """Let the keyboard reach what scrolls sideways, and give the headings of the sidebar a level."""
+    """Let figures scroll and the keyboard reach what scrolls sideways, and give the headings of the sidebar a level."""
     if "body" in context:
-        context["body"] = SCROLLING.sub(r'<\1 tabindex="0"', context["body"])
+        body = PICTURE.sub(r'<div class="picture-wrapper \1" tabindex="0">\g<0></div>', context["body"])
+        context["body"] = SCROLLING.sub(r'<\1 tabindex="0"', body)
     if "furo_navigation_tree" in context:
         context["furo_navigation_tree"] = context["furo_navigation_tree"].replace(
             'role="heading"', 'role="heading" aria-level="2"'

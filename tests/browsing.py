@@ -20,7 +20,7 @@ CHECKED = {"color-contrast", "document-title", "html-has-lang"}
 
 def open_browser(profile: Path) -> Iterator[Any]:
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
+    chromium, driver = shutil.which("chromium") or shutil.which("google-chrome"), shutil.which("chromedriver")
     if not chromium or not driver:
         pytest.skip("chromium and chromedriver are not installed (Debian: apt-get install chromium chromium-driver)")
     options = webdriver.ChromeOptions()

@@ -10,8 +10,10 @@ import tomllib
 from pathlib import Path
 
 import qipf
+from qipf._common.optional import DISTRIBUTIONS
 
 ROOT = Path(__file__).parents[1]
+EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 ALLOWED = {"numpy", "scipy", "array_api_compat", "qipf"}
 
 BARE = f"""
@@ -57,7 +59,6 @@ def test_unknown_names_fail_as_usual():
 
 def test_install_hints_name_what_installs() -> None:
     """The package is on no index yet: a hint names a checkout, with an extra that exists, or another package."""
-    extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
     pages = [
         *(ROOT / "src").rglob("*.py"),
         *(ROOT / "docs").rglob("*.md"),
@@ -68,4 +69,34 @@ def test_install_hints_name_what_installs() -> None:
     assert hints
     for page, line in hints:
         assert not re.search(r"pip install (-e )?'?qipf", line), f"{page}: {line}"
-        assert set(re.findall(r"pip install -e '\.\[([a-z]+)\]'", line)) <= extras, f"{page}: {line}"
+        assert set(re.findall(r"pip install -e '\.\[([a-z]+)\]'", line)) <= set(EXTRAS), f"{page}: {line}"
+
+
+def brought(extra: str) -> set[str]:
+    """The packages that an extra installs, by the names under which they are imported."""
+    names = {re.split(r"[>=\[]", wanted)[0] for wanted in EXTRAS[extra]}
+    others = {inner for wanted in EXTRAS[extra] for inner in re.findall(r"qipf\[([a-z,]+)\]", wanted)}
+    found = {{value: key for key, value in DISTRIBUTIONS.items()}.get(name, name) for name in names - {"qipf"}}
+    needed = {"jinja2": {"markupsafe"}, "sklearn": {"joblib", "threadpoolctl"}}
+    found |= {more for name in found for more in needed.get(name, ())}
+    return found.union(*(brought(name) for part in others for name in part.split(",")))
+
+
+def test_every_extra_brings_what_is_said_to_need_it() -> None:
+    calls = [
+        (path, *call)
+        for path in (ROOT / "src").rglob("*.py")
+        for call in re.findall(r'require\("([a-zA-Z0-9_]+)[^"]*", extra="([a-z]+)"\)', path.read_text())
+    ]
+    assert len(calls) > 50
+    for path, module, extra in calls:
+        assert module in brought(extra), f"{path}: [{extra}] does not bring {module}"
+
+
+def test_tables_are_read_and_written_without_the_extras_of_the_benchmark() -> None:
+    for file in ("cli/_table.py", "cli/_tail.py", "cli/_writer.py", "cli/watch.py", "_common/parquet.py"):
+        text = (ROOT / "src/qipf" / file).read_text()
+        needed = set(re.findall(r'require\("([a-z]+)', text)) - {"torch"}
+        assert needed, file
+        for extra in ("torch", "onnxruntime"):
+            assert needed <= brought(extra), f"{file}: [{extra}]"

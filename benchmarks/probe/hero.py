@@ -1,6 +1,8 @@
-"""The first picture of the README: shifted digits that are accepted or flagged, and error detection against cost.
+"""The first pictures of the README: shifted digits that are accepted or flagged, and error detection against cost.
 
-    python benchmarks/probe/hero.py --data FOLDER    # with MNIST; writes docs/images/hero.png and hero-dark.png
+    python benchmarks/probe/hero.py --data FOLDER    # with MNIST; writes hero and cost in docs/images, light and dark
+
+They are two pictures and not one, so that both can be read on a narrow screen, where one is put below the other.
 
 The images come from a LeNet that is trained here on 10,000 images of MNIST; the chart is drawn from results/probe.
 """
@@ -30,8 +32,8 @@ COLUMNS = 6
 ACCEPTED = 0.9  # of the clean held-out images
 CHART = {
     "probe": ("qipf.default", 1, 0),
-    "ensemble of 10, contrast": ("ensemble of 10,\nits best statistic", 10, 1),
-    "ensemble of 10, entropy": ("ensemble of 10,\nentropy", 10, 1),
+    "ensemble of 10, contrast": ("ensemble of 10, best statistic", 10, 1),
+    "ensemble of 10, entropy": ("ensemble of 10, entropy", 10, 1),
     "MC dropout, contrast": ("MC dropout", 20, 3),
     "entropy": ("entropy", 1, 4),
     "QIPF, authors' program": ("the paper's QIPF", 1, 2),
@@ -80,32 +82,31 @@ def judged(folder: Path) -> dict[str, Row]:
     return result
 
 
-def draw(rows: dict[str, Row], study: Study, palette: Palette) -> Any:
-    """The images on the left, the chart on the right."""
-    figure = new_figure(10.0, 4.3)
-    parts: Any = figure.subfigures(1, 2, width_ratios=[1.25, 1.0])
-    _images(parts[0], rows, palette)
-    _chart(parts[1], study, palette)
-    return figure
-
-
-def _images(figure: Any, rows: dict[str, Row], palette: Palette) -> None:
+def draw_images(rows: dict[str, Row], palette: Palette) -> Any:
+    """Accepted and flagged images, one row per shift."""
     good, bad = palette.series[2], palette.series[1]
-    axes = figure.subplots(len(rows), COLUMNS + 2, width_ratios=[1.25] + [1.0] * COLUMNS + [1.9])
+    figure, half = new_figure(5.0, 4.4), COLUMNS // 2
+    figure.set_layout_engine("none")  # it would leave more room between the images than there is for them
+    place = {"left": 0.0, "right": 1.0, "top": 0.87, "bottom": 0.02, "wspace": 0.12, "hspace": 0.42}
+    axes = figure.subplots(len(rows), COLUMNS + 3, width_ratios=[2.2] + ([1.0] * half + [0.9]) * 2, gridspec_kw=place)
     for line, (name, row) in zip(axes, rows.items(), strict=True):
-        words = f"{row.share:.0%} accepted:\n{row.right[0]:.0%} right\nflagged:\n{row.right[1]:.0%} right"
-        line[-1].text(0.0, 0.5, words, ha="left", va="center", fontsize=7.5)
-        line[0].text(1.0, 0.5, name.replace("-", "\n"), ha="right", va="center", fontsize=9)
         for axis in line:
             axis.set_axis_off()
-        for axis, one in zip(line[1:-1], row.shown, strict=False):
+        line[0].text(
+            1.0, 0.5, f"{name.replace('-', ' ')}\n{row.share:.0%} accepted", ha="right", va="center", fontsize=9
+        )
+        for place, right, colour in ((half + 1, row.right[0], good), (2 * half + 2, row.right[1], bad)):
+            line[place].text(0.05, 0.5, f"{right:.0%}\nright", ha="left", va="center", fontsize=9, color=colour)
+        for axis, one in zip([*line[1 : half + 1], *line[half + 2 : -1]], row.shown, strict=False):
             axis.imshow(one.image[0], cmap="gray", vmin=0, vmax=1)
-            colour = good if one.accepted else bad
-            axis.add_patch(_frame(colour))
-            right = one.predicted == one.label
-            axis.set_title(f"{one.predicted} {'✓' if right else '✗'}", fontsize=9, pad=2, color=palette.ink)
-    words = "the first three accepted (green) and flagged (orange) images\n"
-    figure.suptitle(words + "with the network's prediction, right ✓ or wrong ✗", fontsize=10)
+            axis.add_patch(_frame(good if one.accepted else bad))
+            axis.set_title(f"{one.predicted} {'✓' if one.predicted == one.label else '✗'}", fontsize=9, pad=2)
+    for place, words, colour in ((half // 2 + 1, "accepted", good), (half + half // 2 + 2, "flagged", bad)):
+        axes[0, place].annotate(
+            words, (0.5, 1.0), (0, 20), xycoords="axes fraction", textcoords="offset points",
+            ha="center", va="bottom", fontsize=11, fontweight="bold", color=colour,
+        )  # fmt: skip
+    return figure
 
 
 def _frame(colour: str) -> Any:
@@ -114,7 +115,9 @@ def _frame(colour: str) -> Any:
     return Rectangle((-0.5, -0.5), 28, 28, fill=False, edgecolor=colour, linewidth=4)
 
 
-def _chart(figure: Any, study: Study, palette: Palette) -> None:
+def draw_chart(study: Study, palette: Palette) -> Any:
+    """Error detection against the number of forward passes."""
+    figure = new_figure(5.0, 4.4)
     axis = figure.subplots()
     for score, (name, passes, colour) in CHART.items():
         value = study.mean(score, "shift")
@@ -124,7 +127,7 @@ def _chart(figure: Any, study: Study, palette: Palette) -> None:
         gap = -9 if passes >= 10 else 9
         axis.annotate(
             name, (passes, value), (gap, 0), textcoords="offset points", va="center", ha=side,
-            fontsize=11 if strong else 9, fontweight="bold" if strong else "normal", color=palette.ink,
+            fontsize=12 if strong else 10, fontweight="bold" if strong else "normal", color=palette.ink,
         )  # fmt: skip
     axis.set_xscale("log")
     axis.set_xlim(0.8, 28)
@@ -136,18 +139,21 @@ def _chart(figure: Any, study: Study, palette: Palette) -> None:
     axis.set_ylabel("ROC-AUC of finding errors under shift")
     axis.yaxis.set_major_formatter("{x:.2f}")
     axis.set_yticks([0.7, 0.75, 0.8, 0.85])
-    figure.suptitle(
-        f"error detection against cost,\nmean of {len(study.pairs)} pairs of dataset and network", fontsize=10
-    )
+    for label in (axis.xaxis.label, axis.yaxis.label, *axis.get_xticklabels(), *axis.get_yticklabels()):
+        label.set_fontsize(10)
+    axis.set_title(f"mean of {len(study.pairs)} pairs of dataset and network", fontsize=11)
+    return figure
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
     rows, study = judged(parser.parse_args().data), Study(ROOT / "results" / "probe")
-    plate = Plate("hero", lambda palette: draw(rows, study, palette), {}, "")
-    for palette_name, images in (("", plate.images()), ("-dark", plate.images(DARK))):
-        (ROOT / "docs" / "images" / f"hero{palette_name}.png").write_bytes(images["png"])
+    drawings = {"hero": lambda palette: draw_images(rows, palette), "cost": lambda palette: draw_chart(study, palette)}
+    for name, drawing in drawings.items():
+        plate = Plate(name, drawing, {}, "")
+        for suffix, images in (("", plate.images()), ("-dark", plate.images(DARK))):
+            (ROOT / "docs" / "images" / f"{name}{suffix}.png").write_bytes(images["png"])
     for name, row in rows.items():
         print(f"{name}: {row.share:.1%} accepted, {row.right[0]:.1%} of them right, {row.right[1]:.1%} of the others")
 

@@ -578,7 +578,10 @@ def test_bad_rows_are_named_and_an_old_table_survives(place, rng, capsys) -> Non
     np.savez("logits.npz", logits=logits)
     Path("scores.csv").write_text("old\n")
     assert run("score", "e.qipf", "logits.npz", "-o", "scores.csv", "--batch-size", 20) == 1
-    assert "logits.npz: logits: NaN or infinite values in 1 of 20 rows: row 33" in capsys.readouterr().err
+    assert (
+        "logits.npz: logits: NaN or infinite values in 1 of the rows 20 to 39, the first with any: row 33"
+        in capsys.readouterr().err
+    )
     assert (place / "scores.csv").read_text() == "old\n"
     assert not list(place.glob(".*part"))
 

@@ -47,7 +47,7 @@ def test_field_of_a_file(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"names": ["sinus"]}, "no figure 'sinus'; there are sine: "),
+        ({"names": ["sinus"]}, "no figure 'sinus'; there are views: "),
         ({"names": ["sine"], "seeds": 0}, "--seeds"),
         ({"names": ["field"], "weights": "w.safetensors"}, "belong to a --scorer"),
     ],

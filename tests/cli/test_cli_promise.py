@@ -43,7 +43,10 @@ def test_a_promise_is_kept_in_the_file_and_scored(place, capsys) -> None:
 
 def test_promises_that_cannot_be_kept_leave_no_file(place, capsys) -> None:
     assert fit("--calibrate", "held-out.npz", "--promise", "error<=0.001") == 1
-    assert "labelled examples" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert error.startswith("qipf: --promise: 800 held-out predictions do not prove")
+    assert "labelled examples" in error
+    assert "does not fit" not in error
     assert not (place / "e.qipf").exists()
     assert fit("--promise", "error<=0.05") == 2
     assert "--calibrate" in capsys.readouterr().err
@@ -52,3 +55,23 @@ def test_promises_that_cannot_be_kept_leave_no_file(place, capsys) -> None:
         error = capsys.readouterr().err
         assert error.startswith(f"qipf: {start}")
         assert error.count("promise:") + error.count("confidence:") == 1
+
+
+def test_a_promise_about_a_loss_is_refused_before_anything_is_read(place, capsys) -> None:
+    assert fit("--calibrate", "held-out.npz", "--promise", "loss<=0.05") == 2
+    error = capsys.readouterr().err
+    assert error.startswith("qipf: --promise: loss<=0.05 needs the loss of each prediction")
+    assert "error<=0.05" in error
+    assert not (place / "e.qipf").exists()
+
+
+@pytest.mark.parametrize(("count", "watch"), [(3, True), (60, False)])
+def test_few_examples_to_calibrate_with_draw_a_warning(place, capsys, count: int, watch: bool) -> None:
+    found = np.load("held-out.npz")
+    np.savez("few.npz", logits=found["logits"][:count], labels=found["labels"][:count])
+    assert fit("--calibrate", "few.npz", "--quiet") == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"warning: --calibrate: {count} examples")
+    assert ("qipf watch" in line) == watch == ("monitor" not in qipf.load("e.qipf").attachments)
+    assert fit("--calibrate", "held-out.npz", "--quiet") == 0
+    assert capsys.readouterr().err == ""

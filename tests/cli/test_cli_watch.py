@@ -84,7 +84,7 @@ def test_files_are_read_from_where_the_last_look_ended(place: Path, rng) -> None
     seen: list[float] = []
 
     def look() -> int:
-        new = [values for part in tail.new() for values in part["uncertainty"].tolist()]
+        new = [values for _, part in tail.new() for values in part["uncertainty"].tolist()]
         seen.extend(new)
         return len(new)
 
@@ -150,19 +150,40 @@ def test_the_least_sure_images_are_on_the_page(place: Path) -> None:
         (["scores", "--reference", "bare.qipf"], "--calibrate", 1),
         (["scores", "--reference", "net.qipf", "--every", "0"], "--every", 2),
         (["scores", "--reference", "net.qipf", "--serve", "--port", "99999"], "--port", 2),
-        (["bad", "--reference", "net.qipf"], "uncertainty", 1),
-        (["nan", "--reference", "net.qipf"], "NaN", 1),
+        (["bad", "--reference", "net.qipf"], "bad/b.csv: no column 'uncertainty'", 1),
+        (["nan", "--reference", "net.qipf"], "nan/b.csv: uncertainty: 1 of 2 values are NaN", 1),
+        (["word", "--reference", "net.qipf"], "word/b.csv: label: expected classes as numbers", 1),
     ],
 )
 def test_errors_are_one_line(place: Path, capsys, words, message, code) -> None:
     qipf.Entropy().save("bare.qipf")
-    for name, text in (("bad", "score\n1.0\n"), ("nan", "uncertainty\n0.1\nnan\n")):
+    texts = {
+        "bad": "score\n1.0\n",
+        "nan": "uncertainty\n0.1\nnan\n",
+        "word": "uncertainty,predicted,label\n0.1,1,cat\n",
+    }
+    for name, text in texts.items():
         Path(name).mkdir()
-        Path(name, "a.csv").write_text(text)
+        Path(name, "a.csv").write_text("uncertainty\n0.1\n")
+        Path(name, "b.csv").write_text(text)
     assert main(["watch", *words, "--once"]) == code
     error = capsys.readouterr().err.strip()
     assert message in error
     assert "\n" not in error
+
+
+def test_rows_of_a_file_that_grows_are_counted_from_its_beginning(place: Path, rng) -> None:
+    from qipf.cli.watch import _Watched
+
+    found = qipf.load("net.qipf").attachments["monitor"]
+    assert isinstance(found, qipf.Monitor)
+    watched = _Watched(found.empty(), Tail(Path("scores")), title="scores", refresh=0)
+    Path("scores/a.csv").write_text("uncertainty\n0.1\n0.2\n")
+    assert watched.look()
+    with Path("scores/a.csv").open("a") as file:
+        file.write("0.3\nnan\n")
+    with pytest.raises(qipf._common.errors.InputError, match=r"scores/a\.csv, rows counted from row 2: .*\(rows 1\)"):
+        watched.look()
 
 
 def serving(place: Path) -> tuple[subprocess.Popen[str], str]:

@@ -1,7 +1,5 @@
 """ErrorProbability against scikit-learn's isotonic regression, closed forms and a known probability."""
 
-from types import SimpleNamespace
-
 import array_api_strict
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
 from qipf.decisions.probability import ErrorProbability
+from qipf.models.outputs import Outputs
 from qipf.scores.fitted import Fitted
 
 METHODS = ("isotonic", "logistic")
@@ -126,8 +125,9 @@ def test_state_round_trip_is_exact(method):
 
 def test_fit_scorer_uses_the_outputs_of_the_scorer():
     u, correct = planted()
-    outputs = SimpleNamespace(u=u, correct=correct)
-    fitted = ErrorProbability().fit_scorer(lambda out: out.u, outputs)
+    labels = np.asarray(correct, dtype=np.int64)  # class 1 is always predicted
+    outputs = Outputs(np.stack([u - 1, u], axis=1), labels=labels)
+    fitted = ErrorProbability().fit_scorer(lambda out: out.logits[:, 1], outputs)
     np.testing.assert_array_equal(fitted(u), ErrorProbability().fit(u, correct)(u))
 
 

@@ -14,6 +14,8 @@ WRONG = {
     "seed": lambda: Decision("error<=0.01", seed=1.5),  # type: ignore[arg-type]
     "coverage": lambda: PredictionSets("90 %"),  # type: ignore[arg-type]
     "free": lambda: PredictionSets(free=None),  # type: ignore[arg-type]
+    "per_class": lambda: PredictionSets(per_class="yes"),  # type: ignore[arg-type]
+    "joint": lambda: Intervals(joint=1),  # type: ignore[arg-type]
     "penalty": lambda: PredictionSets(penalty="none"),  # type: ignore[arg-type]
     "false_alarm": lambda: Monitor(false_alarm=None),  # type: ignore[arg-type]
 }

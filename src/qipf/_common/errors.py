@@ -42,6 +42,17 @@ def check_whole(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name}: expected a whole number from {least} to 2**63 - 1, got {value}")
 
 
+def check_flag(name: str, value: Any) -> bool:
+    """The value of an argument that must be True or False.
+
+    Raises:
+        TypeError: it is something else, such as a text, which would count as True.
+    """
+    if type(value).__name__ not in ("bool", "bool_"):  # Python's or NumPy's
+        raise TypeError(f"{name}: expected True or False, got {value!r}")
+    return bool(value)
+
+
 def check_probability(name: str, value: Any) -> float:
     """The value of an argument that must lie between 0 and 1.
 

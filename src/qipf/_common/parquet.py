@@ -31,7 +31,7 @@ def read_parquet(path: Path, *, row: int) -> Any:
     Raises:
         ValueError: the file is too large, damaged or of another kind; the message names it.
     """
-    arrow = require("pyarrow", extra="bench")
+    arrow = require("pyarrow", extra="torch")
     path.open("rb").close()  # a file that cannot be opened says why itself
     most = budget()
     command = [sys.executable, "-P", str(CHILD), str(path), str(most // 2), str(row), str(SECONDS)]

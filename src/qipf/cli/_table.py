@@ -34,7 +34,7 @@ def read_columns(file: Path) -> Columns:
 
 
 def _csv(file: Path) -> Columns:
-    reader = require("pyarrow.csv", extra="bench")
+    reader = require("pyarrow.csv", extra="torch")
     try:
         return _arrow(reader.read_csv(file), file)
     except ValueError as error:  # what Arrow raises for anything it cannot parse
@@ -65,7 +65,7 @@ def _arrow(table: Any, file: Path) -> Columns:
 
 def column_array(column: Any) -> np.ndarray:
     """An Arrow column as an array; numbers are not copied by way of pandas, which takes half a second to import."""
-    types = require("pyarrow.types", extra="bench")
+    types = require("pyarrow.types", extra="torch")
     numbers = types.is_integer(column.type) or types.is_floating(column.type)
     if not numbers or column.null_count or not column.num_chunks:
         return column.to_numpy()
@@ -74,7 +74,7 @@ def column_array(column: Any) -> np.ndarray:
 
 
 def _column(column: Any) -> np.ndarray:
-    types = require("pyarrow.types", extra="bench")
+    types = require("pyarrow.types", extra="torch")
     if types.is_string(column.type):
         column = column.dictionary_encode()  # equal texts become one object
     if not types.is_dictionary(column.type):

@@ -37,16 +37,17 @@ class Tail:
         self.waiting: dict[Path, str] = {}
         """files that could not be read yet, and why"""
 
-    def new(self) -> Iterator[Columns]:
-        """The columns of all rows that are new, in pieces, files in the order of their names."""
+    def new(self) -> Iterator[tuple[Path, Columns]]:
+        """The files with new rows, in the order of their names, and the columns of these rows, in pieces."""
         files = [self._path] if self._path.is_file() else sorted(self._path.iterdir())
         for file in files:
             if file.suffix not in ENDINGS or file.name.startswith(".") or not file.is_file():
                 continue
-            yield from self._csv(file) if file.suffix == ".csv" else self._parquet(file)
+            for columns in self._csv(file) if file.suffix == ".csv" else self._parquet(file):
+                yield file, columns
 
     def _csv(self, file: Path) -> Iterator[Columns]:
-        reader = require("pyarrow.csv", extra="bench")
+        reader = require("pyarrow.csv", extra="torch")
         with file.open("rb") as lines:
             if file not in self._headers:
                 header = lines.readline()

@@ -28,7 +28,7 @@ class TableWriter:
             raise UserError(f"--output: expected a file that ends in .csv or .parquet, got {path}")
         if not path.parent.is_dir():
             raise InputError(f"--output: there is no folder {path.parent}; create it first")
-        self._arrow: Any = require("pyarrow", extra="bench") if path.suffix == ".parquet" else None
+        self._arrow: Any = require("pyarrow", extra="torch") if path.suffix == ".parquet" else None
         self._path = path
         self._parquet: Any = None
         self._header: list[str] | None = None
@@ -44,7 +44,7 @@ class TableWriter:
         if self._arrow:
             table = self._arrow.table(columns)
             if self._parquet is None:
-                parquet = require("pyarrow.parquet", extra="bench")
+                parquet = require("pyarrow.parquet", extra="torch")
                 self._parquet = parquet.ParquetWriter(self._file, table.schema, write_page_checksum=True)
             self._parquet.write_table(table)
             return

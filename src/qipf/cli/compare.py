@@ -16,9 +16,9 @@ from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.files import atomic_write
-from qipf._common.optional import require
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
+from qipf.cli._console import show_table, table_of
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, fit_default
 from qipf.cli._onnx import bound, is_onnx
@@ -192,6 +192,12 @@ def _text(value: tuple[float, float, float], digits: int) -> str:
     return f"{value[0]:.{digits}f} [{value[1]:.{digits}f}, {value[2]:.{digits}f}]"
 
 
+SHORT = ("score", "ROC-AUC↑", "AURC↓", "at 90 %↑", "fit", "score")
+"""For a terminal that is too narrow for all intervals: that of the AURC, which ranks the scores, is shown."""
+EXPLAINED = (
+    "at 90 %: accuracy at 90 % coverage. fit: seconds. score: milliseconds per 1,000 predictions. A wider terminal, or "
+    "-o, shows all intervals."
+)
 HEAD = ("score", "ROC-AUC ↑", "AURC ↓", "accuracy at 90 % coverage ↑", "fitting, s", "scoring, ms per 1,000")
 
 
@@ -200,14 +206,15 @@ def _cells(row: Compared, times: dict[str, Timing]) -> list[str]:
     return [row.name, *numbers, f"{times[row.name].fit_seconds:.2f}", f"{times[row.name].ms_per_1000:.2f}"]
 
 
+def _short_cells(row: Compared, times: dict[str, Timing]) -> list[str]:
+    numbers = [f"{row.roc_auc[0]:.3f}", _text(row.aurc, 4), f"{row.accuracy[0]:.3f}"]
+    return [row.name, *numbers, f"{times[row.name].fit_seconds:.2f}", f"{times[row.name].ms_per_1000:.2f}"]
+
+
 def _show(found: Found) -> None:
-    table = require("rich.table", extra="torch").Table(title=found.about)
-    for number, name in enumerate(HEAD):
-        longest = 0 if number else max(len(row.name) for row in found.rows)  # a name that is cut off cannot be used
-        table.add_column(name, justify="right" if number else "left", min_width=longest or None)
-    for row in found.rows:
-        table.add_row(*_cells(row, found.times))
-    require("rich.console", extra="torch").Console().print(table)
+    rows = [_cells(row, found.times) for row in found.rows]
+    short = [_short_cells(row, found.times) for row in found.rows]
+    show_table(table_of(HEAD, rows, found.about), table_of(SHORT, short, found.about, EXPLAINED))
 
 
 def _csv(found: Found) -> str:

@@ -28,6 +28,8 @@ ENOUGH_ERRORS = 200
 
 ENOUGH_TO_WATCH = 10
 """Held-out examples from which `qipf watch` can learn what is normal."""
+ENOUGH_TO_CALIBRATE = 100
+"""Held-out examples from which a probability of error is more than a guess."""
 
 if TYPE_CHECKING:
     from qipf.decisions.decision import Decision
@@ -93,6 +95,7 @@ def fit(
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
     """
+    from qipf.decisions.threshold import Unsupported
     from qipf.scores import Entropy
 
     check_at_least("--batch-size", batch_size, 1)
@@ -134,6 +137,8 @@ def fit(
                 calibrated += f"\n{decision.report()}"
             if len(outputs) >= ENOUGH_TO_WATCH:
                 made.attach(Monitor().fit_scorer(made, outputs))
+        except Unsupported as error:
+            raise InputError(f"--promise: {str(error).removeprefix('promise: ')}; the data is {calibrate}") from error
         except (ValueError, RuntimeError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(f"--calibrate: {calibrate} does not fit: {reason}") from error
@@ -147,6 +152,8 @@ def fit(
         if note:
             print(f"note: {note}", file=sys.stderr)
         seen.say()
+    if held_out is not None and len(held_out) < ENOUGH_TO_CALIBRATE:
+        _warn_of_few(len(held_out))
     if opened.has_inputs and weights is None:
         warn_of_random(model, net)
 
@@ -177,11 +184,17 @@ def _decision(promise: str, confidence: float, calibrate: Path | None) -> Decisi
     if calibrate is None:
         raise UserError("--promise: needs held-out data with labels; give it by --calibrate")
     try:
-        return Decision(promise, confidence=confidence)
+        decision = Decision(promise, confidence=confidence)
     except (ValueError, TypeError) as error:
         text = str(error)
         named = text.startswith(("promise:", "confidence:"))
         raise UserError(f"--{text}" if named else f"--promise: {text}") from None
+    if decision.promise.kind == "loss":
+        raise UserError(
+            f"--promise: {decision.promise} needs the loss of each prediction, which only qipf.Decision takes; "
+            f"promise error<={decision.promise.limit:g} if a loss is 1 for each error and 0 otherwise"
+        )
+    return decision
 
 
 def _calibrate(scorer: Scorer, outputs: Outputs, columns: int) -> str:
@@ -196,6 +209,16 @@ def _calibrate(scorer: Scorer, outputs: Outputs, columns: int) -> str:
     calibrator = ErrorProbability("isotonic" if errors >= ENOUGH_ERRORS else "logistic")
     scorer.probability = calibrator.fit_scorer(scorer, outputs)
     return f"probability of error: {calibrator.method}, from {len(outputs)} examples, {errors} of them wrong"
+
+
+def _warn_of_few(count: int) -> None:
+    """Print a warning about a calibration that rests on too few examples."""
+    watch = "" if count >= ENOUGH_TO_WATCH else f", and qipf watch needs at least {ENOUGH_TO_WATCH}"
+    print(
+        f"warning: --calibrate: {count} examples give a rough guess of the probability of error; it takes "
+        f"{ENOUGH_TO_CALIBRATE} or more to estimate one{watch}",
+        file=sys.stderr,
+    )
 
 
 def read_settings(options: list[str]) -> dict[str, Any]:

@@ -30,8 +30,8 @@ def gallery(
 ) -> None:
     """Draw the figures of the gallery: SVG, PNG, the numbers as CSV, and a caption.
 
-    NAMES are any of sine, regression, moons, regularisation, corruptions and field; by default all of them, which takes
-    a few minutes. Each figure gets a folder of its own below the output folder.
+    NAMES are any of views, sine, regression, moons, regularisation, corruptions and field; by default all of them,
+    which takes a few minutes. Each figure gets a folder of its own below the output folder.
 
     For example:
 
@@ -39,7 +39,7 @@ def gallery(
     qipf gallery -o figures
     qipf gallery sine moons -o figures --dark
     qipf gallery field --scorer lenet.qipf --weights lenet.safetensors -o figures
-    qipf gallery corruptions --dataset mnist --data ~/data -o figures
+    qipf gallery views corruptions --dataset mnist --data ~/data -o figures
     ```
 
     Args:
@@ -51,8 +51,8 @@ def gallery(
             trained on the bundled digits.
         weights: For field: the file of weights that the scorer was fitted to (.safetensors, .h5), to draw them as well.
         outputs: For field: an .npz file with logits, and optionally labels, to draw the predictions as well.
-        dataset: For corruptions: the dataset whose images are drawn.
-        data: For corruptions: the folder with the files of that dataset.
+        dataset: For views and corruptions: the dataset whose images are drawn.
+        data: For views and corruptions: the folder with the files of that dataset.
         quiet: Show no progress bar and no list of files.
     """
     require("matplotlib", extra="bench")
@@ -63,7 +63,7 @@ def gallery(
             about = "; ".join(f"{known}: {what}" for known, what in FIGURES.items())
             raise UserError(f"NAMES: there is no figure {name!r}; there are {about}")
     check_at_least("--seeds", seeds, 1)
-    if not names or "corruptions" in names:
+    if not names or {"views", "corruptions"} & set(names):
         from qipf.study import datasets
 
         if dataset not in datasets.NAMES:
@@ -75,10 +75,10 @@ def gallery(
     for name in names or tuple(FIGURES):
         if name == "field":
             plate = _field(scorer, weights, outputs)
-        elif name == "corruptions":
-            from qipf.study.gallery import corruptions
+        elif name in ("views", "corruptions"):
+            from qipf.study.gallery import corruptions, views
 
-            plate = corruptions.plate(dataset, data)
+            plate = (views if name == "views" else corruptions).plate(dataset, data)
         else:
             plate = _example(name, seeds, progress=not quiet)
         files = plate.write(output, dark=dark)

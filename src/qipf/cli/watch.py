@@ -104,29 +104,34 @@ class _Watched:
     def __init__(self, monitor: Monitor, tail: Tail, title: str, refresh: int) -> None:
         self.monitor, self.tail, self.title, self.refresh = monitor, tail, title, refresh
         self.least_sure: list[tuple[float, str]] = []
+        self.read: dict[Path, int] = {}
+        """how many rows of each file have been counted"""
         self._show()
 
     def look(self) -> bool:
         """Read what is new; whether there was anything."""
         before = self.monitor.rows, self.monitor.labelled
-        for columns in self.tail.new():
-            self._add(columns)
+        for file, columns in self.tail.new():
+            self._add(file, columns)
         changed = before != (self.monitor.rows, self.monitor.labelled)
         if changed:
             self._show()
         return changed
 
-    def _add(self, columns: Mapping[str, np.ndarray]) -> None:
+    def _add(self, file: Path, columns: Mapping[str, np.ndarray]) -> None:
         if "uncertainty" not in columns:
-            raise InputError(f"{self.title}: no column 'uncertainty'; the columns are: {', '.join(columns)}")
+            raise InputError(f"{file}: no column 'uncertainty'; the columns are: {', '.join(columns)}")
         scores, predicted = columns["uncertainty"], columns.get("predicted")
         if scores.dtype.kind not in "iuf":
-            raise InputError(f"{self.title}: the column 'uncertainty' holds {scores.dtype}; expected numbers")
+            raise InputError(f"{file}: the column 'uncertainty' holds {scores.dtype}; expected numbers")
+        start = self.read.get(file, 0)
         try:
+            correct = _correct(columns)
             self.monitor.add_scores(scores.astype(np.float64), predicted=predicted)
         except (ValueError, TypeError) as error:
-            raise InputError(f"{self.title}: {error}") from None
-        correct = _correct(columns)
+            where = f"{file}, rows counted from row {start}" if start else file
+            raise InputError(f"{where}: {error}") from None
+        self.read[file] = start + scores.size
         if correct.size:
             self.monitor.add_labels(correct)
         if "file" in columns:
@@ -152,7 +157,10 @@ def _correct(columns: Mapping[str, np.ndarray]) -> np.ndarray:
         known = np.array([value is not None and value == value for value in values.tolist()], dtype=bool)
         return values[known].astype(bool) if values.dtype != object else np.array([bool(v) for v in values[known]])
     if "label" in columns and "predicted" in columns:
-        labels = columns["label"].astype(np.float64)
+        labels = columns["label"]
+        if labels.dtype.kind not in "buif":
+            raise TypeError(f"label: expected classes as numbers, got {labels.dtype}")
+        labels = labels.astype(np.float64)
         known = ~np.isnan(labels)
         return (labels == columns["predicted"])[known]
     return np.zeros(0, dtype=bool)

@@ -11,6 +11,7 @@ import numpy as np
 
 from qipf._common.errors import check_whole
 from qipf.arrays import Array, to_numpy
+from qipf.decisions.arguments import check_outputs, check_scorer
 from qipf.decisions.bounds import error_interval, rank_interval
 from qipf.decisions.promises import Promise
 from qipf.decisions.threshold import Proof, Unsupported, prove
@@ -81,6 +82,8 @@ class Decision(Attachment):
 
         Scores and features of some of the outputs are kept for `check`.
         """
+        check_scorer(scorer)
+        check_outputs(outputs)
         correct = outputs.correct if loss is None else None
         self.fit(scorer(outputs), correct, loss=loss)
         self.bind(scorer)
@@ -111,6 +114,7 @@ class Decision(Attachment):
 
     def __call__(self, outputs: Outputs | Array) -> Array:
         """Whether each prediction is accepted, from outputs of the model that the scorer was fitted to."""
+        self.threshold  # noqa: B018 (raises if it is not fitted)
         return self.accept(self._require_scorer()(outputs))
 
     def check(self, outputs: Outputs | Array, *, level: float = 0.01) -> Check:
@@ -125,11 +129,11 @@ class Decision(Attachment):
             outputs: live `Outputs`, or bare scores (N,) where the decision was fitted to scores.
             level: the false-alarm rate of this one check.
         """
+        self.threshold  # noqa: B018 (raises if there is nothing to compare with)
         if isinstance(outputs, Outputs):
             live = {"scores": finite(self._require_scorer()(outputs), "uncertainty"), **self._spaces(outputs)}
         else:
             live = {"scores": finite(outputs, "uncertainty")}
-        self.threshold  # noqa: B018 (raises if there is nothing to compare with)
         return compare(self._reference, live, level, self.seed)
 
     def report(self) -> str:
@@ -185,6 +189,11 @@ class Decision(Attachment):
         if (correct is None) == (loss is None):
             raise ValueError("give either correct or loss, one value per prediction")
         if correct is not None:
+            if self.promise.kind == "loss":
+                raise ValueError(
+                    f"loss: {self.promise} needs the loss of each prediction, from 0 to 1; give loss=, or promise "
+                    f"error<={self.promise.limit:g} if a loss is 1 for each error and 0 otherwise"
+                )
             scores, wrong = check(uncertainty, correct)
             return scores, wrong.astype(np.float64)
         if self.promise.kind != "loss":

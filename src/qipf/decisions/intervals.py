@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from qipf._common.errors import check_probability
+from qipf._common.errors import check_flag, check_probability
 from qipf.arrays import Array, like, to_numpy
+from qipf.decisions.arguments import check_outputs, check_scorer
 from qipf.decisions.threshold import Unsupported
 from qipf.models.outputs import Outputs
 from qipf.scores.fitted import Attachment, Fitted
@@ -41,7 +42,7 @@ class Intervals(Attachment):
     kind: ClassVar[str] = "intervals"
 
     def __init__(self, coverage: float = 0.9, *, joint: bool = False) -> None:
-        self.coverage, self.joint = check_probability("coverage", coverage), bool(joint)
+        self.coverage, self.joint = check_probability("coverage", coverage), check_flag("joint", joint)
         self._factors: np.ndarray | None = None
 
     def fit(self, predictions: Array, scales: Array, targets: Array) -> Self:
@@ -74,19 +75,25 @@ class Intervals(Attachment):
 
     def fit_scorer(self, scorer: ResidualScale, outputs: Outputs) -> Self:
         """Learn from held-out outputs with targets, and the scales that `scorer` gives them."""
+        check_scorer(scorer)
+        check_outputs(outputs)
         if outputs.labels is None or not outputs.regression:
             raise ValueError(
                 "outputs: intervals are learned from floating-point targets; collect held-out data with them"
             )
-        _check_scorer(scorer)
+        _check_scales(scorer)
         self.fit(outputs.logits, scorer.scales(outputs), to_numpy(outputs.labels).reshape(outputs.logits.shape))
         self.bind(scorer)
         return self
 
     def __call__(self, outputs: Outputs) -> Interval:
         """The interval of every predicted number, in the library and on the device of the outputs."""
+        self._require_fitted()
         if self.scorer is None:
-            raise RuntimeError("fitted to bare arrays; use .of(predictions, scales), or fit with .fit_scorer")
+            raise RuntimeError(
+                "these Intervals were fitted to bare arrays: call .of(predictions, scales), or fit them by "
+                ".fit_scorer(scorer, held_out)"
+            )
         scorer: Any = self.scorer
         return self.of(outputs.logits, scorer.scales(outputs))
 
@@ -118,7 +125,7 @@ class Intervals(Attachment):
 
     def bind(self, scorer: Any) -> None:
         """Remember the scorer whose scales the intervals are made of."""
-        _check_scorer(scorer)
+        _check_scales(scorer)
         super().bind(scorer)
 
     def __repr__(self) -> str:
@@ -131,7 +138,7 @@ class Intervals(Attachment):
         return self._factors
 
 
-def _check_scorer(scorer: Any) -> None:
+def _check_scales(scorer: Any) -> None:
     if not hasattr(scorer, "scales"):
         raise TypeError(f"scorer: expected one that gives scales, such as ResidualScale, got {type(scorer).__name__}")
 

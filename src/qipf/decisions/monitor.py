@@ -12,6 +12,7 @@ import numpy as np
 from qipf._common.errors import check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.accuracy import METHODS, held_out_facts, per_prediction
+from qipf.decisions.arguments import check_outputs, check_scorer
 from qipf.decisions.bounds import error_interval
 from qipf.decisions.history import History
 from qipf.decisions.probability import ErrorProbability
@@ -59,6 +60,8 @@ class Monitor(Attachment):
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
         """Learn what is normal from held-out outputs with labels, at least ten."""
+        check_scorer(scorer)
+        check_outputs(outputs)
         scores = finite(scorer(outputs), "uncertainty")
         if scores.size < 10:
             raise ValueError(f"outputs: {scores.size} held-out predictions are too few to watch with; give ten or more")
@@ -101,6 +104,7 @@ class Monitor(Attachment):
         self.test  # noqa: B018 (raises before anything is counted)
         if self.scorer is None:
             raise RuntimeError("this Monitor has no scorer: load the scorer's file, or call add_scores(uncertainty)")
+        check_outputs(outputs)
         correct = None if outputs.labels is None else outputs.correct
         found: dict[str, list[np.ndarray]] = {}
         for start in range(0, len(outputs), CHUNK):
@@ -169,6 +173,10 @@ class Monitor(Attachment):
         Each has its own false-alarm rate, so the rate of k merged monitors is k times that of one: to keep it, make
         the monitors with `false_alarm` divided by k.
         """
+        if not isinstance(other, Monitor):
+            raise TypeError(f"other: expected a Monitor, got an object of type {type(other).__name__}")
+        if other is self:
+            raise ValueError("other: expected another Monitor, got the same one, whose predictions would count twice")
         self.test.merge(other.test)
         for name in ("rows", "accepted", "labelled", "labelled_correct"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

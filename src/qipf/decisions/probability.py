@@ -9,6 +9,7 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array, as_array, like, to_numpy
+from qipf.decisions.arguments import check_outputs, check_scorer
 from qipf.metrics.inputs import check
 from qipf.scores.fitted import Attachment, Fitted
 
@@ -55,6 +56,9 @@ class ErrorProbability(Attachment):
 
     def fit_scorer(self, scorer: Callable[[Outputs], Array], outputs: Outputs) -> Self:
         """Learn from a fitted scorer's scores of held-out outputs with labels."""
+        if isinstance(scorer, type) or not callable(scorer):
+            check_scorer(scorer)
+        check_outputs(outputs)
         return self.fit(scorer(outputs), outputs.correct)
 
     def __call__(self, uncertainty: Array) -> Array:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from qipf._common.errors import check_probability, check_whole
+from qipf._common.errors import check_flag, check_probability, check_whole
 from qipf.arrays import Array, like, to_numpy
+from qipf.decisions.arguments import check_outputs, check_scorer
 from qipf.decisions.threshold import Unsupported
 from qipf.models.outputs import Outputs
 from qipf.scores.fitted import Attachment, Fitted
@@ -61,7 +62,7 @@ class PredictionSets(Attachment):
             raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
         if isinstance(penalty, bool) or not isinstance(penalty, int | float) or not 0 <= penalty < math.inf:
             raise ValueError(f"penalty: expected a number of at least 0, got {penalty!r}")
-        self.coverage, self.method, self.per_class = float(coverage), method, bool(per_class)
+        self.coverage, self.method, self.per_class = float(coverage), method, check_flag("per_class", per_class)
         self.penalty, self.free = float(penalty), int(free)
         self._thresholds: np.ndarray | None = None
 
@@ -87,6 +88,8 @@ class PredictionSets(Attachment):
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
         """Learn from held-out outputs with labels and the scorer's posterior, or the softmax where it has none."""
+        check_scorer(scorer)
+        check_outputs(outputs)
         if outputs.labels is None:
             raise ValueError("outputs: prediction sets are learned from labels; collect held-out data with labels")
         self.fit(posterior(scorer, outputs), outputs.labels)
@@ -99,13 +102,16 @@ class PredictionSets(Attachment):
         Args:
             outputs: `Outputs` of the model, or class probabilities (N, C) where it was fitted to these.
         """
+        thresholds = self._require_fitted()
         if isinstance(outputs, Outputs):
             if self.scorer is None:
-                raise RuntimeError("fitted to bare probabilities; give probabilities (N, C), or use .fit_scorer")
+                raise RuntimeError(
+                    "these PredictionSets were fitted to bare probabilities: give probabilities (N, C), or fit them by "
+                    ".fit_scorer(scorer, held_out)"
+                )
             probabilities = posterior(self.scorer, outputs)
         else:
             probabilities = outputs
-        thresholds = self._require_fitted()
         p = _probabilities(probabilities)
         if p.shape[1] != thresholds.size:
             raise ValueError(f"probabilities: expected {thresholds.size} columns, as in fitting, got {p.shape[1]}")

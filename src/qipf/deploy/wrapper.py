@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from qipf.arrays import is_traced
+from qipf.decisions.arguments import check_scorer
 from qipf.deploy.buffers import PreciseBuffers
 from qipf.deploy.judge import Guarded, Improved, Judge
 from qipf.deploy.taps import FeatureTap, feature_tap, submodule
@@ -49,9 +50,15 @@ def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None, poste
 
     Raises:
         RuntimeError: the scorer is not fitted.
-        TypeError: `posterior` is asked of a scorer that is not a `Probe`.
+        TypeError: the model is not a module, the scorer is not a scorer, or `posterior` is asked of one that is not a
+            `Probe`.
         ValueError: there is no such layer.
     """
+    if isinstance(model, Scorer) and isinstance(scorer, nn.Module):
+        raise TypeError("expected qipf.wrap(model, scorer), got the scorer first; swap the two arguments")
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model: expected a torch.nn.Module, got an object of type {type(model).__name__}")
+    check_scorer(scorer)
     warn_of_other(scorer._require_fitted().facts, model)
     return Wrapped(model, scorer, features=features, posterior=posterior)
 

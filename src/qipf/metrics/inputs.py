@@ -60,7 +60,10 @@ def finite(values: Array, name: str) -> np.ndarray:
 
 def vector(values: Array, name: str) -> np.ndarray:
     """`values` as a real NumPy array of shape (N,)."""
-    array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
+    try:
+        array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
+    except ValueError:  # NumPy cannot make an array of an object that can be cut into parts, nor of uneven lists
+        raise TypeError(f"{name}: expected one number per prediction, got {type(values).__name__}") from None
     if array.ndim != 1:
         raise ValueError(f"{name}: expected one value per prediction, shape (N,), got {array.shape}")
     if array.size == 0:

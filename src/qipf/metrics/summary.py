@@ -6,6 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from qipf._common.errors import check_whole
 from qipf.arrays import Array
 from qipf.metrics import probabilistic, ranking
 from qipf.metrics._resample import resample
@@ -78,8 +79,9 @@ def evaluate(
         "n", "errors", and for each name in `METRICS` its value and, with intervals, name + "_low" and
         name + "_high". A metric without a value is NaN, and "reasons" says why, by name.
     """
-    if bootstrap is not None and bootstrap < 0:
-        raise ValueError(f"bootstrap: expected the number of resamples, 0 or more, got {bootstrap}")
+    if bootstrap is not None:
+        check_whole("bootstrap", bootstrap, 0)
+    check_whole("seed", seed, 0)
     scores, wrong = check(uncertainty, correct)
     bootstrap = resamples_for(scores.size) if bootstrap is None else bootstrap
     p = None if probability is None else probabilities(probability, scores.size)

@@ -27,7 +27,7 @@ def check_binary(labels: Array, first: int = 0) -> None:
     raise ValueError(f"labels: expected 0 or 1 for a one-logit model, got {values[row]} in row {first + row}")
 
 
-def check_classes(labels: Array, columns: int, first: int = 0) -> None:
+def check_classes(labels: Array, columns: int, first: int | None = None) -> None:
     """Raise ValueError with the first label that is not a class of a model with several columns of logits.
 
     One column is a binary model or a regression, and the labels say which; then only their type is checked.
@@ -36,7 +36,7 @@ def check_classes(labels: Array, columns: int, first: int = 0) -> None:
     Args:
         labels: (N,) or (N, columns) array of any library.
         columns: How many columns the logits have.
-        first: The number of row 0.
+        first: The number of row 0 where the labels are one batch of more; None where they are all there is.
 
     Raises:
         TypeError: The labels are not real numbers.
@@ -65,10 +65,10 @@ def check_classes(labels: Array, columns: int, first: int = 0) -> None:
     expected = f"labels: expected classes from 0 to {columns - 1}, whole numbers, as there are {columns} logits"
     if bad.any():
         raise ValueError(
-            f"{expected}; got {values[row]} in row {first + row}, the first of {int(bad.sum())} such labels; remove "
-            "these rows, or leave the labels out"
+            f"{expected}; got {values[row]} in row {(first or 0) + row}, the first of {int(bad.sum())} such labels"
+            f"{'' if first is None else ' in this batch'}; remove these rows, or leave the labels out"
         )
-    raise ValueError(f"{expected}; got {values.dtype}, {values[0]} in row {first}; convert them to integers first")
+    raise ValueError(f"{expected}; got {values.dtype}, {values[0]} in row {first or 0}; convert them to integers first")
 
 
 def as_classes(labels: Array, columns: int) -> Array:

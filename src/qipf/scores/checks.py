@@ -20,8 +20,14 @@ def check_matrix(values: Array, name: str) -> None:
         )
 
 
-def check_rows(values: Array, name: str, first: int = 0) -> None:
-    """Raise ValueError that names the rows with NaN or infinite values, where `first` is the number of row 0."""
+def check_rows(values: Array, name: str, first: int | None = None) -> None:
+    """Raise ValueError that names the rows with NaN or infinite values.
+
+    Args:
+        values: (N, C) array of any library.
+        name: What they are called in the error.
+        first: The number of row 0 where `values` are one batch of more; None where they are all there is.
+    """
     check_matrix(values, name)
     if is_traced(values) or values.shape[0] == 0:
         return
@@ -30,8 +36,10 @@ def check_rows(values: Array, name: str, first: int = 0) -> None:
         return
     found = to_numpy(values)
     rows = np.flatnonzero(~np.isfinite(found).all(axis=1))
-    shown = ", ".join(str(first + row) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
-    where = f"in {len(rows)} of {values.shape[0]} rows: row {shown} (counted from 0)"
+    start, count = first or 0, values.shape[0]
+    shown = ", ".join(str(start + row) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
+    among = f"{count} rows" if first is None else f"the rows {start} to {start + count - 1}, the first with any"
+    where = f"in {len(rows)} of {among}: row {shown} (counted from 0)"
     if name.endswith("logits") and (np.isfinite(found) | np.isneginf(found)).all():
         raise ValueError(
             f"{name}: minus infinity {where}, as the logarithm of a probability of 0 is; clip the "

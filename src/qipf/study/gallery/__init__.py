@@ -1,4 +1,4 @@
-"""The paper's illustrations, computed again, drawn, and captioned with the numbers that were found.
+"""What the scores see, and the paper's illustrations: computed, drawn, and captioned with the numbers that were found.
 
 Each figure has a module of its own with a function `plate(...)` that computes everything and returns a `Plate`.
 """
@@ -7,6 +7,7 @@ from qipf.study.gallery.plate import Plate
 from qipf.study.gallery.style import DARK, LIGHT, Palette
 
 FIGURES: dict[str, str] = {
+    "views": "what the probe and the fields see: two moons, and a map of the features of a network",
     "sine": "the field, the potential and the modes of a sine wave (Fig. 2)",
     "regression": "four methods on a curve with gaps in its training data (Fig. 3 a-d)",
     "moons": "four methods on two moons and the plane around them (Fig. 3 e-h)",

@@ -1,0 +1,34 @@
+"""What decisions, monitors and wrapped models are made of: a fitted scorer, and outputs of its model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from qipf.models.outputs import Outputs
+from qipf.scores.base import Scorer
+
+
+def check_scorer(scorer: Any) -> None:
+    """Raise TypeError unless `scorer` is a scorer."""
+    if isinstance(scorer, type) and issubclass(scorer, Scorer):
+        name = scorer.__name__
+        raise TypeError(
+            f"scorer: expected a fitted scorer, got the class {name}; give an object, for instance {name}()"
+        )
+    if not isinstance(scorer, Scorer):
+        raise TypeError(f"scorer: expected a fitted scorer, got {_kind(scorer)}; qipf.default(model, data) makes one")
+
+
+def check_outputs(outputs: Any) -> None:
+    """Raise TypeError unless `outputs` are what `qipf.collect` returns."""
+    if not isinstance(outputs, Outputs):
+        raise TypeError(
+            f"outputs: expected qipf.Outputs, got {_kind(outputs)}; make them with "
+            "qipf.collect(model, (inputs, labels), layers=scorer.layers)"
+        )
+
+
+def _kind(value: Any) -> str:
+    if value is None:
+        return "None"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"

@@ -1,0 +1,225 @@
+"""What the probe and the fields see: two moons, and a map of the features of a network, coloured by each score."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from qipf._common.optional import require
+from qipf.arrays import to_numpy
+from qipf.metrics.ranking import roc_auc
+from qipf.models.collect import collect
+from qipf.models.outputs import Outputs
+from qipf.models.split import Split
+from qipf.scores import ClassField, WeightQIPF
+from qipf.scores.default import default
+from qipf.study import datasets, nets, shifts
+from qipf.study.gallery import moons
+from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
+from qipf.study.gallery.style import Palette
+from qipf.study.recipes import USUAL_NET, recipe
+from qipf.training import train
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SCORES = {
+    "probe": "the probe (qipf.default)",
+    "class-field": "one field per class",
+    "weight-qipf": "the paper's field of the weights",
+}
+TURNED = 30.0
+"""Degrees by which every second image is turned."""
+SHOWN = 600
+"""Images on the map."""
+TRAINED, EPOCHS = 10_000, 6
+"""How many images of a large data set the network is trained on, and how often."""
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Two moons: the uncertainty of each score over the plane, (rows, columns), as the share of it that is surer."""
+
+    points: Split
+    probability: np.ndarray
+    maps: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Map:
+    """Images on a map of the features of a network.
+
+    Attributes:
+        places: (N, 2), without units: neighbours are images that the network sees alike.
+        labels: the true classes.
+        turned: which images were turned.
+        correct: which predictions are right.
+        scores: one uncertainty per image by score.
+    """
+
+    dataset: str
+    net: str
+    places: np.ndarray
+    labels: np.ndarray
+    turned: np.ndarray
+    correct: np.ndarray
+    scores: dict[str, np.ndarray]
+
+
+def share_below(values: np.ndarray) -> np.ndarray:
+    """For each value the share of all values below it, ties counting one half: from 0 to 1 and of the same shape."""
+    from scipy.stats import rankdata
+
+    return (rankdata(values) - 0.5).reshape(values.shape) / values.size
+
+
+def all_scores(net: Any, reference: Split, inputs: torch.Tensor) -> tuple[dict[str, np.ndarray], Outputs]:
+    """The uncertainty of every score at `inputs`, fitted to `reference`; and the outputs there."""
+    probe = default(net, reference, progress=False)
+    known, seen = (collect(net, data, layers=probe.layers, progress=False) for data in (reference, inputs))
+    fields = ClassField().fit(net, known), WeightQIPF(factor=moons.PAPER_FACTOR).fit(net, known)
+    return {scorer.name: to_numpy(scorer(seen)) for scorer in (probe, *fields)}, seen
+
+
+def plane(seed: int = 0, size: int = 80) -> Plane:
+    """Train a small network on two moons and score the plane around them."""
+    points = datasets.two_moons(seed=seed)
+    net = moons.TOY.train(points, seed)
+    x, y = np.linspace(*moons.AREA[:2], size), np.linspace(*moons.AREA[2:], size)
+    grid = torch.from_numpy(np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)).float()
+    scores, outputs = all_scores(net, points, grid)
+    probability = to_numpy(torch.softmax(outputs.logits, dim=1))[:, 1].reshape(size, size)
+    return Plane(
+        points, probability, {name: share_below(values.reshape(size, size)) for name, values in scores.items()}
+    )
+
+
+def feature_map(dataset: str = "digits", data: Path | None = None, seed: int = 0) -> Map:
+    """Train a network on images, turn every second test image, and put them on a map of its features."""
+    loaded = datasets.load(dataset, data=data, download=False)
+    if loaded.test.inputs.ndim != 4:
+        raise ValueError(f"views: {dataset} has no images; choose for instance digits, mnist or cifar10")
+    name = USUAL_NET[dataset]
+    found = recipe(name, dataset)
+    reference = Split(loaded.train.inputs[:TRAINED], loaded.train.targets[:TRAINED])
+    epochs = EPOCHS if len(loaded.train.inputs) > TRAINED else found.epochs
+    net = train(
+        nets.build(name, seed=seed), reference, epochs=epochs, batch_size=found.batch_size,
+        learning_rate=found.learning_rate, seed=seed, progress=False,
+    )  # fmt: skip
+    images, labels = loaded.test.inputs[:SHOWN], loaded.test.targets[:SHOWN]
+    turned = torch.arange(len(images)) % 2 == 1
+    images = torch.where(turned[:, None, None, None], shifts.apply(images, "rotation", TURNED), images)
+    scores, outputs = all_scores(net, reference, images)
+    correct = to_numpy(outputs.logits.argmax(1) == labels)
+    neighbours = require("sklearn.manifold", extra="torch").TSNE(init="pca", perplexity=30, random_state=seed)
+    places = neighbours.fit_transform(to_numpy(outputs.features).astype(np.float64))
+    return Map(dataset, name, places, to_numpy(labels), to_numpy(turned), correct, scores)
+
+
+def plate(dataset: str = "digits", data: Path | None = None) -> Plate:
+    """Both rows, by default with the bundled digits.
+
+    Args:
+        dataset: A dataset of images.
+        data: Folder with its files, for those that are not bundled.
+    """
+    shown, images = plane(), feature_map(dataset, data)
+    columns = ["x", "y", "label", "turned", "correct", *images.scores]
+    rows = zip(*images.places.T.tolist(), images.labels.tolist(), images.turned.tolist(), images.correct.tolist(),
+               *(values.astype(float).tolist() for values in images.scores.values()), strict=True)  # fmt: skip
+    table = Table(columns, [list(row) for row in rows])
+    return Plate("views", lambda palette: draw(shown, images, palette), {"": table}, caption(images))
+
+
+def draw(shown: Plane, images: Map, palette: Palette) -> Figure:
+    """Above the plane of the two moons, below the map of the images; one column per score, one scale for all."""
+    figure = new_figure(9.6, 6.8)
+    axes = figure.subplots(2, len(SCORES), height_ratios=[1.0, 1.25])
+    drawn: Any = None
+    for column, (name, title) in enumerate(SCORES.items()):
+        drawn = _draw_plane(axes[0, column], shown, name, palette)
+        axes[0, column].set_title(title)
+        _draw_map(axes[1, column], images, name, palette)
+        found = roc_auc(images.scores[name], images.correct)
+        axes[1, column].set_title(f"ROC-AUC of finding the errors: {found:.3f}")
+    axes[0, 0].set_ylabel("second input")
+    bar = figure.colorbar(drawn, ax=axes, shrink=0.6, format=lambda share, _: f"{share:.0%}")
+    bar.set_label("uncertainty: share that the score is surer of")
+    bar.outline.set_visible(False)
+    figure.legend(handles=_key(palette), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _draw_plane(axes: Any, shown: Plane, name: str, palette: Palette) -> Any:
+    drawn = axes.imshow(shown.maps[name], origin="lower", extent=moons.AREA, cmap=palette.colour_map, vmin=0, vmax=1,
+                        interpolation="bilinear")  # fmt: skip
+    axes.contour(shown.probability, levels=[0.5], extent=moons.AREA, colors="white", linewidths=1, linestyles="--")
+    inputs, labels = to_numpy(shown.points.inputs), to_numpy(shown.points.targets)
+    for label, (marker, colour) in enumerate((("o", "#e69f00"), ("^", "#ffffff"))):
+        some = inputs[labels == label][:100]
+        axes.plot(some[:, 0], some[:, 1], marker, ms=3, mec="black", mew=0.3, ls="", color=colour)
+    axes.set_xlabel("first input")
+    return drawn
+
+
+def _draw_map(axes: Any, images: Map, name: str, palette: Palette) -> None:
+    shares, wrong = share_below(images.scores[name]), ~images.correct
+    for turned, marker in ((False, "o"), (True, "^")):
+        for errs in (False, True):
+            mask = (images.turned == turned) & (wrong == errs)
+            axes.scatter(*images.places[mask].T, c=shares[mask], s=24, marker=marker, cmap=palette.colour_map, vmin=0,
+                         vmax=1, edgecolors=palette.series[1] if errs else palette.paper,
+                         linewidths=1.2 if errs else 0.3)  # fmt: skip
+    for label in np.unique(images.labels):
+        centre = np.median(images.places[(images.labels == label) & ~images.turned], axis=0)
+        text = axes.annotate(str(label), centre, ha="center", va="center", fontsize=12, fontweight="bold",
+                             color=palette.ink)  # fmt: skip
+        text.set_path_effects([_halo(palette.paper)])
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _key(palette: Palette) -> list[Any]:
+    """The marks of the map, for the legend."""
+    line = require("matplotlib.lines", extra="bench").Line2D
+    marks = {
+        "as it is": ("o", palette.muted, palette.paper),
+        f"turned by {TURNED:g}°": ("^", palette.muted, palette.paper),
+        "wrong prediction (edge)": ("o", "none", palette.series[1]),
+    }
+    return [
+        line([], [], ls="", marker=marker, ms=6, mfc=inside, mec=edge, mew=1.2, label=label)
+        for label, (marker, inside, edge) in marks.items()
+    ]
+
+
+def _halo(colour: str) -> Any:
+    return require("matplotlib.patheffects", extra="bench").withStroke(linewidth=2.5, foreground=colour)
+
+
+def caption(images: Map) -> str:
+    """What the figure shows, with the numbers of the map."""
+    wrong, turned = ~images.correct, images.turned
+    found = [f"{title} {roc_auc(images.scores[name], images.correct):.3f}" for name, title in SCORES.items()]
+    return write_caption(
+        f"""**What the probe and the fields see.** Brighter is less certain, on one scale: the share of the plane, or of
+        the images, that the score is surer of. Above: a network trained on two moons (orange and white points), and the
+        plane around them; broken white line: its decision boundary. Below: {len(wrong)} test images of
+        {images.dataset} on a map of the features of a network ({images.net}), by t-SNE: images that the network sees
+        alike are neighbours, and the axes have no unit. Numbers name the true classes. Every second image is turned by
+        {TURNED:g} degrees, of which {np.mean(wrong[turned]):.0%} are predicted wrong; of the others
+        {np.mean(wrong[~turned]):.0%} are.""",
+        f"""The probe has learned where each class goes when its images are perturbed, so it doubts turned images that
+        have come to lie among those of another class. The fields of the classes know the clean images alone. The
+        paper's field is a function of the largest logit: it sees how far a prediction is from the usual one, and not
+        where. ROC-AUC of finding the errors:
+        {"; ".join(found)}.""",
+        differs=[],
+    )

@@ -1,0 +1,106 @@
+"""Objects of the wrong kind, in the wrong order or too early are named in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import qipf
+from qipf.decisions.threshold import Unsupported
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "decision": qipf.Decision,
+    "monitor": qipf.Monitor,
+    "sets": qipf.PredictionSets,
+    "probability": qipf.ErrorProbability,
+    "intervals": qipf.Intervals,
+}
+
+
+@pytest.fixture
+def outputs(rng) -> qipf.Outputs:
+    logits = 3 * rng.standard_normal((200, 4))
+    return qipf.Outputs(logits, labels=np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_learned_from_a_scorer_and_outputs(kind: str, outputs) -> None:
+    pair = (torch.zeros(3, 4), torch.zeros(3))
+    for scorer, given, name in (
+        (qipf.Entropy(), pair, "outputs: expected qipf.Outputs, got an object of type tuple"),
+        (qipf.Entropy, outputs, "scorer: expected a fitted scorer, got the class Entropy"),
+        (outputs, qipf.Entropy(), "scorer: expected a fitted scorer, got an object of type Outputs"),
+        (None, outputs, "scorer: expected a fitted scorer, got None"),
+    ):
+        with pytest.raises(TypeError, match=f"^{name}; "):
+            KINDS[kind]().fit_scorer(scorer, given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_before_fitting_it_says_so(kind: str, outputs) -> None:
+    made = KINDS[kind]()
+    for call in (getattr(made, "add", made), getattr(made, "check", None)):
+        if call is not None:
+            with pytest.raises(RuntimeError, match="not fitted"):
+                call(outputs)
+
+
+def test_after_fitting_to_bare_numbers_it_says_so(outputs) -> None:
+    scores = qipf.Entropy()(outputs)
+    probabilities = np.full((200, 4), 0.25)
+    for made in (
+        qipf.Decision("accept>=0.5").fit(scores, outputs.correct),
+        qipf.PredictionSets(0.5).fit(probabilities, outputs.labels),
+        qipf.Intervals(0.5).fit(scores, scores + 1, scores),
+    ):
+        with pytest.raises(RuntimeError, match=r"fitted to bare .*fit_scorer"):
+            made(outputs)
+
+
+def test_a_monitor_takes_outputs_and_other_monitors(outputs) -> None:
+    monitor = qipf.Monitor().fit_scorer(qipf.Entropy().fit(), outputs)
+    with pytest.raises(TypeError, match=r"outputs: expected qipf\.Outputs, got an object of type list"):
+        monitor.add([1, 2])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="other: expected a Monitor, got an object of type int"):
+        monitor.merge(3)  # pyright: ignore[reportArgumentType]
+    monitor.add(outputs)
+    with pytest.raises(ValueError, match="twice"):
+        monitor.merge(monitor)
+    assert monitor.status().rows == 200
+
+
+def test_a_promise_about_a_loss_needs_losses(outputs) -> None:
+    scorer = qipf.Entropy().fit()
+    with pytest.raises(ValueError, match=r"^loss: .*needs the loss of each prediction.*error<=0.3"):
+        qipf.Decision("loss<=0.3").fit_scorer(scorer, outputs)
+    wrong = 1.0 - np.asarray(outputs.correct)
+    try:
+        found = qipf.Decision("loss<=0.3").fit_scorer(scorer, outputs, loss=wrong)
+    except Unsupported:
+        pytest.fail("200 predictions with few errors support it")
+    assert found.threshold == qipf.Decision("error<=0.3").fit_scorer(scorer, outputs).threshold
+
+
+def test_wrap_takes_a_model_and_a_scorer() -> None:
+    net, scorer = torch.nn.Linear(3, 2), qipf.Entropy().fit()
+    for model, given, words in (
+        (net, qipf.Entropy, "scorer: .*the class Entropy"),
+        (scorer, net, "swap"),
+        (net, None, "scorer: .*None"),
+        ("net.pt", scorer, "model: .*str"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            qipf.wrap(model, given)  # pyright: ignore[reportArgumentType]
+
+
+def test_metrics_take_numbers(outputs) -> None:
+    scores = qipf.Entropy()(outputs)
+    for words in ({"bootstrap": "x"}, {"bootstrap": 1.5}, {"seed": "x"}):
+        with pytest.raises(TypeError, match=f"^{next(iter(words))}: expected a whole number"):
+            qipf.evaluate(scores, outputs.correct, **words)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match=r"^correct: expected one number per prediction, got Outputs"):
+        qipf.evaluate(scores, outputs)
