@@ -1,4 +1,4 @@
-"""Run in a process of its own: mutate one format so many times, and send what came of it.
+"""Run in a process of its own: mutate one format so many times, and say what came of it.
 
 A mutation ends well if its reader gives a result (the original one, where the format has a checksum) or raises an
 error for users: one line that says something, within 20 seconds and 1 GiB.
@@ -7,14 +7,11 @@ error for users: one line that says something, within 20 seconds and 1 GiB.
 from __future__ import annotations
 
 import faulthandler
-import os
 import random
 import resource
 import signal
-import sys
 import tempfile
 import warnings
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -109,11 +106,9 @@ def _too_slow(*_: object) -> None:
     raise TimeoutError("too slow")
 
 
-def run(name: str, count: int, seed: int, results: Connection, errors: str) -> None:
-    """Send the outcomes of one format to `results`, and write what the process says to the file `errors`."""
-    os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT), 2)
-    sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False)
+def run(name: str, count: int, seed: int) -> dict[str, Any]:
+    """The outcomes of one format, in a process of its own."""
     warnings.simplefilter("ignore")
     faulthandler.enable()
     signal.signal(signal.SIGALRM, _too_slow)
-    results.send(count_outcomes(next(kind for kind in FORMATS if kind.name == name), count, seed))
+    return count_outcomes(next(kind for kind in FORMATS if kind.name == name), count, seed)

@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-SCRIPT = """
-import resource, sys
+import prepared
+
 from qipf.cli import main
-code = main(sys.argv[1:])
-status = open("/proc/self/status").read().split()
-children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-used = sum(resource.getrusage(who).ru_utime for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-print("peak", max(int(status[status.index("VmHWM:") + 1]), children), used, file=sys.stderr)
-sys.exit(code)
-"""
 
 
 @dataclass(frozen=True)
@@ -30,11 +23,20 @@ class Ended:
 
 
 def limited(folder: Path, *words: str, seconds: float = 300) -> Ended:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, *words],
-        cwd=folder, capture_output=True, text=True, check=False, timeout=seconds,
-    )  # fmt: skip
-    *said, last = done.stderr.splitlines() or [""]
-    assert last.startswith("peak "), done.stderr
-    _, peak, used = last.split()
-    return Ended(done.returncode, "\n".join(said), 1024 * int(peak), float(used))
+    errors = folder / "said.txt"
+    found, code = prepared.call(_run, folder, words, errors=errors, seconds=seconds)
+    said = errors.read_text()
+    assert found is not None, said
+    assert code == 0
+    returned, peak, used = found
+    return Ended(returned, said.rstrip("\n"), 1024 * peak, used)
+
+
+def _run(folder: Path, words: tuple[str, ...]) -> tuple[int, int, float]:
+    """The exit code, the kibibytes of the largest process and the seconds of them all."""
+    os.chdir(folder)
+    code = main(list(words))
+    status = Path("/proc/self/status").read_text().split()
+    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    used = sum(resource.getrusage(who).ru_utime for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return code, max(int(status[status.index("VmHWM:") + 1]), children), used

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -128,17 +129,22 @@ def _tables(source: Source, with_paper: bool) -> list[tuple[PaperTable, list[Any
     return [(table, blocks) for table, blocks in found if blocks]
 
 
-def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
-    """The template with its parts in place."""
+@cache
+def _templates() -> Any:
+    """The environment of our templates, which are compiled once per process."""
     jinja = require("jinja2", extra="report")
-    safe = require("markupsafe", extra="report").Markup  # for our own files only: all data is escaped
-    environment = jinja.Environment(
+    return jinja.Environment(
         loader=jinja.FunctionLoader(_file),
         autoescape=True,
         undefined=jinja.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
+    """The template with its parts in place."""
+    safe = require("markupsafe", extra="report").Markup  # for our own files only: all data is escaped
     script = "".join(_file(name) for name in SCRIPTS)
     values = {
         **parts,
@@ -152,7 +158,7 @@ def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
         "script_hash": _digest(script),
         "data": packed(parts["content"]),
     }
-    return environment.get_template("template.html.j2").render(values).encode("utf-8", "replace")
+    return _templates().get_template("template.html.j2").render(values).encode("utf-8", "replace")
 
 
 def packed(content: Any) -> str:
