@@ -204,7 +204,7 @@ class WeightQIPF(Scorer):
 
         def score(factor: float) -> np.ndarray:
             reference = y if self.lower_bound == "reference" else None
-            return self._modes(weights.field(factor), y, reference).mean(axis=1)
+            return self._modes(weights.field_for(factor, len(y)), y, reference).mean(axis=1)
 
         factor, note = (
             (self.factor, "")

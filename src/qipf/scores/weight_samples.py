@@ -20,7 +20,7 @@ from qipf.models.pooling import pool_weights
 from qipf.models.weights import read_weights
 
 PREFIX = "field_"  # of the tensors that hold the table of a field
-
+FEW = 2**20  # pairs of a weight and a query: up to here, the exact field costs less than to tabulate it
 
 Pool = Literal["auto"] | int | Sequence[Sequence[int]] | Mapping[str, Sequence[int]] | None
 
@@ -42,6 +42,14 @@ class Weights:
     """Silverman's bandwidth of the standardised weights"""
     field: Callable[[float], Field | CompiledField]
     """From a factor on that bandwidth to the field: the exact one where it cannot be tabulated, or UntabulatedError"""
+    exact: Callable[[float], Field] | None = None
+    """The same without a table; None where the weights are sketched and not kept"""
+
+    def field_for(self, factor: float, queries: int) -> Field | CompiledField:
+        """The field in the form that gives the values at so many queries soonest."""
+        if self.exact is not None and self.count * queries <= FEW:
+            return self.exact(factor)
+        return self.field(factor)
 
 
 def standardised_weights(model: Any, pool: Pool, tolerance: float | None) -> Weights:
@@ -69,16 +77,18 @@ def standardised_weights(model: Any, pool: Pool, tolerance: float | None) -> Wei
     samples = (samples - mean) / std
     unit = silverman(samples)
 
-    def field(factor: float) -> Field | CompiledField:
-        exact = Field(samples, factor * unit)
-        if tolerance is None:
-            return exact
-        try:
-            return CompiledField(exact, tolerance=tolerance)
-        except ValueError:  # too many bandwidths, or rounding: the samples still give the field, more slowly
-            return exact
+    def exact(factor: float) -> Field:
+        return Field(samples, factor * unit)
 
-    return Weights(len(samples), unit, field)
+    def field(factor: float) -> Field | CompiledField:
+        if tolerance is None:
+            return exact(factor)
+        try:
+            return CompiledField(exact(factor), tolerance=tolerance)
+        except ValueError:  # too many bandwidths, or rounding: the samples still give the field, more slowly
+            return exact(factor)
+
+    return Weights(len(samples), unit, field, exact)
 
 
 def _sketched(weights: Mapping[str, np.ndarray], tolerance: float) -> Weights:
