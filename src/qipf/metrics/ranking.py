@@ -8,11 +8,8 @@ on the order of the rows.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.metrics.inputs import check, unit_range, why_undefined
 
@@ -22,7 +19,9 @@ def roc_auc(uncertainty: Array, correct: Array) -> float:
     scores, wrong = check(uncertainty, correct)
     if why_undefined("roc_auc", scores, wrong):
         return float("nan")
-    return float(_sklearn_metrics().roc_auc_score(wrong, _dense_ranks(scores)))
+    before, errors_before, size, errors = _tie_groups(scores, wrong)
+    right = size - errors
+    return float((errors * (before - errors_before + right / 2)).sum() / (errors.sum() * right.sum()))
 
 
 def pr_auc(uncertainty: Array, correct: Array) -> float:
@@ -30,7 +29,8 @@ def pr_auc(uncertainty: Array, correct: Array) -> float:
     scores, wrong = check(uncertainty, correct)
     if why_undefined("pr_auc", scores, wrong):
         return float("nan")
-    return float(_sklearn_metrics().average_precision_score(wrong, _dense_ranks(scores)))
+    found, flagged = _flagged(scores, wrong)
+    return float((np.diff(found, prepend=0) * found / flagged).sum() / found[-1])
 
 
 def pr_auc_trapezoid(uncertainty: Array, correct: Array) -> float:
@@ -42,9 +42,9 @@ def pr_auc_trapezoid(uncertainty: Array, correct: Array) -> float:
     scores, wrong = check(uncertainty, correct)
     if why_undefined("pr_auc_trapezoid", scores, wrong):
         return float("nan")
-    metrics = _sklearn_metrics()
-    precision, recall, _ = metrics.precision_recall_curve(wrong, _dense_ranks(scores))
-    return float(metrics.auc(recall[:-1], precision[:-1]))
+    found, flagged = _flagged(scores, wrong)
+    precision, recall = found / flagged, found / found[-1]
+    return float((np.diff(recall) * (precision[1:] + precision[:-1])).sum() / 2)
 
 
 def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
@@ -54,9 +54,9 @@ def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
     scores, wrong = check(uncertainty, correct)
     if why_undefined("fpr_at_95_tpr", scores, wrong):
         return float("nan")
-    # a dropped "collinear" point may be the very one that first reaches the rate
-    false, true, _ = _sklearn_metrics().roc_curve(wrong, _dense_ranks(scores), drop_intermediate=False)
-    return float(false[np.argmax(true >= tpr)])
+    found, flagged = _flagged(scores, wrong)
+    first = np.argmax(found / found[-1] >= tpr)
+    return float((flagged - found)[first] / (flagged - found)[-1])
 
 
 def point_biserial(uncertainty: Array, correct: Array) -> float:
@@ -136,10 +136,12 @@ def _tie_groups(scores: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, ...]
     return np.cumsum(size) - size, np.cumsum(errors) - errors, size, errors
 
 
+def _flagged(scores: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """For every distinct score as a threshold, in falling order: errors and predictions at or above it."""
+    _, _, size, errors = _tie_groups(scores, wrong)
+    return np.cumsum(errors[::-1]), np.cumsum(size[::-1])
+
+
 def _dense_ranks(scores: np.ndarray) -> np.ndarray:
     # differences of extreme floats may overflow or vanish; those of ranks never do
     return np.unique(scores, return_inverse=True)[1]
-
-
-def _sklearn_metrics() -> Any:
-    return require("sklearn.metrics", extra="torch")
