@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -209,3 +210,25 @@ def test_a_watch_refuses_beams_and_a_second_use(model, ids) -> None:
         generate(model, ids[:, :4], 2, [watch])
     with pytest.raises(ValueError, match="sequences: expected shape"):
         watch.tokens(ids)
+
+
+class Alone(nn.Module):
+    """Counts how many of its results exist while it makes the next one."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.made, self.most = inner, [], 0
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        self.most = max(self.most, sum(one() is not None for one in self.made))
+        result = self.inner(input_ids).logits
+        self.made.append(weakref.ref(result))
+        return result
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_the_logits_of_two_batches_never_exist_at_once(model, ids, features) -> None:
+    counting = Alone(model)
+    collect_tokens(counting, (ids, ids), features=features, batch_size=1, progress=False)
+    assert len(counting.made) == N
+    assert counting.most == 0
