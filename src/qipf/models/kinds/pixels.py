@@ -97,6 +97,18 @@ def collect_pixels(
         batch_size: Images per batch, for data that does not come in batches.
         progress: Show a progress bar.
     """
+    return sample_pixels(
+        model, data, per_image=per_image, ignore=ignore, features=features, tile=tile, overlap=overlap, seed=seed,
+        device=device, store=store, batch_size=batch_size, progress=progress,
+    )[0]  # fmt: skip
+
+
+def sample_pixels(
+    model: nn.Module, data: Any, *, per_image: int, ignore: int | Sequence[int] = IGNORED, features: str | bool = False,
+    tile: int | None = None, overlap: int = 64, seed: int = 0, device: torch.device | str | None = None,
+    store: torch.device | str | None = "cpu", batch_size: int = 4, progress: bool = True,
+) -> tuple[Outputs, Tensor]:  # fmt: skip
+    """Return what `collect_pixels` does, and the number of the image that each pixel belongs to."""
     torch = require("torch", extra="torch")
     from qipf.models.kinds.pixel_parts import Passes
     from qipf.models.logits import Rows
@@ -105,8 +117,9 @@ def collect_pixels(
         raise ValueError(f"per_image: expected at least 1, got {per_image}")
     generator = torch.Generator().manual_seed(seed)
     kept: dict[str, Rows] = {}
+    count = 0
     for images in Passes(model, data, features, device, batch_size, progress, tile, overlap):
-        labels = places = None
+        labels = places = labelled = None
         for part in images.parts():
             if places is None:
                 labels, labelled = images.labels(part, ignore)
@@ -116,16 +129,18 @@ def collect_pixels(
             inside &= (places[2] >= columns.start) & (places[2] < columns.stop)
             here = tuple(axis[inside] for axis in places)
             found = part.at(*here)
+            found["image"] = here[0] + count
             if labels is not None:
                 found["labels"] = labels[here]
             keep_on = part.logits.device if store is None else torch.device(store)
             for name, values in found.items():
                 kept.setdefault(name, Rows(None, keep_on)).append(values)
             del part  # the logits of two passes would exist at once
+        count += 0 if labelled is None else len(labelled)
     if not kept or kept["logits"].count == 0:
         raise ValueError("data: expected at least one labelled pixel, got none; is the data set empty?")
     whole = {name: rows.finish() for name, rows in kept.items()}
-    return Outputs(whole["logits"], whole.get("features"), whole.get("labels"))
+    return Outputs(whole["logits"], whole.get("features"), whole.get("labels")), whole["image"]
 
 
 def score_pixels(
