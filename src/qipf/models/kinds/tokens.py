@@ -60,6 +60,16 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.predicted)
 
+    def take(self, rows: Array) -> Tokens:
+        """Return some of the predictions, by their numbers; `sequences` stays as it is."""
+        torch = require("torch", extra="torch")
+        places = torch.as_tensor(rows)
+        columns = {name: values for name, values in vars(self).items() if name != "sequences"}
+        picked: dict[str, Any] = {
+            name: None if values is None else values[places.to(values.device)] for name, values in columns.items()
+        }
+        return Tokens(**picked, sequences=self.sequences)
+
     @property
     def correct(self) -> Tensor:
         """(M,) whether the token with the largest logit is the label."""
