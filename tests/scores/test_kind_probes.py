@@ -69,8 +69,8 @@ def test_perturbed_images_keep_their_structure() -> None:
     image = torch.zeros(200, 1, 32, 32)
     image[:, :, :, 16:] = 1.0
     drawn = draw_pixels(image, torch.Generator().manual_seed(0))
-    assert float(drawn.min()) >= 0
-    assert float(drawn.max()) <= 1
+    inside = ((drawn >= 0) & (drawn <= 1)).flatten(1).all(1)
+    assert 0.1 < 1 - float(inside.float().mean()) < 0.3  # another tone may leave the range
     left, right = drawn[:, :, :, :8].mean((1, 2, 3)), drawn[:, :, :, 24:].mean((1, 2, 3))
     assert bool((right > left).all())  # nothing was bent or cut out
 

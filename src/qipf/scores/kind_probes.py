@@ -70,7 +70,7 @@ def probe_pixels(
     data: Any,
     *,
     per_image: int = 200,
-    draws: int = 3,
+    draws: int = 6,
     perturb: Perturb | bool = True,
     features: str | bool = True,
     ignore: int | Sequence[int] = IGNORED,
@@ -88,8 +88,8 @@ def probe_pixels(
         data: Images and labels, as for `collect_pixels`; best images that the network was not trained on.
         per_image: Pixels to take of each image and of each copy.
         draws: Perturbed copies of each batch.
-        perturb: True for noise, blur, less contrast and coarser pixels (`qipf.models.kinds.perturbed`), False for none,
-            or a function of the inputs and a generator.
+        perturb: True for noise, blur, less contrast, coarser pixels and other tones (`qipf.models.kinds.perturbed`),
+            False for none, or a function of the inputs and a generator.
         features: As for `collect_pixels`.
         ignore: As for `collect_pixels`.
         tile: As for `collect_pixels`.

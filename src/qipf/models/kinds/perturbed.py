@@ -2,11 +2,13 @@
 
 | predictions | inputs | perturbation |
 |---|---|---|
-| pixels | images (N, c, H, W), floating point | noise, blur, less contrast or coarser pixels, each equally often |
+| pixels | images (N, c, H, W), floating point | noise, blur, less contrast, coarser pixels or another tone |
 | tokens | token ids (N, T), whole numbers | up to 30 % of the tokens are replaced by others of the batch |
 | several labels | images, rows of a table or token ids | as for classes, `qipf.models.draws` |
 
-Images are not bent and nothing is cut out of them, as it is for classes: their labels would have to follow.
+Images are not bent and nothing is cut out of them, as it is for classes: their labels would have to follow. The five
+perturbations are equally frequent. Another tone is a change of contrast about the mean of the image by a factor of 0.5
+to 1.5, and of brightness by up to 40 % of the range of values, both without a limit to the range.
 """
 
 from __future__ import annotations
@@ -91,12 +93,19 @@ def _drawn(values: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
 
 
 def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Perturb each image (N, c, H, W) by one of `IN_PLACE`; values stay in the range that the batch has, or [0, 1]."""
+    """Perturb each image (N, c, H, W) by one of `IN_PLACE`, or by another tone.
+
+    The range of values is that of the batch, and at least [0, 1].
+    """
     low, high = (float(value) for value in torch.aminmax(images))
-    low, high = min(low, 0.0), max(high, 1.0)
+    low, scale = min(low, 0.0), max(high, 1.0) - min(low, 0.0)
     kinds, intensities = draw_perturbations(len(images), generator, IN_PLACE)
-    scaled = (images - low) / (high - low)
-    return perturb_batch(scaled, kinds, intensities, generator) * (high - low) + low
+    toned = torch.rand(len(images), generator=generator) < 1 / (1 + len(IN_PLACE))
+    drawn = perturb_batch((images - low) / scale, torch.where(toned, -1, kinds), intensities, generator) * scale + low
+    gain, offset = torch.rand(2, len(images), 1, 1, 1, generator=generator).to(images)
+    mean = images.mean((1, 2, 3), keepdim=True)
+    other = mean + (0.5 + gain) * (images - mean) + 0.8 * scale * (offset - 0.5)
+    return torch.where(toned[:, None, None, None], other, drawn)
 
 
 def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
