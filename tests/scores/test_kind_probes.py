@@ -147,3 +147,22 @@ def test_mistakes_are_named() -> None:
     for call, kind, words in cases:
         with pytest.raises(kind, match=words):
             call()
+
+
+@pytest.mark.parametrize("targets", [1, 2])
+def test_the_default_names_what_a_regression_needs(targets: int) -> None:
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, targets))
+    x, y = torch.randn(40, 4), torch.randn(40, targets)
+    with pytest.raises(ValueError, match=r"float32 of shape .*regression.*ResidualScale"):
+        qipf.default(net, (x, y if targets > 1 else y[:, 0]), progress=False)
+
+
+@pytest.mark.parametrize("method", ["neighbours", "head"])
+def test_a_scale_of_residuals_can_be_wrapped(method: Any) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).eval()
+    x, y = torch.randn(60, 4), torch.randn(60, 2)
+    scorer = qipf.ResidualScale(method).fit(net, qipf.collect(net, (x, y), progress=False))
+    output, uncertainty = qipf.wrap(net, scorer)(x)
+    torch.testing.assert_close(output, net(x))
+    torch.testing.assert_close(uncertainty, scorer(qipf.collect(net, x, progress=False)), rtol=1e-4, atol=1e-5)

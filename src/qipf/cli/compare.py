@@ -17,7 +17,8 @@ from qipf.arrays import to_numpy
 from qipf.cli._compared import WRITERS, Found, show
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT
-from qipf.cli._kinds import ONE, Predictions, Score, find_kind, fit_score, predict
+from qipf.cli._find_kind import find_kind
+from qipf.cli._kinds import ONE, Predictions, Score, fit_score, predict
 from qipf.cli._onnx import bound, is_onnx
 from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
 from qipf.models.loading import load_model

@@ -7,14 +7,17 @@ such that it was not trained on, as they are and with perturbed copies, and a sm
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from qipf._common.errors import check_whole
 from qipf._common.optional import require
 from qipf.models.kinds.pixels import IGNORED, collect_pixels
 from qipf.models.kinds.several_labels import collect_labels
 from qipf.models.kinds.tokens import collect_tokens
+from qipf.scores.base import Fitted, Scorer
 from qipf.scores.probe import Probe
+
+S = TypeVar("S", bound=Scorer)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,7 +65,7 @@ def probe_tokens(
     tokens = collect_tokens(
         model, batches, features=features, shift=shift, ignore=ignore, device=device, progress=progress
     )
-    return _fitted(Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), tokens.question(), progress)
+    return _fitted(Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), tokens.question(), "tokens", progress)
 
 
 def probe_pixels(
@@ -104,7 +107,7 @@ def probe_pixels(
         model, batches, per_image=per_image, ignore=ignore, features=features, tile=tile, overlap=overlap, seed=seed,
         device=device, progress=progress,
     )  # fmt: skip
-    return _fitted(Probe(hidden=64, share=0.5, seed=seed), sample, progress)
+    return _fitted(Probe(hidden=64, share=0.5, seed=seed), sample, "pixels", progress)
 
 
 def probe_labels(
@@ -135,7 +138,7 @@ def probe_labels(
     """
     batches = _batches(data, "labels", draws, perturb, batch_size, seed)
     found = collect_labels(model, batches, features=features, device=device, progress=progress)
-    return _fitted(Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), found.outputs, progress)
+    return _fitted(Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), found.outputs, "labels", progress)
 
 
 def _batches(
@@ -151,9 +154,16 @@ def _batches(
     return perturbed_batches(data, kind, draws=draws, perturb=perturb, batch_size=batch_size, seed=seed)
 
 
-def _fitted(probe: Probe, outputs: Any, progress: bool) -> Probe:
+def mark(scorer: S, kind: str) -> S:
+    """Note in a fitted scorer what it scores, so that `qipf score` knows, and `qipf.wrap` refuses it."""
+    fitted = scorer._require_fitted()
+    scorer._use(Fitted(fitted.tensors, {**fitted.facts, "predicts": kind}))
+    return scorer
+
+
+def _fitted(probe: Probe, outputs: Any, kind: str, progress: bool) -> Probe:
     probe.progress = progress  # of this fit, not of the next one
     try:
-        return probe.fit(None, outputs)
+        return mark(probe.fit(None, outputs), kind)
     finally:
         probe.progress = False
