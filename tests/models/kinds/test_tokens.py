@@ -267,3 +267,24 @@ def test_the_logits_of_two_batches_never_exist_at_once(model, ids, features) -> 
     collect_tokens(counting, (ids, ids), features=features, batch_size=1, progress=False)
     assert len(counting.made) == N
     assert counting.most == 0
+
+
+def test_scores_are_those_of_lm_polygraph(model, ids) -> None:
+    """Its formulas, on the full logits of greedy text: -p, the entropy, -mean log p (called perplexity), -sum log p."""
+    watch = GenerationWatch()
+    text, logs = ids[:, :2], []
+    with torch.no_grad():
+        for _ in range(5):
+            step = model(text).logits[:, -1]
+            logs.append(step.double().log_softmax(1))
+            text = torch.cat([text, watch(text, step).argmax(1)[:, None]], 1)
+    tokens = watch.tokens(text)
+    every = torch.stack(logs, 1)  # (N, steps, V)
+    chosen = every.amax(2)
+    order = torch.argsort(tokens.sequence * 100 + tokens.position)
+    mine = {name: tokens.score(name)[order].double().view(N, 5) for name in ("softmax-response", "entropy")}
+    torch.testing.assert_close(mine["softmax-response"] - 1, -chosen.exp(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(mine["entropy"], -(every.exp() * every).sum(2), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(tokens.per_sequence("entropy"), -(every.exp() * every).sum(2).mean(1), rtol=1e-5)
+    np.testing.assert_allclose(np.log(tokens.perplexity()), -chosen.mean(1), rtol=1e-5)
+    np.testing.assert_allclose(tokens.log_probability(normalised=False), chosen.sum(1), rtol=1e-5)
