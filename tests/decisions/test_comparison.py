@@ -87,3 +87,22 @@ def test_the_recommended_score_is_the_one_that_the_words_name(rng) -> None:
     for rows in (found, chance):
         assert recommend(rows).startswith(f"Use {recommended(rows)}")
     assert recommended(chance) == BASE
+
+
+def test_groups_are_resampled_as_a_whole() -> None:
+    """Ten copies of every prediction tell nothing new: their intervals are those of the predictions themselves."""
+    rng = np.random.default_rng(5)
+    right = rng.random(150) < 0.7
+    scores = {"a": rng.random(150) - 0.5 * right, "softmax-response": rng.random(150) - 0.2 * right}
+    alone = {row.name: row for row in compare(scores, right, bootstrap=400)}
+    copies = {name: np.repeat(values, 10) for name, values in scores.items()}
+    groups = np.repeat(rng.permutation(150), 10)
+    grouped = {row.name: row for row in compare(copies, np.repeat(right, 10), groups=groups, bootstrap=400)}
+    ignored = {row.name: row for row in compare(copies, np.repeat(right, 10), bootstrap=400)}
+    for name, row in alone.items():
+        width, same, narrow = (one.roc_auc[2] - one.roc_auc[1] for one in (row, grouped[name], ignored[name]))
+        assert grouped[name].roc_auc[0] == pytest.approx(row.roc_auc[0])
+        assert same == pytest.approx(width, rel=0.2)
+        assert narrow < 0.5 * width
+    with pytest.raises(ValueError, match="groups: expected 150"):
+        compare(scores, right, groups=groups)

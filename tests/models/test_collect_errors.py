@@ -75,7 +75,7 @@ def test_what_is_wrong_with_the_model_is_said(x: Tensor) -> None:
     cases = [
         (torch.ones(N, dtype=torch.int64), TypeError, "not classes"),
         (torch.ones(N, 3, 4), ValueError, r"returned float32 of shape \(23, 3, 4\).*collect_tokens"),
-        (torch.ones(N, 3, 4, 4), ValueError, r"returned float32 of shape \(23, 3, 4, 4\).*collect_pixels"),
+        (torch.ones(N, 3, 4, 4), ValueError, r"returned float32 of shape \(23, 3, 4, 4\).*score_pixels"),
         (torch.ones(N + 1, 3), ValueError, "24 rows for 23 inputs"),
         ({"a": torch.ones(N), "b": torch.ones(N)}, TypeError, r"keys \['a', 'b'\]"),
         (None, TypeError, "NoneType"),

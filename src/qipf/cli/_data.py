@@ -91,13 +91,14 @@ class Batch:
         return tensor if labels is None else (tensor, torch.from_numpy(np.array(labels)))
 
 
-def open_data(path: Path, labels: Path | None = None, *, named: bool = False) -> Data:
+def open_data(path: Path, labels: Path | None = None, *, named: bool = False, several: bool = False) -> Data:
     """Open an `.npz`, an `.npy` or a folder of images. Pickled objects are refused.
 
     Args:
         path: The file or folder.
         labels: An `.npy` with labels, where the data has none.
         named: Whether an `.npz` may hold inputs under names of their own, as a model with several inputs takes them.
+        several: Whether an example may have several labels, as images whose pixels are classified do.
 
     Raises:
         InputError: there is no such file, it cannot be read, or its parts do not fit together.
@@ -128,8 +129,13 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False) ->
     for name, array in data.arrays.items():
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
             raise InputError(f"DATA: {name}: expected numbers of at most 64 bits, got values of type {array.dtype}")
-    if "labels" in data.arrays and data.arrays["labels"].ndim != 1:
-        raise InputError(f"DATA: expected one label per example, got shape {data.arrays['labels'].shape}")
+    found = data.arrays.get("labels")
+    if found is not None and found.ndim != 1 and not several:
+        raise InputError(
+            f"DATA: expected one label per example, got {found.dtype} of shape {found.shape}; `qipf compare` takes "
+            "tokens, pixels and several labels, and in Python qipf.models.collect_tokens, collect_pixels and "
+            "collect_labels do; a regression with several targets is for qipf.collect"
+        )
     return data
 
 

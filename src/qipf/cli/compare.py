@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import sys
 import time
-from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,30 +14,18 @@ from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.files import atomic_write
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
-from qipf.cli._console import show_table, table_of
+from qipf.cli._compared import WRITERS, Found, show
 from qipf.cli._data import Data, open_data
-from qipf.cli._default import DEFAULT, check_data, fit_default
+from qipf.cli._default import DEFAULT
+from qipf.cli._find_kind import find_kind
+from qipf.cli._kinds import ONE, Predictions, Score, fit_score, predict
 from qipf.cli._onnx import bound, is_onnx
-from qipf.cli.fit import make_scorer, observe
+from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
 from qipf.models.loading import load_model
 
 if TYPE_CHECKING:
     from qipf.decisions.comparison import Compared
     from qipf.decisions.comparison_page import Timing
-    from qipf.models.outputs import Outputs
-
-
-@dataclass(frozen=True)
-class Found:
-    """What was measured: a title, the data in words, the table, times, failures, and the scores with their outcome."""
-
-    title: str
-    about: str
-    rows: list[Compared]
-    times: dict[str, Timing]
-    failed: dict[str, str]
-    scores: dict[str, np.ndarray]
-    correct: np.ndarray
 
 
 SKIPPED = {
@@ -59,6 +43,8 @@ def compare(
     scorers: str = "all",
     weights: Path | None = None,
     labels: Path | None = None,
+    shifted: Annotated[list[str] | None, Parameter(negative=())] = None,
+    shift: Annotated[list[str] | None, Parameter(negative=())] = None,
     share: float = 0.5,
     bootstrap: int = 200,
     seed: int = 0,
@@ -71,7 +57,12 @@ def compare(
     """Compare every single-pass score on a model and labelled data, and recommend one.
 
     A random part of DATA fits the scorers, and the rest measures them. DATA should be new to the model: on training
-    data it makes too few errors. MODEL and the code it names are run.
+    data it makes too few errors. The same scorers are then measured on shifted data: files of your own, or what
+    built-in shifts make of the part that measures. MODEL and the code it names are run.
+
+    Predictions are classes, or one per token (labels (N, T), compared with the logits of the place before), per pixel
+    (labels (N, H, W), 255 and -100 left out) or per label (labels (N, L) of 0 and 1). Of tokens and pixels, 10,000 of
+    each part are drawn at random, and intervals are from resampled texts and images.
 
     For example:
 
@@ -80,6 +71,8 @@ def compare(
     qipf compare lenet.onnx test.npz
     qipf compare mynets:build test/ --weights lenet.safetensors --scorers default,entropy,knn
     qipf compare lenet.pt2 test.npz -o scores.html
+    qipf compare lenet.pt2 test.npz --shifted winter=january.npz --shift rotation:30 --shift jpeg:3
+    qipf compare table.pt2 test.npz --shift missing-values:3 --shift column-drift:2
     ```
 
     Args:
@@ -88,6 +81,10 @@ def compare(
         scorers: all, or names separated by commas; see `qipf fit`.
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label per example, where DATA has none.
+        shifted: Shifted data of your own as NAME=FILE, with labels, of the form that DATA has; may be repeated.
+        shift: A built-in shift as NAME or NAME:INTENSITY; may be repeated. Of images rotation, brightness, jpeg, fog,
+            ...; of tables missing-values, swapped-values and column-drift; of token ids typos and word-drops. The
+            intensity is a severity from 1 to 5, or that of docs/reference/data.md for the shifts of the paper.
         share: The part of DATA that fits the scorers.
         bootstrap: Resamples for the 95 % intervals.
         seed: Of the parts and the resamples.
@@ -100,7 +97,6 @@ def compare(
     """
     from qipf.decisions.comparison import compare as measure
     from qipf.decisions.comparison import recommend
-    from qipf.scores.base import check_rows
 
     check_at_least("--batch-size", batch_size, 1)
     check_at_least("--bootstrap", bootstrap, 10)
@@ -108,10 +104,11 @@ def compare(
         raise UserError(f"--share: expected a number between 0 and 1, got {share:g}")
     if out is not None and out.suffix not in WRITERS:
         raise UserError(f"--out: expected a file that ends in {', '.join(WRITERS)}, got {out}")
-    wanted = _wanted(scorers)
-    opened = open_data(data, labels, named=is_onnx(model))
+    wanted, built_in = _wanted(scorers), read_shifts(shift or [])
+    opened = open_data(data, labels, named=is_onnx(model), several=True)
     if "labels" not in opened.arrays:
         raise InputError(f"DATA: {data} has no labels; errors are known by them: give them in DATA or by --labels")
+    sets = open_shifted(shifted or [], opened, named=is_onnx(model))
     order = np.random.default_rng(seed).permutation(len(opened))
     cut = int(share * len(opened))
     if min(cut, len(opened) - cut) < 2:
@@ -120,32 +117,59 @@ def compare(
     net = load_model(model, weights)
     opened = bound(net, opened)
     parts = [opened.take(rows) for rows in halves]
+    kind = find_kind(net, opened)
+    sets = {name: bound(net, other) for name, other in sets.items()}
+    for name, intensity in built_in:
+        sets[f"{name} {intensity:g}"] = apply_shift(parts[1], name, intensity, kind, seed)
     run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
-    reading = make_scorer("knn", {})  # it reads features, so they are collected where there are any
-    outputs = observe(net, opened, reading, **run)
-    check_rows(outputs.logits, f"{data}: logits")
-    reference, live = outputs[halves[0]], outputs[halves[1]]
-    scores, times, failed = {}, {}, {}
+    if kind == "classes":  # read as a whole, so that errors name rows of the file
+        whole = _predicted(kind, net, opened, run, seed, data).outputs
+        reference, live = (Predictions(whole[rows]) for rows in halves)
+    else:
+        reference, live = (_predicted(kind, net, part, run, seed, data) for part in parts)
+    fitted, scores, times, failed = {}, {}, {}, {}
     for name in track(wanted, "comparing", show=not quiet):
         try:
-            scores[name], times[name] = _score(name, net, parts, reference, live, run)
+            fitted[name], scores[name], times[name] = _score(name, kind, net, parts, reference, live, run)
         except (ValueError, TypeError, RuntimeError, UserError) as error:
             failed[name] = (str(error).splitlines() or [type(error).__name__])[0].removeprefix(f"{name}: ")
     if not scores:
         raise InputError(f"no score could be fitted: {'; '.join(dict.fromkeys(failed.values()))}")
-    try:
-        rows = measure(scores, live.correct, bootstrap=bootstrap, seed=seed)
-    except ValueError as error:
-        raise InputError(f"{data}: {error}") from None
-    correct = to_numpy(live.correct)
-    about = f"{len(live)} predictions, {int((~correct).sum())} of them wrong"
-    found = Found(f"{model} on {data}", about, rows, times, failed, scores, correct)
-    _show(found)
+
+    def judge(found: dict[str, np.ndarray], made: Predictions, where: str) -> list[Compared]:
+        try:
+            return measure(found, made.correct, groups=made.groups, bootstrap=bootstrap, seed=seed)
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from None
+
+    rows = judge(scores, live, str(data))
+    there: dict[str, tuple[str, list[Compared]]] = {}
+    for name, other in sets.items():
+        made = _predicted(kind, net, other, run, seed, name)
+        found = {score: of(other, made) for score, of in fitted.items()}
+        there[name] = _about(made, kind), judge(found, made, name)
+    result = Found(f"{model} on {data}", _about(live, kind), rows, times, failed, scores, live.correct, there)
+    show(result)
     for name, why in failed.items():
         print(f"{name}: left out ({why})", file=sys.stderr)
     print(recommend(rows))
+    for name, (_, some) in there.items():
+        print(f"Shifted, {name}: {recommend(some)}")
     if out is not None:
-        atomic_write(out, WRITERS[out.suffix](found))
+        atomic_write(out, WRITERS[out.suffix](result))
+
+
+def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, where: object) -> Predictions:
+    from qipf.scores.base import check_rows
+
+    found = predict(kind, net, data, run, seed)
+    check_rows(found.outputs.logits, f"{where}: logits")
+    return found
+
+
+def _about(found: Predictions, kind: str) -> str:
+    examples = "" if found.groups is None else f" of {len(np.unique(found.groups))} examples"
+    return f"{len(found.correct)} {ONE[kind]}s{examples}, {int((~found.correct).sum())} of them wrong"
 
 
 def _wanted(text: str) -> list[str]:
@@ -167,91 +191,16 @@ def _wanted(text: str) -> list[str]:
 
 
 def _score(
-    name: str, net: Any, parts: list[Data], reference: Outputs, live: Outputs, run: dict[str, Any]
-) -> tuple[np.ndarray, Timing]:
-    """The scores of the second part, and the time of fitting and scoring; that of scoring has no forward pass in it."""
+    name: str, kind: str, net: Any, parts: list[Data], reference: Predictions, live: Predictions, run: dict[str, Any]
+) -> tuple[Score, np.ndarray, Timing]:
+    """The fitted score, its scores of the second part, and what fitting and scoring took, without a forward pass."""
     from qipf.decisions.comparison_page import Timing
 
     started = time.perf_counter()
-    if name == DEFAULT:
-        check_data(parts[0], run["features"])
-        scorer = fit_default(net, parts[0], {}, **run)
-        fitting = time.perf_counter() - started
-        if scorer.layers:
-            live = observe(net, parts[1], scorer, **run)
-    else:
-        scorer = make_scorer(name, {}).fit(net, reference)
-        fitting = time.perf_counter() - started
-    scorer(live[:100])  # moves tables and warms up
+    score = fit_score(name, kind, net, parts[0], reference, run)
+    fitting = time.perf_counter() - started
+    read = score.read(parts[1], live)
+    score.of(read)  # moves tables and warms up
     started = time.perf_counter()
-    scores = to_numpy(scorer(live))
-    return scores, Timing(fitting, (time.perf_counter() - started) / len(live) * 1e6)
-
-
-def _text(value: tuple[float, float, float], digits: int) -> str:
-    return f"{value[0]:.{digits}f} [{value[1]:.{digits}f}, {value[2]:.{digits}f}]"
-
-
-SHORT = ("score", "ROC-AUC↑", "AURC↓", "at 90 %↑", "fit", "score")
-"""For a terminal that is too narrow for all intervals: that of the AURC, which ranks the scores, is shown."""
-EXPLAINED = (
-    "at 90 %: accuracy at 90 % coverage. fit: seconds. score: milliseconds per 1,000 predictions. A wider terminal, or "
-    "-o, shows all intervals."
-)
-HEAD = ("score", "ROC-AUC ↑", "AURC ↓", "accuracy at 90 % coverage ↑", "fitting, s", "scoring, ms per 1,000")
-
-
-def _cells(row: Compared, times: dict[str, Timing]) -> list[str]:
-    numbers = [_text(row.roc_auc, 3), _text(row.aurc, 4), _text(row.accuracy, 3)]
-    return [row.name, *numbers, f"{times[row.name].fit_seconds:.2f}", f"{times[row.name].ms_per_1000:.2f}"]
-
-
-def _short_cells(row: Compared, times: dict[str, Timing]) -> list[str]:
-    numbers = [f"{row.roc_auc[0]:.3f}", _text(row.aurc, 4), f"{row.accuracy[0]:.3f}"]
-    return [row.name, *numbers, f"{times[row.name].fit_seconds:.2f}", f"{times[row.name].ms_per_1000:.2f}"]
-
-
-def _show(found: Found) -> None:
-    rows = [_cells(row, found.times) for row in found.rows]
-    short = [_short_cells(row, found.times) for row in found.rows]
-    show_table(table_of(HEAD, rows, found.about), table_of(SHORT, short, found.about, EXPLAINED))
-
-
-def _csv(found: Found) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    names, ends = ("roc_auc", "aurc", "accuracy", "gain"), ("", "_low", "_high")
-    writer.writerow(["score", *(f"{name}{end}" for name in names for end in ends), "fit_seconds", "ms_per_1000"])
-    for row in found.rows:
-        values = [value for name in names for value in getattr(row, name)]
-        writer.writerow([row.name, *values, *astuple(found.times[row.name])])
-    return file.getvalue()
-
-
-def _json(found: Found) -> str:
-    from qipf.decisions.comparison import recommend
-
-    told = [{**asdict(row), **asdict(found.times[row.name])} for row in found.rows]
-    plain = json.loads(json.dumps(told), parse_constant=lambda word: None)
-    return json.dumps({"scores": plain, "recommendation": recommend(found.rows)}, indent=2, allow_nan=False) + "\n"
-
-
-def _markdown(found: Found) -> str:
-    from qipf.decisions.comparison import recommend
-
-    lines = [f"| {' | '.join(HEAD)} |", "|---|--:|--:|--:|--:|--:|"]
-    lines += [f"| {' | '.join(_cells(row, found.times))} |" for row in found.rows]
-    return "\n".join([*lines, "", recommend(found.rows)]) + "\n"
-
-
-def _html(found: Found) -> str:
-    from qipf.decisions.comparison import risk_curve
-    from qipf.decisions.comparison_page import page
-
-    curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
-    title = f"Which score for {found.title}?"
-    about = f"Measured on {found.about}; no scorer was fitted to them."
-    return page(found.rows, curves, found.times, title=title, about=about, failed=found.failed)
-
-
-WRITERS = {".html": _html, ".csv": _csv, ".json": _json, ".md": _markdown}
+    scores = to_numpy(score.of(read))
+    return score, scores, Timing(fitting, (time.perf_counter() - started) / len(scores) * 1e6)

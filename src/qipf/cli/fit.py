@@ -77,7 +77,8 @@ def fit(
         data: Reference inputs, for the recommended scorer those that the model was trained on: an .npz with inputs (or
             x), or with logits, and perhaps labels (or y) and features; an .npy of inputs; or a folder of images, with
             class subfolders as labels. Bytes are scaled to [0, 1]. For an .onnx file with several inputs, the .npz
-            has an array of the name of each.
+            has an array of the name of each. Labels of tokens are (N, T), of pixels (N, H, W), and several labels per
+            input (N, L) of 0 and 1; for these, give data that the model was not trained on.
         output: The file to write.
         scorer: Which one: default (the probe, recommended for classifiers; needs labels), weight-qipf (the method of
             the paper), entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...
@@ -106,8 +107,14 @@ def fit(
     else:
         made = make_scorer(scorer, chosen)
     decision = None if promise is None else _decision(promise, confidence, calibrate)
-    opened = open_data(data, labels, named=is_onnx(model))
-    if made is None:
+    opened = open_data(data, labels, named=is_onnx(model), several=True)
+    several = "labels" in opened.arrays and opened.arrays["labels"].ndim > 1
+    if several and calibrate is not None:
+        raise UserError(
+            "--calibrate: is for one prediction per example; DATA has several, which depend on each other, so that no "
+            "promise would hold"
+        )
+    if made is None and not several:
         check_data(opened, features)
     held_out = None if calibrate is None else _held_out(calibrate, data, opened.classes, named=is_onnx(model))
     if not output.parent.is_dir():
@@ -115,7 +122,12 @@ def fit(
     net = load_model(model, weights)
     opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
     seen = Seen()
-    if made is None:
+    if several:
+        from qipf.cli._score_kinds import fit_kind
+
+        made = fit_kind(net, opened, made, chosen, features, device, quiet)
+        columns = 0
+    elif made is None:
         made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)
         features = None  # the scorer knows what it reads
         columns = made.fitted.facts["columns"] if made.fitted else 0

@@ -14,6 +14,7 @@ from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.text import printable
 from qipf.cli._data import Batch, open_data
 from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, place
+from qipf.cli._score_kinds import score_kind
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.cli._writer import TableWriter
 from qipf.models.likeness import warn_of_other
@@ -57,7 +58,9 @@ def score(
     Args:
         file: What `qipf fit` wrote.
         data: Inputs, or an .npz with logits (and features, if the scorer reads them); as for `qipf fit`.
-        output: The table to write, .csv or .parquet.
+        output: The table to write, .csv or .parquet. Of tokens and several labels it has one row per prediction, and of
+            pixels one per image; of pixels also an .npy file with all maps (N, H, W), or a new folder, which gets the
+            images as PNG files with the doubtful pixels in colour.
         model: The model, as for `qipf fit` (it is run); not needed where DATA brings logits.
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label per example, where DATA has none.
@@ -75,7 +78,8 @@ def score(
     scorer = load(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
-    opened = open_data(data, labels, named=is_onnx(model))
+    kind = scorer.fitted.facts.get("predicts") if scorer.fitted else None
+    opened = open_data(data, labels, named=is_onnx(model), several=kind is not None)
     net = None
     if "logits" not in opened.arrays:
         if model is None:
@@ -85,9 +89,14 @@ def score(
             raise UserError(
                 "--model: a file of weights cannot be run; give a .pt2 program, an .onnx file or module:callable"
             )
-        warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)
         place(net, device)
         opened = bound(net, opened)
+        if kind is not None:
+            score_kind(kind, scorer, net, opened, output, features, quiet)
+            return
+        warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)
+    elif kind is not None:
+        raise UserError(f"DATA: {file} scores {kind}, which are read from a model; give inputs and --model")
     batches = opened.batches(batch_size)
     seen = Seen()
     with TableWriter(output) as table:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qipf.arrays import Array
+from qipf.arrays import Array, to_numpy
 from qipf.metrics.inputs import check
 from qipf.metrics.ranking import aurc, roc_auc
 
@@ -40,13 +40,17 @@ class Compared:
     gain: Interval
 
 
-def compare(scores: Mapping[str, Array], correct: Array, *, bootstrap: int = 200, seed: int = 0) -> list[Compared]:
+def compare(
+    scores: Mapping[str, Array], correct: Array, *, groups: Array | None = None, bootstrap: int = 200, seed: int = 0
+) -> list[Compared]:
     """Measure scores of the same predictions; the best AURC first.
 
     Args:
         scores: one uncertainty per prediction, (N,), by the name of the score.
         correct: whether each prediction is correct, (N,).
-        bootstrap: resamples of the predictions for the intervals.
+        groups: what each prediction belongs to, (N,) whole numbers, where predictions depend on each other, as the
+            pixels of an image do: whole groups are resampled.
+        bootstrap: resamples of the predictions, or of the groups, for the intervals.
         seed: of the resamples.
 
     Raises:
@@ -62,7 +66,12 @@ def compare(scores: Mapping[str, Array], correct: Array, *, bootstrap: int = 200
             "they tell from correct predictions; give more data, or harder data"
         )
     random = np.random.default_rng(seed)
-    drawn = [random.integers(0, right.size, right.size) for _ in range(bootstrap)]
+    if groups is None:
+        drawn = [random.integers(0, right.size, right.size) for _ in range(bootstrap)]
+    else:
+        members = _members(groups, right.size)
+        chosen = (random.integers(0, len(members), len(members)) for _ in range(bootstrap))
+        drawn = [np.concatenate([members[group] for group in some]) for some in chosen]
     drawn = [rows for rows in drawn if 0 < right[rows].sum() < rows.size]
     measures = {"roc_auc": roc_auc, "aurc": aurc, "accuracy": accuracy_at}
     found = {
@@ -78,6 +87,15 @@ def compare(scores: Mapping[str, Array], correct: Array, *, bootstrap: int = 200
         parts = {measure: _interval(found[name, measure]) for measure in measures}
         rows.append(Compared(name, **parts, gain=gains.get(name, (math.nan, math.nan, math.nan))))
     return sorted(rows, key=lambda row: row.aurc[0])
+
+
+def _members(groups: Array, size: int) -> list[np.ndarray]:
+    """The rows of every group."""
+    places = to_numpy(groups).ravel()
+    if places.size != size:
+        raise ValueError(f"groups: expected {size} numbers, one per prediction, got {places.size}")
+    order = np.argsort(places, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(places[order])) + 1)
 
 
 def accuracy_at(uncertainty: np.ndarray, correct: np.ndarray, coverage: float = COVERAGE) -> float:

@@ -49,6 +49,7 @@ def page(
     title: str,
     about: str,
     failed: Mapping[str, str] | None = None,
+    shifted: Mapping[str, tuple[str, Sequence[Compared]]] | None = None,
 ) -> str:
     """The page as HTML.
 
@@ -59,6 +60,7 @@ def page(
         title: of the page.
         about: the data in one sentence.
         failed: scores that could not be measured, and why.
+        shifted: of every shifted set, the data in one sentence and what `compare` found on it.
     """
     listed = list(rows)
     chosen = recommended(listed)
@@ -67,13 +69,20 @@ def page(
         f'<p class="answer" id="answer">{escape(recommend(listed))}</p>',
         f'<p class="dim">{escape(about)}</p>',
         "<h2>Every score</h2>",
-        _table(listed, times, chosen),
+        _table(listed, times, chosen, "scores"),
         '<p class="dim">The best AURC comes first. In brackets are 95 % intervals from resampled predictions. AURC is '
         "the mean error rate over all shares of accepted predictions. The time of scoring does not include the "
         "forward pass.</p>",
         "<h2>Error rate among the accepted predictions</h2>",
         _chart(listed, curves, chosen),
     ]
+    for number, (name, (words, found)) in enumerate((shifted or {}).items(), 1):
+        parts += [
+            f"<h2>Shifted: {escape(name)}</h2>",
+            f'<p class="dim">{escape(words)}</p>',
+            f"<p>{escape(recommend(list(found)))}</p>",
+            _table(list(found), times, recommended(list(found)), f"scores-{number}"),
+        ]
     if failed:
         why = "".join(
             f"<li><code>{escape(name)}</code>: {escape(reason)}</li>" for name, reason in sorted(failed.items())
@@ -82,7 +91,7 @@ def page(
     return document(title, parts, style=STYLE)
 
 
-def _table(rows: list[Compared], times: Mapping[str, Timing], chosen: str) -> str:
+def _table(rows: list[Compared], times: Mapping[str, Timing], chosen: str, key: str) -> str:
     heads = (
         "score",
         "ROC-AUC ↑",
@@ -100,7 +109,7 @@ def _table(rows: list[Compared], times: Mapping[str, Timing], chosen: str) -> st
         lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
     head = "".join(f'<th scope="col">{text}</th>' for text in heads)
     return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="every score"><table id="scores"><thead><tr>{head}'
+        f'<div class="wide" tabindex="0" role="region" aria-label="{key}"><table id="{key}"><thead><tr>{head}'
         f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
 

@@ -15,7 +15,7 @@ from qipf.models.batches import Batch, Batches
 from qipf.models.calling import call
 from qipf.models.draws import Draws, Perturb
 from qipf.models.features import Recorder
-from qipf.models.labels import as_classes, check_classes, warn_of_missing_classes
+from qipf.models.labels import as_classes, check_classes, check_not_numbers, warn_of_missing_classes
 from qipf.models.logits import Rows, find_logits
 from qipf.models.outputs import Outputs
 from qipf.models.sample import sampled
@@ -130,6 +130,7 @@ class _Reader:
             logits = find_logits(call(self.module, arguments, keywords, number), batch.rows, number)
             rows = self.recorder.take(logits)[f"layer:{self.space}"]
             labels = as_classes(batch.labels, logits.shape[1]).to(logits.device)
+            check_not_numbers(labels, logits)
             check_classes(labels, max(2, logits.shape[1]), self.seen)
             if rows is None or not bool(torch.isfinite(rows).all()):
                 _check_inputs((*arguments, *keywords.values()), self.seen)

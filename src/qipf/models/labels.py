@@ -10,9 +10,10 @@ import numpy as np
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 
 SUPPORTED = (
-    "supported are logits (N, C) with labels (N,); tokens (N, T, V) with (N, T) by qipf.models.collect_tokens; pixels "
-    "(N, C, H, W) with (N, H, W) by qipf.models.collect_pixels; several labels (N, L) with (N, L) of 0 and 1 by "
-    "qipf.models.collect_labels; and numbers (N, k) with floating-point targets (N, k)"
+    "supported are logits (N, C) with labels (N,); tokens (N, T, V) with (N, T) by qipf.models.collect_tokens and "
+    "qipf.scores.probe_tokens; pixels (N, C, H, W) with (N, H, W) by qipf.models.score_pixels and "
+    "qipf.scores.probe_pixels; several labels (N, L) with (N, L) of 0 and 1 by qipf.models.collect_labels and "
+    "qipf.scores.probe_labels; and numbers (N, k) with floating-point targets (N, k)"
 )
 """The kinds of predictions, for the error about an input that fits none of them."""
 
@@ -69,6 +70,19 @@ def check_classes(labels: Array, columns: int, first: int | None = None) -> None
             f"{'' if first is None else ' in this batch'}; remove these rows, or leave the labels out"
         )
     raise ValueError(f"{expected}; got {values.dtype}, {values[0]} in row {first or 0}; convert them to integers first")
+
+
+def check_not_numbers(labels: Array, logits: Array) -> None:
+    """Raise ValueError for the targets of a regression, where classes are needed."""
+    several = len(labels.shape) == 2 and labels.shape[1] > 1 and not zeros_and_ones(labels)
+    single = len(labels.shape) == 1 and logits.shape[1] == 1
+    if (several or single) and namespace(labels).isdtype(labels.dtype, "real floating"):
+        dtype, shapes = str(labels.dtype).removeprefix("torch."), (tuple(labels.shape), tuple(logits.shape))
+        raise ValueError(
+            f"labels: found {dtype} of shape {shapes[0]} for logits of shape {shapes[1]}: the targets of a regression, "
+            "which has no classes; use qipf.ResidualScale().fit(model, qipf.collect(model, data)), and qipf.Intervals "
+            "for intervals"
+        )
 
 
 def as_classes(labels: Array, columns: int) -> Array:

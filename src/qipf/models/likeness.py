@@ -70,8 +70,22 @@ def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
     return not (math.isclose(one[1], other[1], rel_tol=tolerance) and all(abs(a - b) <= tolerance for a, b in pairs))
 
 
+PREDICTS = {
+    "pixels": "qipf.models.score_pixels(model, data, scorer)",
+    "tokens": "scorer(qipf.models.collect_tokens(model, data, features=True).question())",
+    "labels": "scorer(qipf.models.collect_labels(model, data).outputs)",
+}
+"""What to call with a scorer that was fitted to several predictions per input."""
+
+
 def warn_of_other(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
-    """Warn where a model is not the one that a scorer with these fitted facts was fitted to."""
+    """Warn where a model is not the one that a scorer with these fitted facts was fitted to.
+
+    Raises:
+        TypeError: the scorer was fitted to several predictions per input, and cannot score one per input.
+    """
+    if (kind := facts.get("predicts")) in PREDICTS:
+        raise TypeError(f"this scorer was fitted to {kind}, not to one prediction per input; use {PREDICTS[kind]}")
     known = facts.get("model")
     found = likeness(model) if known else None
     if known and found is not None and differ(known, found):

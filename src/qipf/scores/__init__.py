@@ -6,6 +6,7 @@ from qipf.scores.combine import Combine
 from qipf.scores.confidence import GEN, Doctor, Energy, Entropy, LogitMargin, MaxLogit, OneMinusMargin, SoftmaxResponse
 from qipf.scores.contrast import Contrast
 from qipf.scores.geometric_margin import GeometricMargin
+from qipf.scores.kind_probes import probe_labels, probe_pixels, probe_tokens
 from qipf.scores.laplace import LastLayerLaplace
 from qipf.scores.neighbours import KNN, DeltaKNN, Mahalanobis
 from qipf.scores.p_norm import MaxLogitPNorm
@@ -43,4 +44,7 @@ __all__ = [
     "SoftmaxResponse",
     "ViM",
     "WeightQIPF",
+    "probe_labels",
+    "probe_pixels",
+    "probe_tokens",
 ]

@@ -92,7 +92,8 @@ class ResidualScale(Scorer):
         else:
             head = train_scale_head(standard, residuals / typical, self.hidden, self.epochs, self.seed)
             tensors |= head
-        facts = {"columns": predictions.shape[1], "width": rows.shape[1], "references": len(rows)}
+        width = rows.shape[1] - predictions.shape[1]
+        facts = {"columns": predictions.shape[1], "width": width, "references": len(rows)}
         return Fitted({key: value.astype(np.float32) for key, value in tensors.items()}, facts)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
@@ -128,7 +129,7 @@ class ResidualScale(Scorer):
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         checked = super()._checked(outputs, fitted)
-        width = None if fitted is None else fitted.facts["width"] - fitted.facts["columns"]
+        width = None if fitted is None else fitted.facts["width"]
         if width is not None and checked.features.shape[1] != width:  # pyright: ignore[reportOptionalMemberAccess]
             raise ValueError(f"features: expected {width} columns, as in fitting, got {checked.features.shape[1]}")  # pyright: ignore[reportOptionalMemberAccess]
         return checked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from types import SimpleNamespace
 from typing import Any
 
@@ -84,17 +85,52 @@ def test_the_largest_logits_are_those_of_topk(width: int, count: int) -> None:
     torch.testing.assert_close((values, places), tuple(logits.topk(min(count, width), dim=1)))
 
 
-def test_sure_predictions_and_masked_tokens_keep_their_precision() -> None:
+def reduced(logits: Tensor, rows: Tensor, way: str) -> vocabulary.Reduced:
+    labels = rows % logits.shape[1]
+    if way == "cpu":
+        return vocabulary.reduce_logits(logits, rows, labels, 2)
+    return vocabulary.reduce_in_place(logits, rows, labels)
+
+
+@pytest.mark.parametrize("way", ["cpu", "in place"])
+def test_sure_predictions_and_masked_tokens_keep_their_precision(way: str) -> None:
     """The oracle works in double precision; -inf is what processors write for tokens that are forbidden."""
     logits = torch.randn(40, 500, generator=torch.Generator().manual_seed(0))
     logits[:20, 7] += torch.linspace(5, 60, 20)
     logits[:, 100:200] = -torch.inf
-    found = vocabulary.reduce_logits(logits, torch.arange(40), None, 2)
+    before = logits.clone()
+    found = reduced(logits, torch.arange(40), way)
+    assert torch.equal(logits, before)
     behind = (logits.double() - logits.double().max(1, keepdim=True).values).sort(1, descending=True).values[:, 1:]
     rest = behind.exp().sum(1)
     entropy = rest.log1p() - (behind.exp() * behind.clamp(min=-1e4)).sum(1) / (1 + rest)
     torch.testing.assert_close(found.log_rest.double(), rest.log(), rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(found.entropy.double(), entropy, rtol=2e-5, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("share", [1.0, 0.7, 0.2])
+@pytest.mark.parametrize("block", [100, 2**20])
+def test_both_ways_of_reducing_agree(dtype, share, block, monkeypatch) -> None:
+    monkeypatch.setattr(vocabulary, "BLOCK", block)
+    generator = torch.Generator().manual_seed(1)
+    logits = (4 * torch.randn(60, 333, generator=generator)).to(dtype)
+    logits[3, 5:] = -torch.inf if dtype.itemsize > 2 else torch.finfo(dtype).min  # as masks in half precision are
+    logits[4, 1:] = -torch.inf  # one token is allowed
+    rows = torch.nonzero(torch.rand(60, generator=generator) < share)[:, 0]
+    before = logits.clone()
+    one, other = (reduced(logits, rows, way) for way in ("cpu", "in place"))
+    assert torch.equal(logits, before)
+    sure = one.log_rest < -80  # where the others vanish, both say so with another smallest number
+    assert torch.equal(sure, other.log_rest < -80)
+    for name, value in one._asdict().items():
+        wanted, got = value[~sure], getattr(other, name)[~sure]
+        torch.testing.assert_close(got, wanted, rtol=3e-5, atol=3e-5, msg=lambda text, name=name: f"{name}: {text}")
+    torch.testing.assert_close(other.entropy[sure], one.entropy[sure], rtol=0, atol=1e-30)
+    with torch.inference_mode():
+        inferred = logits.clone()
+    again = reduced(inferred, rows, "in place")
+    assert torch.equal(again.entropy, other.entropy)
 
 
 def test_masks_and_ignored_labels_are_left_out(model, ids) -> None:
@@ -209,3 +245,46 @@ def test_a_watch_refuses_beams_and_a_second_use(model, ids) -> None:
         generate(model, ids[:, :4], 2, [watch])
     with pytest.raises(ValueError, match="sequences: expected shape"):
         watch.tokens(ids)
+
+
+class Alone(nn.Module):
+    """Counts how many of its results exist while it makes the next one."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner, self.made, self.most = inner, [], 0
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        self.most = max(self.most, sum(one() is not None for one in self.made))
+        result = self.inner(input_ids).logits
+        self.made.append(weakref.ref(result))
+        return result
+
+
+@pytest.mark.parametrize("features", [True, False])
+def test_the_logits_of_two_batches_never_exist_at_once(model, ids, features) -> None:
+    counting = Alone(model)
+    collect_tokens(counting, (ids, ids), features=features, batch_size=1, progress=False)
+    assert len(counting.made) == N
+    assert counting.most == 0
+
+
+def test_scores_are_those_of_lm_polygraph(model, ids) -> None:
+    """Its formulas, on the full logits of greedy text: -p, the entropy, -mean log p (called perplexity), -sum log p."""
+    watch = GenerationWatch()
+    text, logs = ids[:, :2], []
+    with torch.no_grad():
+        for _ in range(5):
+            step = model(text).logits[:, -1]
+            logs.append(step.double().log_softmax(1))
+            text = torch.cat([text, watch(text, step).argmax(1)[:, None]], 1)
+    tokens = watch.tokens(text)
+    every = torch.stack(logs, 1)  # (N, steps, V)
+    chosen = every.amax(2)
+    order = torch.argsort(tokens.sequence * 100 + tokens.position)
+    mine = {name: tokens.score(name)[order].double().view(N, 5) for name in ("softmax-response", "entropy")}
+    torch.testing.assert_close(mine["softmax-response"] - 1, -chosen.exp(), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(mine["entropy"], -(every.exp() * every).sum(2), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(tokens.per_sequence("entropy"), -(every.exp() * every).sum(2).mean(1), rtol=1e-5)
+    np.testing.assert_allclose(np.log(tokens.perplexity()), -chosen.mean(1), rtol=1e-5)
+    np.testing.assert_allclose(tokens.log_probability(normalised=False), chosen.sum(1), rtol=1e-5)

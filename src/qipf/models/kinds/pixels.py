@@ -11,7 +11,6 @@ import numpy as np
 from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.models.kinds.groups import Summary, by_group
-from qipf.models.labels import SUPPORTED, check_classes
 from qipf.models.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
 
 IGNORED = (-100, 255)
 """Labels that by custom mean "not labelled": those of torch and of Pascal VOC."""
-BLOCK = 2**22
-"""Logits and features that are scored at once: 16 MB in single precision, whatever the size of the images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +72,8 @@ def collect_pixels(
     per_image: int = 200,
     ignore: int | Sequence[int] = IGNORED,
     features: str | bool = False,
+    tile: int | None = None,
+    overlap: int = 64,
     seed: int = 0,
     device: torch.device | str | None = None,
     store: torch.device | str | None = "cpu",
@@ -90,31 +89,58 @@ def collect_pixels(
         ignore: Labels of pixels to leave out.
         features: True for the input of the last convolution, which makes the logits, or the name of a module whose
             output (N, D, h, w) to read; False for none. Maps smaller than the logits are read at the nearest place.
+        tile: As for `score_pixels`.
+        overlap: As for `score_pixels`.
         seed: Of the sample.
         device: Where the inputs go; None is the device of the model.
         store: Where the results go; None is the device of the model.
         batch_size: Images per batch, for data that does not come in batches.
         progress: Show a progress bar.
     """
+    return sample_pixels(
+        model, data, per_image=per_image, ignore=ignore, features=features, tile=tile, overlap=overlap, seed=seed,
+        device=device, store=store, batch_size=batch_size, progress=progress,
+    )[0]  # fmt: skip
+
+
+def sample_pixels(
+    model: nn.Module, data: Any, *, per_image: int, ignore: int | Sequence[int] = IGNORED, features: str | bool = False,
+    tile: int | None = None, overlap: int = 64, seed: int = 0, device: torch.device | str | None = None,
+    store: torch.device | str | None = "cpu", batch_size: int = 4, progress: bool = True,
+) -> tuple[Outputs, Tensor]:  # fmt: skip
+    """Return what `collect_pixels` does, and the number of the image that each pixel belongs to."""
     torch = require("torch", extra="torch")
+    from qipf.models.kinds.pixel_parts import Passes
     from qipf.models.logits import Rows
 
     if per_image < 1:
         raise ValueError(f"per_image: expected at least 1, got {per_image}")
     generator = torch.Generator().manual_seed(seed)
     kept: dict[str, Rows] = {}
-    for batch in _passes(model, data, features, ignore, device, batch_size, progress):
-        mask = batch.labelled.flatten(1).cpu()
-        order = torch.rand(mask.shape, generator=generator).masked_fill(~mask, -1.0)
-        chance, places = order.topk(min(per_image, mask.shape[1]), dim=1)
-        rows = (places + mask.shape[1] * torch.arange(len(mask))[:, None])[chance >= 0].to(batch.logits.device)
-        keep_on = batch.logits.device if store is None else torch.device(store)
-        for name, values in batch.rows(rows).items():
-            kept.setdefault(name, Rows(None, keep_on)).append(values)
+    count = 0
+    for images in Passes(model, data, features, device, batch_size, progress, tile, overlap):
+        labels = places = labelled = None
+        for part in images.parts():
+            if places is None:
+                labels, labelled = images.labels(part, ignore)
+                places = _draw(labelled, per_image, generator)
+            rows, columns = part.tile.core
+            inside = (places[1] >= rows.start) & (places[1] < rows.stop)
+            inside &= (places[2] >= columns.start) & (places[2] < columns.stop)
+            here = tuple(axis[inside] for axis in places)
+            found = part.at(*here)
+            found["image"] = here[0] + count
+            if labels is not None:
+                found["labels"] = labels[here]
+            keep_on = part.logits.device if store is None else torch.device(store)
+            for name, values in found.items():
+                kept.setdefault(name, Rows(None, keep_on)).append(values)
+            del part  # the logits of two passes would exist at once
+        count += 0 if labelled is None else len(labelled)
     if not kept or kept["logits"].count == 0:
         raise ValueError("data: expected at least one labelled pixel, got none; is the data set empty?")
-    found = {name: rows.finish() for name, rows in kept.items()}
-    return Outputs(found["logits"], found.get("features"), found.get("labels"))
+    whole = {name: rows.finish() for name, rows in kept.items()}
+    return Outputs(whole["logits"], whole.get("features"), whole.get("labels")), whole["image"]
 
 
 def score_pixels(
@@ -124,6 +150,8 @@ def score_pixels(
     *,
     ignore: int | Sequence[int] = IGNORED,
     features: str | bool | None = None,
+    tile: int | None = None,
+    overlap: int = 64,
     device: torch.device | str | None = None,
     store: torch.device | str | None = "cpu",
     batch_size: int = 4,
@@ -137,80 +165,50 @@ def score_pixels(
         scorer: Any fitted scorer that reads logits and features.
         ignore: Labels of pixels that do not count as labelled; they are scored all the same.
         features: As for `collect_pixels`; None for True where the scorer reads features, and False otherwise.
+        tile: The largest height and width that one pass reads; larger images are cut into tiles of this size, and only
+            the scores and classes of the whole image exist at once. None for no tiles.
+        overlap: How many pixels at the edges of a tile do not count, because the network does not see what lies beyond
+            them. Tiles give the scores of the whole image if this is at least half of the receptive field, and `tile`
+            and `overlap` are multiples of the factor by which the network reduces the resolution. One tile is
+            compared with what a larger one gives, and a warning says so where they differ.
         device: Where the inputs go; None is the device of the model.
         store: Where the maps go; None is the device of the model.
         batch_size: Images per batch, for data that does not come in batches.
         progress: Show a progress bar.
     """
     torch = require("torch", extra="torch")
+    from qipf.models.kinds.pixel_parts import Passes
+
     wanted = getattr(scorer, "reads_features", False) if features is None else features
-    for batch in _passes(model, data, wanted, ignore, device, batch_size, progress):
-        pixels = torch.arange(batch.labelled.numel(), device=batch.logits.device)
-        width = batch.logits.shape[1] + (0 if batch.features is None else batch.features.shape[1])
-        blocks = (batch.rows(rows, labelled=False) for rows in pixels.split(max(1, BLOCK // width)))
-        shape, keep_on = batch.labelled.shape, batch.logits.device if store is None else torch.device(store)
-        scores = torch.cat([scorer(Outputs(**block)) for block in blocks]).view(shape)  # pyright: ignore[reportArgumentType]
-        yield PixelMaps(
-            scores.to(keep_on),
-            batch.logits.argmax(1).to(keep_on),
-            None if batch.labels is None else batch.labels.to(keep_on),
-            batch.labelled.to(keep_on),
-        )
+    for images in Passes(model, data, wanted, device, batch_size, progress, tile, overlap):
+        labels = labelled = uncertainty = None
+        predicted: Any = None
+        for part in images.parts():
+            keep_on = part.logits.device if store is None else torch.device(store)
+            if labelled is None:
+                labels, labelled = images.labels(part, ignore)
+            rows, columns = part.tile.core
+            for image, down, block in part.blocks():
+                scores: Any = scorer(Outputs(**block))  # pyright: ignore[reportArgumentType]
+                if uncertainty is None:
+                    uncertainty = torch.empty(labelled.shape, dtype=scores.dtype, device=keep_on)
+                    predicted = torch.empty(labelled.shape, dtype=torch.int64, device=keep_on)
+                here = image, slice(rows.start + down.start, rows.start + down.stop), columns
+                uncertainty[here] = scores.view(uncertainty[here].shape).to(keep_on)
+                predicted[here] = part.logits[image, :, down].argmax(1).to(keep_on)
+                del block
+            del part  # the logits of two passes would exist at once
+        if labelled is not None and uncertainty is not None:
+            kept = None if labels is None else labels.to(uncertainty.device)
+            yield PixelMaps(uncertainty, predicted, kept, labelled.to(uncertainty.device))
 
 
-@dataclass(frozen=True, eq=False)
-class _Pass:
-    """What one forward pass left: logits (N, C, H, W), features (N, D, h, w), labels and which of them count."""
-
-    logits: Tensor
-    features: Tensor | None
-    labels: Tensor | None
-    labelled: Tensor
-
-    def rows(self, places: Tensor, *, labelled: bool = True) -> dict[str, Tensor]:
-        """Return the given pixels, numbers in the flattened (N, H, W), as rows."""
-        height, width = self.logits.shape[2:]
-        image, down, across = places // (height * width), places // width % height, places % width
-        logits = self.logits[image, :, down, across]
-        found = {"logits": logits.float() if logits.element_size() < 4 else logits}
-        if self.features is not None:
-            rows, columns = self.features.shape[2:]
-            found["features"] = self.features[image, :, down * rows // height, across * columns // width].float()
-        if labelled and self.labels is not None:
-            found["labels"] = self.labels.flatten()[places]
-        return found
-
-
-def _passes(
-    model: nn.Module, data: Any, features: str | bool, ignore: Any, device: Any, batch_size: int, progress: bool
-) -> Iterator[_Pass]:
-    """Yield what each batch leaves; while a consumer works on it, the model is as it was found."""
+def _draw(labelled: Tensor, per_image: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the images, rows and columns of random labelled pixels, image by image."""
     torch = require("torch", extra="torch")
-    from qipf._common.progress import track
-    from qipf.models.batches import Batches
-    from qipf.models.kinds.taps import Tap
-    from qipf.models.logits import find_values
-    from qipf.models.state import input_device, untouched, unwrap
-
-    module = unwrap(model)
-    batches = Batches(data, batch_size, module, input_device(module, device))
-    tap = Tap(module, features, torch.nn.Conv2d)
-    left_out = (ignore,) if isinstance(ignore, int) else tuple(ignore)
-    for number, batch in enumerate(track(batches, "reading pixels", total=batches.count, show=progress)):
-        with untouched(module, eager=tap.active), tap:
-            logits = find_values(module(*batch.arguments, **batch.keywords))
-            hidden = tap.take(4)
-        if logits.ndim != 4:
-            raise ValueError(f"batch {number}: expected logits (N, C, H, W), got {tuple(logits.shape)}; {SUPPORTED}")
-        shape = (len(logits), *logits.shape[2:])
-        labels, labelled = batch.labels, torch.ones(shape, dtype=torch.bool, device=logits.device)
-        if labels is not None:
-            if tuple(labels.shape) != shape or labels.is_floating_point():
-                raise ValueError(
-                    f"batch {number}: expected whole numbers of shape {shape}, one label per pixel, got "
-                    f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
-                )
-            labels = labels.to(logits.device)
-            labelled = ~torch.isin(labels, torch.tensor(left_out, device=labels.device, dtype=labels.dtype))
-            check_classes(labels[labelled], logits.shape[1])
-        yield _Pass(logits, hidden, labels, labelled)
+    mask = labelled.flatten(1).cpu()
+    order = torch.rand(mask.shape, generator=generator).masked_fill(~mask, -1.0)
+    chance, places = order.topk(min(per_image, mask.shape[1]), dim=1)
+    images = torch.arange(len(mask))[:, None].expand_as(places)[chance >= 0].to(labelled.device)
+    found = places[chance >= 0].to(labelled.device)
+    return images, found // labelled.shape[2], found % labelled.shape[2]

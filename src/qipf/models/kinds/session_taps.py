@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +18,7 @@ from qipf.models.sessions.model import OnnxModel
 
 
 class SessionTap:
-    """Iterates over (batch, logits) and keeps what `take` returns, as `Tap` does for modules.
+    """Iterates over pairs of a batch and a function that returns its logits; `take` is that of `Tap`.
 
     Args:
         model: The model.
@@ -32,18 +34,21 @@ class SessionTap:
         self._batches = Batches(data, batch_size, model.inputs)
         self._kept: Tensor | None = None
 
-    def __iter__(self) -> Iterator[tuple[Batch, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Batch, Callable[[], Tensor]]]:
         reader = None
         for batch in track(self._batches, "collecting tokens", total=self._batches.count, show=self._progress):
             if reader is None:
                 wanted = None if self._features is True else self._features
                 reader = Reader(self._model, wanted, (), batch.feeds, self._progress)
-            logits, found = reader.raw(batch.feeds)
-            if "features" in found:
-                self._kept = torch.from_numpy(found["features"])
             feeds: dict[str, Any] = {name: torch.from_numpy(values) for name, values in batch.feeds.items()}
             labels = None if batch.labels is None else torch.from_numpy(batch.labels)
-            yield Batch((), feeds, labels, batch.rows), torch.from_numpy(logits)
+            yield Batch((), feeds, labels, batch.rows), partial(self._forward, reader, batch.feeds)
+
+    def _forward(self, reader: Reader, feeds: dict[str, np.ndarray]) -> Tensor:
+        logits, found = reader.raw(feeds)
+        if "features" in found:
+            self._kept = torch.from_numpy(found["features"])
+        return torch.from_numpy(logits)
 
     def take(self, dimensions: int) -> Tensor | None:
         """What the last pass left, or None where nothing is to be kept.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -58,6 +59,16 @@ class Tokens:
 
     def __len__(self) -> int:
         return len(self.predicted)
+
+    def take(self, rows: Array) -> Tokens:
+        """Return some of the predictions, by their numbers; `sequences` stays as it is."""
+        torch = require("torch", extra="torch")
+        places = torch.as_tensor(rows)
+        columns = {name: values for name, values in vars(self).items() if name != "sequences"}
+        picked: dict[str, Any] = {
+            name: None if values is None else values[places.to(values.device)] for name, values in columns.items()
+        }
+        return Tokens(**picked, sequences=self.sequences)
 
     @property
     def correct(self) -> Tensor:
@@ -163,7 +174,7 @@ def collect_tokens(
     from qipf._common.progress import track
     from qipf.models.batches import Batches
     from qipf.models.kinds.taps import Tap
-    from qipf.models.logits import Rows, find_values
+    from qipf.models.logits import Rows
     from qipf.models.state import input_device, untouched, unwrap
 
     if top < 2:
@@ -188,21 +199,30 @@ def collect_tokens(
             during.enter_context(tap)
             batches = Batches(data, batch_size, module, target)
             shown = track(batches, "collecting tokens", total=batches.count, show=progress)
-            passes = ((batch, find_values(module(*batch.arguments, **batch.keywords))) for batch in shown)
-        for number, (batch, logits) in enumerate(passes):
-            for name, values in _read(logits, batch, number, tap, shift, ignore, top).items():
+            passes = ((batch, partial(_forward, module, batch)) for batch in shown)
+        for number, (batch, forward) in enumerate(passes):
+            # Nothing here may name the logits: those of two batches would exist at once.
+            found, sequences = _read(forward(), batch, number, tap, shift, ignore, top)
+            for name, values in found.items():
                 values = values + count if name == "sequence" else values
                 kept.setdefault(name, Rows(None, keep_on)).append(values)
-            count += len(logits)
+            count += sequences
     if not kept:
         raise ValueError("data: expected at least one sequence, got none; is the data set empty?")
-    found: dict[str, Any] = {name: rows.finish() for name, rows in kept.items()}
-    return Tokens(**{"labels": None, "log_label": None, "features": None, **found}, sequences=count)
+    whole: dict[str, Any] = {name: rows.finish() for name, rows in kept.items()}
+    return Tokens(**{"labels": None, "log_label": None, "features": None, **whole}, sequences=count)
+
+
+def _forward(module: torch.nn.Module, batch: Batch) -> Tensor:
+    from qipf.models.logits import find_values
+
+    return find_values(module(*batch.arguments, **batch.keywords))
 
 
 def _read(
     logits: Tensor, batch: Batch, number: int, tap: Tap | SessionTap, shift: bool, ignore: int, top: int
-) -> dict[str, Tensor]:
+) -> tuple[dict[str, Tensor], int]:
+    """Return the columns of one batch, and how many sequences it has."""
     from qipf.models.kinds.vocabulary import reduce_logits
 
     labels = batch.labels
@@ -242,7 +262,7 @@ def _read(
         if hidden.shape[:2] != logits.shape[:2]:
             raise ValueError(f"features: expected shape {tuple(logits.shape[:2])} and D, got {tuple(hidden.shape)}")
         result["features"] = hidden.reshape(-1, hidden.shape[2])[rows].float()
-    return {name: values for name, values in result.items() if values is not None}
+    return {name: values for name, values in result.items() if values is not None}, len(logits)
 
 
 def _mask(batch: Batch, logits: Tensor) -> Tensor:

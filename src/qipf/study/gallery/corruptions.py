@@ -31,7 +31,7 @@ def plate(dataset: str = "digits", data: Path | None = None) -> Plate:
         raise ValueError(f"corruptions: {dataset} has no images; choose for instance digits, mnist or cifar10")
     images = images[:COUNT]
     rows = []
-    for name, intensities in shifts.FAMILIES.items():
+    for name, intensities in shifts.IMAGES.items():
         for intensity in intensities:
             moved = shifts.apply(images, name, intensity)
             change = float((moved - images).abs().mean())

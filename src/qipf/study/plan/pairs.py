@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from qipf.study.plan.checks import PlanError, check_keys, did_you_mean, existing, expect, strings, whole
+from qipf.study.plan.own_shifts import read_shifted
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,7 @@ class Pair:
         bootstrap: resamples for the intervals (0: none).
         out_of_distribution: other datasets whose inputs should get high uncertainty.
         methods: what is compared.
+        shifted: files with shifted inputs of the user's own by name, one per severity; the names are in `shifts` too.
     """
 
     dataset: str
@@ -74,6 +76,7 @@ class Pair:
     bootstrap: int
     out_of_distribution: tuple[str, ...]
     methods: tuple[Method, ...]
+    shifted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def dataset_name(self) -> str:
@@ -91,6 +94,7 @@ SETTINGS: dict[str, Any] = {
     "seeds": [0],
     "pool": 0,
     "shifts": [],
+    "shifted": {},
     "severities": list(range(1, 11)),
     "test_size": 0,
     "multi_pass_size": 0,
@@ -130,6 +134,9 @@ def read_pair(
             f"{where}.seeds: seed {max(seeds)} is not in a pool of {counts['pool']} (0 to {counts['pool'] - 1})"
         )
     shifts, severity = _shifts(values, where)
+    shifted = read_shifted(values, where, folder)
+    places = {name: tuple(range(1, len(files) + 1)) for name, files in shifted.items()}
+    shifts |= {name: tuple(map(float, severities)) for name, severities in places.items()}
     train = _train(expect(values, "train", dict, {}, where), f"{where}.train", dataset, net, own=model is not None)
     chosen = tuple(_method(*method, net, seeds, where) for method in methods)
     for method in chosen:
@@ -145,12 +152,13 @@ def read_pair(
         train=train,
         seeds=seeds,
         shifts=shifts,
-        severity=severity,
+        severity=severity | places,
         out_of_distribution=tuple(
             _dataset(name, f"{where}.out_of_distribution", folder)
             for name in strings(values, "out_of_distribution", where)
         ),
         methods=chosen,
+        shifted=shifted,
         **counts,
     )
 

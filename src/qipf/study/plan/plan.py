@@ -7,6 +7,7 @@ and `[methods.NAME]` tables. A parameter of a method that depends on the network
     seeds = [0, 1, 2]
     shifts = ["rotation", "zoom"]       # or a table: rotation = [15, 90]
     severities = [2, 5, 8]              # positions in the documented grids, 1 to 10
+    shifted = { winter = ["dec.npz", "jan.npz"] }   # your own shifted inputs with labels, one file per severity
 
     [[pairs]]
     dataset = "mnist"
@@ -70,6 +71,7 @@ class Plan:
                     "severity": {name: tuple(grid) for name, grid in pair["severity"].items()},
                     "out_of_distribution": tuple(pair["out_of_distribution"]),
                     "methods": tuple(_method_from_json(method) for method in pair["methods"]),
+                    "shifted": {name: tuple(files) for name, files in pair.get("shifted", {}).items()},
                 }
             )
             for pair in values["pairs"]

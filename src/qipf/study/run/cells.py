@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from qipf import training
 from qipf.arrays import to_numpy
 from qipf.models.collect import collect
-from qipf.models.draws import draw_images
+from qipf.models.draws import Draws, draw_images
 from qipf.models.outputs import Outputs
 from qipf.models.split import Split
 from qipf.scores import SoftmaxResponse
@@ -259,7 +259,7 @@ def _collect(context: Context, network: Mapping[str, str], group: Group, layers:
     net, data, device = network_of(context, network)
     if group.name == "perturbed":
         split = data.reference(group.size)
-        drawn = draw_images(split.inputs, torch.Generator(split.inputs.device).manual_seed(0))
+        drawn = _perturbed(split.inputs)
         splits = [Split(torch.cat([split.inputs, drawn]), torch.cat([split.targets, split.targets]))]
     elif group.name == "reference":
         splits = [data.reference(group.size)]
@@ -269,10 +269,17 @@ def _collect(context: Context, network: Mapping[str, str], group: Group, layers:
     return [collect(net, split, layers=layers, store=device, progress=False) for split in splits]
 
 
+def _perturbed(values: Tensor) -> Tensor:
+    generator = torch.Generator(values.device).manual_seed(0)
+    return draw_images(values, generator) if values.ndim == 4 else Draws(None, generator)(values)
+
+
 def _group(params: Mapping[str, Any]) -> Group:
     group = params["group"]
-    digest = group.get("digest", "")
-    return Group(group["name"], tuple(group["intensities"]), group["size"], group.get("subset", 0), digest)
+    return Group(
+        group["name"], tuple(group["intensities"]), group["size"], group.get("subset", 0), group.get("digest", ""),
+        tuple(group.get("files", ())), tuple(group.get("digests", ())),
+    )  # fmt: skip
 
 
 def _data(context: Context, params: Mapping[str, Any]) -> Data:

@@ -55,9 +55,10 @@ def targets(all_entries: list[IndexEntry], *, times: bool = True) -> list[Cell]:
 
 
 def groups(pair: Pair) -> list[Group]:
-    """What is evaluated: clean test inputs, every shift, other datasets."""
+    """What is evaluated: clean test inputs, every shift, those of the user's own included, and other datasets."""
     found = [Group("clean", (0.0,), pair.test_size)]
-    found += [Group(name, intensities, pair.test_size) for name, intensities in pair.shifts.items()]
+    for name, intensities in pair.shifts.items():
+        found.append(Group(name, intensities, pair.test_size, files=pair.shifted.get(name, ())))
     return found + [Group(f"ood:{name}", (0.0,), pair.test_size) for name in pair.out_of_distribution]
 
 
@@ -261,4 +262,6 @@ class _PairCells:
             params["subset"] = group.subset
         if group.name.startswith("ood:"):
             params["digest"] = self.digest(group.name.removeprefix("ood:"))
+        if group.files:
+            params |= {"files": list(group.files), "digests": [self.digest(file) for file in group.files]}
         return params

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from qipf.study import datasets, nets, shifts
 from qipf.study.datasets import Dataset, Split
 from qipf.study.run.digests import unchanged
-from qipf.study.run.own_data import OwnDataset, read_npz
+from qipf.study.run.own_data import OwnDataset, read_npz, read_shifted
 
 if TYPE_CHECKING:
     from qipf.study.plan.pairs import Pair
@@ -129,6 +129,8 @@ class Group(NamedTuple):
         size: number of inputs, from the first (0: all).
         subset: number of these that are drawn by `common_rows` (0: all).
         digest: of the .npz file of another dataset; empty for the others.
+        files: of a shift of the user's own, one per intensity; empty for the others.
+        digests: of these files.
     """
 
     name: str
@@ -136,6 +138,8 @@ class Group(NamedTuple):
     size: int
     subset: int = 0
     digest: str = ""
+    files: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
 
 
 def inputs_of(data: Data, group: Group, index: int, folder: str | None, device: str) -> Split:
@@ -147,11 +151,39 @@ def inputs_of(data: Data, group: Group, index: int, folder: str | None, device: 
         # their labels are not classes of this network, so any of its classes will do
         other = Split(other.inputs, other.targets.long() % data.classes)
         return _some(Split(other.inputs.to(device), other.targets.to(device)), group)
+    if group.files:
+        return _some(_own_shifted(data, group, index, device), group)
     split = _some(data.test, group)
     if group.name == "clean":
         return split
-    images = shifts.apply(split.inputs, group.name, group.intensities[index])
-    return Split(images.contiguous(memory_format=torch.channels_last) if device == "cuda" else images, split.targets)
+    moved = shifts.apply(split.inputs, group.name, group.intensities[index])
+    as_images = device == "cuda" and moved.ndim == 4
+    return Split(moved.contiguous(memory_format=torch.channels_last) if as_images else moved, split.targets)
+
+
+def _own_shifted(data: Data, group: Group, index: int, device: str) -> Split:
+    """The inputs of a file of the user's own; labels are those of the first file of the shift."""
+    first_file, here = (
+        _shifted(group.files[place], group.digests[place] if group.digests else "") for place in (0, index)
+    )
+    path, expected, found = group.files[index], tuple(data.test.inputs.shape[1:]), tuple(here.inputs.shape[1:])
+    if found != expected or here.inputs.dtype != data.test.inputs.dtype:
+        raise ValueError(
+            f"{path}: expected inputs of shape (N, {', '.join(map(str, expected))}) and type {data.test.inputs.dtype}, "
+            f"as in the test data, got {tuple(here.inputs.shape)} and {here.inputs.dtype}"
+        )
+    if not torch.equal(here.targets, first_file.targets):
+        raise ValueError(
+            f"{path}: expected the labels of {group.files[0]}, as both are severities of {group.name}; give files "
+            "with other labels names of their own"
+        )
+    return Split(here.inputs.to(device), here.targets.to(device))
+
+
+@lru_cache(maxsize=4)
+def _shifted(path: str, digest: str) -> Split:
+    with unchanged(path, digest):
+        return read_shifted(Path(path))
 
 
 def _some(split: Split, group: Group) -> Split:

@@ -29,18 +29,13 @@ def read_npz(path: Path) -> OwnDataset:
     """A user's dataset: x_train, y_train, x_test and y_test; or x and y, which are split into random halves.
 
     x_held_out and y_held_out are optional in both cases. They are used for calibration; no network was trained on them.
-    Images are (N, c, h, w) or (N, h, w), floats in [0, 1] or uint8; vectors (N, d) are used as they are.
+    Images are (N, c, h, w) or (N, h, w), floats in [0, 1] or uint8; the rows of a table (N, d), floats, and token ids
+    (N, T), whole numbers, are used as they are.
 
     Raises:
         ValueError: an array is missing, of the wrong shape or type.
     """
-    try:
-        with load_npz(path) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is damaged or not an .npz file ({error}); copy it again") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: not readable as an .npz file: {error}") from error
+    arrays = _arrays(path)
     halves = {"x", "y"} <= set(arrays)
     missing = set() if halves else {"x_train", "y_train", "x_test", "y_test"} - set(arrays)
     if missing:
@@ -64,6 +59,34 @@ def read_npz(path: Path) -> OwnDataset:
     return OwnDataset(path.stem, splits[0], splits[1], classes, *splits[2:])
 
 
+def read_shifted(path: Path) -> Split:
+    """Shifted inputs of the user's own, with their labels: x and y, or x_test and y_test.
+
+    Raises:
+        ValueError: an array is missing, of the wrong shape or type.
+    """
+    arrays = _arrays(path)
+    end = next((end for end in ("", "_test") if {f"x{end}", f"y{end}"} <= set(arrays)), None)
+    if end is None:
+        raise ValueError(
+            f"{path}: expected x and y, or x_test and y_test; it has {', '.join(sorted(arrays)) or 'none'}"
+        )
+    split = _split(arrays, end, path)
+    if not len(split.inputs):
+        raise ValueError(f"{path}: expected at least one input, got none")
+    return split
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with load_npz(path) as file:
+            return {name: file[name] for name in file.files}
+    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path} is damaged or not an .npz file ({error}); copy it again") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: not readable as an .npz file: {error}") from error
+
+
 def _split(arrays: dict[str, np.ndarray], end: str, path: Path) -> Split:
     x, y = f"x{end}", f"y{end}"
     split = Split(_inputs(arrays[x], f"{path}, {x}"), _classes(arrays[y], f"{path}, {y}"))
@@ -76,9 +99,11 @@ def _split(arrays: dict[str, np.ndarray], end: str, path: Path) -> Split:
 def _inputs(array: np.ndarray, place: str) -> Tensor:
     if array.dtype == np.uint8:
         array = array.astype(np.float32) / np.float32(255)
+    if array.dtype.kind in "iu" and array.ndim == 2:
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
     if array.dtype.kind != "f" or array.ndim not in (2, 3, 4):
         raise ValueError(
-            f"{place}: expected inputs (N, c, h, w), (N, h, w) or (N, d), floats or uint8; "
+            f"{place}: expected inputs (N, c, h, w), (N, h, w) or (N, d), floats or uint8, or token ids (N, T); "
             f"got {array.dtype} {array.shape}"
         )
     array = array[:, None] if array.ndim == 3 else array

@@ -193,14 +193,13 @@ class Bench:
             held_out_of=inputs.held_out_of(pair),
             digest=self._data_digest(condition),
         )
-        clean = condition.shift not in pair.shifts
-        group = inputs.Group(
-            "clean" if clean and condition.shift == "clean" else condition.shift, (condition.intensity,), 0
-        )
-        if clean:
-            return to_numpy(inputs.inputs_of(loaded, group, 0, folder, "cpu").inputs[np.asarray(rows)])
+        grid, files = pair.shifts.get(condition.shift, (condition.intensity,)), pair.shifted.get(condition.shift, ())
+        group = inputs.Group(condition.shift, grid, 0, files=files)
+        place = grid.index(condition.intensity)
+        if files or condition.shift not in pair.shifts or loaded.test.inputs.ndim != 4:
+            return to_numpy(inputs.inputs_of(loaded, group, place, folder, "cpu").inputs[np.asarray(rows)])
         chosen = inputs.Split(loaded.test.inputs[np.asarray(rows)], loaded.test.targets[np.asarray(rows)])
-        return to_numpy(inputs.inputs_of(loaded._replace(test=chosen), group, 0, folder, "cpu").inputs)
+        return to_numpy(inputs.inputs_of(loaded._replace(test=chosen), group, place, folder, "cpu").inputs)
 
     def _data_digest(self, condition: Condition) -> str:
         """The digest of the dataset that the predictions of a condition were made with."""

@@ -1,6 +1,7 @@
-"""Shifted images: the five shifts of the paper (`paper`) and the common corruptions (`corruptions`).
+"""Shifted inputs: images (`paper`, `corruptions`), text (`text`) and tables (`table`).
 
-`apply` knows both by name, and so do plans: a shift takes an intensity in its own unit, a corruption a severity.
+`apply` knows all of them by name, and so do plans: a shift of the paper takes an intensity in its own unit, and every
+other shift a severity from 1 to 5.
 """
 
 from __future__ import annotations
@@ -8,32 +9,55 @@ from __future__ import annotations
 from torch import Tensor
 
 from qipf.models.perturbations import PERTURBATIONS, perturb
-from qipf.study.shifts import corruptions, paper
+from qipf.study.shifts import corruptions, paper, table, text
 from qipf.study.shifts.paper import IDENTITY, SHIFTS
 
-__all__ = ["FAMILIES", "IDENTITY", "PERTURBATIONS", "SHIFTS", "apply", "corruptions", "perturb"]
+__all__ = [
+    "FAMILIES",
+    "IDENTITY",
+    "IMAGES",
+    "PERTURBATIONS",
+    "SHIFTS",
+    "apply",
+    "corruptions",
+    "perturb",
+    "table",
+    "text",
+]
 
-FAMILIES: dict[str, tuple[float, ...]] = {
+IMAGES: dict[str, tuple[float, ...]] = {
     **SHIFTS,
     **{name: tuple(float(severity) for severity in corruptions.SEVERITIES) for name in corruptions.CORRUPTIONS},
 }
-"""Every family that `apply` knows, with its intensities: ten of a shift, severities 1 to 5 of a corruption."""
+"""The families of images, with their intensities: ten of a shift of the paper, severities 1 to 5 of a corruption."""
+
+FAMILIES: dict[str, tuple[float, ...]] = {
+    **IMAGES,
+    **{name: tuple(float(severity) for severity in text.SEVERITIES) for name in text.SHARES},
+    **{name: tuple(float(severity) for severity in table.SEVERITIES) for name in table.AMOUNTS},
+}
+"""Every family that `apply` knows, with its intensities: those of `IMAGES`, and those of text and tables."""
 
 
-def apply(images: Tensor, name: str, intensity: float) -> Tensor:
-    """Shift or corrupt images: a new tensor of the same shape, dtype and device, values within [0, 1].
+def apply(inputs: Tensor, name: str, intensity: float) -> Tensor:
+    """Shift inputs: a new tensor of the same shape, dtype and device.
 
     Args:
-        images: `(N, c, h, w)`, floating point, values in [0, 1].
+        inputs: Images `(N, c, h, w)`, floating point, values in [0, 1], and so they stay; token ids `(N, T)`, whole
+            numbers, with 0 as padding; or rows of a table `(N, d)`, floating point.
         name: One of `FAMILIES`.
-        intensity: In the unit of the shift (see `qipf.study.shifts.paper`), or the severity of the corruption.
+        intensity: In the unit of the shift (see `qipf.study.shifts.paper`), or the severity.
 
     Raises:
-        TypeError: The images are not a floating-point tensor.
-        ValueError: The name is unknown, the images are not within [0, 1], or the intensity is impossible.
+        TypeError: The inputs are not of the type that the shift changes.
+        ValueError: The name is unknown, images are not within [0, 1], or the intensity is impossible.
     """
     if name not in FAMILIES:
         raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(FAMILIES)}")
     if name in SHIFTS:
-        return paper.apply(images, name, intensity)
-    return corruptions.apply(images, name, intensity)
+        return paper.apply(inputs, name, intensity)
+    if name in text.SHARES:
+        return text.apply(inputs, name, intensity)
+    if name in table.AMOUNTS:
+        return table.apply(inputs, name, intensity)
+    return corruptions.apply(inputs, name, intensity)

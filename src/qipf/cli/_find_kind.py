@@ -1,0 +1,73 @@
+"""Which kind of predictions a model makes: classes, tokens, pixels or several labels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from qipf._common.errors import InputError, UserError
+from qipf._common.optional import require
+from qipf.cli._data import Data
+from qipf.cli._onnx import fed, named_arguments
+from qipf.models.labels import SUPPORTED, zeros_and_ones
+from qipf.models.loading import is_weights
+from qipf.models.sessions.model import OnnxModel
+
+MOST = 10_000
+"""Predictions of one part of the data that scores are compared on: of pixels and tokens, a random sample."""
+ROWS = {"pixels": 4, "tokens": 8}
+"""Examples per batch of models with large outputs."""
+
+
+def find_kind(net: Any, data: Data) -> str:
+    """What the model predicts: "classes", "pixels", "tokens" or "labels", by the shapes of labels and logits.
+
+    Raises:
+        InputError: The labels fit none of them.
+    """
+    labels = data.arrays["labels"]
+    if labels.ndim == 1:
+        return "classes"
+    shape = data.arrays["logits"].shape if "logits" in data.arrays else _logits_shape(net, data)
+    found = f"labels: {labels.dtype} of shape {labels.shape}, for logits of shape (N, {', '.join(map(str, shape[1:]))})"
+    whole = labels.dtype.kind in "iub"
+    kind = ""
+    if len(shape) == 4 and labels.ndim == 3 and whole:
+        kind = "pixels"
+    elif len(shape) == 3 and labels.ndim == 2 and whole:
+        kind = "tokens"
+    elif len(shape) == 2 and labels.shape[1:] == shape[1:] and zeros_and_ones(np.asarray(labels)):
+        kind = "labels"
+    elif len(shape) == 2 and labels.dtype.kind == "f":
+        raise InputError(
+            f"DATA: {found}: numbers are not right or wrong; fit qipf.ResidualScale and qipf.Intervals "
+            "in Python (docs/howto/numbers.md)"
+        )
+    if not kind:
+        raise InputError(f"DATA: {found}; {SUPPORTED}")
+    if not data.has_inputs:
+        raise InputError(f"DATA: {found}: these are {kind}, which are read from a model; give inputs and no logits")
+    if isinstance(net, OnnxModel) and kind != "tokens":
+        raise UserError(f"MODEL: {kind} of an .onnx file are not supported; give a .pt2 program or module:callable")
+    return kind
+
+
+def _logits_shape(net: Any, data: Data) -> tuple[int, ...]:
+    """The shape of the logits of the first two examples."""
+    if is_weights(net):
+        raise UserError("MODEL: a file of weights cannot be run; give a program")
+    batch = next(data.take(np.arange(min(2, len(data)))).batches(2))
+    given = fed(net, batch)[0]
+    if isinstance(net, OnnxModel):
+        from qipf.models.sessions.collecting import Reader
+
+        with named_arguments(net):
+            feeds = given if isinstance(given, dict) else {net.inputs[0].name: given}
+            return Reader(net, False, (), feeds, False).raw(feeds)[0].shape
+    torch = require("torch", extra="torch")
+    from qipf.models.logits import find_values
+    from qipf.models.state import input_device, untouched
+
+    with untouched(net, eager=False), torch.no_grad():
+        return tuple(find_values(net(given.to(input_device(net, None)))).shape)

@@ -1,0 +1,203 @@
+"""`qipf fit` and `qipf score` for models that make several predictions per example: tokens, pixels, several labels."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qipf._common.errors import InputError, UserError
+from qipf._common.text import printable
+from qipf.arrays import to_numpy
+from qipf.cli._data import Batch, Data
+from qipf.cli._default import DEFAULT
+from qipf.cli._find_kind import MOST, ROWS, find_kind
+from qipf.cli._onnx import fed, place
+from qipf.cli._writer import TableWriter
+from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
+
+if TYPE_CHECKING:
+    from qipf.scores import Scorer
+
+
+def fit_kind(
+    net: Any, data: Data, scorer: Scorer | None, settings: dict[str, Any], features: str | None, device: str | None,
+    quiet: bool,
+) -> Scorer:  # fmt: skip
+    """Fit a scorer to data with several labels per example.
+
+    Args:
+        net: The model.
+        data: Inputs and labels.
+        scorer: The scorer; None for the recommended one.
+        settings: Of the recommended one, which takes a seed.
+        features: The module whose output the scorer reads; None for what enters the layer that makes the logits.
+        device: Where to run the model.
+        quiet: No progress bars.
+    """
+    kind = find_kind(net, data)
+    place(net, device)
+    batches = (fed(net, batch) for batch in data.batches(ROWS.get(kind, 500)))
+    read: dict[str, Any] = {"features": features or (None if kind == "labels" else True), "progress": not quiet}
+    per_image = max(1, 10 * MOST // len(data))
+    if scorer is None:
+        if set(settings) - {"seed"}:
+            raise UserError(f"--option: for {kind}, {DEFAULT} takes seed and nothing else, got {', '.join(settings)}")
+        if kind == "pixels":
+            return probe_pixels(net, batches, per_image=min(200, per_image), **read, **settings)
+        return (probe_tokens if kind == "tokens" else probe_labels)(net, batches, **read, **settings)
+    if kind == "tokens":
+        from qipf.models.kinds.tokens import SCORES
+
+        if scorer.name not in SCORES:
+            raise UserError(f"--scorer: {scorer.name} is not for tokens; there are {', '.join([DEFAULT, *SCORES])}")
+        return mark(scorer.fit(None, None), kind)
+    read["features"] = read["features"] if scorer.reads_features else False
+    if kind == "pixels":
+        from qipf.models.kinds.pixels import collect_pixels
+
+        return mark(scorer.fit(None, collect_pixels(net, batches, per_image=per_image, **read)), kind)
+    from qipf.models.kinds.several_labels import collect_labels
+
+    return mark(scorer.fit(None, collect_labels(net, batches, **read).outputs), kind)
+
+
+def score_kind(
+    kind: str, scorer: Scorer, net: Any, data: Data, output: Path, features: str | None, quiet: bool
+) -> None:
+    """Write the scores of every token, pixel or label.
+
+    Args:
+        kind: What the scorer was fitted to.
+        scorer: As `fit_kind` returned it.
+        net: The model.
+        data: Inputs, and perhaps labels.
+        output: A table (.csv, .parquet); of pixels, maps (.npy) or a folder of overlays.
+        features: As for `fit_kind`.
+        quiet: No progress bar and no summary.
+    """
+    from qipf._common.progress import track
+
+    size = ROWS.get(kind, 500)
+    shown = track(data.batches(size), "scoring", total=-(-len(data) // size), show=not quiet)
+    if kind == "pixels" and output.suffix not in (".csv", ".parquet"):
+        maps = ((batch, _pixels(net, batch, scorer, features)) for batch in shown)
+        _write_maps(maps, output) if output.suffix == ".npy" else _write_overlays(maps, output)
+        count = len(data)
+    else:
+        rows, count = {"pixels": _image_rows, "tokens": _token_rows, "labels": _label_rows}[kind], 0
+        with TableWriter(output) as table:
+            for batch in shown:
+                columns = rows(net, batch, scorer, features)
+                count += len(columns["row"])
+                table.write(columns)
+    if not quiet:
+        what = "maps" if kind == "pixels" and output.suffix not in (".csv", ".parquet") else "rows"
+        print(f"{printable(output)}: {count} {what}", file=sys.stderr)
+
+
+def _pixels(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Any:
+    from qipf.models.kinds.pixels import score_pixels
+
+    (maps,) = score_pixels(net, [fed(net, batch)], scorer, features=features, progress=False)
+    return maps
+
+
+def _image_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> dict[str, Any]:
+    maps = _pixels(net, batch, scorer, features)
+    columns = _first(batch, np.arange(len(batch)))
+    columns |= {"uncertainty": maps.per_image("mean"), "largest": maps.per_image("max")}
+    if maps.labels is not None:
+        known = to_numpy(maps.labelled)
+        columns["wrong_pixels"] = (known & ~to_numpy(maps.correct)).sum((1, 2))
+    return columns
+
+
+def _token_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> dict[str, Any]:
+    from qipf.models.kinds.tokens import SCORES, collect_tokens
+
+    probe = scorer.name not in SCORES
+    tokens = collect_tokens(net, [fed(net, batch)], features=(features or True) if probe else False, progress=False)
+    columns = _first(batch, to_numpy(tokens.sequence))
+    columns |= {"position": to_numpy(tokens.position), "predicted": to_numpy(tokens.predicted)}
+    columns["uncertainty"] = to_numpy(scorer(tokens.question()) if probe else tokens.score(scorer.name))
+    if tokens.labels is not None:
+        columns |= {"label": to_numpy(tokens.labels), "correct": to_numpy(tokens.correct)}
+    return columns
+
+
+def _label_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> dict[str, Any]:
+    from qipf.models.kinds.several_labels import collect_labels
+
+    found = collect_labels(net, [fed(net, batch)], features=features, progress=False)
+    columns = _first(batch, np.repeat(np.arange(len(found)), found.names))
+    columns |= {"name": np.tile(np.arange(found.names), len(found))}
+    columns["predicted"] = (to_numpy(found.outputs.logits)[:, 0] > 0).astype(np.int64)
+    columns["uncertainty"] = to_numpy(scorer(found.outputs))
+    if found.outputs.labels is not None:
+        columns |= {"label": to_numpy(found.outputs.labels), "correct": to_numpy(found.outputs.correct)}
+    return columns
+
+
+def _first(batch: Batch, examples: np.ndarray) -> dict[str, Any]:
+    columns: dict[str, Any] = {"row": examples + batch.start}
+    if batch.files:
+        columns["file"] = [str(batch.files[example]) for example in examples]
+    return columns
+
+
+def _write_maps(maps: Iterator[tuple[Batch, Any]], output: Path) -> None:
+    """One .npy file (N, H, W), batch by batch; it appears when it is whole."""
+    from qipf._common.files import replacing
+
+    with replacing(output) as file:
+        count, shape, start = 0, None, 0
+        for _, found in maps:
+            values = to_numpy(found.uncertainty).astype(np.float32)
+            if shape is None:
+                shape, start = values.shape[1:], _head(file, 0, values.shape[1:])
+            elif values.shape[1:] != shape:
+                raise InputError(f"DATA: images of {values.shape[1:]} pixels after others of {shape}; give a folder")
+            file.write(values.tobytes())
+            count += len(values)
+        if shape is not None:
+            file.seek(0)
+            if _head(file, count, shape) != start:
+                raise InputError(f"--output: {output} has too many maps for one file")
+
+
+def _head(file: Any, count: int, shape: tuple[int, ...]) -> int:
+    """Write the beginning of a .npy file, with room for a larger number of rows; returns its length."""
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<f4", "fortran_order": False, "shape": (count, *shape)}
+    )  # NumPy pads it to 64 bytes, and leaves room for a longer first axis
+    return file.tell()
+
+
+def _write_overlays(maps: Iterator[tuple[Batch, Any]], folder: Path) -> None:
+    """One PNG per image in a folder that appears when it is whole; all have one scale, that of the first batch."""
+    from qipf.models.kinds.overlays import overlay, save_png
+
+    if folder.exists():
+        raise UserError(f"--output: {folder} exists already; name a new folder for the overlays, or a .npy file")
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+    temporary.mkdir()
+    try:
+        scale: dict[str, float] = {}
+        for batch, found in maps:
+            doubt = to_numpy(found.uncertainty).astype(np.float64)
+            if not scale:
+                scale = {"low": float(np.median(doubt)), "high": float(doubt.max())}
+            for number, (image, one) in enumerate(zip(batch.arrays["inputs"], doubt, strict=True)):
+                stem = f"-{batch.files[number].stem}" if batch.files else ""
+                save_png(temporary / f"{batch.start + number:06d}{stem}.png", overlay(image, one, **scale))
+        temporary.replace(folder)
+    except BaseException:
+        for file in temporary.glob("*"):
+            file.unlink()
+        temporary.rmdir()
+        raise

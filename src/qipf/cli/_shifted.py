@@ -1,0 +1,118 @@
+"""Shifted data for `qipf compare`: files of the user's own, and built-in shifts of the data that is measured."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qipf._common.errors import InputError, UserError
+from qipf._common.optional import require
+from qipf.cli._data import Data, open_data
+from qipf.cli._images import image_mode
+
+
+def open_shifted(given: list[str], data: Data, *, named: bool = False) -> dict[str, Data]:
+    """The data of every --shifted NAME=FILE.
+
+    Args:
+        given: What the user wrote.
+        data: What the shifted sets have to resemble.
+        named: As for `open_data`.
+
+    Raises:
+        UserError: It is not of this form, or two have the same name.
+        InputError: A file cannot be read, or does not fit the data.
+    """
+    found: dict[str, Data] = {}
+    for text in given:
+        name, equals, path = text.partition("=")
+        name = name.strip()
+        if not equals or not name or not path:
+            raise UserError(f"--shifted: expected NAME=FILE, got {text!r}")
+        if name in found or name == "clean":
+            raise UserError(f"--shifted: the name {name!r} is taken; give every set another one")
+        try:
+            one = open_data(Path(path), named=named, several=True)
+        except (InputError, UserError) as error:
+            raise type(error)(f"--shifted: {str(error).removeprefix('DATA: ')}") from None
+        if "labels" not in one.arrays:
+            raise InputError(f"--shifted: {path} has no labels; errors are known by them")
+        if one.has_inputs != data.has_inputs:
+            wanted = "inputs" if data.has_inputs else "logits"
+            raise InputError(f"--shifted: {path}: expected {wanted}, as in DATA")
+        if data.classes and one.classes and data.classes != one.classes:
+            raise InputError(
+                f"--shifted: {path} has the class subfolders {', '.join(one.classes)}, and DATA has "
+                f"{', '.join(data.classes)}; expected the same"
+            )
+        for key, values in one.arrays.items():
+            if key in data.arrays and values.shape[1:] != data.arrays[key].shape[1:]:
+                raise InputError(
+                    f"--shifted: {path}: {key} have shape {values.shape}, expected rows of the shape in DATA, "
+                    f"{data.arrays[key].shape[1:]}"
+                )
+        found[name] = one
+    return found
+
+
+def read_shifts(given: list[str]) -> list[tuple[str, float]]:
+    """The name and the intensity of every --shift NAME:INTENSITY.
+
+    Raises:
+        UserError: The shift is unknown, or the intensity is not a number.
+    """
+    from qipf.study.shifts import FAMILIES, SHIFTS
+
+    found = []
+    for text in given:
+        name, _, number = text.partition(":")
+        if name not in FAMILIES:
+            raise UserError(f"--shift: there is no {name!r}; there are {', '.join(FAMILIES)}")
+        try:
+            intensity = float(number) if number else FAMILIES[name][len(FAMILIES[name]) // 2]
+        except ValueError:
+            raise UserError(f"--shift: expected NAME or NAME:INTENSITY, got {text!r}") from None
+        if name not in SHIFTS and intensity not in FAMILIES[name]:
+            raise UserError(f"--shift: {name}: expected a severity from 1 to 5, got {number}")
+        found.append((name, intensity))
+    return found
+
+
+def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -> Data:
+    """The data with its inputs shifted; of tokens, labels follow words that are dropped.
+
+    Raises:
+        InputError: The shift is not for such inputs, or would move them away from their labels.
+    """
+    torch = require("torch", extra="torch")
+    from qipf.study import shifts
+
+    if not data.files and "inputs" not in data.arrays:
+        raise InputError(f"--shift: {name} changes one input, and DATA has logits or several; give --shifted files")
+    if kind == "pixels" and name in ("rotation", "shear", "zoom", "shift", "scale"):
+        raise UserError(f"--shift: {name} moves pixels away from their labels; give --shifted files with both moved")
+    if data.files:
+        data = replace(data, mode=data.mode or image_mode(data.files[0]))
+    inputs = torch.cat([_inputs(batch.tensors()) for batch in data.batches(500)])
+    arrays: dict[str, Any] = dict(data.arrays)
+    try:
+        if name in shifts.text.SHARES:
+            moved = shifts.text.apply(inputs, name, intensity, seed)
+            if kind == "tokens" and name == "word-drops":
+                kept = shifts.text.kept_tokens(inputs, intensity, seed)
+                labels = torch.from_numpy(np.array(arrays["labels"], dtype=np.int64))
+                arrays["labels"] = shifts.text.compact(labels, kept, -100).numpy()
+        elif name in shifts.table.AMOUNTS:
+            moved = shifts.table.apply(inputs, name, intensity, seed)
+        else:
+            moved = shifts.apply(inputs, name, intensity)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"--shift: {str(error).removeprefix(f'{name}: ')} (for {name})") from None
+    return Data({**arrays, "inputs": moved.numpy()}, classes=data.classes)
+
+
+def _inputs(batch: Any) -> Any:
+    return batch[0] if isinstance(batch, tuple) else batch

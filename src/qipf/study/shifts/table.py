@@ -1,0 +1,70 @@
+"""Shifted tables at five severities, for rows (N, d) of floating-point numbers.
+
+| shift | what it does | severities 1 to 5 |
+|---|---|---|
+| missing-values | values are missing and become the mean of their column | 5, 10, 20, 30, 40 % of the values |
+| swapped-values | values are replaced by those of other rows in the same column | 5, 10, 20, 30, 40 % of the values |
+| column-drift | a third of the columns, at least one, move by some standard deviations | 0.25, 0.5, 1, 1.5, 2 |
+
+The first two resemble what `qipf.default` fits a probe to (`qipf.models.draws`); the third does not. Means, deviations
+and other rows are those of the set that is shifted.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from qipf.study.shifts.counter import Counter
+
+SEVERITIES = (1, 2, 3, 4, 5)
+AMOUNTS: dict[str, tuple[float, ...]] = {
+    "missing-values": (0.05, 0.1, 0.2, 0.3, 0.4),
+    "swapped-values": (0.05, 0.1, 0.2, 0.3, 0.4),
+    "column-drift": (0.25, 0.5, 1.0, 1.5, 2.0),
+}
+"""The share of the values, or the standard deviations, at each severity."""
+
+
+def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
+    """Shift the rows of a table: a new tensor of the same shape, dtype and device.
+
+    Args:
+        rows: `(N, d)`, floating point.
+        name: One of `AMOUNTS`.
+        severity: One of `SEVERITIES`; higher ones shift the values of lower ones and more.
+        seed: Chooses what is random.
+
+    Raises:
+        TypeError: The rows are not a floating-point tensor.
+        ValueError: The name or the severity is unknown, or the rows do not have two dimensions.
+    """
+    if name not in AMOUNTS:
+        raise ValueError(f"unknown shift of tables {name!r}; choose one of {', '.join(AMOUNTS)}")
+    if severity not in SEVERITIES:
+        raise ValueError(f"{name}: expected a severity from 1 to 5, got {severity}")
+    if not isinstance(rows, Tensor) or not rows.is_floating_point():
+        found = str(rows.dtype).removeprefix("torch.") if isinstance(rows, Tensor) else type(rows).__name__
+        raise TypeError(f"{name}: expected the rows of a table as floating-point numbers (N, d), got {found}")
+    if rows.ndim != 2:
+        raise ValueError(f"{name}: expected the rows of a table (N, d), got shape {tuple(rows.shape)}")
+    if 0 in rows.shape:
+        return rows.clone()
+    amount, stream = AMOUNTS[name][int(severity) - 1], seed * len(AMOUNTS) + list(AMOUNTS).index(name)
+    if name == "column-drift":
+        return _drift(rows, amount, stream)
+    draws = Counter(stream, len(rows), device=rows.device)
+    chosen = draws.uniform(rows.shape[1]) < amount
+    if name == "missing-values":
+        return torch.where(chosen, rows.mean(0), rows)
+    others = (draws.uniform(rows.shape[1]) * len(rows)).long().clamp(max=len(rows) - 1)
+    return torch.where(chosen, rows.gather(0, others), rows)
+
+
+def _drift(rows: Tensor, deviations: float, stream: int) -> Tensor:
+    """Some columns move up or down as a whole, as if what measures them had lost its calibration."""
+    draws = Counter(stream, rows.shape[1], device=rows.device)
+    order, sign = draws.uniform(2).unbind(1)
+    moved = torch.zeros_like(order).to(rows)
+    moved[order.argsort()[: max(1, rows.shape[1] // 3)]] = deviations
+    return rows + moved * torch.where(sign < 0.5, -1.0, 1.0).to(rows) * rows.std(0, correction=0)

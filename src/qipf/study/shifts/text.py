@@ -1,0 +1,140 @@
+"""Shifted text at five severities: of strings, and of token ids (N, T).
+
+| shift | what it does to strings | what it does to token ids | severities 1 to 5 |
+|---|---|---|---|
+| typos | letters are left out, doubled, swapped or replaced | other tokens replace tokens | 2, 5, 10, 20, 30 % |
+| word-drops | words are left out | tokens are left out, the rest moves up, and padding follows | 5, 10, 20, 30, 40 % |
+
+Strings are what people write, so shift them (`shift_texts`) before your tokenizer where you can. Token ids (`apply`)
+are for sets that are tokenized already: the first token of a text and padding stay as they are, and tokens that replace
+others come from random places of the set. Typos of tokens resemble what `qipf.default` fits a probe to
+(`qipf.models.draws`); those of strings and dropped words do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from qipf.study.shifts.counter import Counter
+
+SEVERITIES = (1, 2, 3, 4, 5)
+SHARES: dict[str, tuple[float, ...]] = {
+    "typos": (0.02, 0.05, 0.1, 0.2, 0.3),
+    "word-drops": (0.05, 0.1, 0.2, 0.3, 0.4),
+}
+"""The share of the letters, words or tokens at each severity."""
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def shift_texts(texts: Iterable[str], name: str, severity: float, seed: int = 0) -> list[str]:
+    """Shift strings; what is random depends on `seed`, the shift and the number of the text.
+
+    Args:
+        texts: Any strings.
+        name: "typos" or "word-drops".
+        severity: One of `SEVERITIES`.
+        seed: Chooses what is random.
+
+    Raises:
+        TypeError: One of the texts is not a string, or all of them are one string.
+        ValueError: The name or the severity is unknown.
+    """
+    share = _share(name, severity)
+    if isinstance(texts, str):
+        raise TypeError("texts: expected several strings, got a single one; give [text]")
+    found = []
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts: expected strings, got {type(text).__name__} in place {number}")
+        rng = np.random.default_rng([seed, list(SHARES).index(name), number])
+        found.append(_misspelt(text, share, rng) if name == "typos" else _thinned(text, share, rng))
+    return found
+
+
+def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
+    """Shift token ids: a new tensor of the same shape, dtype and device.
+
+    Args:
+        ids: `(N, T)`, whole numbers.
+        name: "typos" or "word-drops".
+        severity: One of `SEVERITIES`.
+        seed: Chooses what is random.
+        padding: The token that fills up short texts.
+
+    Raises:
+        TypeError: The ids are not whole numbers.
+        ValueError: The name or the severity is unknown, or the ids do not have two dimensions.
+    """
+    share = _share(name, severity)
+    if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
+        found = str(ids.dtype).removeprefix("torch.") if isinstance(ids, Tensor) else type(ids).__name__
+        raise TypeError(f"{name}: expected token ids (N, T) as whole numbers, got {found}; strings: shift_texts")
+    if ids.ndim != 2:
+        raise ValueError(f"{name}: expected token ids (N, T), got shape {tuple(ids.shape)}")
+    if name == "word-drops":
+        return compact(ids, kept_tokens(ids, severity, seed, padding=padding), padding)
+    draws = Counter(seed * len(SHARES), len(ids), device=ids.device)
+    known = ids[ids != padding]
+    if not len(known):
+        return ids.clone()
+    chosen = (draws.uniform(ids.shape[1]) < share) & _free(ids, padding)
+    others = (draws.uniform(ids.shape[1]).double() * len(known)).long().clamp(max=len(known) - 1)
+    return torch.where(chosen, known[others], ids)
+
+
+def kept_tokens(ids: Tensor, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
+    """Return which tokens (N, T) "word-drops" keeps; labels of tokens have to go the same way (`compact`)."""
+    draws = Counter(seed * len(SHARES) + 1, len(ids), device=ids.device)
+    return (draws.uniform(ids.shape[1]) >= _share("word-drops", severity)) | ~_free(ids, padding)
+
+
+def compact(values: Tensor, kept: Tensor, fill: int) -> Tensor:
+    """Move the values (N, T) that are kept to the front of their rows, and fill the rest."""
+    order = (~kept).to(torch.uint8).argsort(dim=1, stable=True)
+    return torch.where(kept.gather(1, order), values.gather(1, order), fill)
+
+
+def _share(name: str, severity: float) -> float:
+    if name not in SHARES:
+        raise ValueError(f"unknown shift of text {name!r}; choose one of {', '.join(SHARES)}")
+    if severity not in SEVERITIES:
+        raise ValueError(f"{name}: expected a severity from 1 to 5, got {severity}")
+    return SHARES[name][int(severity) - 1]
+
+
+def _free(ids: Tensor, padding: int) -> Tensor:
+    """Which tokens may change: all but padding and the first one, which often stands for the whole text."""
+    free = ids != padding
+    free[:, :1] = False
+    return free
+
+
+def _thinned(text: str, share: float, rng: np.random.Generator) -> str:
+    words = text.split()
+    kept = rng.random(len(words)) >= share
+    if words and not kept.any():
+        kept[rng.integers(len(words))] = True
+    return " ".join(word for word, keep in zip(words, kept, strict=True) if keep)
+
+
+def _misspelt(text: str, share: float, rng: np.random.Generator) -> str:
+    """A share of the letters, each with an error of its own; what is not a letter stays."""
+    letters, wrong, kinds = list(text), rng.random(len(text)) < share, rng.integers(4, size=len(text))
+    random = rng.integers(len(_LETTERS), size=len(text))
+    for place, letter in enumerate(text):
+        if not wrong[place] or not letter.isalpha():
+            continue
+        if kinds[place] == 0:
+            letters[place] = ""
+        elif kinds[place] == 1:
+            letters[place] = 2 * letter
+        elif kinds[place] == 2 and place + 1 < len(text) and text[place + 1].isalpha() and not wrong[place + 1]:
+            letters[place], letters[place + 1] = text[place + 1], letter
+        else:
+            other = _LETTERS[random[place]]
+            letters[place] = other.upper() if letter.isupper() else other
+    return "".join(letters)

@@ -1,0 +1,130 @@
+"""`qipf fit` and `qipf score` for pixels, tokens and several labels."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from test_cli_compare_kinds import NETS, made, noisy
+
+import qipf
+from qipf.cli import main
+from qipf.models import collect_labels, collect_tokens, overlay, score_pixels
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("kind_nets.py").write_text(NETS)
+    return tmp_path
+
+
+def net(name: str) -> torch.nn.Module:
+    scope: dict = {}
+    exec(NETS, scope)
+    return scope[name]()
+
+
+def table(path: str) -> list[dict[str, str]]:
+    with Path(path).open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("scorer", ["default", "entropy", "knn"])
+def test_pixels(place: Path, scorer: str) -> None:
+    x = np.random.default_rng(0).random((10, 1, 9, 10)).astype(np.float32)
+    y = noisy(made("pixels", x), 1, 0.1, 1)
+    y[0, :, :3] = 255
+    np.savez("data.npz", x=x, y=y)
+    np.save("new.npy", x[:6])
+    model = ["--model", "kind_nets:pixels", "--quiet"]
+    assert main(["fit", "kind_nets:pixels", "data.npz", "--scorer", scorer, "-o", "seg.qipf", "--quiet"]) == 0
+    for out in ("maps.npy", "pictures", "images.csv"):
+        assert main(["score", "seg.qipf", "new.npy", *model, "-o", out]) == 0
+    expected = [
+        one.uncertainty
+        for one in score_pixels(net("pixels"), torch.from_numpy(x[:6]), qipf.load("seg.qipf"), progress=False)
+    ]
+    whole = torch.cat(expected).numpy()
+    maps = np.load("maps.npy")
+    assert maps.shape == (6, 9, 10)
+    np.testing.assert_allclose(maps, whole, rtol=1e-5, atol=1e-6)
+    rows = table("images.csv")
+    np.testing.assert_allclose([float(row["uncertainty"]) for row in rows], whole.mean((1, 2)), rtol=1e-4)
+    np.testing.assert_allclose([float(row["largest"]) for row in rows], whole.max((1, 2)), rtol=1e-4)
+    image = pytest.importorskip("PIL.Image")
+    files = sorted(Path("pictures").iterdir())
+    assert [file.name for file in files] == [f"{number:06d}.png" for number in range(6)]
+    low, high = float(np.median(whole[:4])), float(whole[:4].max())  # the scale of the first batch
+    with image.open(files[5]) as file:
+        difference = np.asarray(file).astype(int) - overlay(x[5], whole[5], low=low, high=high)
+    assert abs(difference).max() <= 1
+    assert main(["score", "seg.qipf", "data.npz", *model, "-o", "labelled.csv"]) == 0
+    wrong = (made("pixels", x).argmax(1) != y) & (y != 255)
+    assert [int(row["wrong_pixels"]) for row in table("labelled.csv")] == wrong.sum((1, 2)).tolist()
+
+
+@pytest.mark.parametrize("scorer", ["default", "margin"])
+def test_tokens(place: Path, scorer: str) -> None:
+    ids = np.random.default_rng(0).integers(1, 20, (12, 7))
+    np.savez("data.npz", x=ids, y=ids)
+    assert main(["fit", "kind_nets:tokens", "data.npz", "--scorer", scorer, "-o", "lm.qipf", "--quiet"]) == 0
+    assert main(["score", "lm.qipf", "data.npz", "--model", "kind_nets:tokens", "-o", "out.csv", "--quiet"]) == 0
+    rows = table("out.csv")
+    assert len(rows) == 12 * 6
+    given = torch.from_numpy(ids)
+    tokens = collect_tokens(net("tokens"), (given, given), features=True, progress=False)
+    loaded = qipf.load("lm.qipf")
+    expected = tokens.score("margin") if scorer == "margin" else loaded(tokens.question())
+    np.testing.assert_allclose([float(row["uncertainty"]) for row in rows], expected, rtol=1e-4, atol=1e-6)
+    assert [int(row["row"]) for row in rows] == tokens.sequence.tolist()
+    assert [int(row["position"]) for row in rows] == tokens.position.tolist()
+    assert [row["correct"] == "True" for row in rows] == tokens.correct.tolist()
+
+
+def test_several_labels(place: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((80, 8)).astype(np.float32)
+    y = (made("labels", x) + np.random.default_rng(1).logistic(0, 0.2, (80, 4)) > 0).astype(np.float32)
+    np.savez("data.npz", x=x, y=y)
+    assert main(["fit", "kind_nets:labels", "data.npz", "-o", "l.qipf", "--quiet"]) == 0
+    assert main(["score", "l.qipf", "data.npz", "--model", "kind_nets:labels", "-o", "out.csv", "--quiet"]) == 0
+    rows = table("out.csv")
+    found = collect_labels(net("labels"), (torch.from_numpy(x), torch.from_numpy(y)), progress=False)
+    expected = qipf.load("l.qipf")(found.outputs)
+    np.testing.assert_allclose([float(row["uncertainty"]) for row in rows], expected, rtol=1e-4, atol=1e-6)
+    assert [int(row["name"]) for row in rows[:5]] == [0, 1, 2, 3, 0]
+    assert [int(row["label"]) for row in rows] == y.astype(int).ravel().tolist()
+
+
+def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).random((6, 1, 9, 10)).astype(np.float32)
+    y = noisy(made("pixels", x), 1, 0.1, 1)
+    np.savez("data.npz", x=x, y=y)
+    ids = np.random.default_rng(0).integers(1, 20, (12, 7))
+    np.savez("ids.npz", x=ids, y=ids)
+    np.savez("numbers.npz", x=x.reshape(6, -1)[:, :8], y=x.reshape(6, -1)[:, :2])
+    fit = ["fit", "kind_nets:pixels", "data.npz", "--scorer", "entropy", "-o", "e.qipf", "--quiet"]
+    assert main(fit) == 0
+    Path("there").mkdir()
+    score = ["score", "e.qipf", "data.npz", "--model", "kind_nets:pixels", "--quiet"]
+    cases = [
+        ([*fit, "--calibrate", "data.npz"], 2, "one prediction per example"),
+        ([*fit[:3], "-o", "d.qipf", "--option", "effort=quick"], 2, "takes seed and nothing else"),
+        (["fit", "kind_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf", "--quiet"], 2, "not for tokens"),
+        (["fit", "kind_nets:numbers", "numbers.npz", "-o", "n.qipf", "--quiet"], 1, "ResidualScale"),
+        ([*score, "-o", "there"], 2, "exists already"),
+        (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 2, "read from a model"),
+    ]
+    np.savez("logits.npz", logits=np.zeros((4, 3)))
+    for words, code, said in cases:
+        assert main(words) == code, words
+        assert said in capsys.readouterr().err
+    assert not [path for path in Path().iterdir() if path.name.endswith(".part")]
+    with pytest.raises(TypeError, match=r"fitted to pixels.*score_pixels"):
+        qipf.wrap(net("pixels"), qipf.load("e.qipf"))
+    with pytest.raises(TypeError, match=r"fitted to pixels"):
+        qipf.load("e.qipf").score(net("pixels"), x, progress=False)
