@@ -21,6 +21,7 @@ from qipf.arrays import to_numpy
 from qipf.cli._console import show_table, table_of
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, fit_default
+from qipf.cli._seen import warn_of_random
 from qipf.cli.fit import make_scorer, observe
 from qipf.models.loading import load_model
 
@@ -142,6 +143,8 @@ def compare(
     for name, why in failed.items():
         print(f"{name}: left out ({why})", file=sys.stderr)
     print(recommend(rows))
+    if opened.has_inputs and weights is None:
+        warn_of_random(model, net)
     if out is not None:
         atomic_write(out, WRITERS[out.suffix](found))
 
