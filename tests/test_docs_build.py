@@ -16,9 +16,13 @@ from browsing import emulate, violations
 
 DOCS = Path(__file__).parents[1] / "docs"
 MAIN_PAGES = (
-    "index", "start", "howto/own-model", "howto/decide", "howto/numbers", "pictures", "mathematics", "architecture",
-    "research/probe", "reference/scores", "reference/command-line", "changelog",
+    "index", "start", "howto/own-model", "howto/decide", "howto/watch", "howto/numbers", "limits", "pictures",
+    "mathematics", "architecture", "research/probe", "results/real-networks", "reference/scores",
+    "reference/command-line", "reproduction", "changelog",
 )  # fmt: skip
+LOOKS = ((1280, "light"), (400, "dark"))
+LONG = {"reproduction": LOOKS[1:]}
+"""Pages that axe takes half a minute for are looked at once."""
 LARGEST_IMAGE, ALL_IMAGES = 300_000, 1_500_000  # bytes
 
 
@@ -100,10 +104,12 @@ def test_reference_shows_the_docstrings(site):
 @pytest.mark.browser
 @pytest.mark.parametrize("page", MAIN_PAGES)
 def test_everybody_can_read_it(site, browser, page):
-    for width, scheme in ((1280, "light"), (400, "dark")):
+    for width, scheme in LONG.get(page, LOOKS):
         emulate(browser, width, scheme)
         browser.get((site / f"{page}.html").as_uri())
         assert violations(browser) == [], (width, scheme)
+        wide = browser.execute_script("return document.documentElement.scrollWidth - window.innerWidth")
+        assert wide <= 0, f"{page} scrolls sideways by {wide} at {width}"
 
 
 @pytest.mark.browser

@@ -207,3 +207,11 @@ def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, 
     assert ("0.812 [0.700, 0.900]" in shown) == (not terminal or width == 200)
     if terminal:
         assert max(map(len, shown.splitlines())) <= width
+
+
+def test_a_network_that_nobody_trained_draws_a_warning(place: Path, capsys) -> None:
+    words = ["compare", "compared_nets:build", "data.npz", "--scorers", "entropy,softmax-response", "--quiet"]
+    assert main([*words, "--bootstrap", "10"]) == 0
+    assert "not trained; give --weights" in capsys.readouterr().err
+    assert main([*words, "--bootstrap", "10", "--weights", "net.safetensors"]) == 0
+    assert "trained" not in capsys.readouterr().err

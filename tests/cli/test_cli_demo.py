@@ -30,3 +30,10 @@ def test_the_answer_and_the_ranking_stand_at_the_end(
     means = [float(line.split()[-2]) for line in said.splitlines() if line.strip()[:2] in ("1 ", "2 ", "3 ")]
     assert means == sorted(means, reverse=True)
     assert said.rstrip().endswith("report.html")
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "-o", str(tmp_path / "file" / "out")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"qipf: --output: the folder {tmp_path}/file/out cannot be made")

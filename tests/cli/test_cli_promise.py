@@ -32,6 +32,10 @@ def test_a_promise_is_kept_in_the_file_and_scored(place, capsys) -> None:
     assert fit("--calibrate", "held-out.npz", "--promise", "error<=0.05", "--confidence", "0.9") == 0
     assert "error<=0.05 with 90% confidence: accepts" in capsys.readouterr().err
     scorer = qipf.load("e.qipf")
+    assert main(["inspect", "e.qipf"]) == 0
+    shown = capsys.readouterr().out
+    assert "attachments.decision.promise" in shown
+    assert f"decision: {scorer.decision.report()}" in shown  # pyright: ignore[reportOptionalMemberAccess]
     assert main(["score", "e.qipf", "live.npz", "-o", "live.csv", "--quiet"]) == 0
     with (place / "live.csv").open() as file:
         rows = list(csv.DictReader(file))

@@ -20,6 +20,7 @@ from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind
 from qipf.cli._kinds import ONE, Predictions, Score, fit_score, predict
 from qipf.cli._onnx import bound, is_onnx
+from qipf.cli._seen import warn_of_random
 from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
 from qipf.models.loading import load_model
 
@@ -155,6 +156,8 @@ def compare(
     print(recommend(rows))
     for name, (_, some) in there.items():
         print(f"Shifted, {name}: {recommend(some)}")
+    if opened.has_inputs and weights is None:
+        warn_of_random(model, net)
     if out is not None:
         atomic_write(out, WRITERS[out.suffix](result))
 

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from qipf._common.errors import InputError
+
 
 def demo(
     *,
@@ -30,7 +32,10 @@ def demo(
     from qipf.study.run.run import run_plan
     from qipf.study.tables.text import results_text
 
-    output.mkdir(parents=True, exist_ok=True)
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"--output: the folder {output} cannot be made ({error.strerror}); give another") from None
     outcome, _ = run_plan(plans.load("demo"), output, quiet=quiet)
     page = output / "report.html"
     write_report(output, page)

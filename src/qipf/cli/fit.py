@@ -150,7 +150,7 @@ def fit(
             if len(outputs) >= ENOUGH_TO_WATCH:
                 made.attach(Monitor().fit_scorer(made, outputs))
         except Unsupported as error:
-            raise InputError(f"--promise: {str(error).removeprefix('promise: ')}; the data is {calibrate}") from error
+            raise InputError(f"--promise: {str(error).removeprefix('promise: ')}") from error
         except (ValueError, RuntimeError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise InputError(f"--calibrate: {calibrate} does not fit: {reason}") from error

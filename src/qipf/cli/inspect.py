@@ -56,7 +56,11 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
         table.add_row(key, printable(header[key]))
     for group in ("settings", "facts", "attachments", "versions"):
         for key, value in header.get(group, {}).items():
-            table.add_row(printable(f"{group}.{key}"), printable(value))
+            parts = value if group == "attachments" and isinstance(value, dict) else {}
+            for name, part in parts.items():
+                table.add_row(printable(f"{group}.{key}.{name}"), printable(part))
+            if not parts:
+                table.add_row(printable(f"{group}.{key}"), printable(value))
     for key, about in shapes.items():
         table.add_row(
             printable(f"tensors.{key}"), f"{tuple(about['shape'])} {about['dtype']}, {about['bytes']:,} bytes"
@@ -64,6 +68,8 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
     console = require("rich.console", extra="torch").Console(file=sys.stdout, highlight=False, markup=False)
     console.print(table)
     scorer = load(file)
+    if scorer.decision is not None:
+        print(f"\ndecision: {printable(scorer.decision.report())}")
     field = getattr(scorer, "field", None)
     if field is not None and field.dimension == 1:
         y = np.linspace(-4.0, 4.0, min(max(NARROWEST, width), WIDEST))

@@ -20,8 +20,10 @@ STYLE = """
 @media (prefers-color-scheme: dark) {
   :root { --a: #ff8f4d; --b: #6bb5ee; --c: #35cba0; --d: #e09bc4; --grid: #262d33; } }
 .answer { font-size: 1.15rem; font-weight: 600; border-left: 4px solid var(--good); padding-left: .8rem; }
-.wide { overflow-x: auto; background: linear-gradient(to left, var(--paper) 60%, transparent) right / 2rem 100% no-repeat
-  local, linear-gradient(to left, var(--dim), transparent) right / .5rem 100% no-repeat scroll; } .wide table { min-width: 100%; font-variant-numeric: tabular-nums; }
+.wide { overflow-x: auto; background:
+  linear-gradient(to left, var(--paper) 60%, transparent) right / 2rem 100% no-repeat local,
+  linear-gradient(to left, var(--dim), transparent) right / .5rem 100% no-repeat scroll; }
+.wide table { min-width: 100%; font-variant-numeric: tabular-nums; }
 .wide th, .wide td { white-space: nowrap; border-bottom: 1px solid var(--line); }
 .wide th { vertical-align: bottom; } .wide td small { color: var(--dim); font-size: .8rem; }
 .wide th:first-child, .wide td:first-child { position: sticky; left: 0; background: var(--paper); }
