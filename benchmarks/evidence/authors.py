@@ -192,16 +192,6 @@ def bands(results: Results) -> str:
     return markdown(["half band, five seeds", "outer regions / seen", "rank correlation with the error, seen"], rows)
 
 
-def small(results: Results, *keys: str) -> str:
-    """One number of results/paper/small-claims.json, with two digits."""
-    value: Any = results.json("paper/small-claims.json")
-    if value is None:
-        return NOTHING
-    for key in keys:
-        value = value[key]
-    return f"{value:.2f}"
-
-
 def mean(results: Results, dataset: str, score: str, metric: str = "roc_auc") -> float:
     """The mean over shifts of the mean over intensities."""
     own = _table(results, dataset)

@@ -184,11 +184,6 @@ def largest_errors(results: Results, file: str, pair: str, *scores: str) -> str:
     return " / ".join(number(max(errors)) for errors in zip(*found, strict=True))
 
 
-def paper_share(results: Results, metric: str) -> str:
-    """In how many of the paper's cases QIPF is first in the paper's own numbers."""
-    return claims.paper_share(metric)
-
-
 def forward_noise(results: Results, device: str) -> str:
     """The largest difference between forward passes on the CPU (`cpu`) or the GPU (`cuda`)."""
     return f"{100 * speed.forward_noise(results, device):.0f} %"
@@ -199,20 +194,15 @@ def extra_time(results: Results, method: str, net: str, device: str) -> str:
     return f"{100 * (speed.ratio(results, net, method, device) - 1):.2g} %"
 
 
-def times_forward(results: Results, method: str, net: str, device: str) -> str:
-    """The time of a method in forward passes."""
-    return f"{speed.ratio(results, net, method, device):.2g}"
-
-
 VALUES: dict[str, Callable[..., str]] = {
     "claims": verdicts.count, "chance": claims.chance, "agreement": cells.agreement, "matched": cells.matched_summary,
-    "authors": authors.one, "image-error": authors.largest_image_error, "small-claim": authors.small,
+    "authors": authors.one, "image-error": authors.largest_image_error,
     "paper-cell": cells.paper_cell,
     "geometric": geometric, "gap": gap, "unseen": unseen, "networks": networks, "percent": percent,
     "clear-of-zero": clear_of_zero,
-    "forward-noise": forward_noise, "extra-time": extra_time, "times-forward": times_forward,
+    "forward-noise": forward_noise, "extra-time": extra_time,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
-    "grid-errors": grid_errors, "largest-errors": largest_errors, "paper-share": paper_share,
+    "grid-errors": grid_errors, "largest-errors": largest_errors,
     "own-accuracy": rivals.own_accuracy,
     **probe.VALUES, **real.VALUES, **onnx_networks.VALUES,
 }  # fmt: skip

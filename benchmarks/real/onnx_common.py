@@ -65,8 +65,6 @@ def summary(cells: Mapping[str, dict[str, Any]], kept: Mapping[str, Scored], our
     behind = {
         cell: max((v, n) for n, v in found.items() if n != ours)[0] - found[ours] for cell, found in counted.items()
     }
-    worst = max(behind, key=behind.__getitem__)
-    against = {cell: found[rival] - found[ours] for cell, found in counted.items()}
     ranked = sorted(means, key=means.__getitem__, reverse=True)
     return {
         "mean": dict(sorted(means.items(), key=lambda item: -item[1])),
@@ -75,9 +73,7 @@ def summary(cells: Mapping[str, dict[str, Any]], kept: Mapping[str, Scored], our
         "ahead": means[ours] - means[rival],
         "interval": [float(v) for v in np.nanquantile(np.mean(draws, axis=0), (0.025, 0.975))],
         "rank": ranked.index(ours) + 1,
-        "most_behind_any": {"cell": worst, "by": behind[worst]},
         "cells_behind_any": sum(value > 0.01 for value in behind.values()),
-        "cells_behind_rival": sum(value > 0.01 for value in against.values()),
     }
 
 

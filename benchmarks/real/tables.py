@@ -206,12 +206,6 @@ def _right(found: Group, values: list[float], suite: str) -> float:
     return float(np.mean(means))
 
 
-def value(results: Results, group: str, suite: str, metric: str, score: str, network: str = "") -> str:
-    """One number: of a network, or the mean of the networks of a family."""
-    found = _of(results).groups[group]
-    return number(found.value(network, score, suite, metric) if network else found.mean(score, suite, metric))
-
-
 def right(results: Results, group: str, who: str, suite: str) -> str:
     """The share of right classes in a suite, mean of the networks: of the networks ("network") or of a posterior."""
     found = _of(results).groups[group]
@@ -238,20 +232,14 @@ def strongest(results: Results, group: str = "") -> str:
     return _of(results).strongest(group)
 
 
-def fact(results: Results, group: str, *keys: str) -> str:
-    """A number among the facts of a record."""
-    found = _of(results).groups[group].facts
-    for key in keys:
-        found = found[key]
-    return f"{found:,.0f}" if isinstance(found, int | float) else str(found)
-
-
 def newcomer(results: Results) -> str:
     """What each command of the page took."""
     found = results.json("real/newcomer.json")
     steps = {"install": "pip install", "fit": "qipf fit", "score": "qipf score", "compare": "qipf compare"}
     parts = {f"`{words}`": found["steps"][name] for name, words in steps.items()} | {"together": found["total"]}
-    rows = [[name, f"{part['wall_seconds']:.0f} s", f"{part['processor_seconds']:.0f} s"] for name, part in parts.items()]
+    rows = [
+        [name, f"{part['wall_seconds']:.0f} s", f"{part['processor_seconds']:.0f} s"] for name, part in parts.items()
+    ]
     return markdown(["step", "on the clock", "of the processor"], rows)
 
 
@@ -275,12 +263,10 @@ TABLES: dict[str, Callable[[Results], str]] = {
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
 VALUES: dict[str, Callable[..., str]] = {
-    "real": value,
     "real-gap": gap,
     "real-right": right,
     "real-loss": loss,
     "real-newcomer-note": newcomer_note,
     "real-strongest": strongest,
-    "real-fact": fact,
 }
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
