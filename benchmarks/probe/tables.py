@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -13,38 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from evidence.results import Results, markdown, number
+from probe.names import NAMES, slashed
+from probe.other_records import cost, transformers, tried
 from probe.reading import GROUPS, PAIRS, Interval, Pair, Study
 
 BOTH = ("roc_auc", "pr_auc")
 OURS, RIVAL = "probe", "ensemble of 10, contrast"
-NAMES = {
-    "probe": "**qipf.default (the probe)**",
-    "probe, head alone": "probe, head alone",
-    "logistic head on the same data": "logistic head on the same perturbed images",
-    "probe without perturbations": "probe without perturbed images",
-    "ensemble of 10, contrast": "ensemble of 10, contrast of the predicted class",
-    "ensemble of 10, entropy": "ensemble of 10, entropy of the mean",
-    "MC dropout, contrast": "MC dropout, 20 passes, contrast†",
-    "MC dropout, entropy": "MC dropout, 20 passes, entropy†",
-    "previous default (class fields)": "class fields (the previous default)",
-    "entropy": "entropy of the softmax",
-    "max softmax": "max softmax",
-    "contrast, temperature fitted": "contrast, fitted temperature",
-    "max logit": "max logit",
-    "max logit, p-norm": "max logit, p-norm",
-    "energy": "energy",
-    "GEN": "GEN",
-    "Doctor": "Doctor",
-    "QIPF, exact operator": "the paper's QIPF, exact operator",
-    "QIPF, authors' program": "the paper's QIPF, authors' program",
-    "KNN": "KNN",
-    "Mahalanobis": "Mahalanobis",
-    "ViM": "ViM",
-    "last-layer Laplace": "last-layer Laplace",
-    "network retrained on perturbed images, contrast": "a second network, trained on perturbed images, contrast‡",
-    "ensemble of 5 retrained on perturbed images, contrast": "ensemble of 5, trained on perturbed images, contrast‡",
-}
-"""The scores that are quoted."""
 SHORT = (
     "probe",
     "ensemble of 10, contrast",
@@ -58,28 +31,6 @@ FEWER = (
     "† on 2,000 of the 8,000 images. ‡ for those who may train again; not on ResNet-18. Class fields were measured in "
     "the first run alone. A score that is missing on a pair has no mean."
 )
-DEVELOPMENT = {
-    "mnist-len": "MNIST LeNet",
-    "kmnis-len": "K-MNIST LeNet",
-    "cifar-vgg": "CIFAR-10 VGG-3",
-    "cifar-res": "CIFAR-10 ResNet-18",
-}
-TRIED = {
-    "0 draws": "no perturbed copies",
-    "1 draw": "one perturbed copy",
-    "4 draws": "four perturbed copies",
-    "8 draws": "eight perturbed copies",
-    "4 draws, 512": "four copies, 512 hidden units",
-    "4 draws, 4 epochs": "four copies, 4 epochs",
-    "4 draws, 16 epochs": "four copies, 16 epochs",
-    "4 draws, wd .5": "four copies, weight decay 0.5",
-    "4 draws, idrop .2": "four copies, input dropout 0.2",
-    "4 draws, smooth .05": "four copies, label smoothing 0.05",
-    "4 draws, clean x3": "four copies, clean images three times",
-    "4 draws, logits in": "four copies, logits as further inputs",
-    "4 draws: prob avg .8/.2": "four copies, averaged with the softmax, 0.8 to 0.2",
-    "4 draws: prob avg": "four copies, averaged with the softmax, equal parts",
-}
 
 
 @cache
@@ -96,11 +47,6 @@ def _heads(found: Study) -> list[str]:
     return [PAIRS[name] for name in found.pairs]
 
 
-def _both(values: list[float], best: np.ndarray | None = None) -> str:
-    top = [False] * len(values) if best is None else [bool(round(v, 3) == b) for v, b in zip(values, best, strict=True)]
-    return " / ".join(number(value, bold=bold) for value, bold in zip(values, top, strict=True))
-
-
 def readme(results: Results) -> str:
     """The one table of the README: shifts by pair, and the means of the other columns; ROC-AUC / average precision."""
     found = _of(results)
@@ -110,7 +56,7 @@ def readme(results: Results) -> str:
     best = np.max(np.round(grid, 3), axis=0)
     rows = []
     for score, line in zip(SHORT, grid, strict=True):
-        cells = [_both(list(cell), top) for cell, top in zip(line, best, strict=True)]
+        cells = [slashed(list(cell), top) for cell, top in zip(line, best, strict=True)]
         rows.append([NAMES[score], *cells, _passes(score)])
     heads = ["score", *_heads(found), "mean", "unseen corruptions", "clean", "forward passes"]
     return markdown(heads, rows)
@@ -136,7 +82,7 @@ def column(results: Results, group: str, metrics: tuple[str, ...] = BOTH) -> str
     grid = np.array([[[values[type(p)](p, s, group, m) for m in metrics] for p in places] for s in NAMES])
     order = np.argsort(-grid[:, -1, 0] if metrics[0] != "aurc" else grid[:, -1, 0], kind="stable")
     names = list(NAMES)
-    rows = [[NAMES[names[n]], *(_both(list(cell)) for cell in grid[n])] for n in order]
+    rows = [[NAMES[names[n]], *(slashed(list(cell)) for cell in grid[n])] for n in order]
     what = {"roc_auc": "ROC-AUC", "pr_auc": "average precision", "aurc": "AURC, lower is better"}
     return markdown([" / ".join(what[m] for m in metrics), *_heads(found), "mean"], rows, FEWER)
 
@@ -150,7 +96,7 @@ def families(results: Results, group: str) -> str:
         cells = []
         for score in shown:
             means = [[p.family(score, group, family, m) for p in found.pairs.values()] for m in BOTH]
-            cells.append(_both([float(value) for value in np.mean(means, axis=1)]))
+            cells.append(slashed([float(value) for value in np.mean(means, axis=1)]))
         rows.append([family.replace("-", " "), *cells])
     return markdown(["family", *(NAMES[score] for score in shown)], rows)
 
@@ -193,7 +139,7 @@ def efforts(results: Results) -> str:
     for words, name in (("quick", "probe, quick"), ("standard", "probe"), ("thorough", "probe, thorough")):
         cells = []
         for pair in found.pairs.values():
-            values = _both([pair.value(name, "shift", metric, pair.bases[0]) for metric in BOTH])
+            values = slashed([pair.value(name, "shift", metric, pair.bases[0]) for metric in BOTH])
             seconds, size = pair.facts["fit_seconds"][name], pair.facts["file_bytes"][name][0]
             cells.append(f"{values}; {min(seconds):.1f} s, {size / 1e6:.1f} MB")
         rows.append([words, *cells])
@@ -229,24 +175,6 @@ def bars(results: Results) -> str:
     return markdown(["what", "bar", f"measured, {len(pairs)} pairs"], rows)
 
 
-def tried(results: Results) -> str:
-    """Settings that were tried in development, on training images alone."""
-    rows = {
-        (row["pair"], _tag(row["tag"])): row
-        for row in json.loads((results.folder / "probe" / "development.json").read_text())
-    }
-    lines = []
-    for tag, words in TRIED.items():
-        cells = [_both([*rows[pair, tag]["shifts"][:2], rows[pair, tag]["clean"][0]]) for pair in DEVELOPMENT]
-        lines.append([words, *cells])
-    return markdown(["shifts: ROC-AUC / average precision / clean: ROC-AUC", *DEVELOPMENT.values()], lines)
-
-
-def _tag(text: str) -> str:
-    name, _, end = text.strip().rpartition(" (")
-    return name if end.endswith("s)") else text.strip()
-
-
 def value(results: Results, group: str, metric: str, score: str, pair: str = "") -> str:
     """One number of the study: of a pair, or the mean of the pairs."""
     found = _of(results)
@@ -268,7 +196,7 @@ def again(results: Results) -> str:
     for group in ("shift", "unseen", "clean"):
         for score in (OURS, "network retrained on perturbed images, contrast", AGAIN, RIVAL):
             values = [[pair.value(score, group, metric) for metric in BOTH] for pair in found.values()]
-            cells = [_both(both) for both in (*values, [float(v) for v in np.mean(values, axis=0)])]
+            cells = [slashed(both) for both in (*values, [float(v) for v in np.mean(values, axis=0)])]
             rows.append([f"{GROUPS[group]}: {NAMES[score].rstrip('‡')}", *cells])
     return markdown(["ROC-AUC / average precision", *(PAIRS[name] for name in found), "mean"], rows)
 
@@ -276,36 +204,6 @@ def again(results: Results) -> str:
 def ahead(results: Results, group: str, metric: str, pair: str) -> str:
     """What five networks trained on perturbed images gain over the probe."""
     return signed(_of(results).difference(AGAIN, OURS, group, metric, pair))
-
-
-def transformers(results: Results) -> str:
-    """ROC-AUC on vision transformers that were trained for this purpose, by kind and seed."""
-    found = json.loads((results.folder / "probe" / "transformers.json").read_text())
-    kinds = {1: "class token", 2: "two heads"}
-    rows = []
-    for group in ("clean", "shift", "unseen", "resembling"):
-        for score in ("probe", "entropy", "max logit", "energy"):
-            cells = [number(one["scores"][score][group][0]) for one in found]
-            rows.append([f"{GROUPS[group]}: {NAMES[score]}", *cells])
-    return markdown(["ROC-AUC", *(f"{kinds[one['heads']]}, seed {one['seed']}" for one in found)], rows)
-
-
-COSTS = {
-    "fit_quick_in_trainings": "fitting, quick, in trainings of the network",
-    "fit_standard_in_trainings": "fitting, standard, in trainings",
-    "fit_thorough_in_trainings": "fitting, thorough, in trainings",
-    "added_passes_per_batch": "scoring, in forward passes",
-    "added_milliseconds_batch_1": "scoring one input, milliseconds",
-}
-
-
-def cost(results: Results) -> str:
-    """What the probe costs, in trainings and forward passes of the network, from every record of probe/cost.py."""
-    machines = [json.loads(path.read_text()) for path in sorted((results.folder / "probe").glob("cost-*.json"))]
-    names = {"lenet": "LeNet", "vgg3": "VGG-3", "resnet18": "ResNet-18"}
-    columns = [(machine, name) for machine in machines for name in names if name in machine]
-    rows = [[words, *(f"{machine[name][key]:.3g}" for machine, name in columns)] for key, words in COSTS.items()]
-    return markdown(["cost", *(f"{names[name]}, {machine['machine']}" for machine, name in columns)], rows)
 
 
 def right(results: Results, group: str, who: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("pandas")
 
 from evidence.results import Results
-from probe import tables
+from probe import other_records, tables
 from probe.reading import PAIRS, Study
 
 FAMILIES = [
@@ -67,15 +67,15 @@ def planted(tmp_path):
     (folder / "development.json").write_text(json.dumps(
         [
             {"pair": pair, "tag": f"{tag} (1.5s)", "shifts": [0.8, 0.7, 0.6], "clean": [0.9, 0.5, 0.9]}
-            for pair in tables.DEVELOPMENT
-            for tag in tables.TRIED
+            for pair in other_records.DEVELOPMENT
+            for tag in other_records.TRIED
         ]
     ))  # fmt: skip
     groups = ("clean", "shift", "unseen", "resembling")
     scores = {name: {key: [0.8, 0.7] for key in groups} for name in ("probe", "entropy", "max logit", "energy")}
     scores["probe"] = {**scores["probe"], "shift": [0.9, 0.6]}
     (folder / "transformers.json").write_text(json.dumps([{"heads": 2, "seed": 1, "scores": scores}]))
-    spent = dict.fromkeys(tables.COSTS, 0.25)
+    spent = dict.fromkeys(other_records.COSTS, 0.25)
     (folder / "cost-x.json").write_text(json.dumps({"machine": "a machine", "vgg3": spent}))
     return Results(tmp_path)
 
