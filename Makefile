@@ -7,14 +7,17 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test coverage fuzz lint docs clean
+.PHONY: demo test pytest coverage fuzz lint docs clean
 
 demo: .venv/.demo
 	@$(BIN)/qipf demo
 
 TESTS := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 --dist worksteal
 
-test: lint
+test: .venv/.dev  # the linters use one core while the tests start on the other
+	@$(MAKE) --no-print-directory --jobs 2 lint pytest
+
+pytest: .venv/.dev
 	@$(TESTS) $(ARGS)
 
 coverage: lint

@@ -23,6 +23,8 @@ LEVEL = 0.01
 """The false-alarm rate of the checks."""
 CHOSEN = "probability, probe"
 """The estimate that the protocol chose before the look, and judges."""
+DEFAULT = {"atc": "atc, probe", "posterior": "posterior"}[Monitor().method]
+"""What `Monitor` reports first, with the probe as its scorer; it was changed after the look."""
 CONFIDENCE, ATC = "confidence", ("atc, max softmax", "atc, entropy")
 LARGEST = 0.05
 """The bar of the estimated accuracy."""
@@ -126,7 +128,7 @@ def estimates(results: Results) -> str:
     rows = []
     for n in np.argsort(means, kind="stable"):
         name = list(NAMES)[n]
-        words = f"**{NAMES[name]} (the default)**" if name == default() else NAMES[name]
+        words = f"**{NAMES[name]} (the default)**" if name == DEFAULT else NAMES[name]
         rows.append([words, *(number(float(value)) for value in (*grid[n], means[n]))])
     return markdown(["mean absolute error of the estimated accuracy", *_heads(found), "mean"], rows)
 
@@ -137,19 +139,7 @@ def verdict(results: Results) -> str:
     if not found:
         return MISSING
     first = _judged(found, CHOSEN, f"The estimate that was chosen before the look, {NAMES[CHOSEN]}")
-    if default() == CHOSEN:
-        means = {name: np.mean([record.error(name, *SHIFTED) for record in found.values()]) for name in NAMES}
-        best = min(means, key=means.__getitem__)
-        ahead = (
-            f" The smallest error, {number(float(means[best]))}, is that of this one: {NAMES[best]}. It was not chosen"
-        )
-        return first if best == CHOSEN else f"{first}{ahead} beforehand, so it is not the default."
-    return f"{first} {_judged(found, default(), f'The default since then, {NAMES[default()]}')}"
-
-
-def default() -> str:
-    """What `Monitor` reports first, with the probe as its scorer."""
-    return {"probability": CHOSEN, "atc": "atc, probe", "posterior": "posterior"}[Monitor().method]
+    return f"{first} {_judged(found, DEFAULT, f'The default since then, {NAMES[DEFAULT]}')}"
 
 
 def _judged(found: dict[str, Record], estimate: str, words: str) -> str:
