@@ -22,7 +22,7 @@ DECIDED = any((ROOT / "results" / "probe").glob("*-decisions.json.gz"))
 FEWEST_MARKS = {"docs/limits.md": 1, "docs/howto/decide.md": 4 * DECIDED, "docs/howto/watch.md": 2 * DECIDED}
 WIDEST = 115  # characters of a table's row in docs/reproduction.md, so that a laptop shows it whole
 HISTORY = "What was tried, single thread"  # in benchmarks/README.md, before a table that no file holds
-KINDS = "## Which kinds of predictions are supported"  # in docs/limits.md, before a table of shapes
+KINDS = "## Which kinds of predictions are supported|So do the other kinds of predictions:"  # before tables of shapes
 
 
 @pytest.fixture(scope="module")
