@@ -251,7 +251,9 @@ def newcomer(results: Results) -> str:
     found = results.json("real/newcomer.json")
     steps = {"install": "pip install", "fit": "qipf fit", "score": "qipf score", "compare": "qipf compare"}
     parts = {f"`{words}`": found["steps"][name] for name, words in steps.items()} | {"together": found["total"]}
-    rows = [[name, f"{part['wall_seconds']:.0f} s", f"{part['processor_seconds']:.0f} s"] for name, part in parts.items()]
+    rows = [
+        [name, f"{part['wall_seconds']:.0f} s", f"{part['processor_seconds']:.0f} s"] for name, part in parts.items()
+    ]
     return markdown(["step", "on the clock", "of the processor"], rows)
 
 
