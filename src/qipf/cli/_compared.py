@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import asdict, astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +39,7 @@ class Found:
     failed: dict[str, str]
     scores: dict[str, np.ndarray]
     correct: np.ndarray
-    shifted: dict[str, tuple[str, list[Compared]]]
+    shifted: dict[str, tuple[str, list[Compared]]] = field(default_factory=dict)
 
 
 def _text(value: tuple[float, float, float], digits: int) -> str:

@@ -64,6 +64,9 @@ def read_shifts(given: list[str]) -> list[tuple[str, float]]:
     Raises:
         UserError: The shift is unknown, or the intensity is not a number.
     """
+    if not given:
+        return []
+    require("torch", extra="torch")
     from qipf.study.shifts import FAMILIES, SHIFTS
 
     found = []
