@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from evidence.results import NOTHING, Results, markdown, number
+from real import side_tables
 from real.reading import BARRED, FIRST, GROUPS, OURS, SHIFTED, STRICT, SUITES, Group, Interval, Study
 
 BOTH = ("roc_auc", "pr_auc")
@@ -246,20 +247,6 @@ def fact(results: Results, group: str, *keys: str) -> str:
     return f"{found:,.0f}" if isinstance(found, int | float) else str(found)
 
 
-def newcomer(results: Results) -> str:
-    """What each command of the page took."""
-    found = results.json("real/newcomer.json")
-    steps = {"install": "pip install", "fit": "qipf fit", "score": "qipf score", "compare": "qipf compare"}
-    parts = {f"`{words}`": found["steps"][name] for name, words in steps.items()} | {"together": found["total"]}
-    rows = [[name, f"{part['wall_seconds']:.0f} s", f"{part['processor_seconds']:.0f} s"] for name, part in parts.items()]
-    return markdown(["step", "on the clock", "of the processor"], rows)
-
-
-def newcomer_note(results: Results) -> str:
-    """On what these were measured."""
-    return results.json("real/newcomer.json")["note"]
-
-
 TABLES: dict[str, Callable[[Results], str]] = {
     "real-bars": bars,
     **{f"real-bars-{group}": partial(bars, group=group) for group in GROUPS if group not in FIRST},
@@ -270,7 +257,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     **{f"real-accuracy-{group}": partial(accuracy, group=group) for group in GROUPS},
     **{f"real-families-{group}": partial(families, group=group) for group in GROUPS},
     "real-people": people,
-    "real-newcomer": newcomer,
+    **side_tables.TABLES,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
@@ -279,7 +266,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "real-gap": gap,
     "real-right": right,
     "real-loss": loss,
-    "real-newcomer-note": newcomer_note,
+    **side_tables.VALUES,
     "real-strongest": strongest,
     "real-fact": fact,
 }
