@@ -25,7 +25,7 @@ from qipf.scores.default import EFFORTS, SHARES
 from real.conditions import of_large_images
 from real.imagenette import Reader, ten
 
-COUNTS = (2, 4, 8, 16, 32, 64, 128, 200)
+COUNTS = (2, 4, 8, 16, 32, 64)
 """Images per class."""
 SHARED = (0.2, 0.5, 0.8)
 """Shares of the network's own softmax; the first is that of `qipf.default`."""

@@ -247,15 +247,18 @@ def fact(results: Results, group: str, *keys: str) -> str:
     return f"{found:,.0f}" if isinstance(found, int | float) else str(found)
 
 
+def when_run(make: Callable[..., str], group: str, results: Results) -> str:
+    """A table of one family of networks, or a sentence where that has not been run."""
+    return make(results, group=group) if group in _of(results).groups else f"{GROUPS[group]} has not been run yet."
+
+
+_BY_GROUP = {"best": against_best, "all": everything, "accuracy": accuracy, "families": families, "bars": bars}
+
 TABLES: dict[str, Callable[[Results], str]] = {
     "real-bars": bars,
-    **{f"real-bars-{group}": partial(bars, group=group) for group in GROUPS if group not in FIRST},
     "real-means": means,
-    **{f"real-best-{group}": partial(against_best, group=group) for group in GROUPS},
-    **{f"real-all-{group}": partial(everything, group=group) for group in GROUPS},
+    **{f"real-{kind}-{one}": partial(when_run, make, one) for kind, make in _BY_GROUP.items() for one in GROUPS},
     "real-all-ten": partial(everything, group="imagenette", task=TEN),
-    **{f"real-accuracy-{group}": partial(accuracy, group=group) for group in GROUPS},
-    **{f"real-families-{group}": partial(families, group=group) for group in GROUPS},
     "real-people": people,
     **side_tables.TABLES,
 }
