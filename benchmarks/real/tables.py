@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from evidence.results import NOTHING, Results, markdown, number
+from real import side_tables
 from real.reading import BARRED, FIRST, GROUPS, OURS, SHIFTED, STRICT, SUITES, Group, Interval, Study
 
 BOTH = ("roc_auc", "pr_auc")
@@ -232,33 +233,20 @@ def strongest(results: Results, group: str = "") -> str:
     return _of(results).strongest(group)
 
 
-def newcomer(results: Results) -> str:
-    """What each command of the page took."""
-    found = results.json("real/newcomer.json")
-    steps = {"install": "pip install", "fit": "qipf fit", "score": "qipf score", "compare": "qipf compare"}
-    parts = {f"`{words}`": found["steps"][name] for name, words in steps.items()} | {"together": found["total"]}
-    rows = [
-        [name, f"{part['wall_seconds']:.0f} s", f"{part['processor_seconds']:.0f} s"] for name, part in parts.items()
-    ]
-    return markdown(["step", "on the clock", "of the processor"], rows)
+def when_run(make: Callable[..., str], group: str, results: Results) -> str:
+    """A table of one family of networks, or a sentence where that has not been run."""
+    return make(results, group=group) if group in _of(results).groups else f"{GROUPS[group]} has not been run yet."
 
 
-def newcomer_note(results: Results) -> str:
-    """On what these were measured."""
-    return results.json("real/newcomer.json")["note"]
-
+_BY_GROUP = {"best": against_best, "all": everything, "accuracy": accuracy, "families": families, "bars": bars}
 
 TABLES: dict[str, Callable[[Results], str]] = {
     "real-bars": bars,
-    **{f"real-bars-{group}": partial(bars, group=group) for group in GROUPS if group not in FIRST},
     "real-means": means,
-    **{f"real-best-{group}": partial(against_best, group=group) for group in GROUPS},
-    **{f"real-all-{group}": partial(everything, group=group) for group in GROUPS},
+    **{f"real-{kind}-{one}": partial(when_run, make, one) for kind, make in _BY_GROUP.items() for one in GROUPS},
     "real-all-ten": partial(everything, group="imagenette", task=TEN),
-    **{f"real-accuracy-{group}": partial(accuracy, group=group) for group in GROUPS},
-    **{f"real-families-{group}": partial(families, group=group) for group in GROUPS},
     "real-people": people,
-    "real-newcomer": newcomer,
+    **side_tables.TABLES,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
@@ -266,7 +254,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "real-gap": gap,
     "real-right": right,
     "real-loss": loss,
-    "real-newcomer-note": newcomer_note,
+    **side_tables.VALUES,
     "real-strongest": strongest,
 }
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
