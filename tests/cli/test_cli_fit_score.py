@@ -174,6 +174,7 @@ def test_without_a_name_the_recommended_scorer_finds_its_layers(place, net, imag
     np.testing.assert_allclose(np.array(table(place / "d.csv")["uncertainty"], float), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:data. [0-9]+ images for [0-9]+ classes are few")
 def test_the_recommended_scorer_takes_options(place, net, images, labels, capsys) -> None:
     save_file(net.state_dict(), "net.safetensors")
     np.savez("train.npz", inputs=images, labels=labels)

@@ -52,11 +52,11 @@ def test_arrays_on_disk(net, tmp_path: Path, rng, asked, settings) -> None:
 
 
 def test_a_folder_of_images_is_decoded_as_its_first_image_says(net, tmp_path: Path, rng, asked) -> None:
-    for number in range(30):
+    for number in range(60):
         folder = tmp_path / f"class-{number % 3}"
         folder.mkdir(exist_ok=True)
         pixels = rng.integers(0, 256, (6, 6), dtype=np.uint8)
-        mode = "L" if number < 27 else "RGB"  # the last of each class are in colour: grey as all the others
+        mode = "L" if number < 57 else "RGB"  # the last of each class are in colour: grey as all the others
         Image.fromarray(pixels).convert(mode).save(folder / f"{number:02d}.png")
     found = fit_default(
         net, open_data(tmp_path), {"effort": "quick"}, features=None, device=None, batch_size=10, quiet=True

@@ -164,12 +164,19 @@ def test_the_logarithm_of_a_probability_of_zero_is_answered_with_the_way_out(rng
         qipf.Entropy()(log)
 
 
+def test_few_images_per_class_leave_the_softmax_the_greater_weight(net, digits) -> None:
+    with pytest.warns(UserWarning, match="150 images for 10 classes are few"):
+        few = qipf.default(net, digits.train, size=150, effort="quick", progress=False)
+    enough = qipf.default(net, digits.train, size=160, effort="quick", progress=False)
+    assert (few.share, enough.share) == (CLEAN_SHARE, SHARES["images"])
+
+
 def test_an_interrupt_leaves_no_hooks_and_no_modes(net, digits, monkeypatch) -> None:
     net.train()
     try:
         monkeypatch.setattr(torch.optim.AdamW, "step", lambda *args, **kwargs: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            qipf.default(net, digits.train, size=100, progress=False)
+            qipf.default(net, digits.train, size=200, progress=False)
         assert all(module.training and not module._forward_hooks for module in net.modules())
     finally:
         net.eval()

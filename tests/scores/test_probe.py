@@ -188,13 +188,13 @@ def test_an_interrupt_leaves_the_probe_as_it_was(probe, monkeypatch) -> None:
 
 @pytest.fixture(scope="module")
 def images() -> torch.Tensor:
-    return torch.rand(60, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    return torch.rand(160, 1, 28, 28, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture(scope="module")
 def lenet(images) -> tuple[nn.Module, Probe]:
     net = nets.build("lenet", seed=0).eval()
-    return net, qipf.default(net, (images, torch.arange(60) % 10), effort="quick", progress=False)
+    return net, qipf.default(net, (images, torch.arange(160) % 10), effort="quick", progress=False)
 
 
 @torch.no_grad()
@@ -224,12 +224,12 @@ def test_only_a_probe_has_a_posterior(lenet) -> None:
 @torch.no_grad()
 def test_a_probability_and_a_decision_come_with_it(lenet, images) -> None:
     net, probe = lenet
-    outputs = qipf.collect(net, (images, torch.arange(60) % 10), layers=probe.layers, progress=False)
+    outputs = qipf.collect(net, (images, torch.arange(160) % 10), layers=probe.layers, progress=False)
     judged = Probe(**probe.settings()).fit(None, outputs)
     judged.probability = qipf.ErrorProbability().fit_scorer(judged, outputs)
     result = qipf.wrap(net, judged, posterior=True)(images)
-    assert result.probability.shape == (60,)
-    assert result.posterior.shape == (60, 10)
+    assert result.probability.shape == (160,)
+    assert result.posterior.shape == (160, 10)
 
 
 @torch.no_grad()
@@ -263,10 +263,10 @@ def test_onnx_gives_the_same(name, images, tmp_path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     x = images if name == "lenet" else images[..., :8, :8].contiguous()
     net = nets.build(name, seed=0).eval()
-    probe = qipf.default(net, (x, torch.arange(60) % 10), effort="quick", progress=False)
+    probe = qipf.default(net, (x, torch.arange(160) % 10), effort="quick", progress=False)
     probe = Probe(**{**probe.settings(), "space": f"{probe.space.partition('@')[0]}@2x2", "hidden": 64}).fit(
         net,
-        qipf.collect(net, (x, torch.arange(60) % 10), layers=f"{probe.space.partition('@')[0]}@2x2", progress=False),
+        qipf.collect(net, (x, torch.arange(160) % 10), layers=f"{probe.space.partition('@')[0]}@2x2", progress=False),
     )
     wrapped = qipf.wrap(net, probe, posterior=True)
     qipf.export_onnx(wrapped, tmp_path / "net.onnx", x[:2])

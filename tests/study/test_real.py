@@ -207,7 +207,7 @@ class Small(nn.Module):
 
 def test_the_probe_of_the_study_is_the_default():
     net, generator = Small().eval(), torch.Generator().manual_seed(1)
-    images, labels = torch.rand(60, 3, 8, 8, generator=generator), torch.arange(60) % 4
+    images, labels = torch.rand(80, 3, 8, 8, generator=generator), torch.arange(80) % 4
     default = qipf.default(net, (images, labels), progress=False)
     augmented, _ = collect_augmented(net, (images, labels), draws=4, progress=False)
     clean = rivals.read(net, images, default.layers, labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from qipf._common.errors import check_whole
@@ -29,7 +30,9 @@ class Effort(NamedTuple):
 SHARES = {"images": 0.2, "table": 0.5, "tokens": 0.5, "other": 0.5, "": 1.0}
 """The weight of the network's own softmax by the form of the inputs; 1 leaves the head out where none is perturbed."""
 CLEAN_SHARE = 0.8
-"""The same for a head that knows clean inputs alone."""
+"""The same for a head that knows clean inputs alone, or few inputs per class."""
+FEW = 16
+"""Images per class below which a head learns too little to outweigh the softmax: `benchmarks/probe/few_examples.py`."""
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 8), "thorough": Effort(8, 8)}
 
 
@@ -51,7 +54,8 @@ def default(
 
     Each input goes through the network once as it is and once for every perturbed copy; a small head then learns to
     name its true class from what the network makes of it. Data is read once, batch by batch. What is kept of it are
-    the features that the head reads, in half precision: at most `memory` bytes, on the device of the model.
+    the features that the head reads, in half precision: at most `memory` bytes, on the device of the model. With fewer
+    than 16 images per class the head counts for little, and a warning says so.
 
     To score other inputs call `uq.score(model, inputs)`, or collect what it reads first:
     `uq(qipf.collect(model, inputs, layers=uq.layers))`. `qipf.wrap(model, uq)` makes a module of both.
@@ -134,6 +138,14 @@ def default(
         outputs, form = collect_augmented(model, data, device=device, **settings)
     (space,) = outputs.layers
     share = CLEAN_SHARE if perturb is False else SHARES[form]
+    classes, inputs = max(2, outputs.logits.shape[1]), len(outputs) // (1 + draws)
+    if form == "images" and inputs < FEW * classes:
+        share = CLEAN_SHARE
+        warnings.warn(
+            f"data: {inputs} images for {classes} classes are few for a head to learn from, so the network's own "
+            f"softmax has the greater weight in the score; give {FEW} or more per class",
+            stacklevel=2,
+        )
     return _fitted(Probe(space=space, share=share, epochs=epochs, seed=seed), onnx or model, outputs, progress)
 
 
