@@ -68,6 +68,24 @@ def test_pixels(place: Path, scorer: str) -> None:
     assert [int(row["wrong_pixels"]) for row in table("labelled.csv")] == wrong.sum((1, 2)).tolist()
 
 
+@pytest.mark.parametrize("scorer", ["default", "knn"])
+def test_scoring_reads_the_module_that_was_fitted_to(place: Path, capsys, scorer: str) -> None:
+    x = np.random.default_rng(0).random((10, 1, 9, 10)).astype(np.float32)
+    np.savez("data.npz", x=x, y=noisy(made("pixels", x), 1, 0.1, 1))
+    model, quiet = "kind_nets:pixels", "--quiet"
+    fit = ["fit", model, "data.npz", "--scorer", scorer, "--features", "0", "-o", "seg.qipf", quiet]
+    assert main(fit) == 0
+    for out, more in (("a.npy", ["--features", "0"]), ("b.npy", []), ("c.npy", ["--features", "1"])):
+        assert main(["score", "seg.qipf", "data.npz", "--model", model, "-o", out, quiet, *more]) == 0
+        assert ("fitted to the output of '0'" in capsys.readouterr().err) == (out == "c.npy")
+    expected = [
+        one.uncertainty
+        for one in score_pixels(net("pixels"), torch.from_numpy(x), qipf.load("seg.qipf"), features="0", progress=False)
+    ]
+    np.testing.assert_allclose(np.load("b.npy"), torch.cat(expected).numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.load("a.npy"), np.load("b.npy"))
+
+
 def test_an_image_without_labelled_pixels_has_a_score(place: Path) -> None:
     x = np.random.default_rng(0).random((6, 1, 9, 10)).astype(np.float32)
     y = noisy(made("pixels", x), 1, 0.1, 1)
