@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -52,6 +53,8 @@ def merge(store: str, target: str, without: Sequence[str] = ()) -> None:
     again = again[~again["method"].isin(without)]
     both = published.merge(again, on=KEYS, suffixes=("", "_again"))
     both["gap"] = (both["value"] - both["value_again"]).abs()
+    missing = both["value"].isna(), both["value_again"].isna()
+    both["gap"] = both["gap"].mask(missing[0] & missing[1], 0.0).mask(missing[0] ^ missing[1], math.inf)
     checks = both[both["method"].isin(CHECKS)]
     different = int((checks["gap"] > 10**-DECIMALS / 2).sum())
     if checks.empty or different:
@@ -65,7 +68,9 @@ def merge(store: str, target: str, without: Sequence[str] = ()) -> None:
         "environment": source.environment,
         "networks": sorted(int(seed) for seed in again["seed"].unique()),
         "checked": {"scores": list(CHECKS), "numbers": len(checks), "different": different},
-        "largest difference in ROC-AUC": {method: round(float(gap), DECIMALS) for method, gap in areas.items()},
+        "largest difference in ROC-AUC": {
+            method: round(float(gap), DECIMALS) if math.isfinite(gap) else None for method, gap in areas.items()
+        },
         "new": sorted(set(again["method"]) - set(published["method"])),
     }
     (folder / "environment-again.json").write_text(json.dumps(facts, indent=1) + "\n")

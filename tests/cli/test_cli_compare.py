@@ -196,7 +196,11 @@ def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, 
     from qipf.decisions.comparison_page import Timing
 
     plain = rich.console.Console
-    monkeypatch.setattr(rich.console, "Console", lambda: plain(force_terminal=terminal, width=width, color_system=None))
+    monkeypatch.setattr(
+        rich.console,
+        "Console",
+        lambda **given: plain(force_terminal=terminal, width=width, color_system=None, **given),
+    )
     names = ["last-layer-laplace", "default"]
     rows = [Compared(name, (0.812, 0.7, 0.9), (0.0567, 0.01, 0.12), (0.934, 0.9, 0.95), (0, 0, 0)) for name in names]
     times = dict.fromkeys(names, Timing(12.34, 56.78))

@@ -170,6 +170,41 @@ def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str], wor
     assert said in capsys.readouterr().err
 
 
+def test_names_of_shifted_sets_are_shown_as_they_are(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
+    np.savez("data.npz", x=x, y=noisy(made("classes", x), 1, 0.3, 1))
+    told = run("kind_nets:classes", "data.npz", "--scorers", "entropy", "--shifted", "[/]=data.npz",
+               "--shifted", "\x1b[31mred=data.npz")  # fmt: skip
+    assert list(told["shifted"]) == ["[/]", "\x1b[31mred"]
+    out = capsys.readouterr().out
+    assert "[/]" in out
+    assert "\x1b" not in out
+
+
+def test_two_shifted_sets_with_one_name_are_refused(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    x = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
+    np.savez("data.npz", x=x, y=noisy(made("classes", x), 1, 0.3, 1))
+    words = ["compare", "kind_nets:classes", "data.npz", "--scorers", "entropy", "--quiet", "--shift", "column-drift:2"]
+    for more in (["--shift", "column-drift:2"], ["--shifted", "column-drift 2=data.npz"]):
+        assert main([*words, *more]) == 2
+        assert "two shifted sets 'column-drift 2'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_bytes_and_numbers_of_another_range_are_refused(place: Path, capsys, turned: bool) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (10, 1, 9, 10), dtype=np.uint8)
+    y = noisy(made("pixels", x / np.float32(255)), 1, 0.1, 1)
+    np.savez("bytes.npz", x=x, y=y)
+    np.savez("floats.npz", x=x.astype(np.float32), y=y)
+    np.savez("scaled.npz", x=x / np.float32(255), y=y)
+    words = ["--scorers", "entropy", "--quiet", "--bootstrap", "10"]
+    data, other = ("floats", "bytes") if turned else ("bytes", "floats")
+    assert main(["compare", "kind_nets:pixels", f"{data}.npz", "--shifted", f"late={other}.npz", *words]) == 1
+    assert "numbers from 0 to 255" in capsys.readouterr().err
+    data, other = ("scaled", "bytes") if turned else ("bytes", "scaled")
+    assert main(["compare", "kind_nets:pixels", f"{data}.npz", "--shifted", f"late={other}.npz", *words]) == 0
+
+
 def test_what_fits_no_kind_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
     np.savez("numbers.npz", x=x, y=x[:, :2])

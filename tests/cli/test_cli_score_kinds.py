@@ -68,6 +68,49 @@ def test_pixels(place: Path, scorer: str) -> None:
     assert [int(row["wrong_pixels"]) for row in table("labelled.csv")] == wrong.sum((1, 2)).tolist()
 
 
+@pytest.mark.parametrize("scorer", ["default", "knn"])
+def test_scoring_reads_the_module_that_was_fitted_to(place: Path, capsys, scorer: str) -> None:
+    x = np.random.default_rng(0).random((10, 1, 9, 10)).astype(np.float32)
+    np.savez("data.npz", x=x, y=noisy(made("pixels", x), 1, 0.1, 1))
+    model, quiet = "kind_nets:pixels", "--quiet"
+    fit = ["fit", model, "data.npz", "--scorer", scorer, "--features", "0", "-o", "seg.qipf", quiet]
+    assert main(fit) == 0
+    for out, more in (("a.npy", ["--features", "0"]), ("b.npy", []), ("c.npy", ["--features", "1"])):
+        assert main(["score", "seg.qipf", "data.npz", "--model", model, "-o", out, quiet, *more]) == 0
+        assert ("fitted to the output of '0'" in capsys.readouterr().err) == (out == "c.npy")
+    expected = [
+        one.uncertainty
+        for one in score_pixels(net("pixels"), torch.from_numpy(x), qipf.load("seg.qipf"), features="0", progress=False)
+    ]
+    np.testing.assert_allclose(np.load("b.npy"), torch.cat(expected).numpy(), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.load("a.npy"), np.load("b.npy"))
+
+
+def test_an_image_without_labelled_pixels_has_a_score(place: Path) -> None:
+    x = np.random.default_rng(0).random((6, 1, 9, 10)).astype(np.float32)
+    y = noisy(made("pixels", x), 1, 0.1, 1)
+    y[3] = 255
+    np.savez("data.npz", x=x, y=y)
+    np.save("new.npy", x)
+    model = ["--model", "kind_nets:pixels", "--quiet"]
+    assert main(["fit", "kind_nets:pixels", "data.npz", "--scorer", "entropy", "-o", "seg.qipf", "--quiet"]) == 0
+    assert main(["score", "seg.qipf", "data.npz", *model, "-o", "labelled.csv"]) == 0
+    assert main(["score", "seg.qipf", "new.npy", *model, "-o", "bare.csv"]) == 0
+    labelled, bare = table("labelled.csv"), table("bare.csv")
+    for name in ("uncertainty", "largest"):
+        np.testing.assert_allclose(float(labelled[3][name]), float(bare[3][name]), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("out", "said"), [("maps.png", "without an ending"), ("nowhere/maps", "there is no folder")])
+def test_a_folder_that_cannot_be_made_is_named(place: Path, capsys, out: str, said: str) -> None:
+    x = np.random.default_rng(0).random((6, 1, 9, 10)).astype(np.float32)
+    np.savez("data.npz", x=x, y=noisy(made("pixels", x), 1, 0.1, 1))
+    assert main(["fit", "kind_nets:pixels", "data.npz", "--scorer", "entropy", "-o", "seg.qipf", "--quiet"]) == 0
+    assert main(["score", "seg.qipf", "data.npz", "--model", "kind_nets:pixels", "--quiet", "-o", out]) != 0
+    assert said in capsys.readouterr().err
+    assert not Path(out).exists()
+
+
 @pytest.mark.parametrize("scorer", ["default", "margin"])
 def test_tokens(place: Path, scorer: str) -> None:
     ids = np.random.default_rng(0).integers(1, 20, (12, 7))

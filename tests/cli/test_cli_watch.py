@@ -19,7 +19,7 @@ import pytest
 
 import qipf
 from qipf.cli import main
-from qipf.cli._tail import Tail
+from qipf.cli._tail import CHUNK, Tail
 
 
 def draw(rng: np.random.Generator, count: int, scale: float = 3.0) -> qipf.Outputs:
@@ -170,6 +170,43 @@ def test_errors_are_one_line(place: Path, capsys, words, message, code) -> None:
     error = capsys.readouterr().err.strip()
     assert message in error
     assert "\n" not in error
+
+
+@pytest.mark.parametrize("value", ["no", "2", "0.5", "wrong"])
+def test_a_column_correct_that_is_neither_0_nor_1_is_refused(place: Path, capsys, value: str) -> None:
+    Path("scores/a.csv").write_text(f"uncertainty,correct\n0.1,{value}\n0.2,{value}\n")
+    assert once() == 1
+    assert "correct: expected 0 or 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("values", [("0", "1"), ("false", "True"), ("0.0", "1.0"), ("", "0\n0.3,1")])
+def test_ways_to_say_correct(place: Path, values) -> None:
+    Path("scores/a.csv").write_text("uncertainty,correct\n" + "".join(f"0.2,{value}\n" for value in values))
+    assert once("--metrics", "m") == 0
+    assert measured(Path("m").read_text())["qipf_labelled_accuracy"] == 0.5
+
+
+def test_pictures_are_opened_by_the_decoder_that_their_ending_names(place: Path, monkeypatch) -> None:
+    from PIL import EpsImagePlugin, Image
+
+    def refuse(*_, **__):
+        raise AssertionError("a program was started")
+
+    monkeypatch.setattr(EpsImagePlugin, "Ghostscript", refuse)
+    head = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n%%EOF\n"
+    for name in ("program.png", "program.eps"):
+        Path(name).write_bytes(head)
+    Image.new("L", (20_000, 20_000)).save("huge.png")
+    Image.new("L", (30, 30), 128).save("dark.png")
+    Path("scores/a.csv").write_text("uncertainty,file\n0.9,program.png\n0.8,program.eps\n0.7,huge.png\n0.6,dark.png\n")
+    assert once("--page", "page.html") == 0
+    assert Path("page.html").read_text().count("data:image/png;base64,") == 1
+
+
+def test_a_first_line_without_an_end_is_refused(place: Path, capsys) -> None:
+    Path("scores/a.csv").write_bytes(b"u" * (CHUNK + 1))
+    assert once() == 1
+    assert "the first line is longer" in capsys.readouterr().err
 
 
 def test_rows_of_a_file_that_grows_are_counted_from_its_beginning(place: Path, rng) -> None:

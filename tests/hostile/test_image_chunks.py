@@ -1,13 +1,16 @@
-"""A chunk of an image that claims to be larger than the file."""
+"""Images that claim to be larger than they are, or never end."""
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from qipf._common.errors import InputError
 from qipf.cli._images import read_images
 
 
@@ -25,3 +28,11 @@ def test_a_chunk_that_claims_two_gigabytes_takes_no_memory(tmp_path: Path) -> No
     finally:
         tracemalloc.stop()
     np.testing.assert_array_equal(found[0].transpose(1, 2, 0), pixels)
+
+
+def test_a_pipe_and_a_device_are_not_images(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "zeros.png").symlink_to("/dev/zero")
+    for name in ("pipe.png", "zeros.png"):
+        with pytest.raises(InputError, match="not a file"):
+            read_images((tmp_path / name,), "RGB")

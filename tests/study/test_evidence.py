@@ -221,6 +221,17 @@ def test_other_networks_are_refused(again):
     assert (published / "table.parquet").read_bytes() == content
 
 
+def test_a_number_that_is_missing_now_is_not_the_published_one(again):
+    import pack_results
+
+    published, store = again
+    table = pandas.read_parquet(store / "table.parquet")
+    table.loc[table["method"] == "entropy", "value"] = float("nan")
+    table.to_parquet(store / "table.parquet", index=False)
+    with pytest.raises(SystemExit, match="not the published"):
+        pack_results.merge(str(store), str(published))
+
+
 def test_the_interval_for_one_more_network():
     """Against intervals from many draws: 95 % of fourth values lie in the interval of the first three."""
     import rerun_cell

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from qipf._common.optional import require
+from qipf._common.text import printable
 
 
 def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, note: str = "") -> Any:
@@ -19,11 +20,11 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, not
     """
     plain: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)} if note else {}
     made = require("rich.table", extra="torch").Table
-    table = made(title=title, caption=note or None, caption_justify="left", **plain)
+    table = made(title=printable(title), caption=note or None, caption_justify="left", **plain)
     for number, name in enumerate(head):
-        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+        table.add_column(printable(name), justify="right" if number else "left", no_wrap=True)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(printable, row))
     return table
 
 
@@ -34,7 +35,7 @@ def show_table(table: Any, short: Any) -> None:
         table: what `table_of` returns.
         short: the same with less in it.
     """
-    console = require("rich.console", extra="torch").Console()
+    console = require("rich.console", extra="torch").Console(markup=False)  # a shifted set may be called [red]
     measure = require("rich.measure", extra="torch").Measurement.get
     wide = console.options.update(width=10_000)
     chosen = short if console.is_terminal and measure(console, wide, table).maximum > console.width else table

@@ -80,6 +80,8 @@ def read_images(files: tuple[Path, ...], mode: str) -> np.ndarray:
 def _open(file: Path) -> Any:
     """An image of the format that its ending says, not decoded yet."""
     pillow = require("PIL.Image", extra="bench")
+    if not file.is_file():  # a pipe would never end, and neither would a link to /dev/zero
+        raise InputError(f"DATA: {file} is not a file; expected an image")
     if (size := file.stat().st_size) > budget():
         raise InputError(f"DATA: {file} has {size / GIB:.3g} GiB, more than the {budget() / GIB:.3g} GiB allowed")
     content = io.BytesIO(file.read_bytes())  # a chunk that claims gigabytes makes Pillow ask a file for all of them

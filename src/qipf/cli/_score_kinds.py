@@ -110,9 +110,11 @@ def _pixels(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Any
 def _image_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> dict[str, Any]:
     maps = _pixels(net, batch, scorer, features)
     columns = _first(batch, np.arange(len(batch)))
-    columns |= {"uncertainty": maps.per_image("mean"), "largest": maps.per_image("max")}
+    known, doubt = to_numpy(maps.labelled), to_numpy(maps.uncertainty)
+    for name, how in (("uncertainty", "mean"), ("largest", "max")):
+        unlabelled = getattr(doubt, how)((1, 2))  # of all pixels, for an image without any label
+        columns[name] = np.where(known.any((1, 2)), maps.per_image(how), unlabelled)
     if maps.labels is not None:
-        known = to_numpy(maps.labelled)
         columns["wrong_pixels"] = (known & ~to_numpy(maps.correct)).sum((1, 2))
     return columns
 
@@ -182,6 +184,12 @@ def _write_overlays(maps: Iterator[tuple[Batch, Any]], folder: Path) -> None:
     """One PNG per image in a folder that appears when it is whole; all have one scale, that of the first batch."""
     from qipf.models.kinds.overlays import overlay, save_png
 
+    if folder.suffix:
+        raise UserError(
+            f"--output: expected .csv, .parquet, .npy or a new folder without an ending for the overlays, got {folder}"
+        )
+    if not folder.parent.is_dir():
+        raise InputError(f"--output: there is no folder {folder.parent}; create it first")
     if folder.exists():
         raise UserError(f"--output: {folder} exists already; name a new folder for the overlays, or a .npy file")
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")

@@ -54,8 +54,25 @@ def open_shifted(given: list[str], data: Data, *, named: bool = False) -> dict[s
                     f"--shifted: {path}: {key} have shape {values.shape}, expected rows of the shape in DATA, "
                     f"{data.arrays[key].shape[1:]}"
                 )
+        _check_range(one, data, path)
         found[name] = one
     return found
+
+
+def _check_range(shifted: Data, data: Data, path: str) -> None:
+    """Raise InputError where bytes, which a network gets from 0 to 1, are compared with numbers of another range."""
+    both = [one.arrays.get("inputs") for one in (data, shifted)]
+    as_bytes = [inputs is None or inputs.dtype == np.uint8 for inputs in both]  # image files have no array
+    if as_bytes[0] == as_bytes[1]:
+        return
+    numbers = both[as_bytes.index(False)]
+    if numbers is not None and numbers.dtype.kind == "f" and (numbers.min() < 0 or numbers.max() > 1):
+        held = ("bytes", f"numbers from {numbers.min():g} to {numbers.max():g}")
+        there, here = held if as_bytes[0] else held[::-1]
+        raise InputError(
+            f"--shifted: {path} holds {here}, and DATA {there}; bytes are given to the model as numbers from 0 to 1: "
+            "save both in the same form"
+        )
 
 
 def read_shifts(given: list[str]) -> list[tuple[str, float]]:

@@ -50,8 +50,10 @@ class Tail:
         reader = require("pyarrow.csv", extra="torch")
         with file.open("rb") as lines:
             if file not in self._headers:
-                header = lines.readline()
+                header = lines.readline(CHUNK)
                 if not header.endswith(b"\n"):
+                    if len(header) == CHUNK:
+                        raise InputError(f"{file}: the first line is longer than {CHUNK} bytes; expected a header line")
                     return
                 self._headers[file], self._places[file] = header, len(header)
             if self._places[file] > file.stat().st_size:

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.files import atomic_write
 from qipf._common.progress import track
+from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._compared import WRITERS, Found, show
 from qipf.cli._data import Data, open_data
@@ -121,7 +122,10 @@ def compare(
     kind = find_kind(net, opened)
     sets = {name: bound(net, other) for name, other in sets.items()}
     for name, intensity in built_in:
-        sets[f"{name} {intensity:g}"] = apply_shift(parts[1], name, intensity, kind, seed)
+        title = f"{name} {intensity:.15g}"
+        if title in sets:
+            raise UserError(f"--shift: there are two shifted sets {title!r}; name each once, or rename yours")
+        sets[title] = apply_shift(parts[1], name, intensity, kind, seed)
     run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
     if kind == "classes":  # read as a whole, so that errors name rows of the file
         whole = _predicted(kind, net, opened, run, seed, data).outputs
@@ -152,10 +156,10 @@ def compare(
     result = Found(f"{model} on {data}", _about(live, kind), rows, times, failed, scores, live.correct, there)
     show(result)
     for name, why in failed.items():
-        print(f"{name}: left out ({why})", file=sys.stderr)
+        print(f"{name}: left out ({printable(why)})", file=sys.stderr)
     print(recommend(rows))
     for name, (_, some) in there.items():
-        print(f"Shifted, {name}: {recommend(some)}")
+        print(f"Shifted, {printable(name)}: {recommend(some)}")
     if opened.has_inputs and weights is None:
         warn_of_random(model, net)
     if out is not None:

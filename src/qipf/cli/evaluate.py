@@ -21,7 +21,8 @@ from qipf._common.text import printable
 from qipf.cli._table import Columns, read_columns
 
 NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}
-FLAGS = {"0": False, "1": True, "false": False, "true": True}
+FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
+"""How a table may say whether a prediction is right."""
 LARGE = 100_000
 """More rows than this are resampled only if asked to."""
 
@@ -108,6 +109,15 @@ def _flags(columns: Columns, correct: str, label: str, predicted: str) -> tuple[
     if label in columns and predicted in columns:
         if columns[label].shape != columns[predicted].shape:
             raise InputError(f"{label!r} and {predicted!r} have different lengths")
+        for name in (label, predicted):
+            if (row := _no_value(columns[name])) is not None:
+                raise _bad_value(name, columns[name], row, "a class")
+        kinds = ["numbers" if columns[name].dtype.kind in "buif" else "texts" for name in (label, predicted)]
+        if kinds[0] != kinds[1]:
+            raise InputError(
+                f"{label!r} holds {kinds[0]} and {predicted!r} holds {kinds[1]}, so that no prediction could be right; "
+                "write both in the same way, or give a column of 0 and 1 with --correct"
+            )
         return columns[label] == columns[predicted], {correct, label, predicted}
     raise InputError(
         f"no column {correct!r} (0 or 1), nor both {label!r} and {predicted!r}; the columns are: {there}. "
@@ -149,6 +159,17 @@ def _no_number(values: np.ndarray) -> int | None:
         except (TypeError, ValueError, OverflowError):
             return row
     return None
+
+
+def _no_value(values: np.ndarray) -> int | None:
+    """The first row of a column that is empty."""
+    if values.dtype.kind in "bui":
+        return None
+    if values.dtype.kind == "f":
+        empty = np.isnan(values)
+    else:
+        empty = np.array([value is None or value != value or value == "" for value in values.tolist()], dtype=bool)
+    return int(np.argmax(empty)) if empty.any() else None
 
 
 def _bad_value(name: str, values: np.ndarray, row: int, expected: str) -> InputError:

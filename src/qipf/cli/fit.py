@@ -14,6 +14,7 @@ from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
+from qipf.cli._features import note_features
 from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, place
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.decisions.monitor import Monitor
@@ -126,6 +127,7 @@ def fit(
         from qipf.cli._score_kinds import fit_kind
 
         made = fit_kind(net, opened, made, chosen, features, device, quiet)
+        note_features(made, features)
         columns = 0
     elif made is None:
         made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)
@@ -137,6 +139,7 @@ def fit(
     else:
         outputs = observe(net, opened, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
         made.fit(net, outputs)
+        note_features(made, features)
         columns = outputs.logits.shape[1]
         seen = seen_in(outputs)
     calibrated = ""

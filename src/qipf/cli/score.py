@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.text import printable
 from qipf.cli._data import Batch, open_data
+from qipf.cli._features import noted_features
 from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, place
 from qipf.cli._score_kinds import score_kind
 from qipf.cli._seen import Seen, seen_in, warn_of_random
@@ -64,7 +65,7 @@ def score(
         model: The model, as for `qipf fit` (it is run); not needed where DATA brings logits.
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label per example, where DATA has none.
-        features: The module whose output are the features, as given to `qipf fit`; the recommended scorer knows it.
+        features: The module whose output are the features; the one that was given to `qipf fit` if left out.
         modes: Also write the modes, one column per order, for a scorer that has them.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
@@ -79,6 +80,7 @@ def score(
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
     kind = scorer.fitted.facts.get("predicts") if scorer.fitted else None
+    features = noted_features(scorer, features)
     opened = open_data(data, labels, named=is_onnx(model), several=kind is not None)
     net = None
     if "logits" not in opened.arrays:

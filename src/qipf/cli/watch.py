@@ -19,7 +19,10 @@ import numpy as np
 from qipf._common.errors import InputError, UserError
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
+from qipf._common.text import printable
+from qipf.cli._images import FORMATS, read_images
 from qipf.cli._tail import Tail
+from qipf.cli.evaluate import FLAGS
 
 if TYPE_CHECKING:
     from qipf.decisions.monitor import Monitor
@@ -84,7 +87,7 @@ def watch(
             if changed or once:
                 console.print(_table(watched.status))
                 for waiting in watched.tail.waiting.values():
-                    print(f"waiting: {waiting}", file=sys.stderr)
+                    print(f"waiting: {printable(waiting)}", file=sys.stderr)
                 if page is not None:
                     atomic_write(page, watched.page)
                 if metrics is not None:
@@ -153,9 +156,12 @@ class _Watched:
 def _correct(columns: Mapping[str, np.ndarray]) -> np.ndarray:
     """Whether predictions are correct, of the rows for which that is known."""
     if "correct" in columns:
-        values = columns["correct"]
-        known = np.array([value is not None and value == value for value in values.tolist()], dtype=bool)
-        return values[known].astype(bool) if values.dtype != object else np.array([bool(v) for v in values[known]])
+        values = columns["correct"].tolist()
+        known = [str(value).strip().lower() for value in values if value is not None and value == value and value != ""]
+        wrong = next((text for text in known if text not in FLAGS), None)
+        if wrong is not None:
+            raise ValueError(f"correct: expected 0 or 1, true or false, or nothing, got {wrong[:50]!r}")
+        return np.array([FLAGS[text] for text in known], dtype=bool)
     if "label" in columns and "predicted" in columns:
         labels = columns["label"]
         if labels.dtype.kind not in "buif":
@@ -168,15 +174,14 @@ def _correct(columns: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def _picture(file: Path) -> str:
     """A small copy of an image as a data address; empty where there is none."""
-    if not file.is_file():
+    if file.suffix.lower() not in FORMATS or not file.is_file():
         return ""
-    image = require("PIL.Image", extra="bench")
     try:
-        with image.open(file) as picture:
-            small = picture.convert("RGB")
-            small.thumbnail((72, 72))
-    except OSError:
+        (pixels,) = read_images((file,), "RGB")
+    except (InputError, OSError):
         return ""
+    small = require("PIL.Image", extra="bench").fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
+    small.thumbnail((72, 72))
     held = io.BytesIO()
     small.save(held, format="PNG")
     return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()

@@ -34,6 +34,16 @@ def test_bombs_are_refused_before_they_unpack(tmp_path, monkeypatch):
         read_npz(path)
 
 
+def test_bytes_count_as_the_floats_that_they_become(tmp_path, monkeypatch):
+    monkeypatch.setenv("QIPF_MEMORY_GIB", "0.01")
+    path, x, y = tmp_path / "data.npz", np.zeros((5000, 1, 28, 28), np.uint8), np.zeros(5000, int)
+    np.savez_compressed(path, x=x, y=y)
+    with pytest.raises(ValueError, match=r"decodes to more than 0\.01 GiB"):
+        read_npz(path)
+    np.savez(path, x=x, y=y)  # it is as large on the disk
+    assert len(read_npz(path).train.inputs) == 2500
+
+
 def test_inputs_of_another_dataset_may_have_more_classes_than_the_network(tmp_path):
     path = tmp_path / "other.npz"
     x, y = np.zeros((6, 1, 8, 8), np.float32), np.arange(6)

@@ -106,6 +106,10 @@ def test_the_recommended_score_is_on_top_only_if_it_is_the_best():
     assert without.recommended is None
 
 
+def test_the_names_of_own_shifts_are_shown_as_they_are():
+    assert "[/]" in answer_text(answers(rows(shifts=("[/]", "[red]zoom")))[0])
+
+
 def test_only_some_scores_are_listed_but_always_the_recommended_one():
     levels = {"default": 0.5, "entropy": 0.55} | {f"own-{i}": 0.9 - 0.01 * i for i in range(10)}
     text = answer_text(answers(rows(levels))[0], most=3)

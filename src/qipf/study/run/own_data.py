@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qipf._common.budget import budget, too_large
 from qipf._common.npz import load_npz
 from qipf.models.labels import check_binary, check_classes
 from qipf.scores.base import check_rows
@@ -80,11 +81,15 @@ def read_shifted(path: Path) -> Split:
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         with load_npz(path) as file:
-            return {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
     except (zipfile.BadZipFile, EOFError, zlib.error) as error:
         raise ValueError(f"{path} is damaged or not an .npz file ({error}); copy it again") from error
     except ValueError as error:
         raise ValueError(f"{path}: not readable as an .npz file: {error}") from error
+    floats = 4 * sum(array.size for array in arrays.values() if array.dtype == np.uint8)
+    if floats > (most := max(budget(), 4 * path.stat().st_size)):
+        raise too_large(path, most)
+    return arrays
 
 
 def _split(arrays: dict[str, np.ndarray], end: str, path: Path) -> Split:
@@ -98,7 +103,8 @@ def _split(arrays: dict[str, np.ndarray], end: str, path: Path) -> Split:
 
 def _inputs(array: np.ndarray, place: str) -> Tensor:
     if array.dtype == np.uint8:
-        array = array.astype(np.float32) / np.float32(255)
+        array = array.astype(np.float32)
+        array /= np.float32(255)
     if array.dtype.kind in "iu" and array.ndim == 2:
         return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
     if array.dtype.kind != "f" or array.ndim not in (2, 3, 4):

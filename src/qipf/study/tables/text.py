@@ -62,7 +62,8 @@ def _table(answer: Answer, width: int, most: int) -> str:
         title = column_title(standing.column) + ("" if standing.complete else " *")
         table.add_row(str(number), title, _number(standing.mean), *(_number(standing.values[p]) for p in places))
     file = io.StringIO()
-    require("rich.console", extra="torch").Console(file=file, width=width, color_system=None).print(table)
+    console = require("rich.console", extra="torch").Console
+    console(file=file, width=width, color_system=None, markup=False).print(table)  # a shift may be called [red]
     lines = [line.rstrip() for line in file.getvalue().strip("\n").splitlines()]
     if left_out:
         lines.append(f"{left_out} more scores are in the report.")
