@@ -329,6 +329,15 @@ def test_huge_and_tiny_references_give_finite_scores_or_an_error(fresh: Scorer, 
     assert np.isfinite(fresh(scaled)).all()
 
 
+@pytest.mark.parametrize("name", ["last-layer-laplace", "mahalanobis", "sirc", "vim"])
+def test_references_are_not_larger_than_what_scoring_can_square(name: str) -> None:
+    """Scoring cuts larger features off, which left scores of 1e15 in single precision without any order."""
+    outputs, _ = planted(7)
+    huge = Outputs(outputs.logits, (outputs.features * 1e15).astype(np.float32), outputs.labels)
+    with pytest.raises(ValueError, match="scale them down"):
+        SCORERS[name]().fit(network(), huge)
+
+
 def test_huge_logits_give_finite_scores_or_an_error(scorer: Scorer) -> None:
     outputs, _ = planted(7, clear=40, vague=10)
     for dtype, factor in ((np.float32, 1e30), (np.float64, 1e300)):
