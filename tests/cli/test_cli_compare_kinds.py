@@ -153,6 +153,7 @@ def test_several_labels(place: Path) -> None:
         (["--shifted", "a=gone.npz"], "--shifted: there is no file", 1),
         (["--shifted", "a=bare.npz"], "has no labels", 1),
         (["--shifted", "a=narrow.npz"], "expected rows of the shape in DATA", 1),
+        (["-o", "nowhere/a.html"], "--out: there is no folder nowhere", 1),
         (["--shift", "rain"], "there is no 'rain'", 2),
         (["--shift", "typos:much"], "NAME:INTENSITY", 2),
         (["--shift", "typos:9"], "severity from 1 to 5", 2),

@@ -12,6 +12,7 @@ from test_cli_compare_kinds import NETS, made, noisy
 
 import qipf
 from qipf.cli import main
+from qipf.cli._data import Data
 from qipf.models import collect_labels, collect_tokens, overlay, score_pixels
 
 
@@ -84,6 +85,23 @@ def test_scoring_reads_the_module_that_was_fitted_to(place: Path, capsys, scorer
     ]
     np.testing.assert_allclose(np.load("b.npy"), torch.cat(expected).numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(np.load("a.npy"), np.load("b.npy"))
+
+
+def test_the_batch_size_is_kept(place: Path, monkeypatch) -> None:
+    x = np.random.default_rng(0).random((6, 1, 9, 10)).astype(np.float32)
+    np.savez("data.npz", x=x, y=noisy(made("pixels", x), 1, 0.1, 1))
+    sizes, own = [], Data.batches
+    monkeypatch.setattr(Data, "batches", lambda data, size: sizes.append(size) or own(data, size))
+    few = ["--batch-size", "1", "--quiet"]
+    assert main(["fit", "kind_nets:pixels", "data.npz", "--scorer", "entropy", "-o", "seg.qipf", *few]) == 0
+    sizes.clear()  # finding the kind of the predictions reads two examples
+    assert main(["score", "seg.qipf", "data.npz", "--model", "kind_nets:pixels", "-o", "a.csv", *few]) == 0
+    assert sizes == [1]
+    assert main(["score", "seg.qipf", "data.npz", "--model", "kind_nets:pixels", "-o", "b.csv", "--quiet"]) == 0
+    assert sizes == [1, 4]
+    np.testing.assert_allclose(
+        *([float(row["uncertainty"]) for row in table(f)] for f in ("a.csv", "b.csv")), rtol=1e-5
+    )
 
 
 def test_an_image_without_labelled_pixels_has_a_score(place: Path) -> None:

@@ -163,6 +163,8 @@ def test_errors_say_what_to_do(labelled: Outputs) -> None:
             Decision(text)
     with pytest.raises(ValueError, match="confidence"):
         Decision(confidence=1.0)
+    with pytest.raises(ValueError, match="confidence"):
+        Decision(confidence=10**400)
     with pytest.raises(RuntimeError, match="fit_scorer"):
         Decision().accept(np.zeros(3))
     with pytest.raises(RuntimeError, match="bare scores"):

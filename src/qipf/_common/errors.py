@@ -62,6 +62,10 @@ def check_probability(name: str, value: Any) -> float:
     """
     if isinstance(value, bool) or not isinstance(value, Real):
         raise TypeError(f"{name}: expected a probability between 0 and 1, got {value!r}")
-    if not 0 < value < 1:  # a whole number may be too large for a float
+    try:
+        inside = 0 < float(value) < 1
+    except OverflowError:  # a whole number may be too large for a float
+        inside = False
+    if not inside:
         raise ValueError(f"{name}: expected a probability between 0 and 1, got {value!r:.50}")
     return float(value)

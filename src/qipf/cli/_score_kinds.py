@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def fit_kind(
     net: Any, data: Data, scorer: Scorer | None, settings: dict[str, Any], features: str | None, device: str | None,
-    quiet: bool,
+    batch_size: int, quiet: bool,
 ) -> Scorer:  # fmt: skip
     """Fit a scorer to data with several labels per example.
 
@@ -37,11 +37,12 @@ def fit_kind(
         settings: Of the recommended one, which takes a seed.
         features: The module whose output the scorer reads; None for what enters the layer that makes the logits.
         device: Where to run the model.
+        batch_size: Examples at once; of tokens and pixels, fewer.
         quiet: No progress bars.
     """
     kind = find_kind(net, data)
     place(net, device)
-    batches = (fed(net, batch) for batch in data.batches(ROWS.get(kind, 500)))
+    batches = (fed(net, batch) for batch in data.batches(min(batch_size, ROWS.get(kind, batch_size))))
     read: dict[str, Any] = {"features": features or (None if kind == "labels" else True), "progress": not quiet}
     per_image = max(1, 10 * MOST // len(data))
     if scorer is None:
@@ -67,7 +68,7 @@ def fit_kind(
 
 
 def score_kind(
-    kind: str, scorer: Scorer, net: Any, data: Data, output: Path, features: str | None, quiet: bool
+    kind: str, scorer: Scorer, net: Any, data: Data, output: Path, features: str | None, batch_size: int, quiet: bool
 ) -> None:
     """Write the scores of every token, pixel or label.
 
@@ -78,11 +79,12 @@ def score_kind(
         data: Inputs, and perhaps labels.
         output: A table (.csv, .parquet); of pixels, maps (.npy) or a folder of overlays.
         features: As for `fit_kind`.
+        batch_size: As for `fit_kind`.
         quiet: No progress bar and no summary.
     """
     from qipf._common.progress import track
 
-    size = ROWS.get(kind, 500)
+    size = min(batch_size, ROWS.get(kind, batch_size))
     shown = track(data.batches(size), "scoring", total=-(-len(data) // size), show=not quiet)
     if kind == "pixels" and output.suffix not in (".csv", ".parquet"):
         maps = ((batch, _pixels(net, batch, scorer, features)) for batch in shown)

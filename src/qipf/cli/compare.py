@@ -106,6 +106,8 @@ def compare(
         raise UserError(f"--share: expected a number between 0 and 1, got {share:g}")
     if out is not None and out.suffix not in WRITERS:
         raise UserError(f"--out: expected a file that ends in {', '.join(WRITERS)}, got {out}")
+    if out is not None and not out.parent.is_dir():
+        raise InputError(f"--out: there is no folder {out.parent}; create it first")
     wanted, built_in = _wanted(scorers), read_shifts(shift or [])
     opened = open_data(data, labels, named=is_onnx(model), several=True)
     if "labels" not in opened.arrays:
@@ -120,7 +122,7 @@ def compare(
     opened = bound(net, opened)
     parts = [opened.take(rows) for rows in halves]
     kind = find_kind(net, opened)
-    sets = {name: bound(net, other) for name, other in sets.items()}
+    sets = {name: _bound_set(net, name, other) for name, other in sets.items()}
     for name, intensity in built_in:
         title = f"{name} {intensity:.15g}"
         if title in sets:
@@ -164,6 +166,13 @@ def compare(
         warn_of_random(model, net)
     if out is not None:
         atomic_write(out, WRITERS[out.suffix](result))
+
+
+def _bound_set(net: Any, name: str, data: Data) -> Data:
+    try:
+        return bound(net, data)
+    except InputError as error:
+        raise InputError(f"--shifted: {name}: {str(error).removeprefix('DATA: ')}") from None
 
 
 def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, where: object) -> Predictions:

@@ -126,7 +126,7 @@ def fit(
     if several:
         from qipf.cli._score_kinds import fit_kind
 
-        made = fit_kind(net, opened, made, chosen, features, device, quiet)
+        made = fit_kind(net, opened, made, chosen, features, device, batch_size, quiet)
         note_features(made, features)
         columns = 0
     elif made is None:

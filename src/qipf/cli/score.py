@@ -94,7 +94,7 @@ def score(
         place(net, device)
         opened = bound(net, opened)
         if kind is not None:
-            score_kind(kind, scorer, net, opened, output, features, quiet)
+            score_kind(kind, scorer, net, opened, output, features, batch_size, quiet)
             return
         warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)
     elif kind is not None:
