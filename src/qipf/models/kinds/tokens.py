@@ -103,7 +103,8 @@ class Tokens:
 
         The only logit is the log odds of the predicted token. The labels, where there are any, are 1 where the token
         is right. The features are the hidden state and the numbers that `score` uses. The posterior of a probe that is
-        fitted to these outputs has the probability that the token is wrong in column 0.
+        fitted to these outputs has the probability that the token is wrong in column 0. Compare scores with
+        `Tokens.correct`; `correct` of these outputs says whether the odds were on the right side of one half.
         """
         if self.features is None:
             raise ValueError("these tokens have no features; collect them with features=True")
