@@ -106,6 +106,8 @@ def compare(
         raise UserError(f"--share: expected a number between 0 and 1, got {share:g}")
     if out is not None and out.suffix not in WRITERS:
         raise UserError(f"--out: expected a file that ends in {', '.join(WRITERS)}, got {out}")
+    if out is not None and not out.parent.is_dir():
+        raise InputError(f"--out: there is no folder {out.parent}; create it first")
     wanted, built_in = _wanted(scorers), read_shifts(shift or [])
     opened = open_data(data, labels, named=is_onnx(model), several=True)
     if "labels" not in opened.arrays:
@@ -114,7 +116,7 @@ def compare(
     order = np.random.default_rng(seed).permutation(len(opened))
     cut = int(share * len(opened))
     if min(cut, len(opened) - cut) < 2:
-        raise InputError(f"DATA: {len(opened)} examples are too few for two parts; give at least four")
+        raise InputError(f"DATA: expected at least four examples, for two parts, got {len(opened)}")
     halves = [np.sort(rows) for rows in (order[:cut], order[cut:])]
     net = load_model(model, weights)
     opened = bound(net, opened)
