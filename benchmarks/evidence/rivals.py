@@ -14,7 +14,7 @@ METHODS = {
     "swag": "SWAG", "sgd-iterates": "SGD iterates", "ensemble": "ensemble",
 }  # fmt: skip
 STATISTICS = {
-    "std": "std", "std_mean_class": "std, its class", "entropy": "entropy", "contrast": "contrast",
+    "std": "std", "std_mean_class": "std, own class", "entropy": "entropy", "contrast": "contrast",
     "mutual_information": "mutual inf.", "max_logit_one_pass": "one pass",
 }  # fmt: skip
 MISSING = "*Not measured yet.*"

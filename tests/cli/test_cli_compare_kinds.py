@@ -157,7 +157,8 @@ def test_several_labels(place: Path) -> None:
         (["--shift", "rain"], "there is no 'rain'", 2),
         (["--shift", "typos:much"], "NAME:INTENSITY", 2),
         (["--shift", "typos:9"], "severity from 1 to 5", 2),
-        (["--shift", "typos:2"], "token ids", 1),
+        (["--shift", "typos:2"], "--shift: typos: expected token ids", 1),
+        (["-o", "gone/page.html"], "--out: there is no folder gone", 1),
         (["--shift", "rotation:30"], "rotation", 1),
     ],
 )
@@ -212,6 +213,11 @@ def test_what_fits_no_kind_is_named(place: Path, capsys: pytest.CaptureFixture[s
     assert main(["compare", "kind_nets:numbers", "numbers.npz", "--quiet"]) == 1
     assert "float32 of shape (60, 2)" in (said := capsys.readouterr().err)
     assert "ResidualScale" in said
+    np.savez("left_out.npz", x=np.ones((60, 4), np.int64), y=np.full((60, 4), -100))
+    assert main(["compare", "kind_nets:tokens", "left_out.npz", "--quiet"]) == 1
+    assert "at least one labelled token" in capsys.readouterr().err
+    assert main(["compare", "numbers.npz", "kind_nets:numbers", "--quiet"]) == 1
+    assert "MODEL comes before DATA" in capsys.readouterr().err
     np.savez("odd.npz", x=x, y=np.full((60, 3), 2))
     assert main(["compare", "kind_nets:classes", "odd.npz", "--quiet"]) == 1
     assert "int64 of shape (60, 3), for logits of shape (N, 3); supported are" in capsys.readouterr().err

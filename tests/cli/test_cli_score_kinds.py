@@ -181,6 +181,15 @@ def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> 
         (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 2, "read from a model"),
     ]
     np.savez("logits.npz", logits=np.zeros((4, 3)))
+    rows = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
+    np.savez("hot.npz", x=rows, y=np.eye(4, dtype=np.int64)[np.arange(40) % 4])
+    np.savez("unknown.npz", x=ids + 30, y=ids)
+    np.savez("real.npz", x=ids.astype(np.float32), y=ids)
+    cases += [
+        (["fit", "kind_nets:labels", "hot.npz", "-o", "h.qipf", "--quiet"], 1, "labels.argmax(1)"),
+        (["fit", "kind_nets:tokens", "unknown.npz", "-o", "t.qipf", "--quiet"], 1, "the model failed on int64"),
+        (["fit", "kind_nets:tokens", "real.npz", "-o", "t.qipf", "--quiet"], 1, "the model failed on float32"),
+    ]
     for words, code, said in cases:
         assert main(words) == code, words
         assert said in capsys.readouterr().err

@@ -88,29 +88,32 @@ def test_tokens_are_replaced_by_tokens_of_the_batch() -> None:
 class Next(nn.Module):
     """Predicts that each token follows itself plus one, and is unsure about the tokens above 5."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: float = 6.0) -> None:
         super().__init__()
         self.words, self.head = nn.Embedding(10, 10), nn.Linear(10, 10)
         with torch.no_grad():
             self.words.weight.copy_(torch.eye(10))
-            self.head.weight.copy_(6 * torch.eye(10).roll(1, 0))
+            self.head.weight.copy_(size * torch.eye(10).roll(1, 0))
             self.head.bias.zero_()
 
     def forward(self, ids: Tensor) -> Tensor:
         return self.head(self.words(ids))
 
 
-def test_a_probe_of_tokens_learns_which_predictions_are_wrong() -> None:
+@pytest.mark.parametrize("size", [6.0, 1.0])  # the predicted token has a probability of .98 or of .23
+def test_a_probe_of_tokens_learns_which_predictions_are_wrong(size: float) -> None:
     generator = torch.Generator().manual_seed(0)
     start = torch.randint(10, (300, 1), generator=generator)
     ids = (start + torch.arange(20)) % 10
     wrong = (torch.rand(ids.shape, generator=generator) < 0.7) & (ids > 6)
     ids = torch.where(wrong, torch.randint(7, 10, ids.shape, generator=generator), ids)
-    model = Next()
+    model = Next(size)
     probe = probe_tokens(model, (ids[:200], ids[:200]), draws=0, batch_size=50, progress=False)
     tokens = collect_tokens(model, (ids[200:], ids[200:]), features=True, progress=False)
     areas = [qipf.metrics.roc_auc(u, tokens.correct) for u in (probe(tokens.question()), tokens.score("entropy"))]
     assert areas[0] > 0.75
+    wrong = probe.posterior(tokens.question())[:, 0]
+    torch.testing.assert_close(probe(tokens.question()), torch.logit(wrong), rtol=1e-4, atol=1e-4)
     assert abs(areas[1] - 0.5) < 0.05  # the network is equally sure of everything
     with_masks = {"ids": ids[:50], "attention_mask": torch.ones_like(ids[:50])}
     batches = list(perturbed_batches([(with_masks, ids[:50])], "tokens", draws=1, perturb=True, batch_size=8, seed=0))

@@ -108,7 +108,8 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
         files, classes, names = find_images(path)
         data = Data({} if classes is None else {"labels": classes}, files, names)
     elif not path.is_file():
-        raise InputError(f"DATA: there is no file or folder {path}")
+        hint = "; MODEL comes before DATA" if ":" in path.name or path.suffix in (".pt2", ".onnx") else ""
+        raise InputError(f"DATA: there is no file or folder {path}{hint}")
     elif path.suffix == ".npz":
         data = _npz(path, named)
     elif path.suffix == ".npy":
@@ -123,18 +124,24 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
         {"files": len(data.files)} if data.files else {}
     )
     if len(set(lengths.values())) > 1:
-        raise InputError(f"DATA: the parts of {path} differ in length: {lengths}")
+        counts = ", ".join(f"{count} {key}" for key, count in lengths.items())
+        raise InputError(f"DATA: the parts of {path} differ in length ({counts}); give one of each per example")
     if len(data) == 0:
         raise InputError(f"DATA: {path} holds no examples")
     for name, array in data.arrays.items():
         if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-            raise InputError(f"DATA: {name}: expected numbers of at most 64 bits, got values of type {array.dtype}")
+            way = {"labels": "; give the number of each class, counted from 0 as the model counts them"}.get(name, "")
+            if name == "inputs" and array.dtype.kind in "US":
+                way = "; give the token ids that the model takes instead of texts"
+            raise InputError(
+                f"DATA: {name}: expected numbers of at most 64 bits, got values of type {array.dtype}{way}"
+            )
     found = data.arrays.get("labels")
     if found is not None and found.ndim != 1 and not several:
         raise InputError(
-            f"DATA: expected one label per example, got {found.dtype} of shape {found.shape}; `qipf compare` takes "
-            "tokens, pixels and several labels, and in Python qipf.models.collect_tokens, collect_pixels and "
-            "collect_labels do; a regression with several targets is for qipf.collect"
+            f"DATA: expected one label per example, got {found.dtype} of shape {found.shape}; a scorer for tokens, "
+            "pixels or several labels is fitted to data with such labels (qipf fit), and a regression with several "
+            "targets is for qipf.collect"
         )
     return data
 

@@ -16,5 +16,6 @@ def usable_device(name: str) -> str:
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
-        raise UserError(f"device {name!r} cannot be used: {first_line(error)}") from None
+        why = first_line(error).rstrip(".")
+        raise UserError(f"device {name!r} cannot be used: {why}; name another, such as cpu") from None
     return name

@@ -24,7 +24,7 @@ def find_kind(net: Any, data: Data) -> str:
     """What the model predicts: "classes", "pixels", "tokens" or "labels", by the shapes of labels and logits.
 
     Raises:
-        InputError: The labels fit none of them.
+        InputError: The labels fit none of them, or are one-hot classes.
     """
     labels = data.arrays["labels"]
     if labels.ndim == 1:
@@ -39,6 +39,11 @@ def find_kind(net: Any, data: Data) -> str:
         kind = "tokens"
     elif len(shape) == 2 and labels.shape[1:] == shape[1:] and zeros_and_ones(np.asarray(labels)):
         kind = "labels"
+        if labels.shape[1] > 1 and bool((np.asarray(labels).sum(axis=1) == 1).all()):
+            raise InputError(
+                f"DATA: {found}, with exactly one 1 in every row: these are one-hot classes, not several labels per "
+                "input; give labels.argmax(1)"
+            )
     elif len(shape) == 2 and labels.dtype.kind == "f":
         raise InputError(
             f"DATA: {found}: numbers are not right or wrong; fit qipf.ResidualScale and qipf.Intervals "
@@ -66,8 +71,9 @@ def _logits_shape(net: Any, data: Data) -> tuple[int, ...]:
             feeds = given if isinstance(given, dict) else {net.inputs[0].name: given}
             return Reader(net, False, (), feeds, False).raw(feeds)[0].shape
     torch = require("torch", extra="torch")
+    from qipf.models.calling import call
     from qipf.models.logits import find_values
     from qipf.models.state import input_device, untouched
 
     with untouched(net, eager=False), torch.no_grad():
-        return tuple(find_values(net(given.to(input_device(net, None)))).shape)
+        return tuple(find_values(call(net, (given.to(input_device(net, None)),), {})).shape)

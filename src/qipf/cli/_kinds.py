@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from qipf._common.errors import InputError
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data
 from qipf.cli._default import DEFAULT, check_data, fit_default
@@ -68,6 +69,8 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> 
         from qipf.models.kinds.tokens import collect_tokens
 
         tokens = collect_tokens(net, _batches(net, data, kind, run), **read)
+        if not len(tokens):
+            raise InputError("DATA: expected at least one labelled token, got none: all labels are -100")
         if len(tokens) > MOST:
             tokens = tokens.take(np.sort(np.random.default_rng(seed).choice(len(tokens), MOST, replace=False)))
         return Predictions(tokens.question(), tokens.sequence.numpy(), tokens)

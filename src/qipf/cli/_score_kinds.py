@@ -61,10 +61,10 @@ def fit_kind(
     if kind == "pixels":
         from qipf.models.kinds.pixels import collect_pixels
 
-        return mark(scorer.fit(None, collect_pixels(net, batches, per_image=per_image, **read)), kind)
+        return mark(scorer.fit(net, collect_pixels(net, batches, per_image=per_image, **read)), kind)
     from qipf.models.kinds.several_labels import collect_labels
 
-    return mark(scorer.fit(None, collect_labels(net, batches, **read).outputs), kind)
+    return mark(scorer.fit(net, collect_labels(net, batches, **read).outputs), kind)
 
 
 def score_kind(

@@ -130,7 +130,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
         else:
             moved = shifts.apply(inputs, name, intensity)
     except (ValueError, TypeError) as error:
-        raise InputError(f"--shift: {str(error).removeprefix(f'{name}: ')} (for {name})") from None
+        raise InputError(f"--shift: {name}: {str(error).removeprefix(f'{name}: ')}") from None
     return Data({**arrays, "inputs": moved.numpy()}, classes=data.classes)
 
 

@@ -116,7 +116,7 @@ def compare(
     order = np.random.default_rng(seed).permutation(len(opened))
     cut = int(share * len(opened))
     if min(cut, len(opened) - cut) < 2:
-        raise InputError(f"DATA: {len(opened)} examples are too few for two parts; give at least four")
+        raise InputError(f"DATA: expected at least four examples, for two parts, got {len(opened)}")
     halves = [np.sort(rows) for rows in (order[:cut], order[cut:])]
     net = load_model(model, weights)
     opened = bound(net, opened)

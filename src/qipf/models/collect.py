@@ -73,7 +73,7 @@ def collect(
 
         check_no_device(device)
         return collect_onnx(onnx, data, features=features, layers=names, batch_size=batch_size, progress=progress)
-    torch = require("torch", extra="torch")
+    require("torch", extra="torch")
     from qipf._common.progress import track
     from qipf.models.batches import Batches
     from qipf.models.calling import call
@@ -81,9 +81,6 @@ def collect(
     from qipf.models.logits import Rows, find_logits
     from qipf.models.state import as_device, input_device, untouched, unwrap
 
-    if not isinstance(model, torch.nn.Module):
-        hint = "; call its .module() first" if hasattr(model, "module") else ""
-        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}{hint}")
     module = unwrap(model)
     target = input_device(module, device)
     keep_on = target if store is None else as_device("store", store)

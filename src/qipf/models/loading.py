@@ -133,7 +133,8 @@ def _called(module: str, name: str) -> Any:
     except (Exception, SystemExit) as error:
         raise _failed(f"calling {module}:{name}", error) from error
     if not isinstance(net, torch.nn.Module):
-        raise InputError(f"MODEL: {module}:{name}() returned a {type(net).__name__}, expected a torch.nn.Module")
+        found = type(net).__name__
+        raise InputError(f"MODEL: {module}:{name}() returned an object of type {found}, expected a torch.nn.Module")
     return net
 
 

@@ -132,14 +132,14 @@ class Outputs:
 
     @property
     def binary(self) -> bool:
-        """Whether this is a one-logit classifier: one column of logits, labels integer or boolean."""
+        """Whether this is a classifier with one column of logits and labels that are integer or boolean."""
         if self.logits.shape[1] != 1 or self.labels is None or len(self.labels.shape) != 1:
             return False
         return bool(namespace(self.labels).isdtype(self.labels.dtype, ("integral", "bool")))
 
     @property
     def regression(self) -> bool:
-        """Whether this is a regression: one column with floating-point labels or none, or (N, k) targets."""
+        """Whether this is a regression, with one column and floating-point labels or none, or with (N, k) targets."""
         if self.labels is not None and len(self.labels.shape) == 2:
             return True
         return self.logits.shape[1] == 1 and not self.binary

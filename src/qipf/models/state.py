@@ -13,7 +13,14 @@ from torch import nn
 
 
 def unwrap(model: nn.Module) -> nn.Module:
-    """Return the module inside DataParallel wrappers, which would split or synchronise what is only read here."""
+    """Return the module inside DataParallel wrappers, which would split or synchronise what is only read here.
+
+    Raises:
+        TypeError: It is not a torch module.
+    """
+    if not isinstance(model, nn.Module):
+        hint = "; call its .module() first" if hasattr(model, "module") else ""
+        raise TypeError(f"model: expected a torch.nn.Module, got {type(model).__name__}{hint}")
     while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
         model = model.module
     return model

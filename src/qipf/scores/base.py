@@ -149,7 +149,7 @@ class Scorer(ABC):
 
     @property
     def attachments(self) -> Mapping[str, Attachment]:
-        """What travels with this fitted scorer, by kind: `probability`, `decision`, `prediction_sets`, `monitor`."""
+        """What travels with this fitted scorer, by kind (`probability`, `decision`, `prediction_sets`, `monitor`)."""
         return MappingProxyType(dict(self._attachments))
 
     def attach(self, attachment: Attachment) -> Self:
@@ -178,7 +178,7 @@ class Scorer(ABC):
 
     @property
     def probability(self) -> ErrorProbability | None:
-        """What turns scores into probabilities of error: `ErrorProbability().fit_scorer(scorer, held_out)`."""
+        """What turns scores into probabilities of error, `ErrorProbability().fit_scorer(scorer, held_out)`."""
         return self._attachments.get("probability")  # pyright: ignore[reportReturnType]
 
     @probability.setter
@@ -187,7 +187,7 @@ class Scorer(ABC):
 
     @property
     def decision(self) -> Decision | None:
-        """Which predictions to accept: `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
+        """Which predictions to accept, `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
         return self._attachments.get("decision")  # pyright: ignore[reportReturnType]
 
     @decision.setter
@@ -196,7 +196,7 @@ class Scorer(ABC):
 
     @property
     def prediction_sets(self) -> PredictionSets | None:
-        """Which classes are possible: `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
+        """Which classes are possible, `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
         return self._attachments.get("prediction_sets")  # pyright: ignore[reportReturnType]
 
     @prediction_sets.setter

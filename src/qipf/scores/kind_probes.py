@@ -44,8 +44,9 @@ def probe_tokens(
 ) -> Probe:
     """A probe of the tokens of a language model: `probe(tokens.question())` scores them.
 
-    `probe.posterior(tokens.question())[:, 0]` is the probability that each predicted token is wrong. The hidden states
-    of all tokens are kept while the head is fitted: D floats per token of the data and of each copy.
+    The scores are the log odds that each predicted token is wrong, and `probe.posterior(tokens.question())[:, 0]` is
+    the probability. The hidden states of all tokens are kept while the head is fitted: D floats per token of the data
+    and of each copy.
 
     Args:
         model: As for `qipf.models.collect_tokens`.

@@ -138,8 +138,14 @@ class Probe(Scorer):
         return self.contrast(self.class_probabilities(outputs, tensors), outputs.logits)
 
     def contrast(self, chance: Array, logits: Array) -> Array:
-        """The score of the class that the network predicts, (N,), from the posterior (N, C); without any check."""
-        return contrast(chance, namespace(chance).argmax(class_logits(logits), axis=1))
+        """The score of the class that the network predicts, (N,), from the posterior (N, C); without any check.
+
+        A probe of tokens is asked whether the predicted token is right, so there it is always the score of class 1.
+        """
+        xp = namespace(chance)
+        predicted = xp.argmax(class_logits(logits), axis=1)
+        asked = self.fitted is not None and self.fitted.facts.get("predicts") == "tokens"
+        return contrast(chance, xp.ones_like(predicted) if asked else predicted)
 
     def _rows(self, outputs: Outputs) -> Array:
         if self.space is None:

@@ -126,6 +126,10 @@ def test_a_probe_scores_maps(model, images, labels) -> None:
 
 
 def test_what_does_not_fit_is_named(model, images, labels) -> None:
+    with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module, got Tensor"):
+        next(score_pixels(images, model, qipf.Entropy(), progress=False))
+    with pytest.raises(ValueError, match="batch 0: the model failed on float32"):
+        collect_pixels(model, images[:, :1], progress=False)
     cases: list[tuple[Any, str]] = [
         ((images, labels[:, 0]), r"expected whole numbers of shape \(4, 6, 7\).* got int64 of shape \(4, 7\)"),
         ((images, labels.float()), "got float32"),

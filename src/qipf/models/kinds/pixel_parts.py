@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from qipf._common.progress import track
 from qipf.models.batches import Batch, Batches
+from qipf.models.calling import call
 from qipf.models.kinds.taps import Tap
 from qipf.models.kinds.tiles import Tile, check_tiles, cut, cut_arguments, find_images, wider
 from qipf.models.labels import SUPPORTED, check_classes
@@ -138,7 +139,7 @@ class Passes:
         if tile is not None:
             arguments, keywords = cut_arguments(arguments, keywords, tile)
         with untouched(self._module, eager=self._tap.active), self._tap:
-            logits = find_values(self._module(*arguments, **keywords))
+            logits = find_values(call(self._module, arguments, keywords, number))
             hidden = self._tap.take(4)
         if logits.ndim != 4:
             raise ValueError(f"batch {number}: expected logits (N, C, H, W), got {tuple(logits.shape)}; {SUPPORTED}")

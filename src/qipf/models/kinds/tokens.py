@@ -103,7 +103,8 @@ class Tokens:
 
         The only logit is the log odds of the predicted token. The labels, where there are any, are 1 where the token
         is right. The features are the hidden state and the numbers that `score` uses. The posterior of a probe that is
-        fitted to these outputs has the probability that the token is wrong in column 0.
+        fitted to these outputs has the probability that the token is wrong in column 0. Compare scores with
+        `Tokens.correct`; `correct` of these outputs says whether the odds were on the right side of one half.
         """
         if self.features is None:
             raise ValueError("these tokens have no features; collect them with features=True")
@@ -199,7 +200,7 @@ def collect_tokens(
             during.enter_context(tap)
             batches = Batches(data, batch_size, module, target)
             shown = track(batches, "collecting tokens", total=batches.count, show=progress)
-            passes = ((batch, partial(_forward, module, batch)) for batch in shown)
+            passes = ((batch, partial(_forward, module, batch, number)) for number, batch in enumerate(shown))
         for number, (batch, forward) in enumerate(passes):
             # Nothing here may name the logits: those of two batches would exist at once.
             found, sequences = _read(forward(), batch, number, tap, shift, ignore, top)
@@ -213,10 +214,11 @@ def collect_tokens(
     return Tokens(**{"labels": None, "log_label": None, "features": None, **whole}, sequences=count)
 
 
-def _forward(module: torch.nn.Module, batch: Batch) -> Tensor:
+def _forward(module: torch.nn.Module, batch: Batch, number: int) -> Tensor:
+    from qipf.models.calling import call
     from qipf.models.logits import find_values
 
-    return find_values(module(*batch.arguments, **batch.keywords))
+    return find_values(call(module, batch.arguments, batch.keywords, number))
 
 
 def _read(

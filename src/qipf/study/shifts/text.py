@@ -72,7 +72,7 @@ def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: in
     share = _share(name, severity)
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
         found = str(ids.dtype).removeprefix("torch.") if isinstance(ids, Tensor) else type(ids).__name__
-        raise TypeError(f"{name}: expected token ids (N, T) as whole numbers, got {found}; strings: shift_texts")
+        raise TypeError(f"{name}: expected token ids (N, T) as whole numbers, got {found}; shift_texts takes texts")
     if ids.ndim != 2:
         raise ValueError(f"{name}: expected token ids (N, T), got shape {tuple(ids.shape)}")
     if name == "word-drops":
