@@ -63,6 +63,16 @@ def test_errors_from_the_users_model_are_one_line(error, monkeypatch, capsys):
     assert "Traceback" in capsys.readouterr().err
 
 
+def test_an_error_that_says_nothing_is_named_once(monkeypatch, capsys):
+    def fail(file: str) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("qipf.cli.evaluate.evaluate", fail)
+    assert main(["evaluate", "x.csv"]) == 1
+    printed = capsys.readouterr().err
+    assert re.fullmatch(r"qipf: AssertionError, in test_cli_main.py, line \d+ \(--debug shows .*\)\n", printed)
+
+
 def test_too_little_memory_is_one_line(monkeypatch, capsys, tmp_path):
     def full(*given, **named):
         raise MemoryError("Unable to allocate 9.00 TiB")

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from qipf._common.errors import UserError
+from qipf._common.errors import UserError, first_line
 from qipf._common.optional import require
 from qipf._common.text import one_line
 from qipf.cli._session import Stopped, session
@@ -91,8 +91,8 @@ def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
         return 1, f"not enough memory{f' ({error})' if str(error) else ''}: {hint}"
     if isinstance(error, ValueError | TypeError | OSError | ImportError) and str(error):
         return 1, str(error)
-    first = (str(error).strip().splitlines() or ["no details"])[0]
-    return 1, f"{type(error).__name__}: {first}{_place(error)} (--debug shows the details)"
+    details = f": {first_line(error)}" if str(error).strip() else ""
+    return 1, f"{type(error).__name__}{details}{_place(error)} (--debug shows the details)"
 
 
 def _place(error: BaseException) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.errors import InputError, UserError, check_at_least, first_line
 from qipf._common.files import atomic_write
 from qipf._common.progress import track
 from qipf._common.text import printable
@@ -139,7 +139,7 @@ def compare(
         try:
             fitted[name], scores[name], times[name] = _score(name, kind, net, parts, reference, live, run)
         except (ValueError, TypeError, RuntimeError, UserError) as error:
-            failed[name] = (str(error).splitlines() or [type(error).__name__])[0].removeprefix(f"{name}: ")
+            failed[name] = first_line(error).removeprefix(f"{name}: ")
     if not scores:
         raise InputError(f"no score could be fitted: {'; '.join(dict.fromkeys(failed.values()))}")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.errors import InputError, UserError, check_at_least, first_line
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
@@ -155,8 +155,7 @@ def fit(
         except Unsupported as error:
             raise InputError(f"--promise: {str(error).removeprefix('promise: ')}") from error
         except (ValueError, RuntimeError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise InputError(f"--calibrate: {calibrate} does not fit: {reason}") from error
+            raise InputError(f"--calibrate: {calibrate} does not fit: {first_line(error)}") from error
     made.save(output)
     if not quiet:
         note = made.fitted.facts.get("note") if made.fitted else None

@@ -20,8 +20,6 @@ from qipf.models.outputs import Outputs, predicted_classes
 from qipf.scores.base import Scorer
 
 METHODS = ("probability", "atc", "confidence", "difference", "posterior")
-FROM_SCORES = ("probability", "atc")
-"""Those that need nothing but scores."""
 
 
 def held_out_facts(outputs: Outputs, scores: np.ndarray) -> dict[str, float]:

@@ -35,8 +35,6 @@ Need = Literal["features", "labels", "training", "dropout"]
 
 COLOURS = 7
 """Number of colours of a chart. Methods with slots below it differ by colour alone."""
-MARKERS = 4
-"""Number of markers of a chart."""
 
 STATISTICS = {
     "score": "",
@@ -209,7 +207,7 @@ def shown_first() -> tuple[str, ...]:
 
 
 def slots(names: Iterable[str]) -> dict[str, int]:
-    """The places of methods in a chart: the colour is `slot % COLOURS`, the marker `slot // COLOURS % MARKERS`.
+    """The places of methods in a chart: the colour is `slot % COLOURS`, and `slot // COLOURS` chooses the marker.
 
     A registered method always has the same place. Other names get the places that are free, in their order.
     """
