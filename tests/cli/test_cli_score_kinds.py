@@ -198,3 +198,40 @@ def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> 
         qipf.wrap(net("pixels"), qipf.load("e.qipf"))
     with pytest.raises(TypeError, match=r"fitted to pixels"):
         qipf.load("e.qipf").score(net("pixels"), x, progress=False)
+
+
+def test_the_papers_score_reads_the_weights_of_a_segmentation_network(place: Path) -> None:
+    x = np.random.default_rng(0).random((10, 1, 9, 10)).astype(np.float32)
+    np.savez("data.npz", x=x, y=noisy(made("pixels", x), 1, 0.1, 1))
+    assert main(["fit", "kind_nets:pixels", "data.npz", "--scorer", "weight-qipf", "-o", "w.qipf", "--quiet"]) == 0
+    assert main(["score", "w.qipf", "data.npz", "--model", "kind_nets:pixels", "-o", "w.npy", "--quiet"]) == 0
+    outputs = qipf.Outputs(net("pixels")(torch.from_numpy(x)).detach().movedim(1, -1).reshape(-1, 3))
+    np.testing.assert_allclose(np.load("w.npy").ravel(), qipf.load("w.qipf")(outputs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("default:model:UserWarning")
+@pytest.mark.parametrize("kind", ["pixels", "tokens", "labels"])
+def test_another_model_and_batches_that_are_too_large_are_noticed(
+    place: Path, kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rng = np.random.default_rng(0)
+    x = {"pixels": rng.random((8, 1, 9, 10)), "tokens": rng.integers(1, 20, (8, 7)), "labels": rng.random((8, 8))}[kind]
+    x = x if kind == "tokens" else x.astype(np.float32)
+    y = x if kind == "tokens" else made(kind, x).argmax(1) if kind == "pixels" else (made(kind, x) > 0).astype(np.int64)
+    np.savez("data.npz", x=x, y=y)
+    nets = f"two_{kind}"  # a module is imported once per process
+    Path(f"{nets}.py").write_text(
+        f"import torch, kind_nets\n\n\ndef small():\n    net = kind_nets.{kind}()\n"
+        "    def check(module, given):\n        assert len(given[0]) <= 2, 'too large a batch'\n"
+        "    net.register_forward_pre_hook(check)\n    return net\n\n\n"
+        "def other():\n    net = small()\n    with torch.no_grad():\n        net[-1].weight.mul_(2)\n    return net\n"
+    )
+    fit = ["fit", f"{nets}:small", "data.npz", "-o", "k.qipf", "--quiet"]
+    assert main(fit) == 1
+    assert "too large a batch" in capsys.readouterr().err
+    assert main([*fit, "--batch-size", "2"]) == 0
+    score = ["score", "k.qipf", "data.npz", "-o", "out.csv", "--quiet", "--batch-size", "2"]
+    assert main([*score, "--model", f"{nets}:small"]) == 0
+    assert "weights" not in capsys.readouterr().err
+    assert main([*score, "--model", f"{nets}:other"]) == 0
+    assert "weights are not those" in capsys.readouterr().err

@@ -17,7 +17,12 @@ from qipf.models.sessions.model import OnnxModel
 MOST = 10_000
 """Predictions of one part of the data that scores are compared on: of pixels and tokens, a random sample."""
 ROWS = {"pixels": 4, "tokens": 8}
-"""Examples per batch of models with large outputs."""
+"""The most examples per batch of models with large outputs."""
+
+
+def rows_at_once(kind: str, batch_size: int) -> int:
+    """How many examples one batch has: what --batch-size says, or fewer for models with large outputs."""
+    return min(batch_size, ROWS.get(kind, batch_size))
 
 
 def find_kind(net: Any, data: Data) -> str:

@@ -12,7 +12,7 @@ from qipf._common.errors import InputError
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data
 from qipf.cli._default import DEFAULT, check_data, fit_default
-from qipf.cli._find_kind import MOST, ROWS
+from qipf.cli._find_kind import MOST, rows_at_once
 from qipf.cli._onnx import fed, place
 from qipf.cli.fit import make_scorer, observe
 
@@ -81,7 +81,7 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> 
 
 
 def _batches(net: Any, data: Data, kind: str, run: dict[str, Any]) -> Any:
-    return (fed(net, batch) for batch in data.batches(min(run["batch_size"], ROWS.get(kind, run["batch_size"]))))
+    return (fed(net, batch) for batch in data.batches(rows_at_once(kind, run["batch_size"])))
 
 
 class Score(NamedTuple):

@@ -15,7 +15,7 @@ from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._data import Batch, Data
 from qipf.cli._default import DEFAULT
-from qipf.cli._find_kind import MOST, ROWS, find_kind
+from qipf.cli._find_kind import MOST, find_kind, rows_at_once
 from qipf.cli._onnx import fed, place
 from qipf.cli._writer import TableWriter
 from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
@@ -37,12 +37,12 @@ def fit_kind(
         settings: Of the recommended one, which takes a seed.
         features: The module whose output the scorer reads; None for what enters the layer that makes the logits.
         device: Where to run the model.
-        batch_size: Examples at once; of tokens and pixels, fewer.
+        batch_size: The most examples at once.
         quiet: No progress bars.
     """
     kind = find_kind(net, data)
     place(net, device)
-    batches = (fed(net, batch) for batch in data.batches(min(batch_size, ROWS.get(kind, batch_size))))
+    batches = (fed(net, batch) for batch in data.batches(rows_at_once(kind, batch_size)))
     read: dict[str, Any] = {"features": features or (None if kind == "labels" else True), "progress": not quiet}
     per_image = max(1, 10 * MOST // len(data))
     if scorer is None:
@@ -84,7 +84,7 @@ def score_kind(
     """
     from qipf._common.progress import track
 
-    size = min(batch_size, ROWS.get(kind, batch_size))
+    size = rows_at_once(kind, batch_size)
     shown = track(data.batches(size), "scoring", total=-(-len(data) // size), show=not quiet)
     if kind == "pixels" and output.suffix not in (".csv", ".parquet"):
         maps = ((batch, _pixels(net, batch, scorer, features)) for batch in shown)

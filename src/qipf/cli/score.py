@@ -93,10 +93,12 @@ def score(
             )
         place(net, device)
         opened = bound(net, opened)
+        warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)
         if kind is not None:
             score_kind(kind, scorer, net, opened, output, features, batch_size, quiet)
+            if weights is None:
+                warn_of_random(model, net)
             return
-        warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)
     elif kind is not None:
         raise UserError(f"DATA: {file} scores {kind}, which are read from a model; give inputs and --model")
     batches = opened.batches(batch_size)

@@ -78,14 +78,14 @@ PREDICTS = {
 """What to call with a scorer that was fitted to several predictions per input."""
 
 
-def warn_of_other(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
-    """Warn where a model is not the one that a scorer with these fitted facts was fitted to.
-
-    Raises:
-        TypeError: the scorer was fitted to several predictions per input, and cannot score one per input.
-    """
+def check_kind(facts: Mapping[str, Any]) -> None:
+    """Raise TypeError where a scorer with these fitted facts does not score one prediction per input."""
     if (kind := facts.get("predicts")) in PREDICTS:
         raise TypeError(f"this scorer was fitted to {kind}, not to one prediction per input; use {PREDICTS[kind]}")
+
+
+def warn_of_other(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
+    """Warn where a model is not the one that a scorer with these fitted facts was fitted to."""
     known = facts.get("model")
     found = likeness(model) if known else None
     if known and found is not None and differ(known, found):

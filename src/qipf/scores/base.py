@@ -14,7 +14,7 @@ import numpy as np
 
 from qipf.arrays import Array, as_array, is_traced, namespace, placeable
 from qipf.models.collect import collect
-from qipf.models.likeness import likeness, warn_of_other
+from qipf.models.likeness import check_kind, likeness, warn_of_other
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.model import as_onnx
 from qipf.scores import file_format
@@ -100,13 +100,7 @@ class Scorer(ABC):
         return scores
 
     def score(
-        self,
-        model: Any,
-        data: Any,
-        *,
-        features: str | None = None,
-        device: Any = None,
-        store: Any = "cpu",
+        self, model: Any, data: Any, *, features: str | None = None, device: Any = None, store: Any = "cpu",
         batch_size: int = 500, progress: bool = True,
     ) -> Array:  # fmt: skip
         """The uncertainty of every prediction of `model` on `data`, (N,): collect what is read, and score it.
@@ -120,8 +114,10 @@ class Scorer(ABC):
             batch_size: rows per batch where the data does not come in batches.
             progress: show a progress bar.
         """
+        facts = self._require_fitted().facts
+        check_kind(facts)
         model = as_onnx(model) or model  # opened once
-        warn_of_other(self._require_fitted().facts, model)
+        warn_of_other(facts, model)
         wanted = features if self.reads_features else False
         kept = {"device": device, "store": store, "batch_size": batch_size, "progress": progress}
         return self(collect(model, data, features=wanted, layers=self.layers, **kept))
@@ -149,7 +145,7 @@ class Scorer(ABC):
 
     @property
     def attachments(self) -> Mapping[str, Attachment]:
-        """What travels with this fitted scorer, by kind (`probability`, `decision`, `prediction_sets`, `monitor`)."""
+        """What travels with this fitted scorer, by kind, for example `probability`, `decision` or `intervals`."""
         return MappingProxyType(dict(self._attachments))
 
     def attach(self, attachment: Attachment) -> Self:
@@ -163,7 +159,7 @@ class Scorer(ABC):
         self._require_fitted()
         if not isinstance(attachment, Attachment):
             raise TypeError(
-                f"attachment: expected an ErrorProbability, a Decision, PredictionSets or a Monitor, got "
+                "attachment: expected an ErrorProbability, a Decision, PredictionSets, Intervals or a Monitor, got "
                 f"{type(attachment).__name__}"
             )
         other = attachment.scorer

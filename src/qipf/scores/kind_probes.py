@@ -66,7 +66,9 @@ def probe_tokens(
     tokens = collect_tokens(
         model, batches, features=features, shift=shift, ignore=ignore, device=device, progress=progress
     )
-    return _fitted(Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), tokens.question(), "tokens", progress)
+    return _fitted(
+        Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), model, tokens.question(), "tokens", progress
+    )
 
 
 def probe_pixels(
@@ -108,7 +110,7 @@ def probe_pixels(
         model, batches, per_image=per_image, ignore=ignore, features=features, tile=tile, overlap=overlap, seed=seed,
         device=device, progress=progress,
     )  # fmt: skip
-    return _fitted(Probe(hidden=64, share=0.5, seed=seed), sample, "pixels", progress)
+    return _fitted(Probe(hidden=64, share=0.5, seed=seed), model, sample, "pixels", progress)
 
 
 def probe_labels(
@@ -139,7 +141,7 @@ def probe_labels(
     """
     batches = _batches(data, "labels", draws, perturb, batch_size, seed)
     found = collect_labels(model, batches, features=features, device=device, progress=progress)
-    return _fitted(Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), found.outputs, "labels", progress)
+    return _fitted(Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), model, found.outputs, "labels", progress)
 
 
 def _batches(
@@ -162,9 +164,9 @@ def mark(scorer: S, kind: str) -> S:
     return scorer
 
 
-def _fitted(probe: Probe, outputs: Any, kind: str, progress: bool) -> Probe:
+def _fitted(probe: Probe, model: Any, outputs: Any, kind: str, progress: bool) -> Probe:
     probe.progress = progress  # of this fit, not of the next one
     try:
-        return mark(probe.fit(None, outputs), kind)
+        return mark(probe.fit(model, outputs), kind)
     finally:
         probe.progress = False
