@@ -116,6 +116,7 @@ def test_the_seed_decides_and_the_input_stays(name) -> None:
     assert torch.equal(module.apply(inputs, name, 5, 1), module.apply(inputs, name, 5, 1))
     assert not torch.equal(module.apply(inputs, name, 5, 1), module.apply(inputs, name, 5, 2))
     torch.testing.assert_close(shifts.apply(inputs, name, 2.0), module.apply(inputs, name, 2))
+    torch.testing.assert_close(shifts.apply(inputs, name, 2.0, 7), module.apply(inputs, name, 2, 7))
     assert shifts.apply(inputs, name, 5).dtype == inputs.dtype
     assert torch.equal(inputs, before)
     if name in text.SHARES:

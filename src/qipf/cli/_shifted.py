@@ -119,16 +119,11 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
     inputs = torch.cat([_inputs(batch.tensors()) for batch in data.batches(500)])
     arrays: dict[str, Any] = dict(data.arrays)
     try:
-        if name in shifts.text.SHARES:
-            moved = shifts.text.apply(inputs, name, intensity, seed)
-            if kind == "tokens" and name == "word-drops":
-                kept = shifts.text.kept_tokens(inputs, intensity, seed)
-                labels = torch.from_numpy(np.array(arrays["labels"], dtype=np.int64))
-                arrays["labels"] = shifts.text.compact(labels, kept, -100).numpy()
-        elif name in shifts.table.AMOUNTS:
-            moved = shifts.table.apply(inputs, name, intensity, seed)
-        else:
-            moved = shifts.apply(inputs, name, intensity)
+        moved = shifts.apply(inputs, name, intensity, seed)
+        if kind == "tokens" and name == "word-drops":
+            kept = shifts.text.kept_tokens(inputs, intensity, seed)
+            labels = torch.from_numpy(np.array(arrays["labels"], dtype=np.int64))
+            arrays["labels"] = shifts.text.compact(labels, kept, -100).numpy()
     except (ValueError, TypeError) as error:
         raise InputError(f"--shift: {name}: {str(error).removeprefix(f'{name}: ')}") from None
     return Data({**arrays, "inputs": moved.numpy()}, classes=data.classes)

@@ -89,7 +89,7 @@ def compare(
             intensity is a severity from 1 to 5, or that of docs/reference/data.md for the shifts of the paper.
         share: The part of DATA that fits the scorers.
         bootstrap: Resamples for the 95 % intervals.
-        seed: Of the parts and the resamples.
+        seed: Of the parts, the shifts and the resamples.
         features: The module whose output the scorers read; by default the recommended scorer finds its own, and the
             others read the input of the last linear layer.
         device: Where to run the model, for example cuda.

@@ -16,7 +16,7 @@ COVERAGE = 0.9
 BASE = "softmax-response"
 """What a better score has to beat."""
 
-Interval = tuple[float, float, float]
+Estimate = tuple[float, float, float]
 """A value with the lower and upper end of its 95 % interval."""
 
 
@@ -34,10 +34,10 @@ class Compared:
     """
 
     name: str
-    roc_auc: Interval
-    aurc: Interval
-    accuracy: Interval
-    gain: Interval
+    roc_auc: Estimate
+    aurc: Estimate
+    accuracy: Estimate
+    gain: Estimate
 
 
 def compare(
@@ -152,7 +152,7 @@ def recommend(rows: list[Compared]) -> str:
     )
 
 
-def _joint(gains: Mapping[str, np.ndarray]) -> dict[str, Interval]:
+def _joint(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     """Intervals that hold for all gains at once: as wide, in standard deviations, as the largest deviation of any."""
     table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
     if table.shape[1] < 2:
@@ -166,7 +166,7 @@ def _joint(gains: Mapping[str, np.ndarray]) -> dict[str, Interval]:
     }
 
 
-def _interval(values: np.ndarray) -> Interval:
+def _interval(values: np.ndarray) -> Estimate:
     """The value of all predictions, and the middle 95 % of the resamples after it."""
     low, high = np.quantile(values[1:], [0.025, 0.975]) if values.size > 1 else (math.nan, math.nan)
     return float(values[0]), float(low), float(high)

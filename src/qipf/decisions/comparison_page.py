@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-from qipf.decisions.comparison import BASE, Compared, Interval, recommend, recommended
+from qipf.decisions.comparison import BASE, Compared, Estimate, recommend, recommended
 from qipf.decisions.html import document
 
 LINES = (("a", ""), ("b", "7 4"), ("c", "2 3"), ("d", "9 3 2 3"))
@@ -116,7 +116,7 @@ def _table(rows: list[Compared], times: Mapping[str, Timing], chosen: str, key: 
     )
 
 
-def _interval(value: Interval, digits: int) -> str:
+def _interval(value: Estimate, digits: int) -> str:
     return f"{value[0]:.{digits}f} <small>[{value[1]:.{digits}f}, {value[2]:.{digits}f}]</small>"
 
 

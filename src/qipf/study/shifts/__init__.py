@@ -39,7 +39,7 @@ FAMILIES: dict[str, tuple[float, ...]] = {
 """Every family that `apply` knows, with its intensities: those of `IMAGES`, and those of text and tables."""
 
 
-def apply(inputs: Tensor, name: str, intensity: float) -> Tensor:
+def apply(inputs: Tensor, name: str, intensity: float, seed: int = 0) -> Tensor:
     """Shift inputs: a new tensor of the same shape, dtype and device.
 
     Args:
@@ -47,6 +47,7 @@ def apply(inputs: Tensor, name: str, intensity: float) -> Tensor:
             numbers, with 0 as padding; or rows of a table `(N, d)`, floating point.
         name: One of `FAMILIES`.
         intensity: In the unit of the shift (see `qipf.study.shifts.paper`), or the severity.
+        seed: Chooses what is random; nothing is in the shifts of the paper.
 
     Raises:
         TypeError: The inputs are not of the type that the shift changes.
@@ -57,7 +58,7 @@ def apply(inputs: Tensor, name: str, intensity: float) -> Tensor:
     if name in SHIFTS:
         return paper.apply(inputs, name, intensity)
     if name in text.SHARES:
-        return text.apply(inputs, name, intensity)
+        return text.apply(inputs, name, intensity, seed)
     if name in table.AMOUNTS:
-        return table.apply(inputs, name, intensity)
-    return corruptions.apply(inputs, name, intensity)
+        return table.apply(inputs, name, intensity, seed)
+    return corruptions.apply(inputs, name, intensity, seed)
