@@ -1,4 +1,4 @@
-"""Data flows one way: a folder imports those before it, never those after it, and no module imports in a circle."""
+"""Data flows one way: a folder imports those before it, never those after it, in no circle, and files stay short."""
 
 from __future__ import annotations
 
@@ -71,6 +71,12 @@ def place(module: str) -> str:
     """The folder of the order that a module lives in."""
     parts = module.split(".")
     return ".".join(parts[:2]) if parts[0] == "study" and len(parts) > 1 else parts[0]
+
+
+@pytest.mark.parametrize("module", sorted(modules()))
+def test_no_module_is_longer_than_300_lines(module: str) -> None:
+    lines = len(modules()[module].read_text(encoding="utf-8").splitlines())
+    assert lines <= 300, f"{module} has {lines} lines; make two files of it"
 
 
 def test_every_module_has_a_place() -> None:

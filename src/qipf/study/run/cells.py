@@ -1,4 +1,4 @@
-"""The functions of the cells: train a network, fit a method, predict and score under a shift."""
+"""The cells that fit a method to a network, predict and score under a shift."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from qipf import training
 from qipf.arrays import to_numpy
 from qipf.models.collect import collect
 from qipf.models.draws import Draws, draw_images
@@ -19,11 +18,12 @@ from qipf.models.split import Split
 from qipf.scores import SoftmaxResponse
 from qipf.study.plan import methods
 from qipf.study.plan.registry import TRAINED
-from qipf.study.run import inputs, own_data, own_model
+from qipf.study.run import inputs
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.digests import read_unchanged
 from qipf.study.run.inputs import Data, Group
 from qipf.study.run.kept import cached
+from qipf.study.run.networks import data_of, network_of
 
 SCORES = {
     "std": "std_of_base_class",
@@ -36,68 +36,6 @@ SCORES = {
 """The scores of a method of several passes and their names in `qipf.predictive.Summary`; the paper's is the first."""
 BATCH_NORM_INPUTS = 10000
 """Number of training inputs that the batch-norm statistics of SWAG are computed from, again for every draw."""
-
-
-# --- networks ----------------------------------------------------------------------------------------------------
-
-
-def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Train one network. A kill costs at most one epoch."""
-    del parents
-    data = _data(context, params)
-    net = inputs.new_network(params["net"], data, params["seed"])
-    checkpoint = context.store.checkpoint(context.key)
-    training.train(
-        net,
-        data.train,
-        **params["train"],
-        seed=params["seed"],
-        device=params["device"],
-        checkpoint=checkpoint if params["device"] == "cpu" else None,
-        cuda_graph=True,
-        progress=False,
-    )
-    arrays = {name: to_numpy(tensor) for name, tensor in net.state_dict().items()}
-    return Result({"accuracy": training.accuracy(net, data.test)}, arrays)
-
-
-def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Load the user's own model, to know that it works before other cells need it."""
-    del parents
-    data = _data(context, params)
-    net = own_model.load(params["model"], params["weights"], params["digests"])
-    logits = collect(net, data.test.inputs[:500], features=False, progress=False).logits
-    own_data.check_file_labels(params["data"]["dataset"], logits.shape[1])
-    found = Outputs(logits, labels=data.test.targets[:500].to(logits.device))
-    return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": _held_out_note(params["data"], data)})
-
-
-def _held_out_note(params: Mapping[str, Any], data: Data) -> str:
-    if params["held_out_of"] != "test" or inputs.brings_held_out(params["dataset"], params["digest"]):
-        return ""
-    return (
-        f"calibrated on {len(data.held_out.inputs)} inputs of the test data, which are not evaluated: the model may "
-        "have seen all training data; put inputs that it has not seen into x_held_out and y_held_out of an .npz file"
-    )
-
-
-def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, Data, str]:
-    """A trained network, its data and the device, from the cell that made it."""
-    return cached(("network", parent["key"]), lambda: _load_network(context, parent))
-
-
-def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, Data, str]:
-    params = context.record(parent)["params"]
-    data, device = _data(context, params), params["device"]
-    if parent["kind"] == "model":
-        net = own_model.load(params["model"], params["weights"], params["digests"])
-        return (net if params["model"].endswith(".pt2") else net.to(device)), data, device
-    net = inputs.new_network(params["net"], data, params["seed"])
-    net.load_state_dict({name: torch.from_numpy(array) for name, array in context.arrays(parent).items()})
-    net = net.to(device).eval()
-    if device == "cuda" and data.test.inputs.ndim == 4:
-        net = net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    return net, data, device
 
 
 # --- methods -----------------------------------------------------------------------------------------------------
@@ -136,7 +74,7 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
 
 
 def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    data = _data(context, params)
+    data = data_of(context, params)
     settings = dict(params["settings"])
     if "network" not in parents:
         start: Any = partial(inputs.new_network, params["net"], data)
@@ -280,18 +218,6 @@ def _group(params: Mapping[str, Any]) -> Group:
         group["name"], tuple(group["intensities"]), group["size"], group.get("subset", 0), group.get("digest", ""),
         tuple(group.get("files", ())), tuple(group.get("digests", ())),
     )  # fmt: skip
-
-
-def _data(context: Context, params: Mapping[str, Any]) -> Data:
-    data = params["data"]
-    return inputs.load_data(
-        data["dataset"],
-        data["calibration_size"],
-        context.data,
-        params["device"],
-        held_out_of=data.get("held_out_of", "train"),
-        digest=data["digest"],
-    )
 
 
 def _small(classes: Any) -> np.ndarray:

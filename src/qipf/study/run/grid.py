@@ -18,6 +18,11 @@ from qipf.study.run.inputs import Group, held_out_of
 VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "2", "score": "3", "measure": "3", "time": "3"}
 """The version of each kind of cell. Raise it when the code changes the results: its cells and all that need them are
 then computed again."""
+MODULES = {
+    "train": "networks", "model": "networks", "fit": "cells", "base": "cells", "score": "cells", "measure": "measuring",
+    "time": "timing",
+}  # fmt: skip
+"""The module of `qipf.study.run` whose function of the same name computes each kind of cell."""
 
 
 @dataclass(frozen=True)
@@ -251,8 +256,7 @@ class _PairCells:
         cost: float = 1.0,
         task: str = "",
     ) -> Cell:
-        module = "timing" if kind == "time" else "measuring" if kind == "measure" else "cells"
-        where = f"qipf.study.run.{module}:{kind}"
+        where = f"qipf.study.run.{MODULES[kind]}:{kind}"
         known = params if kind == "measure" else {**params, "device": self.device}
         return Cell(kind, where, VERSIONS[kind], known, parents or {}, task, label, cost)
 

@@ -15,6 +15,7 @@ from qipf.study.plan import methods
 from qipf.study.run import cells, inputs
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import Group
+from qipf.study.run.networks import network_of
 
 SAMPLES = {"cpu": 100, "cuda": 2000}
 REPEATS = 5
@@ -26,7 +27,7 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
     A method of one pass costs the forward pass and its score; one of several costs all its passes. The forward pass is
     measured right before the method, so that the ratio is fair on a machine whose speed changes.
     """
-    net, data, device = cells.network_of(context, parents["network"])
+    net, data, device = network_of(context, parents["network"])
     x = inputs.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
     if methods.KINDS[params["kind"]].passes == "many":
         many = cells.many_of(context, params, parents)

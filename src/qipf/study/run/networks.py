@@ -1,0 +1,91 @@
+"""The cells that make networks: train one, or load the user's own; and how other cells get them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from qipf import training
+from qipf.arrays import to_numpy
+from qipf.models.collect import collect
+from qipf.models.outputs import Outputs
+from qipf.study.run import inputs, own_data, own_model
+from qipf.study.run.context import Context, Parents, Result
+from qipf.study.run.inputs import Data
+from qipf.study.run.kept import cached
+
+
+def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
+    """Train one network. A kill costs at most one epoch."""
+    del parents
+    data = data_of(context, params)
+    net = inputs.new_network(params["net"], data, params["seed"])
+    checkpoint = context.store.checkpoint(context.key)
+    training.train(
+        net,
+        data.train,
+        **params["train"],
+        seed=params["seed"],
+        device=params["device"],
+        checkpoint=checkpoint if params["device"] == "cpu" else None,
+        cuda_graph=True,
+        progress=False,
+    )
+    arrays = {name: to_numpy(tensor) for name, tensor in net.state_dict().items()}
+    return Result({"accuracy": training.accuracy(net, data.test)}, arrays)
+
+
+def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
+    """Load the user's own model, to know that it works before other cells need it."""
+    del parents
+    data = data_of(context, params)
+    net = own_model.load(params["model"], params["weights"], params["digests"])
+    logits = collect(net, data.test.inputs[:500], features=False, progress=False).logits
+    own_data.check_file_labels(params["data"]["dataset"], logits.shape[1])
+    found = Outputs(logits, labels=data.test.targets[:500].to(logits.device))
+    return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": _held_out_note(params["data"], data)})
+
+
+def _held_out_note(params: Mapping[str, Any], data: Data) -> str:
+    if params["held_out_of"] != "test" or inputs.brings_held_out(params["dataset"], params["digest"]):
+        return ""
+    return (
+        f"calibrated on {len(data.held_out.inputs)} inputs of the test data, which are not evaluated: the model may "
+        "have seen all training data; put inputs that it has not seen into x_held_out and y_held_out of an .npz file"
+    )
+
+
+def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, Data, str]:
+    """A trained network, its data and the device, from the cell that made it."""
+    return cached(("network", parent["key"]), lambda: _load_network(context, parent))
+
+
+def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, Data, str]:
+    params = context.record(parent)["params"]
+    data, device = data_of(context, params), params["device"]
+    if parent["kind"] == "model":
+        net = own_model.load(params["model"], params["weights"], params["digests"])
+        return (net if params["model"].endswith(".pt2") else net.to(device)), data, device
+    net = inputs.new_network(params["net"], data, params["seed"])
+    net.load_state_dict({name: torch.from_numpy(array) for name, array in context.arrays(parent).items()})
+    net = net.to(device).eval()
+    if device == "cuda" and data.test.inputs.ndim == 4:
+        net = net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return net, data, device
+
+
+def data_of(context: Context, params: Mapping[str, Any]) -> Data:
+    """The data that a cell was made for."""
+    data = params["data"]
+    return inputs.load_data(
+        data["dataset"],
+        data["calibration_size"],
+        context.data,
+        params["device"],
+        held_out_of=data.get("held_out_of", "train"),
+        digest=data["digest"],
+    )
