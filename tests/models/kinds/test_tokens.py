@@ -198,6 +198,9 @@ def test_what_does_not_fit_is_named(model, ids) -> None:
         collect_tokens(model, (ids, ids[:, 0]), progress=False)
     with pytest.raises(ValueError, match=r"expected labels from 0 to 36.* to 137"):
         collect_tokens(model, (ids, torch.full_like(ids, 137)), progress=False)
+    for top, kind in ((1, ValueError), (2.5, TypeError)):
+        with pytest.raises(kind, match="top: expected a whole number"):
+            collect_tokens(model, ids, top=top, progress=False)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="at least one sequence"):
         collect_tokens(model, [], progress=False)
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from qipf._common.errors import check_whole
 from qipf.models.kinds.tokens import Tokens
 from qipf.models.kinds.vocabulary import Reduced, reduce_logits
 
@@ -23,8 +24,7 @@ class GenerationWatch:
     """
 
     def __init__(self, top: int = 2) -> None:
-        if top < 2:
-            raise ValueError(f"top: expected at least 2, got {top}")
+        check_whole("top", top, 2)
         self.top = top
         self._steps: list[Reduced] = []
         self._chosen: list[Tensor] = []  # the log probability of the token that each step added

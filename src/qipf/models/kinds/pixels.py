@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qipf._common.errors import check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.models.kinds.groups import Summary, by_group
@@ -113,8 +114,7 @@ def sample_pixels(
     from qipf.models.kinds.pixel_parts import Passes
     from qipf.models.logits import Rows
 
-    if per_image < 1:
-        raise ValueError(f"per_image: expected at least 1, got {per_image}")
+    check_whole("per_image", per_image, 1)
     generator = torch.Generator().manual_seed(seed)
     kept: dict[str, Rows] = {}
     count = 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from qipf._common.errors import check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.models.kinds.groups import Summary, by_group
@@ -178,8 +179,7 @@ def collect_tokens(
     from qipf.models.logits import Rows
     from qipf.models.state import input_device, untouched, unwrap
 
-    if top < 2:
-        raise ValueError(f"top: expected at least 2, got {top}")
+    check_whole("top", top, 2)
     onnx = as_onnx(model)
     kept: dict[str, Rows] = {}
     count = 0

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qipf._common.errors import check_whole
 from qipf._common.progress import track
 from qipf.models.draws import Draws, Perturb
 from qipf.models.labels import as_classes, check_classes, warn_of_missing_classes
@@ -41,9 +42,9 @@ def collect_augmented_onnx(
     The arguments and the result are those of `qipf.models.augmented.collect_augmented`. Images in whole numbers from 0
     to 255 are perturbed as well, and so are those whose last dimension has the colours.
     """
-    for name, value in (("size", size), ("memory", memory)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name}: expected at least 1, got {value}")
+    check_whole("memory", memory, 1)
+    check_whole("size", 1 if size is None else size, 1)
+    check_whole("seed", seed, 0)
     data = data if size is None else chosen_rows(data, size, seed)
     batches = Batches(data, batch_size, model.inputs)
     stream = iter(batches)
@@ -99,9 +100,7 @@ class _Perturbed:
 
     def form(self, feeds: dict[str, np.ndarray]) -> str:
         """As `Draws.form` has it."""
-        return self._draw.form(
-            self._given({name: values[:2] if values.ndim else values for name, values in feeds.items()})
-        )
+        return self._draw.form(self._given(_few(feeds)))
 
     def __call__(self, feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """One perturbed copy of a batch's inputs."""
@@ -134,15 +133,14 @@ def _colours_last(values: np.ndarray) -> bool:
     return values.shape[3] in CHANNELS and values.shape[1] not in CHANNELS
 
 
-def _few(feeds: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: values[:2] if values.ndim else values for name, values in feeds.items()}
+def _few(feeds: dict[str, np.ndarray], count: int = 2) -> dict[str, np.ndarray]:
+    return {name: values[:count] if values.ndim else values for name, values in feeds.items()}
 
 
 def _first_rows(batch: Batch, count: int) -> Batch:
     if batch.rows <= count:
         return batch
-    feeds = {name: values[:count] if values.ndim else values for name, values in batch.feeds.items()}
-    return Batch(feeds, None if batch.labels is None else batch.labels[:count], count)
+    return Batch(_few(batch.feeds, count), None if batch.labels is None else batch.labels[:count], count)
 
 
 def _again(data: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import array_api_compat as compat
 import numpy as np
 
+from qipf._common.errors import check_whole
 from qipf.arrays import to_numpy
 from qipf.models.keys import INPUTS, LABELS
 from qipf.models.sessions.model import Input, form
@@ -32,8 +33,7 @@ class Batches:
     """
 
     def __init__(self, data: Any, batch_size: int, inputs: Sequence[Input]) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+        check_whole("batch_size", batch_size, 1)
         self._inputs = list(inputs)
         self.whole = whole(data)
         self.rows: int | None = None
