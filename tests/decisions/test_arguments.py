@@ -40,6 +40,16 @@ def test_it_is_learned_from_a_scorer_and_outputs(kind: str, outputs) -> None:
             KINDS[kind]().fit_scorer(scorer, given)
 
 
+@pytest.mark.parametrize("kind", ["decision", "monitor", "sets"])
+def test_nothing_is_promised_about_predictions_that_depend_on_each_other(kind: str) -> None:
+    torch.manual_seed(0)
+    net, inputs = torch.nn.Linear(5, 3), torch.randn(40, 5)
+    data = inputs, (net(inputs) + torch.randn(40, 3) > 0).long()
+    probe = qipf.scores.probe_labels(net, data, progress=False)
+    with pytest.raises(TypeError, match="got one of labels, which depend on each other"):
+        KINDS[kind]().fit_scorer(probe, qipf.models.collect_labels(net, data, progress=False).outputs)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_before_fitting_it_says_so(kind: str, outputs) -> None:
     made = KINDS[kind]()

@@ -19,6 +19,17 @@ def check_scorer(scorer: Any) -> None:
         raise TypeError(f"scorer: expected a fitted scorer, got {_kind(scorer)}; qipf.default(model, data) makes one")
 
 
+def check_independent(scorer: Any) -> None:
+    """Raise TypeError unless `scorer` is a scorer of one prediction per input, on which promises can rest."""
+    check_scorer(scorer)
+    kind = scorer.fitted.facts.get("predicts") if scorer.fitted else None
+    if kind is not None:
+        raise TypeError(
+            f"scorer: expected a scorer of one prediction per input, got one of {kind}, which depend on each other, so that "
+            "no promise would hold; give Decision.fit one number per input, and whether that is right"
+        )
+
+
 def check_outputs(outputs: Any) -> None:
     """Raise TypeError unless `outputs` are what `qipf.collect` returns."""
     if not isinstance(outputs, Outputs):

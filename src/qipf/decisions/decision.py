@@ -11,7 +11,7 @@ import numpy as np
 
 from qipf._common.errors import check_whole
 from qipf.arrays import Array, to_numpy
-from qipf.decisions.arguments import check_outputs, check_scorer
+from qipf.decisions.arguments import check_independent, check_outputs
 from qipf.decisions.bounds import error_interval, rank_interval
 from qipf.decisions.promises import Promise
 from qipf.decisions.threshold import Proof, Unsupported, prove
@@ -82,7 +82,7 @@ class Decision(Attachment):
 
         Scores and features of some of the outputs are kept for `check`.
         """
-        check_scorer(scorer)
+        check_independent(scorer)
         check_outputs(outputs)
         correct = outputs.correct if loss is None else None
         self.fit(scorer(outputs), correct, loss=loss)

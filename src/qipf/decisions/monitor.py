@@ -12,7 +12,7 @@ import numpy as np
 from qipf._common.errors import check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.accuracy import METHODS, held_out_facts, per_prediction
-from qipf.decisions.arguments import check_outputs, check_scorer
+from qipf.decisions.arguments import check_independent, check_outputs
 from qipf.decisions.bounds import error_interval
 from qipf.decisions.history import History
 from qipf.decisions.probability import ErrorProbability
@@ -60,7 +60,7 @@ class Monitor(Attachment):
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
         """Learn what is normal from held-out outputs with labels, at least ten."""
-        check_scorer(scorer)
+        check_independent(scorer)
         check_outputs(outputs)
         scores = finite(scorer(outputs), "uncertainty")
         if scores.size < 10:

@@ -9,7 +9,7 @@ import numpy as np
 
 from qipf._common.errors import check_flag, check_probability, check_whole
 from qipf.arrays import Array, like, to_numpy
-from qipf.decisions.arguments import check_outputs, check_scorer
+from qipf.decisions.arguments import check_independent, check_outputs
 from qipf.decisions.threshold import Unsupported
 from qipf.models.outputs import Outputs
 from qipf.scores.fitted import Attachment, Fitted
@@ -88,7 +88,7 @@ class PredictionSets(Attachment):
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
         """Learn from held-out outputs with labels and the scorer's posterior, or the softmax where it has none."""
-        check_scorer(scorer)
+        check_independent(scorer)
         check_outputs(outputs)
         if outputs.labels is None:
             raise ValueError("outputs: prediction sets are learned from labels; collect held-out data with labels")
