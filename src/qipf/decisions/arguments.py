@@ -25,8 +25,8 @@ def check_independent(scorer: Any) -> None:
     kind = scorer.fitted.facts.get("predicts") if scorer.fitted else None
     if kind is not None:
         raise TypeError(
-            f"scorer: expected a scorer of one prediction per input, got one of {kind}, which depend on each other, so that "
-            "no promise would hold; give Decision.fit one number per input, and whether that is right"
+            f"scorer: expected a scorer of one prediction per input, got one of {kind}, which depend on each other, so "
+            "that no promise would hold; give Decision.fit one number per input, and whether that is right"
         )
 
 

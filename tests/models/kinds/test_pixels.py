@@ -125,6 +125,16 @@ def test_a_probe_scores_maps(model, images, labels) -> None:
         _ = maps.correct
 
 
+def test_features_are_what_the_named_module_returned(images) -> None:
+    """Even where the next module overwrites them."""
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(images.shape[1], 5, 3, padding=1), nn.ReLU(inplace=True), nn.Conv2d(5, 4, 1))
+    found = collect_pixels(net, images, per_image=10**6, features="0", progress=False).features
+    expected = net[0](images).detach().movedim(1, -1).reshape(-1, 5)
+    assert (expected < 0).any()
+    torch.testing.assert_close(found.sort(0).values, expected.sort(0).values)
+
+
 def test_what_does_not_fit_is_named(model, images, labels) -> None:
     with pytest.raises(TypeError, match=r"expected a torch\.nn\.Module, got Tensor"):
         next(score_pixels(images, model, qipf.Entropy(), progress=False))

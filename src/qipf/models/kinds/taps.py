@@ -47,7 +47,11 @@ class Tap:
         self._kept = None
 
     def _keep(self, module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        self._kept = first_tensor(output) if isinstance(self.features, str) else first_tensor(inputs)
+        if isinstance(self.features, str):
+            found = first_tensor(output)
+            self._kept = None if found is None else found.detach().clone()  # a later operation may overwrite it
+        else:
+            self._kept = first_tensor(inputs)
 
     def take(self, dimensions: int) -> Tensor | None:
         """Return what the last forward pass left, or None where nothing is to be kept.
