@@ -1,7 +1,8 @@
 """A probe for models that make several predictions per input, fitted in one call: tokens, pixels, several labels.
 
-`qipf.default` is for one class per input. These do the same for the other kinds: the model reads labelled inputs, best
-such that it was not trained on, as they are and with perturbed copies, and a small head learns from both what is right.
+`qipf.default` is for one class per input. These do the same for the other kinds: the model reads labelled inputs and
+perturbed copies of them, and a small head learns from both which predictions are right. The inputs should be new to the
+model.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def probe_tokens(
 
     Args:
         model: As for `qipf.models.collect_tokens`.
-        data: Token ids and labels, as for `collect_tokens`; best text that the model was not trained on.
+        data: Token ids and labels, as for `collect_tokens`; preferably text that the model was not trained on.
         draws: Perturbed copies of each batch.
         perturb: True for replaced tokens (`qipf.models.kinds.perturbed`), False for none, or a function of the inputs
             and a generator.
@@ -91,7 +92,7 @@ def probe_pixels(
 
     Args:
         model: As for `qipf.models.collect_pixels`.
-        data: Images and labels, as for `collect_pixels`; best images that the network was not trained on.
+        data: Images and labels, as for `collect_pixels`; preferably images that the network was not trained on.
         per_image: Pixels to take of each image and of each copy.
         draws: Perturbed copies of each batch.
         perturb: True for noise, blur, less contrast, coarser pixels and other tones (`qipf.models.kinds.perturbed`),
@@ -129,7 +130,7 @@ def probe_labels(
 
     Args:
         model: As for `qipf.models.collect_labels`.
-        data: Inputs and labels, as for `collect_labels`; best inputs that the network was not trained on.
+        data: Inputs and labels, as for `collect_labels`; preferably inputs that the network was not trained on.
         draws: Perturbed copies of each batch.
         perturb: True for the perturbations of `qipf.models.draws`, False for none, or a function of the inputs and a
             generator.

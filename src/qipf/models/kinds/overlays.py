@@ -19,7 +19,7 @@ COLOUR = (214, 69, 0)
 def overlay(
     image: Array, uncertainty: Array, *, low: float | None = None, high: float | None = None, strength: float = 0.85
 ) -> np.ndarray:
-    """Return the image (H, W, 3), uint8, in grey, and the more orange the less certain a pixel is.
+    """Return the image in grey, (H, W, 3) and uint8, with pixels that are the more orange the less certain they are.
 
     Args:
         image: (c, H, W), (H, W, c) or (H, W) with c of 1 or 3: bytes, or floating-point numbers, whose range is mapped

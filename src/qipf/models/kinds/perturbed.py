@@ -6,7 +6,7 @@
 | tokens | token ids (N, T), whole numbers | up to 30 % of the tokens are replaced by others of the batch |
 | several labels | images, rows of a table or token ids | as for classes, `qipf.models.draws` |
 
-Images are not bent and nothing is cut out of them, as it is for classes: their labels would have to follow. The five
+Unlike for classes, images are not bent and nothing is cut out of them: their labels would have to follow. The five
 perturbations are equally frequent. Another tone is a change of contrast about the mean of the image by a factor of 0.5
 to 1.5, and of brightness by up to 40 % of the range of values, both without a limit to the range.
 """

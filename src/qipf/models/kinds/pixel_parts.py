@@ -177,7 +177,7 @@ class Passes:
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """One batch of images that the network is yet to read."""
+    """One batch of images that the network has not read yet."""
 
     passes: Passes
     batch: Batch
