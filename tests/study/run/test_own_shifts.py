@@ -14,6 +14,7 @@ from torch import nn
 from qipf.metrics import roc_auc
 from qipf.study.plan.checks import PlanError
 from qipf.study.plan.plan import Plan, parse
+from qipf.study.run.inputs import Group, inputs_of, load_data
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 from qipf.study.shifts import table, text
@@ -165,3 +166,15 @@ def test_files_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, np.nd
     assert not report.complete
     said = " ".join(str(failure) for failure in report.failed)
     assert re.search(words, said)
+
+
+def test_images_of_another_range_are_refused(tmp_path: Path) -> None:
+    images, labels = np.random.default_rng(0).integers(0, 256, (40, 1, 6, 6)), np.arange(40) % 2
+    save(tmp_path / "mine.npz", x=images.astype(np.uint8), y=labels)
+    save(tmp_path / "bytes.npz", x=images[:9].astype(np.uint8), y=labels[:9])
+    save(tmp_path / "floats.npz", x=images[:9].astype(np.float32), y=labels[:9])
+    data, files = load_data(str(tmp_path / "mine.npz"), 2, None, "cpu"), ("bytes.npz", "floats.npz")
+    group = Group("winter", (1.0, 2.0), 0, files=tuple(str(tmp_path / file) for file in files))
+    assert inputs_of(data, group, 0, None, "cpu").inputs.max() <= 1
+    with pytest.raises(ValueError, match="holds numbers from 0 to 255"):
+        inputs_of(data, group, 1, None, "cpu")

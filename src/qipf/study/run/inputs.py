@@ -172,6 +172,13 @@ def _own_shifted(data: Data, group: Group, index: int, device: str) -> Split:
             f"{path}: expected inputs of shape (N, {', '.join(map(str, expected))}) and type {data.test.inputs.dtype}, "
             f"as in the test data, got {tuple(here.inputs.shape)} and {here.inputs.dtype}"
         )
+    if here.inputs.ndim == 4:
+        (low, high), (least, most) = ((float(x.min()), float(x.max())) for x in (data.test.inputs, here.inputs))
+        if low >= 0 and high <= 1 and most > 2:
+            raise ValueError(
+                f"{path}: holds numbers from {least:g} to {most:g}, and the test images numbers from {low:g} to "
+                f"{high:g}; divide by 255, or store bytes, which are read so"
+            )
     if not torch.equal(here.targets, first_file.targets):
         raise ValueError(
             f"{path}: expected the labels of {group.files[0]}, as both are severities of {group.name}; give files "
