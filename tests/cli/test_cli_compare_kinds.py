@@ -38,6 +38,10 @@ def numbers():
     return nn.Linear(8, 2)
 
 
+def flat():
+    return nn.Sequential(nn.Flatten(), nn.Linear(3600, 2))
+
+
 def tokens():
     torch.manual_seed(0)
     return nn.Sequential(nn.Embedding(20, 12), nn.Linear(12, 20))
@@ -221,3 +225,12 @@ def test_what_fits_no_kind_is_named(place: Path, capsys: pytest.CaptureFixture[s
     np.savez("odd.npz", x=x, y=np.full((60, 3), 2))
     assert main(["compare", "kind_nets:classes", "odd.npz", "--quiet"]) == 1
     assert "int64 of shape (60, 3), for logits of shape (N, 3); supported are" in capsys.readouterr().err
+
+
+def test_inputs_that_are_shifted_together_keep_to_the_budget(place: Path, capsys, monkeypatch) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 1, 60, 60), dtype=np.uint8)
+    np.savez("images.npz", x=images, y=np.arange(40) % 2)
+    monkeypatch.setenv("QIPF_MEMORY_GIB", "0.0002")  # 215 kB: the bytes fit, the numbers of one half do not
+    words = ["compare", "kind_nets:flat", "images.npz", "--shift", "rotation:30", "--scorers", "entropy", "--quiet"]
+    assert main(words) == 1
+    assert "QIPF_MEMORY_GIB" in capsys.readouterr().err.splitlines()[-1]

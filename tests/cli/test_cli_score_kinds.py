@@ -235,3 +235,28 @@ def test_another_model_and_batches_that_are_too_large_are_noticed(
     assert "weights" not in capsys.readouterr().err
     assert main([*score, "--model", f"{nets}:other"]) == 0
     assert "weights are not those" in capsys.readouterr().err
+
+
+def test_the_accuracy_of_every_kind_is_printed(place: Path, capsys) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((10, 1, 9, 10)).astype(np.float32)
+    np.savez("pixels.npz", x=x, y=noisy(made("pixels", x), 1, 0.1, 1))
+    ids = rng.integers(1, 20, (12, 7))
+    np.savez("tokens.npz", x=ids, y=ids)
+    rows = rng.normal(size=(60, 8)).astype(np.float32)
+    np.savez("labels.npz", x=rows, y=(made("labels", rows) > 0.3).astype(np.int64))
+    labels, own = np.load("labels.npz")["y"], made("labels", rows) > 0
+    share = 100 * float(np.mean(labels == own))
+    tokens = collect_tokens(net("tokens"), (torch.from_numpy(ids), torch.from_numpy(ids)), progress=False).correct
+    right = 100 * float(tokens.double().mean())
+    said = {
+        "labels": f"accuracy of the model: {share:.1f} % of {labels.size} labelled labels",
+        "tokens": f"accuracy of the model: {right:.1f} % of {len(tokens)} labelled tokens",
+        "pixels": "labelled pixels",
+    }
+    for kind, expected in said.items():
+        assert main(["fit", f"kind_nets:{kind}", f"{kind}.npz", "--scorer", "entropy", "-o", "a.qipf"]) == 0
+        assert expected in capsys.readouterr().err
+        if kind != "pixels":
+            assert main(["score", "a.qipf", f"{kind}.npz", "--model", f"kind_nets:{kind}", "-o", "a.csv"]) == 0
+            assert expected in capsys.readouterr().err

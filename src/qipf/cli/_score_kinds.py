@@ -17,6 +17,7 @@ from qipf.cli._data import Batch, Data
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import MOST, find_kind, rows_at_once
 from qipf.cli._onnx import fed, place
+from qipf.cli._seen import Seen
 from qipf.cli._writer import TableWriter
 from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
 
@@ -67,6 +68,33 @@ def fit_kind(
     return mark(scorer.fit(net, collect_labels(net, batches, **read).outputs), kind)
 
 
+def seen_of_kind(kind: str, net: Any, data: Data, batch_size: int) -> Seen:
+    """Count how often the model is right; of pixels, in a sample.
+
+    Args:
+        kind: As `find_kind` says.
+        net: The model, where it is to run.
+        data: Inputs and labels.
+        batch_size: As for `fit_kind`.
+    """
+    batches = (fed(net, batch) for batch in data.batches(rows_at_once(kind, batch_size)))
+    if kind == "tokens":
+        from qipf.models.kinds.tokens import collect_tokens
+
+        return _count(collect_tokens(net, batches, progress=False).correct)
+    if kind == "pixels":
+        from qipf.models.kinds.pixels import collect_pixels
+
+        return _count(collect_pixels(net, batches, progress=False).correct)
+    from qipf.models.kinds.several_labels import collect_labels
+
+    return _count(collect_labels(net, batches, features=False, progress=False).outputs.correct)
+
+
+def _count(correct: Any) -> Seen:
+    return Seen(len(correct), int(to_numpy(correct).sum()))
+
+
 def score_kind(
     kind: str, scorer: Scorer, net: Any, data: Data, output: Path, features: str | None, batch_size: int, quiet: bool
 ) -> None:
@@ -84,7 +112,7 @@ def score_kind(
     """
     from qipf._common.progress import track
 
-    size = rows_at_once(kind, batch_size)
+    size, seen = rows_at_once(kind, batch_size), Seen()
     shown = track(data.batches(size), "scoring", total=-(-len(data) // size), show=not quiet)
     if kind == "pixels" and output.suffix not in (".csv", ".parquet"):
         maps = ((batch, _pixels(net, batch, scorer, features)) for batch in shown)
@@ -96,10 +124,12 @@ def score_kind(
             for batch in shown:
                 columns = rows(net, batch, scorer, features)
                 count += len(columns["row"])
+                seen += _count(columns["correct"]) if "correct" in columns else Seen()
                 table.write(columns)
     if not quiet:
         what = "maps" if kind == "pixels" and output.suffix not in (".csv", ".parquet") else "rows"
         print(f"{printable(output)}: {count} {what}", file=sys.stderr)
+        seen.say(f"labelled {kind}")
 
 
 def _pixels(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Any:

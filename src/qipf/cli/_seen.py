@@ -25,11 +25,11 @@ class Seen:
     def __add__(self, other: Seen) -> Seen:
         return Seen(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
 
-    def say(self) -> None:
-        """Print the accuracy, if it is known."""
+    def say(self, what: str = "labelled examples") -> None:
+        """Print the accuracy, if it is known; `what` says what was counted."""
         if self.labelled:
             share = 100 * self.right / self.labelled
-            print(f"accuracy of the model: {share:.1f} % of {self.labelled} labelled examples", file=sys.stderr)
+            print(f"accuracy of the model: {share:.1f} % of {self.labelled} {what}", file=sys.stderr)
 
 
 def warn_of_random(spec: str, net: Any) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from qipf._common.budget import GIB, VARIABLE, budget
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
 from qipf.cli._data import Data, open_data
@@ -116,7 +118,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
         raise UserError(f"--shift: {name} moves pixels away from their labels; give --shifted files with both moved")
     if data.files:
         data = replace(data, mode=data.mode or image_mode(data.files[0]))
-    inputs = torch.cat([_inputs(batch.tensors()) for batch in data.batches(500)])
+    inputs = torch.cat(list(_whole(data)))
     arrays: dict[str, Any] = dict(data.arrays)
     try:
         moved = shifts.apply(inputs, name, intensity, seed)
@@ -129,5 +131,21 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
     return Data({**arrays, "inputs": moved.numpy()}, classes=data.classes)
 
 
-def _inputs(batch: Any) -> Any:
-    return batch[0] if isinstance(batch, tuple) else batch
+def _whole(data: Data) -> Iterator[Any]:
+    """All inputs, batch by batch, as a built-in shift needs them together.
+
+    Raises:
+        InputError: They take more memory than they may.
+    """
+    stored = data.arrays.get("inputs")
+    most, spent = max(budget(), 0 if stored is None else stored.nbytes), 0
+    for batch in data.batches(500):
+        tensors = batch.tensors()
+        inputs = tensors[0] if isinstance(tensors, tuple) else tensors
+        spent += inputs.nbytes
+        if spent > most:
+            raise InputError(
+                f"--shift: {len(data)} inputs are shifted together and take more than {most / GIB:.3g} GiB; give "
+                f"fewer, or allow more with the environment variable {VARIABLE}"
+            )
+        yield inputs

@@ -122,13 +122,16 @@ def fit(
         raise InputError(f"--output: there is no folder {output.parent}; create it first")
     net = load_model(model, weights)
     opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
-    seen = Seen()
+    seen, what = Seen(), "labelled examples"
     if several:
-        from qipf.cli._score_kinds import fit_kind
+        from qipf.cli._score_kinds import fit_kind, seen_of_kind
 
         made = fit_kind(net, opened, made, chosen, features, device, batch_size, quiet)
         note_features(made, features)
         columns = 0
+        if not quiet:
+            kind = made._require_fitted().facts["predicts"]
+            seen, what = seen_of_kind(kind, net, opened.sample(FEW), batch_size), f"labelled {kind}"
     elif made is None:
         made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)
         features = None  # the scorer knows what it reads
@@ -165,7 +168,7 @@ def fit(
             print(calibrated, file=sys.stderr)
         if note:
             print(f"note: {note}", file=sys.stderr)
-        seen.say()
+        seen.say(what)
     if held_out is not None and len(held_out) < ENOUGH_TO_CALIBRATE:
         _warn_of_few(len(held_out))
     if opened.has_inputs and weights is None:
