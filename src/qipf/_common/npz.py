@@ -63,6 +63,8 @@ class Archive:
             return self._read(self._zip.namelist()[self.files.index(name)])
         except (OSError, MemoryError):
             raise
+        except UnicodeError as error:  # a ValueError that cannot be made from a message
+            raise DamagedError(f"{name}: it is damaged ({error})") from None
         except ValueError as error:
             raise type(error)(str(error) if str(self._path) in str(error) else f"{name}: {error}") from None
         except Exception as error:  # zlib.error, struct.error, tokenize.TokenError, SyntaxError, ...
