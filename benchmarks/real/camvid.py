@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +31,7 @@ from qipf.scores.default import CLEAN_SHARE, EFFORTS, SHARES
 from qipf.study import shifts
 from real.conditions import CLEAN, Condition, apply
 from real.folder import pixels
+from real.program import Clock
 from real.record import Record
 from real.rivals import fitted_rivals, head_alone, scored
 from real.segmenter import CLASSES, VOID, train
@@ -195,13 +195,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/real"))
     parser.add_argument("--small", action="store_true")
     chosen = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    warnings.simplefilter("ignore")
-    begin = time.time()
-
-    def say(what: str) -> None:
-        print(f"[{time.time() - begin:6.1f}] {what}", flush=True)
-
+    say = Clock()
     parts: dict[str, Part]
     if chosen.small:
         known = read(chosen.data, "train", chosen.device)
@@ -215,7 +209,7 @@ def main() -> None:
     record.facts["images"] = {name: len(part.labels) for name, part in parts.items()}
     for seed in chosen.seeds:
         run(f"segmenter {seed}", seed, parts, chosen.epochs, 8 if chosen.small else 48, record, say)
-        record.facts["seconds"] = {**record.facts.get("seconds", {}), str(seed): round(time.time() - begin, 1)}
+        record.facts["seconds"] = {**record.facts.get("seconds", {}), str(seed): say.seconds}
         record.write(chosen.out / "camvid")
     say("done")
 

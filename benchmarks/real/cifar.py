@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +32,7 @@ from qipf.study.run.inputs import common_rows
 from real import resnets
 from real.conditions import Condition, apply, of_images
 from real.human import doubt, rank_correlation
+from real.program import Clock
 from real.record import Record
 from real.rivals import fitted_rivals, head_alone, read, scored
 
@@ -175,13 +175,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/real"))
     parser.add_argument("--small", action="store_true", help="a few training images, six conditions")
     chosen = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    warnings.simplefilter("ignore")
-    begin = time.time()
-
-    def say(what: str) -> None:
-        print(f"[{time.time() - begin:6.1f}] {what}", flush=True)
-
+    say = Clock()
     data = load(chosen.data, chosen.device, small=chosen.small)
     listed: list[Condition] = of_images()[:: 40 if chosen.small else 1]
     record = Record(listed)
@@ -200,7 +194,7 @@ def main() -> None:
         if number % 20 == 0:
             say(f"condition {number} of {len(listed)} scored")
     write_rows(record, found, data.test.targets, data.human)
-    record.facts["seconds"] = round(time.time() - begin, 1)
+    record.facts["seconds"] = say.seconds
     record.write(chosen.out / "cifar")
     say("done")
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from real import lite
 from real.conditions import CLEAN, Condition, apply, of_large_images
 from real.folder import Images, pixels
 from real.imagenette import TRAINED_ON, Reader, probes
+from real.program import Clock
 from real.record import Record
 from real.rivals import Score, fitted_rivals, scored
 from real.sixteen import NAMES, inside, regrouped, sixteen
@@ -173,13 +172,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/real"))
     parser.add_argument("--fit-only", action="store_true")
     chosen = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    warnings.simplefilter("ignore")
-    begin = time.time()
-
-    def say(what: str) -> None:
-        print(f"[{time.time() - begin:6.1f}] {what}", flush=True)
-
+    say = Clock()
     listed = parts(chosen.images)
     wanted = ("train", "held_out") if chosen.fit_only else ("train", "held_out", "test")
     sets = {part: photographs(listed[part]) for part in wanted}
@@ -193,7 +186,7 @@ def main() -> None:
         run(name, reader, chosen.images, sets, records, say)
         if not chosen.fit_only:
             for title, record in records.items():
-                record.facts["seconds"] = {**record.facts.get("seconds", {}), name: round(time.time() - begin, 1)}
+                record.facts["seconds"] = {**record.facts.get("seconds", {}), name: say.seconds}
                 record.write(chosen.out / title)
     say("done")
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -30,6 +28,7 @@ from qipf.scores.coordinates import contrast
 from qipf.scores.default import EFFORTS, SHARES, default
 from real import folder, lite
 from real.conditions import apply, of_large_images
+from real.program import Clock
 from real.record import Record
 from real.rivals import fitted_rivals, head_alone, scored
 from real.rivals import read as read_network
@@ -178,15 +177,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/real"))
     parser.add_argument("--fit-only", action="store_true")
     chosen = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    warnings.simplefilter("ignore")
     if chosen.device == "cpu":
         torch.set_num_threads(1)
-    begin = time.time()
-
-    def say(what: str) -> None:
-        print(f"[{time.time() - begin:6.1f}] {what}", flush=True)
-
+    say = Clock()
     if chosen.names is not None:
         names = json.loads(chosen.names.read_text())
     else:
@@ -200,7 +193,7 @@ def main() -> None:
         reader = Reader(name, lite.load(name, chosen.packages).to(chosen.device), chosen.cache, chosen.device)
         run(name, reader, images, record, say)
         if not chosen.fit_only:
-            record.facts["seconds"] = {**record.facts.get("seconds", {}), name: round(time.time() - begin, 1)}
+            record.facts["seconds"] = {**record.facts.get("seconds", {}), name: say.seconds}
             record.write(chosen.out / "imagenette")
     say("done")
 

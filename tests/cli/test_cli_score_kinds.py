@@ -67,6 +67,7 @@ def test_pixels(place: Path, scorer: str) -> None:
     assert main(["score", "seg.qipf", "data.npz", *model, "-o", "labelled.csv"]) == 0
     wrong = (made("pixels", x).argmax(1) != y) & (y != 255)
     assert [int(row["wrong_pixels"]) for row in table("labelled.csv")] == wrong.sum((1, 2)).tolist()
+    assert [int(row["labelled_pixels"]) for row in table("labelled.csv")] == (y != 255).sum((1, 2)).tolist()
 
 
 @pytest.mark.parametrize("scorer", ["default", "knn"])
@@ -252,11 +253,15 @@ def test_the_accuracy_of_every_kind_is_printed(place: Path, capsys) -> None:
     said = {
         "labels": f"accuracy of the model: {share:.1f} % of {labels.size} labelled labels",
         "tokens": f"accuracy of the model: {right:.1f} % of {len(tokens)} labelled tokens",
-        "pixels": "labelled pixels",
+        "pixels": "labelled pixels",  # of which `fit` takes a sample
     }
     for kind, expected in said.items():
         assert main(["fit", f"kind_nets:{kind}", f"{kind}.npz", "--scorer", "entropy", "-o", "a.qipf"]) == 0
         assert expected in capsys.readouterr().err
-        if kind != "pixels":
-            assert main(["score", "a.qipf", f"{kind}.npz", "--model", f"kind_nets:{kind}", "-o", "a.csv"]) == 0
+        outs = ["a.csv", "a.npy", "pictures"] if kind == "pixels" else ["a.csv"]
+        if kind == "pixels":
+            share = 100 * float(np.mean(made("pixels", x).argmax(1) == np.load("pixels.npz")["y"]))
+            expected = f"accuracy of the model: {share:.1f} % of 900 labelled pixels"
+        for out in outs:
+            assert main(["score", "a.qipf", f"{kind}.npz", "--model", f"kind_nets:{kind}", "-o", out]) == 0
             assert expected in capsys.readouterr().err

@@ -115,16 +115,27 @@ def score_kind(
     size, seen = rows_at_once(kind, batch_size), Seen()
     shown = track(data.batches(size), "scoring", total=-(-len(data) // size), show=not quiet)
     if kind == "pixels" and output.suffix not in (".csv", ".parquet"):
-        maps = ((batch, _pixels(net, batch, scorer, features)) for batch in shown)
-        _write_maps(maps, output) if output.suffix == ".npy" else _write_overlays(maps, output)
-        count = len(data)
+        found: list[Seen] = []
+
+        def maps() -> Iterator[tuple[Batch, Any]]:
+            for batch in shown:
+                one = _pixels(net, batch, scorer, features)
+                found.append(_right_pixels(one))
+                yield batch, one
+
+        _write_maps(maps(), output) if output.suffix == ".npy" else _write_overlays(maps(), output)
+        count, seen = len(data), sum(found, Seen())
     else:
         rows, count = {"pixels": _image_rows, "tokens": _token_rows, "labels": _label_rows}[kind], 0
         with TableWriter(output) as table:
             for batch in shown:
                 columns = rows(net, batch, scorer, features)
                 count += len(columns["row"])
-                seen += _count(columns["correct"]) if "correct" in columns else Seen()
+                if kind == "pixels" and "wrong_pixels" in columns:
+                    labelled = int(columns["labelled_pixels"].sum())
+                    seen += Seen(labelled, labelled - int(columns["wrong_pixels"].sum()))
+                elif "correct" in columns:
+                    seen += _count(columns["correct"])
                 table.write(columns)
     if not quiet:
         what = "maps" if kind == "pixels" and output.suffix not in (".csv", ".parquet") else "rows"
@@ -139,6 +150,10 @@ def _pixels(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Any
     return maps
 
 
+def _right_pixels(maps: Any) -> Seen:
+    return Seen() if maps.labels is None else _count(maps.correct[maps.labelled])
+
+
 def _image_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> dict[str, Any]:
     maps = _pixels(net, batch, scorer, features)
     columns = _first(batch, np.arange(len(batch)))
@@ -147,6 +162,7 @@ def _image_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) ->
         unlabelled = getattr(doubt, how)((1, 2))  # of all pixels, for an image without any label
         columns[name] = np.where(known.any((1, 2)), maps.per_image(how), unlabelled)
     if maps.labels is not None:
+        columns["labelled_pixels"] = known.sum((1, 2))
         columns["wrong_pixels"] = (known & ~to_numpy(maps.correct)).sum((1, 2))
     return columns
 

@@ -114,7 +114,6 @@ class Decision(Attachment):
 
     def __call__(self, outputs: Outputs | Array) -> Array:
         """Whether each prediction is accepted, from outputs of the model that the scorer was fitted to."""
-        self.threshold  # noqa: B018 (raises if it is not fitted)
         return self.accept(self._require_scorer()(outputs))
 
     def check(self, outputs: Outputs | Array, *, level: float = 0.01) -> Check:
@@ -129,7 +128,7 @@ class Decision(Attachment):
             outputs: live `Outputs`, or bare scores (N,) where the decision was fitted to scores.
             level: the false-alarm rate of this one check.
         """
-        self.threshold  # noqa: B018 (raises if there is nothing to compare with)
+        self._require_fitted()
         if isinstance(outputs, Outputs):
             live = {"scores": finite(self._require_scorer()(outputs), "uncertainty"), **self._spaces(outputs)}
         else:
@@ -239,7 +238,12 @@ class Decision(Attachment):
         dtype = str(getattr(uncertainty, "dtype", "float64")).rpartition(".")[2]
         return round_down(self.threshold, dtype)
 
+    def _require_fitted(self) -> None:
+        if self._threshold is None:
+            raise RuntimeError("Decision is not fitted: call .fit_scorer(scorer, held_out) first")
+
     def _require_scorer(self) -> Scorer:
+        self._require_fitted()
         if self.scorer is None:
             raise RuntimeError(
                 "this Decision was fitted to bare scores: call accept(uncertainty) or check(uncertainty), or fit "
