@@ -17,6 +17,7 @@ from qipf.models.kinds.generation import GenerationWatch
 from qipf.models.kinds.tokens import SCORES, collect_tokens
 
 V, T, N = 37, 9, 5
+no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
 class TinyGPT(nn.Module):
@@ -85,21 +86,20 @@ def test_the_largest_logits_are_those_of_topk(width: int, count: int) -> None:
     torch.testing.assert_close((values, places), tuple(logits.topk(min(count, width), dim=1)))
 
 
-def reduced(logits: Tensor, rows: Tensor, way: str) -> vocabulary.Reduced:
+def reduced(logits: Tensor, rows: Tensor, device: str) -> vocabulary.Reduced:
     labels = rows % logits.shape[1]
-    if way == "cpu":
-        return vocabulary.reduce_logits(logits, rows, labels, 2)
-    return vocabulary.reduce_in_place(logits, rows, labels)
+    found = vocabulary.reduce_logits(logits.to(device), rows.to(device), labels.to(device), 2)
+    return vocabulary.Reduced(*(value.cpu() for value in found if value is not None))
 
 
-@pytest.mark.parametrize("way", ["cpu", "in place"])
-def test_sure_predictions_and_masked_tokens_keep_their_precision(way: str) -> None:
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, no_gpu])])
+def test_sure_predictions_and_masked_tokens_keep_their_precision(device: str) -> None:
     """The oracle works in double precision; -inf is what processors write for tokens that are forbidden."""
     logits = torch.randn(40, 500, generator=torch.Generator().manual_seed(0))
     logits[:20, 7] += torch.linspace(5, 60, 20)
     logits[:, 100:200] = -torch.inf
     before = logits.clone()
-    found = reduced(logits, torch.arange(40), way)
+    found = reduced(logits, torch.arange(40), device)
     assert torch.equal(logits, before)
     behind = (logits.double() - logits.double().max(1, keepdim=True).values).sort(1, descending=True).values[:, 1:]
     rest = behind.exp().sum(1)
@@ -108,29 +108,37 @@ def test_sure_predictions_and_masked_tokens_keep_their_precision(way: str) -> No
     torch.testing.assert_close(found.entropy.double(), entropy, rtol=2e-5, atol=1e-12)
 
 
+@no_gpu
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("share", [1.0, 0.7, 0.2])
-@pytest.mark.parametrize("block", [100, 2**20])
-def test_both_ways_of_reducing_agree(dtype, share, block, monkeypatch) -> None:
-    monkeypatch.setattr(vocabulary, "BLOCK", block)
+@pytest.mark.parametrize("share", [1.0, 0.2, 0.0])
+@pytest.mark.parametrize("width", [3, 333, 10_001])
+def test_the_kernel_of_a_gpu_gives_what_a_cpu_gives(dtype, share, width) -> None:
+    assert vocabulary._kernel() is not None
     generator = torch.Generator().manual_seed(1)
-    logits = (4 * torch.randn(60, 333, generator=generator)).to(dtype)
-    logits[3, 5:] = -torch.inf if dtype.itemsize > 2 else torch.finfo(dtype).min  # as masks in half precision are
+    logits = (4 * torch.randn(60, width, generator=generator)).to(dtype)
+    logits[3, 2:] = -torch.inf
     logits[4, 1:] = -torch.inf  # one token is allowed
     rows = torch.nonzero(torch.rand(60, generator=generator) < share)[:, 0]
-    before = logits.clone()
-    one, other = (reduced(logits, rows, way) for way in ("cpu", "in place"))
-    assert torch.equal(logits, before)
-    sure = one.log_rest < -80  # where the others vanish, both say so with another smallest number
-    assert torch.equal(sure, other.log_rest < -80)
-    for name, value in one._asdict().items():
-        wanted, got = value[~sure], getattr(other, name)[~sure]
+    one, other = (reduced(logits, rows, device) for device in ("cpu", "cuda"))
+    ties = one.top[:, 0] == one.top[:, 1]  # either of two equal logits may be the prediction
+    assert torch.equal(one.predicted[~ties], other.predicted[~ties])
+    for name in ("top", "log_rest", "log_sum", "entropy", "log_label"):
+        wanted, got = getattr(one, name), getattr(other, name)
         torch.testing.assert_close(got, wanted, rtol=3e-5, atol=3e-5, msg=lambda text, name=name: f"{name}: {text}")
-    torch.testing.assert_close(other.entropy[sure], one.entropy[sure], rtol=0, atol=1e-30)
-    with torch.inference_mode():
-        inferred = logits.clone()
-    again = reduced(inferred, rows, "in place")
-    assert torch.equal(again.entropy, other.entropy)
+
+
+@no_gpu
+@pytest.mark.gpu
+def test_the_kernel_keeps_to_the_bounds_of_wide_steps_and_says_nan() -> None:
+    """Rows that lie apart in memory, and logits that are not numbers."""
+    logits = torch.randn(6, 2, 500, generator=torch.Generator().manual_seed(2)).to("cuda")[:, 1]
+    logits[2, 17] = torch.nan
+    found = vocabulary.reduce_logits(logits, torch.arange(6, device="cuda"), None, 2)
+    assert found.log_label is None
+    assert found.entropy.isnan().tolist() == [False, False, True, False, False, False]
+    wanted = torch.distributions.Categorical(logits=logits[:2].double()).entropy().float()
+    torch.testing.assert_close(found.entropy[:2], wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_masks_and_ignored_labels_are_left_out(model, ids) -> None:

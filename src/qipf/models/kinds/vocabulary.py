@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import torch
@@ -10,8 +12,6 @@ from torch import Tensor
 
 BLOCK = 2**20
 """Logits that are reduced at once on a CPU: 4 MB in single precision. On other devices it is 16 times as many."""
-MASKED = -1e30
-"""What the largest logit is replaced by while the others are summed; its weight is exactly 0."""
 
 
 class Reduced(NamedTuple):
@@ -44,8 +44,11 @@ def reduce_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: int)
         labels: (M,) the token that each row should predict, or None.
         top: How many of the largest logits to keep.
     """
-    if logits.device.type != "cpu" and top == 2:
-        return reduce_in_place(logits, rows, labels)
+    kernel = _kernel() if logits.is_cuda and logits.element_size() <= 4 and top == 2 < logits.shape[1] else None
+    if kernel is not None:
+        predicted, numbers = kernel(logits, rows, labels)
+        rest, total, entropy, label = numbers[:, 2:].unbind(1)
+        return Reduced(predicted, numbers[:, :2], rest, total, entropy, None if labels is None else label)
     size = max(1, min(len(rows), (BLOCK if logits.device.type == "cpu" else 16 * BLOCK) // logits.shape[1]))
     dtype = logits.dtype if logits.element_size() >= 4 else torch.float32
     # Memory that is allocated again for every block costs more time on a CPU than the arithmetic.
@@ -64,43 +67,16 @@ def reduce_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: int)
     return Reduced(*columns)  # pyright: ignore[reportArgumentType]
 
 
-def reduce_in_place(logits: Tensor, rows: Tensor, labels: Tensor | None) -> Reduced:
-    """Reduce the given rows with the fewest passes over them and two logits per token: the way of a GPU.
+@cache
+def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] | None:
+    """Return the kernel that reduces logits on a GPU, or None where it cannot be compiled."""
+    try:
+        from qipf.models.kinds.vocabulary_gpu import reduce_rows
 
-    With the largest logit m masked, one softmax q of the others gives their sum through its largest entry, and with
-    r = sum over j of exp(z_j - m) as in `Reduced` the entropy is that of the two events "the predicted token" and "any
-    other", plus the share of the latter, r / (1 + r), times the entropy of q. Logits are masked in place and put back,
-    so no copy of them exists. Nothing here waits for the device.
-    """
-    if len(rows) < len(logits) // 2 or logits.is_inference() or not logits.is_contiguous():
-        logits, rows = logits[rows], torch.arange(len(rows), device=rows.device)
-    half = logits.element_size() < 4
-    size = max(1, (8 if half else 16) * BLOCK // logits.shape[1])  # torch may copy logits in half precision
-    dtype = torch.float32 if half else logits.dtype
-    weights = torch.empty((min(size, len(logits)), logits.shape[1]), dtype=dtype, device=logits.device)
-    own = None if labels is None else logits[rows, labels].to(dtype)
-    found: list[tuple[Tensor, ...]] = []
-    for block in logits.split(size):
-        best, winner = block.max(1, keepdim=True)
-        block.scatter_(1, winner, torch.finfo(block.dtype).min if half else MASKED)
-        second, place = block.max(1, keepdim=True)
-        others = weights[: len(block)]
-        torch.softmax(block, 1, dtype=dtype, out=others)
-        highest = others.gather(1, place)
-        block.scatter_(1, winner, best)  # as it was
-        torch.special.entr(others, out=others)
-        found.append((best, winner, second, highest, others.sum(1, keepdim=True)))
-    columns = [torch.cat(parts)[rows, 0] for parts in zip(*found, strict=True)]
-    winner = columns.pop(1)
-    best, second, highest, inner = (column.to(dtype) for column in columns)
-    log_rest = (second - best - highest.log()).clamp(min=-85.0)
-    log_sum = best + torch.nn.functional.softplus(log_rest)
-    wrong, right = log_rest.sigmoid(), (-log_rest).sigmoid()
-    outer = right * torch.nn.functional.softplus(log_rest) + wrong * torch.nn.functional.softplus(-log_rest)
-    return Reduced(
-        winner, torch.stack([best, second], 1), log_rest, log_sum, outer + wrong * inner,
-        None if own is None else own - log_sum,
-    )  # fmt: skip
+        reduce_rows(torch.zeros((1, 3), device="cuda"), torch.zeros(1, dtype=torch.int64, device="cuda"), None)
+    except Exception:  # no Triton, or no compiler for it: plain operations give the same numbers, more slowly
+        return None
+    return reduce_rows
 
 
 def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) -> Reduced:

@@ -1,0 +1,89 @@
+"""The reduction of a large vocabulary as one Triton kernel: every row of logits is read twice, and nothing is copied.
+
+Import it only where there is Triton, which comes with PyTorch for NVIDIA and AMD GPUs on Linux.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton  # pyright: ignore[reportMissingImports]
+import triton.language as tl  # pyright: ignore[reportMissingImports]
+from torch import Tensor
+
+COLUMNS = 4096  # logits of one row that are read at once
+
+
+def reduce_rows(logits: Tensor, rows: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the predicted tokens (M,), and six numbers per token, (M, 6), in float32.
+
+    The numbers are the largest and the second largest logit, and `log_rest`, `log_sum`, `entropy` and `log_label` as
+    `qipf.models.kinds.vocabulary.Reduced` defines them; the last is 0 without labels.
+
+    Args:
+        logits: (R, V) on a GPU, float32 or narrower, with at least two columns.
+        rows: (M,) which rows to reduce.
+        labels: (M,) the token that each row should predict, from 0 to V - 1, or None.
+    """
+    if logits.stride(1) != 1:
+        logits = logits.contiguous()
+    predicted = torch.empty(len(rows), dtype=torch.int64, device=logits.device)
+    numbers = torch.empty((len(rows), 6), dtype=torch.float32, device=logits.device)
+    if len(rows):
+        with torch.cuda.device(logits.device):
+            _reduce[(len(rows),)](  # pyright: ignore[reportIndexIssue]
+                logits, logits.stride(0), rows, rows if labels is None else labels.contiguous(), predicted, numbers,
+                logits.shape[1], HAS_LABELS=labels is not None, COLUMNS=COLUMNS, num_warps=8,
+            )  # fmt: skip
+    return predicted, numbers
+
+
+@triton.jit
+def _reduce(logits, stride, rows, labels, predicted, numbers, width, HAS_LABELS: tl.constexpr, COLUMNS: tl.constexpr):
+    token = tl.program_id(0)
+    start = logits + tl.load(rows + token).to(tl.int64) * stride
+    lanes = tl.arange(0, COLUMNS)
+
+    # First reading: every lane keeps the two largest logits that it meets, and the column of the largest.
+    best = tl.full((COLUMNS,), -float("inf"), tl.float32)
+    second = best
+    place = lanes
+    for first in range(0, width, COLUMNS):
+        column = first + lanes
+        value = tl.load(start + column, mask=column < width, other=-float("inf")).to(tl.float32)
+        value = tl.where(value < -1e30, -1e30, value)  # what a masked token is elsewhere, too
+        larger = value > best
+        second = tl.where(larger, best, tl.maximum(second, value))
+        place = tl.where(larger, column, place)
+        best = tl.where(larger, value, best)
+    highest = tl.max(best, 0)
+    winner = tl.min(tl.where(best == highest, place, width), 0)
+    next_highest = tl.max(tl.where(place == winner, second, best), 0)
+
+    # Second reading: the weights of all others relative to the largest logit, which itself has the weight 1.
+    weights = tl.zeros((COLUMNS,), tl.float32)
+    moments = tl.zeros((COLUMNS,), tl.float32)
+    for first in range(0, width, COLUMNS):
+        column = first + lanes
+        value = tl.load(start + column, mask=column < width, other=-float("inf")).to(tl.float32)
+        behind = value - highest
+        behind = tl.where(behind < -1e4, -1e4, behind)  # a masked token: its weight is 0, and 0 times -inf is NaN
+        weight = tl.where(column == winner, 0.0, tl.exp(behind))
+        weights += weight
+        moments += weight * behind
+    rest = tl.sum(weights, 0)
+    # The logarithm of 1 + rest; for a small rest the sum would lose its digits.
+    log_all = tl.where(rest < 0.01, rest * (1.0 - rest * (0.5 - rest / 3.0)), tl.log(1.0 + rest))
+
+    own = 0.0
+    if HAS_LABELS:
+        label = tl.load(labels + token)
+        own = tl.load(start + label).to(tl.float32)
+        own = tl.where(own < -1e30, -1e30, own) - highest - log_all
+    tl.store(predicted + token, winner.to(tl.int64))
+    numbers += token * 6
+    tl.store(numbers, highest)
+    tl.store(numbers + 1, next_highest)
+    tl.store(numbers + 2, tl.log(tl.where(rest < 1e-37, 1e-37, rest)))
+    tl.store(numbers + 3, highest + log_all)
+    tl.store(numbers + 4, log_all - tl.sum(moments, 0) / (1.0 + rest))
+    tl.store(numbers + 5, own)
