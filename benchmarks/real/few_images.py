@@ -24,6 +24,7 @@ from qipf.scores import Probe, SoftmaxResponse
 from qipf.scores.default import EFFORTS, SHARES
 from real.conditions import of_large_images
 from real.imagenette import Reader, ten
+from real.rivals import with_share
 
 COUNTS = (2, 4, 8, 16, 32, 64)
 """Images per class."""
@@ -78,13 +79,8 @@ def main() -> None:
             few = np.concatenate([rng.permutation(np.flatnonzero(labels.numpy() == k))[:count] for k in range(10)])
             part = augmented[torch.isin(image, torch.from_numpy(few)).nonzero()[:, 0]]
             probe = Probe(space=space, share=SHARES["images"], epochs=EFFORTS["standard"].epochs, seed=0)
-            fitted = probe.fit(None, part)._require_fitted()
-            own = []
-            for share in SHARED:
-                other = Probe(space=space, share=share)
-                other._use(fitted)
-                own.append(mean_area(other, tested))
-            areas.append(own)
+            probe.fit(None, part)
+            areas.append([mean_area(with_share(probe, share), tested) for share in SHARED])
         rows.append({"images_per_class": count, "roc_auc": np.mean(areas, axis=0).round(4).tolist(),
                      "deviation": np.std(areas, axis=0, ddof=1).round(4).tolist()})  # fmt: skip
         print(rows[-1], flush=True)

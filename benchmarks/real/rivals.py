@@ -107,11 +107,16 @@ def fitted_rivals(
     return found, missing
 
 
+def with_share(probe: Probe, share: float) -> Probe:
+    """The same fitted head with another weight of the network's own softmax."""
+    other = Probe(space=probe.space, share=share)
+    other._use(probe._require_fitted())
+    return other
+
+
 def head_alone(probe: Probe) -> Probe:
     """The probe without the network's own softmax."""
-    alone = Probe(space=probe.space, share=0.0)
-    alone._use(probe._require_fitted())
-    return alone
+    return with_share(probe, 0.0)
 
 
 def read(net: nn.Module, images: Tensor, layers: tuple[str, ...], labels: Tensor | None = None) -> Outputs:

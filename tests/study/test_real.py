@@ -216,6 +216,22 @@ def test_the_probe_of_the_study_is_the_default():
     assert torch.equal(found["probe"](outputs), default(outputs))
     plain = qipf.default(net, (images, labels), perturb=False, progress=False)
     assert found["probe without perturbations"].share == plain.share
+    assert set(found) == {"probe", "probe, head alone", "probe without perturbations"}
+
+
+def test_the_probe_of_the_study_is_the_default_for_few_images():
+    net, generator = Small().eval(), torch.Generator().manual_seed(1)
+    images, labels = torch.rand(40, 3, 8, 8, generator=generator), torch.arange(40) % 4
+    with pytest.warns(UserWarning, match="few for a head"):
+        default = qipf.default(net, (images, labels), progress=False)
+    augmented, _ = collect_augmented(net, (images, labels), draws=4, progress=False)
+    outputs = rivals.read(net, images, default.layers, labels)
+    found = imagenette.probes(augmented, outputs)
+    assert torch.equal(found["probe"](outputs), default(outputs))
+    first = imagenette.probes(augmented, outputs, 0.2)
+    assert torch.equal(found["probe, share 0.2"](outputs), first["probe"](outputs))
+    assert not torch.equal(found["probe"](outputs), first["probe"](outputs))
+    assert "probe, share 0.2" not in first
 
 
 def test_every_rival_can_be_fitted():
