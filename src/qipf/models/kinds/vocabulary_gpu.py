@@ -10,7 +10,7 @@ import triton  # pyright: ignore[reportMissingImports]
 import triton.language as tl  # pyright: ignore[reportMissingImports]
 from torch import Tensor
 
-COLUMNS = 4096  # logits of one row that are read at once
+COLUMNS = 1024  # logits of one row that are read at once; on an H200 the fastest of 1,024 to 8,192
 
 
 def reduce_rows(logits: Tensor, rows: Tensor, labels: Tensor | None) -> tuple[Tensor, Tensor]:
