@@ -42,7 +42,7 @@ class Record:
         scores: list[Tensor],
         wrong: list[Tensor],
         *,
-        units: Tensor | None = None,
+        units: Tensor | list[Tensor] | None = None,
     ) -> None:
         """Add the scores of one method on one network.
 
@@ -53,9 +53,10 @@ class Record:
             scores: one row of scores per condition; sizes may differ.
             wrong: whether each prediction is wrong, likewise.
             units: what is resampled for the replicates, where this is not the prediction itself: the number of the unit
-                (image) that each prediction belongs to, from 0.
+                (image) that each prediction belongs to, from 0; a list where this differs between conditions.
         """
-        values, drawn = zip(*(_measure(*pair, units) for pair in zip(scores, wrong, strict=True)), strict=True)
+        owners = units if isinstance(units, list) else [units] * len(scores)
+        values, drawn = zip(*(_measure(*one) for one in zip(scores, wrong, owners, strict=True)), strict=True)
         inside = [[i for i, c in enumerate(self.listed) if c[:2] == family] for family in self.families]
         means = np.stack([_mean(np.stack([values[i][0] for i in rows])) for rows in inside])
         replicates = np.stack([_mean(np.stack([drawn[i] for i in rows])) for rows in inside])

