@@ -58,7 +58,7 @@ class Proof:
     share_high: float
 
 
-class Found(NamedTuple):
+class ProvenThreshold(NamedTuple):
     """A proven threshold, the upper bound of its risk, and the rows that prove it."""
 
     threshold: float
@@ -66,7 +66,9 @@ class Found(NamedTuple):
     rows: np.ndarray
 
 
-def prove(scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *, exact: bool, seed: int = 0) -> Found:
+def prove(
+    scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *, exact: bool, seed: int = 0
+) -> ProvenThreshold:
     """The largest threshold that keeps the risk among the accepted below `limit`, except with probability `level`.
 
     Args:
@@ -90,7 +92,7 @@ def prove(scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *,
     if kept == 0:
         raise _unsupported(scores, losses, limit, level)
     high = largest_not_rejected(tests[kept - 1], level)
-    return Found(float(thresholds[kept - 1]), min(limit, high), rows)
+    return ProvenThreshold(float(thresholds[kept - 1]), min(limit, high), rows)
 
 
 def _tests(

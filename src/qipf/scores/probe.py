@@ -15,7 +15,8 @@ from qipf.models.labels import check_classes
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.coordinates import class_logits, contrast
 from qipf.scores.feature_rows import check_size
-from qipf.scores.probe_head import Head, apply_head, hidden_units, train_head
+from qipf.scores.plain_head import ProbeHead
+from qipf.scores.probe_head import apply_head, hidden_units, train_head
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -105,8 +106,8 @@ class Probe(Scorer):
         xp = namespace(own)
         if self.share < 1:
             rows = wide(self._rows(outputs))
-            weights = (tensors[name] for name in Head._fields)
-            head = apply_head(rows, Head(*(_as(part, rows.dtype) for part in weights)))
+            weights = (tensors[name] for name in ProbeHead._fields)
+            head = apply_head(rows, ProbeHead(*(_as(part, rows.dtype) for part in weights)))
             own = (1 - self.share) * _as(_softmax(head), own.dtype) + self.share * own
         return xp.clip(own, LEAST, None)
 

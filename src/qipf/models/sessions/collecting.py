@@ -10,7 +10,7 @@ import numpy as np
 from qipf._common.progress import track
 from qipf.models.labels import SUPPORTED, check_classes
 from qipf.models.outputs import Outputs
-from qipf.models.sessions.inputs import Batches
+from qipf.models.sessions.inputs import FeedBatches
 from qipf.models.sessions.model import OnnxModel
 from qipf.models.sessions.rows import TensorReading
 
@@ -79,7 +79,7 @@ def collect_onnx(
     progress: bool,
 ) -> Outputs:  # fmt: skip
     """The outputs of an ONNX model as NumPy arrays; the arguments are those of `qipf.collect`."""
-    batches = Batches(data, batch_size, model.inputs)
+    batches = FeedBatches(data, batch_size, model.inputs)
     kept: dict[str, list[np.ndarray]] = {}
     reader = None
     count = 0

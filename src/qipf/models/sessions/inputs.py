@@ -14,7 +14,7 @@ from qipf.models.keys import INPUTS, LABELS
 from qipf.models.sessions.model import Input, form
 
 
-class Batch(NamedTuple):
+class FeedBatch(NamedTuple):
     """One batch: every input by name, in the type that the model takes, and the labels."""
 
     feeds: dict[str, np.ndarray]
@@ -22,7 +22,7 @@ class Batch(NamedTuple):
     rows: int
 
 
-class Batches:
+class FeedBatches:
     """An iterable of batches; `count` and `rows` are None where they are not known before the data is read.
 
     Args:
@@ -55,7 +55,7 @@ class Batches:
             self.rows = self.count  # a data set, whose items are single inputs
             self._source, self.count = _stacked(data, self.rows, batch_size), -(-self.rows // batch_size)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[FeedBatch]:
         for number, batch in enumerate(self._source):
             inputs, labels = split(batch, number)
             feeds = {one.name: _cast(values, one, number) for one, values in self._named(inputs, number)}
@@ -63,7 +63,7 @@ class Batches:
             if len(set(sizes.values())) != 1:
                 raise ValueError(f"batch {number}: expected inputs with the same number of rows, got {sizes}")
             rows = next(iter(sizes.values()))
-            yield Batch(feeds, _labels(labels, rows, number), rows)
+            yield FeedBatch(feeds, _labels(labels, rows, number), rows)
 
     def _named(self, inputs: Any, number: int) -> list[tuple[Input, Any]]:
         """Every input of the model with the values that the batch has for it."""
@@ -242,7 +242,7 @@ class _Drawn:
 
 
 def _stacked(data: Any, count: int, size: int) -> Iterator[Any]:
-    """Batches of a data set's items, each (input, label) or an input alone."""
+    """FeedBatches of a data set's items, each (input, label) or an input alone."""
     for start in range(0, count, size):
         items = [data[place] for place in range(start, min(start + size, count))]
         if isinstance(items[0], tuple | list):
