@@ -15,8 +15,9 @@ from qipf._common.progress import track
 from qipf.models.draws import Draws, Perturb
 from qipf.models.labels import as_classes, check_classes, warn_of_missing_classes
 from qipf.models.outputs import Outputs
+from qipf.models.sample import sampled
 from qipf.models.sessions.collecting import Reader
-from qipf.models.sessions.inputs import FeedBatch, FeedBatches, chosen_rows
+from qipf.models.sessions.inputs import FeedBatch, FeedBatches
 from qipf.models.sessions.model import OnnxModel
 from qipf.models.sessions.spaces import find_reading
 
@@ -45,7 +46,7 @@ def collect_augmented_onnx(
     check_whole("memory", memory, 1)
     check_whole("size", 1 if size is None else size, 1)
     check_whole("seed", seed, 0)
-    data = data if size is None else chosen_rows(data, size, seed)
+    data = data if size is None else sampled(data, size, seed)
     batches = FeedBatches(data, batch_size, model.inputs)
     stream = iter(batches)
     first = next(iter(FeedBatches(data, batch_size, model.inputs)) if _again(data) else stream, None)
@@ -62,7 +63,7 @@ def collect_augmented_onnx(
     width = reader.read(_few(first.feeds))[f"layer:{space}"].shape[1]
     room = min(max(1, memory // (copies * (2 * (classes + width) + 8))), size or 2**62)
     if batches.rows is not None and batches.rows > room and _again(data):
-        batches = FeedBatches(chosen_rows(data, room, seed), batch_size, model.inputs)
+        batches = FeedBatches(sampled(data, room, seed), batch_size, model.inputs)
         stream = iter(batches)
     kept: dict[str, list[Tensor]] = {"logits": [], "rows": [], "labels": []}
     seen = 0
