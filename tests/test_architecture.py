@@ -14,8 +14,8 @@ PACKAGE = Path(qipf.__file__).parent
 LIBRARY = (
     "_common",
     "arrays",
-    "fields",
     "metrics",
+    "fields",
     "models",
     "training",
     "scores",

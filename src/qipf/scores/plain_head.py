@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special
 
 from qipf._common.progress import track
 from qipf._common.schedule import one_cycle
@@ -90,8 +91,7 @@ def gradient(
     active = np.maximum(before, 0)
     active = active if kept[1] is None else active * kept[1]
     logits = active @ weights.outer + weights.outer_bias
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    error = powers / powers.sum(axis=1, keepdims=True)
+    error = special.softmax(logits, axis=1)
     error[np.arange(len(rows)), labels] -= 1
     error /= len(rows)
     back = error @ weights.outer.T
