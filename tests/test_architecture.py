@@ -14,8 +14,8 @@ PACKAGE = Path(qipf.__file__).parent
 LIBRARY = (
     "_common",
     "arrays",
-    "fields",
     "metrics",
+    "fields",
     "models",
     "training",
     "scores",
@@ -77,6 +77,16 @@ def place(module: str) -> str:
 def test_no_module_is_longer_than_300_lines(module: str) -> None:
     lines = len(modules()[module].read_text(encoding="utf-8").splitlines())
     assert lines <= 300, f"{module} has {lines} lines; make two files of it"
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    places: dict[str, list[str]] = {}
+    for module, path in modules().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(module)
+    several = {name: found for name, found in places.items() if len(found) > 1}
+    assert not several, f"give each thing a name of its own: {several}"
 
 
 def test_every_module_has_a_place() -> None:

@@ -216,14 +216,14 @@ def one_error_less(errors: Any, count: Any, limit: float) -> np.ndarray:
 
 def proof_part_proposes(
     scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *, exact: bool, seed: int = 0
-) -> threshold.Found:
+) -> threshold.ProvenThreshold:
     """The largest of all thresholds that passes its test on the data that proposed it."""
     tried = np.quantile(scores, np.linspace(0.05, 1, 60))
     tests = threshold._tests(scores, losses, tried, level, exact=exact)
     good = [value for value, test in zip(tried, tests, strict=True) if test(limit) <= level]
     if not good:
         raise Unsupported("none", 0)
-    return threshold.Found(float(good[-1]), limit, np.arange(scores.size))
+    return threshold.ProvenThreshold(float(good[-1]), limit, np.arange(scores.size))
 
 
 def normal_p(losses: np.ndarray, limit: float, level: float) -> float:

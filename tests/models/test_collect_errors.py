@@ -49,7 +49,7 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ((x, y.float()), ValueError, "convert them to integers first"),
         ([(x, ["cat"] * N)], TypeError, "labels: expected numbers, got text.*numpy.unique"),
         ([(x[:1], 3)], ValueError, "DataLoader"),
-        ([object()], TypeError, "batch 0: expected a tensor.* got object"),
+        ([object()], TypeError, "batch 0: expected an array.* got object"),
         ([{"a": x, "b": "text"}], ValueError, r"a: float32 \(23, 1, 6, 6\), b: str"),
         ([{"a": {"b": x}, "c": [1, 2]}], ValueError, r"a: a dict of 1 \(b: float32"),
     ]

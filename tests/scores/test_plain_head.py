@@ -11,14 +11,14 @@ from torch.nn import functional
 
 from qipf.models.outputs import Outputs
 from qipf.scores import Probe
-from qipf.scores.plain_head import DECAY, Weights, adam_step, gradient, train_plain_head
+from qipf.scores.plain_head import DECAY, ProbeHead, adam_step, gradient, train_plain_head
 
 SHAPES = ((5, 7), (7,), (7, 3), (3,))
 
 
 @pytest.fixture
-def weights(rng) -> Weights:
-    return Weights(*(rng.standard_normal(shape) for shape in SHAPES))
+def weights(rng) -> ProbeHead:
+    return ProbeHead(*(rng.standard_normal(shape) for shape in SHAPES))
 
 
 @pytest.mark.parametrize("dropped", [False, True])

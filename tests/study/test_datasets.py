@@ -355,7 +355,7 @@ def test_a_file_in_the_wrong_folder_is_recognised(data_dir, tmp_path) -> None:
 def test_published_files_are_found_checked_and_downloaded(tmp_path, cache, server, monkeypatch) -> None:
     content = {"a.th": b"weights", "b.th": b"more weights"}
     sources = {
-        name: _others.Source(f"{server.address}{name[0]}/", len(c), hashlib.sha256(c).hexdigest())
+        name: _others.RemoteFile(f"{server.address}{name[0]}/", len(c), hashlib.sha256(c).hexdigest())
         for name, c in content.items()
     }
     monkeypatch.setitem(_others.OTHERS, "cifar10h", sources)

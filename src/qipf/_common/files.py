@@ -11,6 +11,18 @@ from pathlib import Path
 from typing import IO
 
 
+def check_parent(path: Path, option: str = "", error: type[Exception] = FileNotFoundError) -> None:
+    """Raise `error` where the folder that `path` is to be written to does not exist.
+
+    Args:
+        path: A file or folder that does not exist yet.
+        option: The option of the command line that named it, for the message.
+        error: The error to raise.
+    """
+    if not path.parent.is_dir():
+        raise error(f"{option or f'cannot write {path}'}: there is no folder {path.parent}; create it first")
+
+
 def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
     """Write `data` to `path` so that a crash, a kill or a full disk leaves the old file or the new one.
 
@@ -30,8 +42,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     target = Path(path)
     if target.is_dir():
         raise IsADirectoryError(f"cannot write {target}: it is a folder; give the name of a file")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {target}: there is no folder {target.parent}; create it first")
+    check_parent(target)
     temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
     try:
         with temporary.open("xb") as file:

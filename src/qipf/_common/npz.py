@@ -18,7 +18,7 @@ SIZE = 5
 CHUNK = 2**20
 
 
-class DamagedError(ValueError, zipfile.BadZipFile):
+class DamagedArchiveError(ValueError, zipfile.BadZipFile):
     """The file is damaged, or not an archive of arrays."""
 
 
@@ -49,7 +49,7 @@ class Archive:
         except OSError:
             raise
         except Exception as error:  # zipfile raises whatever it meets in a damaged listing
-            raise DamagedError(f"it is not a zip archive, or a damaged one ({error})") from None
+            raise DamagedArchiveError(f"it is not a zip archive, or a damaged one ({error})") from None
         self.files = [name.removesuffix(".npy") for name in self._zip.namelist()]
 
     def __enter__(self) -> Self:
@@ -64,24 +64,24 @@ class Archive:
         except (OSError, MemoryError):
             raise
         except UnicodeError as error:  # a ValueError that cannot be made from a message
-            raise DamagedError(f"{name}: it is damaged ({error})") from None
+            raise DamagedArchiveError(f"{name}: it is damaged ({error})") from None
         except ValueError as error:
             raise type(error)(str(error) if str(self._path) in str(error) else f"{name}: {error}") from None
         except Exception as error:  # zlib.error, struct.error, tokenize.TokenError, SyntaxError, ...
-            raise DamagedError(f"{name}: it is damaged ({type(error).__name__}: {error})") from None
+            raise DamagedArchiveError(f"{name}: it is damaged ({type(error).__name__}: {error})") from None
 
     def _read(self, member: str) -> np.ndarray:
         about = self._zip.getinfo(member)
         if about.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or about.flag_bits & 1:
-            raise DamagedError("it is encrypted, or compressed in a way that NumPy does not write")
+            raise DamagedArchiveError("it is encrypted, or compressed in a way that NumPy does not write")
         with self._zip.open(about) as stream:
             version = np.lib.format.read_magic(stream)
             read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
             if version not in read_header:
-                raise DamagedError(f"format {version} of NumPy's arrays is not one for numbers")
+                raise DamagedArchiveError(f"format {version} of NumPy's arrays is not one for numbers")
             shape, by_columns, dtype = read_header[version](stream)
             if dtype.itemsize == 0 or min(shape, default=0) < 0:
-                raise DamagedError(f"it claims the shape {shape} and the type {dtype}, which hold nothing")
+                raise DamagedArchiveError(f"it claims the shape {shape} and the type {dtype}, which hold nothing")
             if dtype.hasobject:
                 raise ValueError("it holds pickled Python objects, which only code could read")
             size = math.prod(shape) * dtype.itemsize
@@ -92,5 +92,5 @@ class Archive:
                 values[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
                 filled += len(part)
             if filled < size or stream.read(1):
-                raise DamagedError(f"it claims {size} bytes and has {'fewer' if filled < size else 'more'}")
+                raise DamagedArchiveError(f"it claims {size} bytes and has {'fewer' if filled < size else 'more'}")
         return values.view(dtype).reshape(shape, order="F" if by_columns else "C")

@@ -53,7 +53,7 @@ class Data:
         arrays = {key: value[rows] for key, value in self.arrays.items()}
         return replace(self, arrays=arrays, files=files, named={})
 
-    def batches(self, size: int) -> Iterator[Batch]:
+    def batches(self, size: int) -> Iterator[DataBatch]:
         """Consecutive batches; only one is in memory at a time."""
         mode = self.mode
         for start in range(0, len(self), size):
@@ -63,11 +63,11 @@ class Data:
             if files:
                 mode = mode or image_mode(files[0])
                 part["inputs"] = read_images(files, mode)
-            yield Batch(start, part, files)
+            yield DataBatch(start, part, files)
 
 
 @dataclass(frozen=True)
-class Batch:
+class DataBatch:
     """Some consecutive rows of the data."""
 
     start: int

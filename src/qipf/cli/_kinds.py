@@ -25,7 +25,7 @@ ONE = {"classes": "prediction", "pixels": "pixel", "tokens": "token", "labels": 
 
 
 @dataclass(frozen=True)
-class Predictions:
+class Predicted:
     """The predictions of one part of the data.
 
     Attributes:
@@ -44,7 +44,7 @@ class Predictions:
         return to_numpy(self.outputs.correct) if self.tokens is None else to_numpy(self.tokens.correct)
 
 
-def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> Predictions:
+def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> Predicted:
     """The predictions of the model for labelled data.
 
     Args:
@@ -55,7 +55,7 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> 
         seed: Of the sample of pixels and tokens.
     """
     if kind == "classes":
-        return Predictions(observe(net, data, make_scorer("knn", {}), **run))
+        return Predicted(observe(net, data, make_scorer("knn", {}), **run))
     place(net, run["device"])
     read = {"features": run["features"] or True, "progress": not run["quiet"]}
     if kind == "pixels":
@@ -64,7 +64,7 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> 
         outputs, images = sample_pixels(
             net, _batches(net, data, kind, run), per_image=max(1, MOST // len(data)), seed=seed, **read
         )
-        return Predictions(outputs, images.numpy())
+        return Predicted(outputs, images.numpy())
     if kind == "tokens":
         from qipf.models.kinds.tokens import collect_tokens
 
@@ -73,11 +73,11 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> 
             raise InputError("DATA: expected at least one labelled token, got none: all labels are -100")
         if len(tokens) > MOST:
             tokens = tokens.take(np.sort(np.random.default_rng(seed).choice(len(tokens), MOST, replace=False)))
-        return Predictions(tokens.question(), tokens.sequence.numpy(), tokens)
+        return Predicted(tokens.question(), tokens.sequence.numpy(), tokens)
     from qipf.models.kinds.several_labels import collect_labels
 
     found = collect_labels(net, _batches(net, data, kind, run), features=run["features"], progress=not run["quiet"])
-    return Predictions(found.outputs, np.repeat(np.arange(len(found)), found.names))
+    return Predicted(found.outputs, np.repeat(np.arange(len(found)), found.names))
 
 
 def _batches(net: Any, data: Data, kind: str, run: dict[str, Any]) -> Any:
@@ -87,15 +87,15 @@ def _batches(net: Any, data: Data, kind: str, run: dict[str, Any]) -> Any:
 class Score(NamedTuple):
     """One fitted score: what it reads of some data, whose predictions are known already, and how it scores that."""
 
-    read: Callable[[Data, Predictions], Any]
+    read: Callable[[Data, Predicted], Any]
     of: Callable[[Any], Any]
 
-    def __call__(self, data: Data, live: Predictions) -> np.ndarray:
+    def __call__(self, data: Data, live: Predicted) -> np.ndarray:
         """The scores of the predictions of some data."""
         return to_numpy(self.of(self.read(data, live)))
 
 
-def fit_score(name: str, kind: str, net: Any, data: Data, reference: Predictions, run: dict[str, Any]) -> Score:
+def fit_score(name: str, kind: str, net: Any, data: Data, reference: Predicted, run: dict[str, Any]) -> Score:
     """Fit one score to a part of the data, and return how it scores others.
 
     Raises:
@@ -121,7 +121,7 @@ def fit_score(name: str, kind: str, net: Any, data: Data, reference: Predictions
     return Score(_outputs, fitted)
 
 
-def _outputs(data: Data, live: Predictions) -> Outputs:
+def _outputs(data: Data, live: Predicted) -> Outputs:
     return live.outputs
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from qipf._common.errors import InputError, UserError
-from qipf.cli._data import INPUT, Batch, Data
+from qipf.cli._data import INPUT, Data, DataBatch
 from qipf.cli._device import usable_device
 from qipf.cli._images import image_mode
 from qipf.models.sessions.model import Input, OnnxModel
@@ -65,7 +65,7 @@ def bound(net: Any, data: Data) -> Data:
     return Data(arrays)
 
 
-def fed(net: Any, batch: Batch) -> Any:
+def fed(net: Any, batch: DataBatch) -> Any:
     """Inputs, or inputs and labels, as the model takes them: torch tensors, or NumPy arrays for an ONNX model.
 
     For an input of floating-point numbers, bytes are scaled to [0, 1]; for whole numbers they stay as they are. Images

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qipf._common.errors import InputError, UserError
+from qipf._common.files import check_parent, replacing
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
-from qipf.cli._data import Batch, Data
+from qipf.cli._data import Data, DataBatch
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import MOST, find_kind, rows_at_once
 from qipf.cli._onnx import fed, place
@@ -117,7 +118,7 @@ def score_kind(
     if kind == "pixels" and output.suffix not in (".csv", ".parquet"):
         found: list[Seen] = []
 
-        def maps() -> Iterator[tuple[Batch, Any]]:
+        def maps() -> Iterator[tuple[DataBatch, Any]]:
             for batch in shown:
                 one = _pixels(net, batch, scorer, features)
                 found.append(_right_pixels(one))
@@ -143,7 +144,7 @@ def score_kind(
         seen.say(f"labelled {kind}")
 
 
-def _pixels(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Any:
+def _pixels(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> Any:
     from qipf.models.kinds.pixels import score_pixels
 
     (maps,) = score_pixels(net, [fed(net, batch)], scorer, features=features, progress=False)
@@ -154,7 +155,7 @@ def _right_pixels(maps: Any) -> Seen:
     return Seen() if maps.labels is None else _count(maps.correct[maps.labelled])
 
 
-def _image_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> dict[str, Any]:
+def _image_rows(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> dict[str, Any]:
     maps = _pixels(net, batch, scorer, features)
     columns = _first(batch, np.arange(len(batch)))
     known, doubt = to_numpy(maps.labelled), to_numpy(maps.uncertainty)
@@ -167,7 +168,7 @@ def _image_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) ->
     return columns
 
 
-def _token_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> dict[str, Any]:
+def _token_rows(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> dict[str, Any]:
     from qipf.models.kinds.tokens import SCORES, collect_tokens
 
     probe = scorer.name not in SCORES
@@ -180,7 +181,7 @@ def _token_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) ->
     return columns
 
 
-def _label_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> dict[str, Any]:
+def _label_rows(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> dict[str, Any]:
     from qipf.models.kinds.several_labels import collect_labels
 
     found = collect_labels(net, [fed(net, batch)], features=features, progress=False)
@@ -193,17 +194,15 @@ def _label_rows(net: Any, batch: Batch, scorer: Scorer, features: str | None) ->
     return columns
 
 
-def _first(batch: Batch, examples: np.ndarray) -> dict[str, Any]:
+def _first(batch: DataBatch, examples: np.ndarray) -> dict[str, Any]:
     columns: dict[str, Any] = {"row": examples + batch.start}
     if batch.files:
         columns["file"] = [str(batch.files[example]) for example in examples]
     return columns
 
 
-def _write_maps(maps: Iterator[tuple[Batch, Any]], output: Path) -> None:
+def _write_maps(maps: Iterator[tuple[DataBatch, Any]], output: Path) -> None:
     """One .npy file (N, H, W), batch by batch; it appears when it is whole."""
-    from qipf._common.files import replacing
-
     with replacing(output) as file:
         count, shape, start = 0, None, 0
         for _, found in maps:
@@ -228,7 +227,7 @@ def _head(file: Any, count: int, shape: tuple[int, ...]) -> int:
     return file.tell()
 
 
-def _write_overlays(maps: Iterator[tuple[Batch, Any]], folder: Path) -> None:
+def _write_overlays(maps: Iterator[tuple[DataBatch, Any]], folder: Path) -> None:
     """One PNG per image in a folder that appears when it is whole; all have one scale, that of the first batch."""
     from qipf.models.kinds.overlays import overlay, save_png
 
@@ -236,8 +235,7 @@ def _write_overlays(maps: Iterator[tuple[Batch, Any]], folder: Path) -> None:
         raise UserError(
             f"--output: expected .csv, .parquet, .npy or a new folder without an ending for the overlays, got {folder}"
         )
-    if not folder.parent.is_dir():
-        raise InputError(f"--output: there is no folder {folder.parent}; create it first")
+    check_parent(folder, "--output", InputError)
     if folder.exists():
         raise UserError(f"--output: {folder} exists already; name a new folder for the overlays, or a .npy file")
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")

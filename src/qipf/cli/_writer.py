@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from qipf._common.errors import InputError, UserError
-from qipf._common.files import replacing
+from qipf._common.files import check_parent, replacing
 from qipf._common.optional import require
 
 
@@ -26,8 +26,7 @@ class TableWriter:
     def __init__(self, path: Path) -> None:
         if path.suffix not in (".csv", ".parquet"):
             raise UserError(f"--output: expected a file that ends in .csv or .parquet, got {path}")
-        if not path.parent.is_dir():
-            raise InputError(f"--output: there is no folder {path.parent}; create it first")
+        check_parent(path, "--output", InputError)
         self._arrow: Any = require("pyarrow", extra="torch") if path.suffix == ".parquet" else None
         self._path = path
         self._parquet: Any = None

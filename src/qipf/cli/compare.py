@@ -11,7 +11,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, check_at_least, first_line
-from qipf._common.files import atomic_write
+from qipf._common.files import atomic_write, check_parent
 from qipf._common.progress import track
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
@@ -19,7 +19,7 @@ from qipf.cli._compared import WRITERS, Found, show
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind
-from qipf.cli._kinds import ONE, Predictions, Score, fit_score, predict
+from qipf.cli._kinds import ONE, Predicted, Score, fit_score, predict
 from qipf.cli._onnx import bound, is_onnx
 from qipf.cli._seen import warn_of_random
 from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
@@ -106,8 +106,8 @@ def compare(
         raise UserError(f"--share: expected a number between 0 and 1, got {share:g}")
     if out is not None and out.suffix not in WRITERS:
         raise UserError(f"--out: expected a file that ends in {', '.join(WRITERS)}, got {out}")
-    if out is not None and not out.parent.is_dir():
-        raise InputError(f"--out: there is no folder {out.parent}; create it first")
+    if out is not None:
+        check_parent(out, "--out", InputError)
     wanted, built_in = _wanted(scorers), read_shifts(shift or [])
     opened = open_data(data, labels, named=is_onnx(model), several=True)
     if "labels" not in opened.arrays:
@@ -131,7 +131,7 @@ def compare(
     run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
     if kind == "classes":  # read as a whole, so that errors name rows of the file
         whole = _predicted(kind, net, opened, run, seed, data).outputs
-        reference, live = (Predictions(whole[rows]) for rows in halves)
+        reference, live = (Predicted(whole[rows]) for rows in halves)
     else:
         reference, live = (_predicted(kind, net, part, run, seed, data) for part in parts)
     fitted, scores, times, failed = {}, {}, {}, {}
@@ -143,7 +143,7 @@ def compare(
     if not scores:
         raise InputError(f"no score could be fitted: {'; '.join(dict.fromkeys(failed.values()))}")
 
-    def judge(found: dict[str, np.ndarray], made: Predictions, where: str) -> list[Compared]:
+    def judge(found: dict[str, np.ndarray], made: Predicted, where: str) -> list[Compared]:
         try:
             return measure(found, made.correct, groups=made.groups, bootstrap=bootstrap, seed=seed)
         except ValueError as error:
@@ -175,7 +175,7 @@ def _bound_set(net: Any, name: str, data: Data) -> Data:
         raise InputError(f"--shifted: {name}: {str(error).removeprefix('DATA: ')}") from None
 
 
-def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, where: object) -> Predictions:
+def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, where: object) -> Predicted:
     from qipf.scores.base import check_rows
 
     found = predict(kind, net, data, run, seed)
@@ -183,7 +183,7 @@ def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, 
     return found
 
 
-def _about(found: Predictions, kind: str) -> str:
+def _about(found: Predicted, kind: str) -> str:
     examples = "" if found.groups is None else f" of {len(np.unique(found.groups))} examples"
     return f"{len(found.correct)} {ONE[kind]}s{examples}, {int((~found.correct).sum())} of them wrong"
 
@@ -207,7 +207,7 @@ def _wanted(text: str) -> list[str]:
 
 
 def _score(
-    name: str, kind: str, net: Any, parts: list[Data], reference: Predictions, live: Predictions, run: dict[str, Any]
+    name: str, kind: str, net: Any, parts: list[Data], reference: Predicted, live: Predicted, run: dict[str, Any]
 ) -> tuple[Score, np.ndarray, Timing]:
     """The fitted score, its scores of the second part, and what fitting and scoring took, without a forward pass."""
     from qipf.decisions.comparison_page import Timing

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, check_at_least, first_line
+from qipf._common.files import check_parent
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
@@ -118,8 +119,7 @@ def fit(
     if made is None and not several:
         check_data(opened, features)
     held_out = None if calibrate is None else _held_out(calibrate, data, opened.classes, named=is_onnx(model))
-    if not output.parent.is_dir():
-        raise InputError(f"--output: there is no folder {output.parent}; create it first")
+    check_parent(output, "--output", InputError)
     net = load_model(model, weights)
     opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
     seen, what = Seen(), "labelled examples"

@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.text import printable
-from qipf.cli._data import Batch, open_data
+from qipf.cli._data import DataBatch, open_data
 from qipf.cli._features import noted_features
 from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, place
 from qipf.cli._score_kinds import score_kind
@@ -120,7 +120,7 @@ def score(
         warn_of_random(model, net)
 
 
-def _outputs(net: Any, batch: Batch, scorer: Scorer, features: str | None) -> Outputs:
+def _outputs(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> Outputs:
     from qipf.models.collect import collect
     from qipf.models.labels import check_binary, check_classes
     from qipf.models.outputs import Outputs
@@ -145,7 +145,7 @@ def _task(scorer: Scorer) -> str:
     return scorer.fitted.facts.get("task", "classification") if scorer.fitted else "classification"
 
 
-def _columns(batch: Batch, outputs: Outputs, scorer: Scorer, modes: bool) -> dict[str, Any]:
+def _columns(batch: DataBatch, outputs: Outputs, scorer: Scorer, modes: bool) -> dict[str, Any]:
     from qipf.models.outputs import predicted_classes
 
     columns: dict[str, Any] = {"row": np.arange(batch.start, batch.start + len(batch))}

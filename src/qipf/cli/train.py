@@ -12,6 +12,7 @@ from cyclopts import Parameter
 
 from qipf._common.device import usual_device
 from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.files import check_parent
 from qipf.cli._device import usable_device
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ def train(
         raise UserError(f"--learning-rate: expected a positive number, got {learning_rate}")
     target = output or Path(f"{name}-{dataset}.safetensors")
     for path in (target, checkpoint):
-        if path is not None and not path.absolute().parent.is_dir():
-            raise InputError(f"cannot write {path}: there is no folder {path.absolute().parent}; create it first")
+        if path is not None:
+            check_parent(path, error=InputError)
     place = usual_device() if device is None else usable_device(device)
     loaded = datasets.load(dataset, data=data, download=download, progress=not quiet)
     spec = nets.spec_for(name, loaded)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from qipf._common.errors import check_flag, check_probability
 from qipf.arrays import Array, like, to_numpy
 from qipf.decisions.arguments import check_outputs, check_scorer
-from qipf.decisions.threshold import Unsupported
+from qipf.decisions.threshold import conformal_rank
 from qipf.models.outputs import Outputs
 from qipf.scores.fitted import Attachment, Fitted
 
@@ -58,14 +57,7 @@ class Intervals(Attachment):
             )
         if not (np.isfinite(f).all() and np.isfinite(y).all() and np.isfinite(s).all() and (s > 0).all()):
             raise ValueError("expected finite predictions and targets, and scales above 0")
-        rank = math.ceil((len(f) + 1) * self.coverage - 1e-9)
-        if rank > len(f):
-            needed = math.ceil(self.coverage / (1 - self.coverage) - 1e-9)
-            raise Unsupported(
-                f"coverage: {len(f)} held-out examples cannot promise {self.coverage:g}; at least {needed} would be "
-                "needed",
-                needed,
-            )
+        rank = conformal_rank(len(f), self.coverage)
         ratios = np.abs(y - f) / s
         if self.joint:
             ratios = np.broadcast_to(ratios.max(axis=1, keepdims=True), ratios.shape)

@@ -10,7 +10,7 @@ import numpy as np
 from qipf._common.errors import check_flag, check_probability, check_whole
 from qipf.arrays import Array, like, to_numpy
 from qipf.decisions.arguments import check_independent, check_outputs
-from qipf.decisions.threshold import Unsupported
+from qipf.decisions.threshold import conformal_rank
 from qipf.models.outputs import Outputs
 from qipf.scores.fitted import Attachment, Fitted
 
@@ -150,14 +150,7 @@ class PredictionSets(Attachment):
         return scores
 
     def _quantile(self, scores: np.ndarray, which: str) -> float:
-        rank = math.ceil((scores.size + 1) * self.coverage - 1e-9)
-        if rank > scores.size:
-            needed = math.ceil(self.coverage / (1 - self.coverage) - 1e-9)
-            raise Unsupported(
-                f"coverage: {scores.size} held-out examples {which}cannot promise {self.coverage:g}; at least {needed} "
-                f"{which}would be needed",
-                needed,
-            )
+        rank = conformal_rank(scores.size, self.coverage, which)
         return float(np.partition(scores, rank - 1)[rank - 1])
 
     def _require_fitted(self) -> np.ndarray:

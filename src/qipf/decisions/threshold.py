@@ -33,6 +33,31 @@ class Unsupported(ValueError):
         self.needed = needed
 
 
+def conformal_rank(count: int, coverage: float, which: str = "") -> int:
+    r"""The rank :math:`\lceil (n + 1) c \rceil` of the held-out score that a new one stays below with probability c.
+
+    The new score is equally likely to have each of the n + 1 ranks, so with this rank the coverage is at least c (Vovk
+    et al., 2005).
+
+    Args:
+        count: The number n of held-out examples.
+        coverage: The probability c.
+        which: What the examples are, for the message, with a space at the end.
+
+    Raises:
+        Unsupported: the rank is beyond the last example.
+    """
+    rank = math.ceil((count + 1) * coverage - 1e-9)
+    if rank > count:
+        needed = math.ceil(coverage / (1 - coverage) - 1e-9)
+        raise Unsupported(
+            f"coverage: {count} held-out examples {which}cannot promise {coverage:g}; at least {needed} {which}"
+            "would be needed",
+            needed,
+        )
+    return rank
+
+
 @dataclass(frozen=True)
 class Proof:
     """Why a threshold keeps its promise, or what was found where nothing is promised about the error.
@@ -58,7 +83,7 @@ class Proof:
     share_high: float
 
 
-class Found(NamedTuple):
+class ProvenThreshold(NamedTuple):
     """A proven threshold, the upper bound of its risk, and the rows that prove it."""
 
     threshold: float
@@ -66,7 +91,9 @@ class Found(NamedTuple):
     rows: np.ndarray
 
 
-def prove(scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *, exact: bool, seed: int = 0) -> Found:
+def prove(
+    scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *, exact: bool, seed: int = 0
+) -> ProvenThreshold:
     """The largest threshold that keeps the risk among the accepted below `limit`, except with probability `level`.
 
     Args:
@@ -90,7 +117,7 @@ def prove(scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *,
     if kept == 0:
         raise _unsupported(scores, losses, limit, level)
     high = largest_not_rejected(tests[kept - 1], level)
-    return Found(float(thresholds[kept - 1]), min(limit, high), rows)
+    return ProvenThreshold(float(thresholds[kept - 1]), min(limit, high), rows)
 
 
 def _tests(

@@ -93,7 +93,7 @@ def _export(torch: Any, graph: Any, inputs: tuple[Tensor, ...], opset: int) -> A
 def _graph(wrapped: Wrapped, *, with_modes: bool) -> Any:
     from torch import nn
 
-    class Graph(nn.Module):
+    class JudgedModel(nn.Module):
         """The wrapped model with everything that its scorer says of a prediction, in the order of `names`."""
 
         def __init__(self) -> None:
@@ -114,4 +114,4 @@ def _graph(wrapped: Wrapped, *, with_modes: bool) -> Any:
             modes = [self.wrapped.scorer.modes(outputs)] if with_modes else []
             return (outputs.logits, uncertainty, *judged, *modes, *posterior)
 
-    return Graph()
+    return JudgedModel()

@@ -13,7 +13,7 @@ from qipf.fields._piecewise import MARGIN, OCTAVE, TAIL, WIDTH, Pieces
 
 
 @dataclass(frozen=True)
-class Table:
+class PieceTable:
     """The arrays of `Pieces` in one library and dtype and on one device: rows of coarse cells, and columns of cells."""
 
     starts: Array
@@ -21,7 +21,7 @@ class Table:
     columns: tuple[Array, ...]
 
 
-def table_like(pieces: Pieces, reference: Array) -> Table:
+def table_like(pieces: Pieces, reference: Array) -> PieceTable:
     """Return the arrays of `pieces` in the library, dtype and on the device of `reference`."""
     xp, device = namespace(reference), compat.device(reference)
 
@@ -29,14 +29,14 @@ def table_like(pieces: Pieces, reference: Array) -> Table:
         return xp.asarray(np.ascontiguousarray(values), dtype=dtype, device=device)
 
     columns = tuple(convert(column, reference.dtype) for column in pieces.table.T)
-    return Table(
+    return PieceTable(
         convert(pieces.starts, np.int64 if xp is np or compat.is_numpy_namespace(xp) else xp.int32),
         convert(pieces.splits, reference.dtype),
         columns,
     )
 
 
-def lookup(xp: Any, u: Array, pieces: Pieces, table: Table) -> tuple[Array, Array, Array]:
+def lookup(xp: Any, u: Array, pieces: Pieces, table: PieceTable) -> tuple[Array, Array, Array]:
     """Return log psi and its first two derivatives at u (N,), in units of the bandwidth.
 
     No branch depends on values, except that NumPy skips the tails when no query lies there.
@@ -62,7 +62,7 @@ def lookup(xp: Any, u: Array, pieces: Pieces, table: Table) -> tuple[Array, Arra
     return value, first * scale, second * (2 * scale * scale)
 
 
-def _linear_part(u: Array, position: Array, pieces: Pieces, table: Table) -> tuple[Array, Array, Array | float]:
+def _linear_part(u: Array, position: Array, pieces: Pieces, table: PieceTable) -> tuple[Array, Array, Array | float]:
     """Find cells between the tails, where centre and width follow from the number: this saves two look-ups."""
     index = position.astype(np.int64)
     position -= index
@@ -84,7 +84,7 @@ def _linear_part(u: Array, position: Array, pieces: Pieces, table: Table) -> tup
     return part, position, splits
 
 
-def _cell(xp: Any, u: Array, position: Array, pieces: Pieces, table: Table) -> Array:
+def _cell(xp: Any, u: Array, position: Array, pieces: Pieces, table: PieceTable) -> Array:
     """Return the row of the table for each query, in the tails as well."""
     middle, half = 0.5 * (pieces.low + pieces.high), 0.5 * (pieces.high - pieces.low)
     away = xp.clip((xp.abs(u - middle) - (half - MARGIN)) * (1 / MARGIN), 1.0, None)

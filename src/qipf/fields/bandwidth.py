@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qipf.arrays import Array, as_array, check_finite, namespace, to_numpy
+from qipf.metrics.ranking import pr_auc, roc_auc
 
 FACTORS = tuple(5.0 * 2.0 ** (step / 2) for step in range(14))
 """The factors tried by default: 5, 7.1, 10, 14.1, 20, ..., 320, 452.5, two per octave."""
@@ -123,8 +124,8 @@ def cross_validated_factor(
     table = []
     for factor in tried:
         uncertainty = _scores(score(factor), len(truth), factor)
-        rocs = tuple(_roc_auc(uncertainty[part], truth[part]) for part in parts)
-        precisions = [_average_precision(uncertainty[part], truth[part]) for part in parts]
+        rocs = tuple(roc_auc(uncertainty[part], ~truth[part]) for part in parts)
+        precisions = [pr_auc(uncertainty[part], ~truth[part]) for part in parts]
         table.append(FactorScore(factor, float(np.mean(rocs)), float(np.mean(precisions)), rocs))
     # Equal rankings must tie whatever the order of summation, hence the rounding; max() keeps the first.
     best = max(table, key=lambda row: (round(row.roc_auc, 12), round(row.average_precision, 12)))
@@ -167,21 +168,3 @@ def _stratified_folds(wrong: np.ndarray, folds: int, seed: int) -> list[np.ndarr
     for group in (np.flatnonzero(wrong), np.flatnonzero(~wrong)):
         fold[generator.permutation(group)] = np.arange(len(group)) % folds
     return [np.flatnonzero(fold == part) for part in range(folds)]
-
-
-def _roc_auc(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
-    """Return P(uncertainty of an error > that of a correct prediction); ties count one half."""
-    from scipy.stats import rankdata  # imported here: scipy.stats takes longer to import than the rest of qipf
-
-    errors = int(wrong.sum())
-    ranks = float(rankdata(uncertainty)[wrong].sum())
-    return (ranks - errors * (errors + 1) / 2) / (errors * (len(wrong) - errors))
-
-
-def _average_precision(uncertainty: np.ndarray, wrong: np.ndarray) -> float:
-    """Return the mean over the errors of the precision when everything at least as uncertain is called an error."""
-    from scipy.stats import rankdata
-
-    called = rankdata(-uncertainty, method="max")[wrong]
-    found = rankdata(-uncertainty[wrong], method="max")
-    return float(np.mean(found / called))

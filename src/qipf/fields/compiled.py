@@ -12,7 +12,7 @@ import numpy as np
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.fields._binned import BinnedWeights
 from qipf.fields._check import check_error
-from qipf.fields._lookup import Table, lookup, table_like
+from qipf.fields._lookup import PieceTable, lookup, table_like
 from qipf.fields._measure import Measure
 from qipf.fields._piecewise import MARGIN, TAIL, Pieces, fit
 from qipf.fields.field import Derivatives, Field, as_queries
@@ -81,7 +81,7 @@ class CompiledField:
         self._centre = float(centre)
         self.bandwidth: float = float(bandwidth)
         self._count = count
-        self._cache: dict[Any, Table] = {}
+        self._cache: dict[Any, PieceTable] = {}
 
     @property
     def dimension(self) -> int:
@@ -135,7 +135,7 @@ class CompiledField:
         limit = math.sqrt(float(xp.finfo(working).max)) / 4
         return xp.clip(u, -limit, limit)
 
-    def table(self, reference: Array) -> Table:
+    def table(self, reference: Array) -> PieceTable:
         """Return the table in the library, dtype and on the device of `reference`; it is kept for the next call."""
         if isinstance(reference, np.ndarray):
             key = ("numpy", reference.dtype.char)

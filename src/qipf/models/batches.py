@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Iterator, Mapping
-from os import PathLike
 from typing import Any, NamedTuple
 
-import array_api_compat as compat
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from qipf._common.errors import check_whole
 from qipf.arrays import widest_float
-from qipf.models.keys import INPUTS, LABELS
-from qipf.models.outputs import Outputs
-from qipf.models.whole import common_rows, is_array, is_numbers, take, to_tensor, whole_arrays
+from qipf.models.given import check_kind, describe, known_length, one_per_row, split_batch
+from qipf.models.keys import INPUTS
+from qipf.models.tensors import to_tensor
+from qipf.models.whole import cut, is_array, whole_arrays
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -79,7 +77,7 @@ class Batches:
         )
 
     def _move(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray):
+        if is_array(value):
             value = to_tensor(value)
         if isinstance(value, Tensor):
             dtype = self._dtype if self._dtype and value.dtype in _FLOATS else value.dtype
@@ -110,79 +108,23 @@ def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
 def raw_batches(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, int | None]:
     """Return the raw batches, how many there are, and how many rows they have in total."""
     if isinstance(data, DataLoader):
-        count, rows = _length(data), _length(data.sampler)
+        count, rows = known_length(data), known_length(data.sampler)
         if data.batch_size is None:  # the data set makes the batches
             return data, count, None
         return data, count, rows if rows is None or count is None else min(rows, count * data.batch_size)
-    whole = whole_arrays(data)
+    whole = whole_arrays(data, to_tensor)
     if whole is not None:
-        rows = common_rows(whole)
-        starts = range(0, rows, batch_size)
-        return (take(whole, slice(start, start + batch_size)) for start in starts), len(starts), rows
-    _check_kind(data)
+        return cut(whole, batch_size)
+    check_kind(data)
     if isinstance(data, Dataset) or (
         hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)
     ):
         loader = DataLoader(data, batch_size=batch_size)  # pyright: ignore[reportArgumentType]
         sized = not isinstance(data, IterableDataset)
-        return loader, _length(loader) if sized else None, _length(data) if sized else None
+        return loader, known_length(loader) if sized else None, known_length(data) if sized else None
     if isinstance(data, list | tuple):
-        _check_not_a_pair(data)
         return data, len(data), sum(row_count(_parts(batch)) or 0 for batch in data)
-    return data, _length(data), None
-
-
-def _check_kind(data: Any) -> None:
-    """Refuse what is neither data nor batches, with the way out."""
-    hints = {
-        str: "; read the file first, for instance by numpy.load",
-        PathLike: "; read the file first, for instance by numpy.load",
-        Outputs: "; outputs are scored by calling the scorer: scorer(outputs)",
-        nn.Module: "; the model is the first argument, and the data the second",
-    }
-    known = hasattr(data, "__iter__") or hasattr(data, "__getitem__")
-    hint = next((text for kind, text in hints.items() if isinstance(data, kind)), "")
-    if hint or isinstance(data, bytes) or not known:
-        raise TypeError(
-            "data: expected a DataLoader, a dataset, a tensor, a pair (inputs, labels) "
-            f"or an iterable of batches, got {type(data).__name__}{hint}"
-        )
-
-
-def _check_not_a_pair(batches: list[Any] | tuple[Any, ...]) -> None:
-    """Refuse [inputs, labels]: the labels would go through the model as a second batch."""
-    if len(batches) != 2 or not is_array(batches[0]) or not (is_array(batches[1]) or is_numbers(batches[1])):
-        return
-    first, second = map(to_tensor, batches)
-    if first.ndim != second.ndim or first.dtype != second.dtype:
-        raise ValueError(
-            "data: expected a list to hold batches of inputs of one kind, got "
-            f"{first.dtype} of shape {tuple(first.shape)} and {second.dtype} of shape {tuple(second.shape)}; "
-            "pass inputs and labels as a tuple (x, y)"
-        )
-
-
-def split_batch(batch: Any, number: int) -> tuple[Any, Any]:
-    """Return the inputs and the labels of a batch."""
-    if isinstance(batch, Mapping):
-        found = [key for key in LABELS if key in batch]
-        inputs = {key: value for key, value in batch.items() if key not in found}
-        return inputs, batch[found[0]] if found else None
-    if isinstance(batch, tuple | list):
-        if len(batch) == 1:
-            return batch[0], None
-        if len(batch) == 2:
-            return batch[0], batch[1]
-        raise ValueError(
-            f"batch {number}: expected inputs, (inputs, labels) or a dict of arrays, got {describe(batch)}; "
-            "put several inputs in a tuple of their own: ((a, b), labels)"
-        )
-    if not isinstance(batch, Tensor | np.ndarray):
-        raise TypeError(
-            f"batch {number}: expected a tensor, a NumPy array, a tuple (inputs, labels) or a dict of arrays, "
-            f"got {describe(batch)}"
-        )
-    return batch, None
+    return data, known_length(data), None
 
 
 def as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
@@ -192,15 +134,7 @@ def as_labels(labels: Any, rows: int | None, number: int) -> Tensor | None:
     tensor = to_tensor(labels, f"batch {number}: labels").detach()
     if tensor.is_complex():
         raise TypeError(f"batch {number}: labels are {tensor.dtype}; expected whole or floating-point numbers")
-    if tensor.ndim == 2 and tensor.shape[1] == 1:
-        tensor = tensor[:, 0]
-    if tensor.ndim == 0:
-        raise ValueError(
-            f"batch {number}: expected one label per row, got a single number; use a DataLoader to make batches of "
-            "single samples"
-        )
-    if rows is not None and tensor.shape[0] != rows:
-        raise ValueError(f"batch {number}: expected {rows} labels, one per input, got {tensor.shape[0]}")
+    tensor = one_per_row(tensor, rows, number)
     return tensor if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.long()
 
 
@@ -213,23 +147,3 @@ def _parts(batch: Any) -> Iterable[Any]:
 def row_count(values: Iterable[Any]) -> int | None:
     """Return how many rows the first tensor among some inputs has; None where there is none."""
     return next((len(value) for value in values if isinstance(value, Tensor) and value.ndim), None)
-
-
-def _length(value: Any) -> int | None:
-    try:
-        return len(value)
-    except (TypeError, NotImplementedError):  # iterable datasets and generators have no length
-        return None
-
-
-def describe(value: Any) -> str:
-    """Return what `value` is, with the dtypes and shapes of the arrays in it, for an error message."""
-    array: Any = value
-    if compat.is_array_api_obj(value):
-        return f"{str(array.dtype).removeprefix('torch.')} {tuple(array.shape)}"
-    if isinstance(value, Mapping):
-        inside = ", ".join(f"{key}: {describe(item)}" for key, item in list(value.items())[:4])
-        return f"a dict of {len(value)} ({inside})"
-    if isinstance(value, tuple | list) and len(value) <= 4:
-        return f"a {type(value).__name__} of {len(value)}: {', '.join(map(describe, value))}"
-    return type(value).__name__

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qipf._common.errors import first_line
-from qipf.models.batches import describe
+from qipf.models.given import describe
 
 _TORCH = str(Path(torch.__file__).parent)
 

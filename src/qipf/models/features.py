@@ -16,7 +16,7 @@ from qipf.models.readings import Reading
 _CANDIDATES = 8  # linear calls remembered while looking for the one that made the logits; bounds the memory
 
 
-class _Call(NamedTuple):
+class _LinearCall(NamedTuple):
     module: nn.Module
     features: Tensor
     output: Tensor
@@ -49,7 +49,7 @@ class Recorder:
             self._linear.append(model)
         self._handles: dict[nn.Module, Any] = {}
         self._recorded: dict[str, Tensor] = {}
-        self._calls: deque[_Call] = deque(maxlen=_CANDIDATES)
+        self._calls: deque[_LinearCall] = deque(maxlen=_CANDIDATES)
 
     @property
     def active(self) -> bool:
@@ -85,7 +85,7 @@ class Recorder:
 
     def _on_linear(self, module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
         if inputs:  # copied now: a later in-place operation may overwrite it
-            self._calls.append(_Call(module, as_rows(inputs[0], channels_last=True), output))
+            self._calls.append(_LinearCall(module, as_rows(inputs[0], channels_last=True), output))
 
     def take(self, logits: Tensor) -> dict[str, Tensor | None]:
         """Return what the last forward pass left, by name, checked to have one row per row of logits."""
@@ -118,7 +118,7 @@ class Recorder:
             self._handles.pop(module).remove()
 
 
-def _maker(calls: deque[_Call], logits: Tensor) -> _Call | None:
+def _maker(calls: deque[_LinearCall], logits: Tensor) -> _LinearCall | None:
     """Return the call whose output is the logits: by memory, or by value, or else the last call."""
     for call in reversed(calls):
         if call.output.data_ptr() == logits.data_ptr() and call.output.numel() == logits.numel():

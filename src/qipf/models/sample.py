@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
+from qipf.models.tensors import to_tensor
 from qipf.models.whole import common_rows, take, whole_arrays
 
 
 def sampled(data: Any, size: int, seed: int) -> Any:
     """`data` with `size` rows drawn at random, where it has more and any row can be had at once; else `data` itself."""
-    whole = whole_arrays(data)
+    whole = whole_arrays(data, to_tensor)
     if whole is not None:
         count = common_rows(whole)
         return data if count <= size else take(whole, _random_rows(count, size, seed))

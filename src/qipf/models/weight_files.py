@@ -62,7 +62,7 @@ def _read_hdf5(path: Path) -> dict[str, np.ndarray]:
         with h5py.File(path, "r") as file:
             root = _member(file, "model_weights") if "model_weights" in file else file
             keras2 = "layer_names" in root.attrs or "layer_names0" in root.attrs
-            reader = _Reader(path)
+            reader = _WeightReader(path)
             return dict(reader.keras2(root) if keras2 else reader.keras3(root, ""))
     except (TooLargeError, MemoryError):
         raise
@@ -70,7 +70,7 @@ def _read_hdf5(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"{path} is damaged or not a Keras weight file: {error}") from None
 
 
-class _Reader:
+class _WeightReader:
     """Reads every array of a file once, within the memory that the file may take."""
 
     def __init__(self, path: Path) -> None:

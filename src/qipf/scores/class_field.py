@@ -13,7 +13,7 @@ from qipf.fields.field import check_bandwidth
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.class_features import NORMALISATIONS, Normalise, centre_of, normalise
 from qipf.scores.class_selection import choose_bandwidth
-from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp, pick
+from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp, pick, softmax
 from qipf.scores.held_out import check_labels
 from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
 
@@ -105,8 +105,7 @@ class ClassField(Scorer):
         """The class probabilities of every input, (N, C), independent of what the network predicts."""
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
-        found = log_softmax(self._log_fields(checked, self._placed(fitted, checked.logits)))
-        return namespace(found).exp(found)
+        return softmax(self._log_fields(checked, self._placed(fitted, checked.logits)))
 
     # --- fitting -------------------------------------------------------------------------------------------------
 

@@ -210,6 +210,7 @@ def _lerp(values: Array, at: Array, to: Array) -> Array:
 def _weights(maps: np.ndarray, wrong: np.ndarray) -> np.ndarray:
     """The weights, 0 or more, of a logistic regression of the errors on the normal scores of the parts."""
     from scipy.optimize import minimize
+    from scipy.special import expit
 
     if wrong.all() or not wrong.any():
         raise ValueError(
@@ -219,7 +220,7 @@ def _weights(maps: np.ndarray, wrong: np.ndarray) -> np.ndarray:
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
         z = maps @ theta[1:] + theta[0]
-        residual = 1 / (1 + np.exp(-np.clip(z, -500, 500))) - wrong
+        residual = expit(z) - wrong
         penalty = 1e-4 * theta[1:]
         value = np.logaddexp(0, z).mean() - (z * wrong).mean() + 0.5 * float(penalty @ theta[1:])
         return value, np.concatenate([[residual.mean()], maps.T @ residual / len(z) + penalty])

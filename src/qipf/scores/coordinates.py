@@ -90,6 +90,15 @@ def log_softmax(values: Array) -> Array:
     return values - log_sum_exp(values)[:, None]
 
 
+def softmax(values: Array) -> Array:
+    """The exponentials of every row of (N, C), scaled so that they sum to one."""
+    if compat.is_torch_array(values):
+        return values.softmax(1)
+    xp = namespace(values)
+    powers = xp.exp(xp.clip(values - xp.max(values, axis=1, keepdims=True), FLOOR, None))
+    return powers / xp.sum(powers, axis=1, keepdims=True)
+
+
 def pick(values: Array, columns: Array) -> Array:
     """One value per row of (N, C), in the given columns."""
     xp = namespace(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import special
 
 from qipf.arrays import Array, to_numpy
 from qipf.scores.coordinates import class_logits
@@ -64,7 +65,5 @@ def log_loss(scores: np.ndarray, labels: np.ndarray, most: float = 20.0) -> floa
 
     The cap keeps one hopeless row from deciding for all others: a class without any sample nearby has psi = 0.
     """
-    scores = scores.astype(np.float64)
-    high = scores.max(axis=1, keepdims=True)
-    log = scores - high - np.log(np.exp(scores - high).sum(axis=1, keepdims=True))
+    log = special.log_softmax(scores.astype(np.float64), axis=1)
     return float(np.minimum(-log[np.arange(len(labels)), labels], most).mean())

@@ -10,7 +10,7 @@ import numpy as np
 
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
-from qipf.scores.coordinates import class_logits, log_odds, log_softmax
+from qipf.scores.coordinates import class_logits, log_odds, softmax
 from qipf.scores.feature_rows import bounded, check_width, reference_features, stored
 from qipf.scores.head import find_head
 
@@ -71,7 +71,7 @@ class LastLayerLaplace(Scorer):
         head = find_head(features, logits)
         squared_head = float(np.sum(head.weight**2) + np.sum(head.bias**2))
         rows = np.concatenate([features, np.ones((len(features), 1))], axis=1)
-        p = np.exp(log_softmax(logits))
+        p = softmax(logits)
         size = len(rows) if self.train_size is None else self.train_size
         fit = self._fit_full if self.structure == "full" else self._fit_kronecker
         tensors, precision = fit(rows, p, size, squared_head)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from scipy import special
 
 from qipf._common.progress import track
 from qipf._common.schedule import one_cycle
+from qipf.arrays import Array
 
 DECAY = 0.01
 BETAS = (0.9, 0.999)
@@ -16,13 +18,13 @@ ROWS_AT_ONCE = 8192
 """Rows that are converted to double precision together."""
 
 
-class Weights(NamedTuple):
-    """The weights of `max(x @ inner + inner_bias, 0) @ outer + outer_bias`."""
+class ProbeHead(NamedTuple):
+    """The weights of `max(x @ inner + inner_bias, 0) @ outer + outer_bias`, in single precision."""
 
-    inner: np.ndarray
-    inner_bias: np.ndarray
-    outer: np.ndarray
-    outer_bias: np.ndarray
+    inner: Array
+    inner_bias: Array
+    outer: Array
+    outer_bias: Array
 
 
 def train_plain_head(
@@ -38,7 +40,7 @@ def train_plain_head(
     batch: int,
     seed: int,
     progress: bool,
-) -> Weights:
+) -> ProbeHead:
     """The same training as with PyTorch, of other random numbers: AdamW, one-cycle schedule, cross-entropy.
 
     Args:
@@ -57,7 +59,7 @@ def train_plain_head(
     rng = np.random.default_rng(seed)
     mean, scale = _moments(features)
     width = features.shape[1]
-    weights = Weights(
+    weights = ProbeHead(
         rng.normal(0, (2 / width) ** 0.5, (width, hidden)).astype(np.float32),
         np.zeros(hidden, np.float32),
         rng.normal(0, hidden**-0.5, (hidden, classes)).astype(np.float32),
@@ -77,11 +79,11 @@ def train_plain_head(
         adam_step(weights, gradients, moments, step + 1, one_cycle(step, epochs * per_epoch, learning_rate))
     inner = weights.inner.astype(np.float64) / scale[:, None]
     bias = weights.inner_bias - mean.astype(np.float64) @ inner
-    return Weights(inner.astype(np.float32), bias.astype(np.float32), weights.outer, weights.outer_bias)
+    return ProbeHead(inner.astype(np.float32), bias.astype(np.float32), weights.outer, weights.outer_bias)
 
 
 def gradient(
-    weights: Weights, rows: np.ndarray, labels: np.ndarray, kept: list[np.ndarray | None]
+    weights: ProbeHead, rows: np.ndarray, labels: np.ndarray, kept: list[np.ndarray | None]
 ) -> tuple[np.ndarray, ...]:
     """The gradient of the mean cross-entropy; `kept` has the factors of dropout of the inputs and the hidden units."""
     rows = rows if kept[0] is None else rows * kept[0]
@@ -89,8 +91,7 @@ def gradient(
     active = np.maximum(before, 0)
     active = active if kept[1] is None else active * kept[1]
     logits = active @ weights.outer + weights.outer_bias
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    error = powers / powers.sum(axis=1, keepdims=True)
+    error = special.softmax(logits, axis=1)
     error[np.arange(len(rows)), labels] -= 1
     error /= len(rows)
     back = error @ weights.outer.T
@@ -99,7 +100,7 @@ def gradient(
 
 
 def adam_step(
-    weights: Weights, gradients: tuple[np.ndarray, ...], moments: list[list[np.ndarray]], step: int, rate: float
+    weights: ProbeHead, gradients: tuple[np.ndarray, ...], moments: list[list[np.ndarray]], step: int, rate: float
 ) -> None:
     """Change the weights and the moments in place: one step of AdamW, whose decay acts on matrices alone."""
     for part, slope, first, second in zip(weights, gradients, *moments, strict=True):

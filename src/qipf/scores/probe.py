@@ -7,15 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array, as_array, namespace
 from qipf.models.labels import check_classes
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
-from qipf.scores.coordinates import class_logits, contrast
+from qipf.scores.coordinates import class_logits, contrast, softmax
 from qipf.scores.feature_rows import check_size
-from qipf.scores.probe_head import Head, apply_head, hidden_units, train_head
+from qipf.scores.plain_head import ProbeHead
+from qipf.scores.probe_head import apply_head, hidden_units, train_head
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -101,13 +101,13 @@ class Probe(Scorer):
 
     def class_probabilities(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         """The same without any check, with the fitted tensors given: what a compiled or exported graph traces."""
-        own = _softmax(class_logits(outputs.logits) / self.temperature)
+        own = softmax(class_logits(outputs.logits) / self.temperature)
         xp = namespace(own)
         if self.share < 1:
             rows = wide(self._rows(outputs))
-            weights = (tensors[name] for name in Head._fields)
-            head = apply_head(rows, Head(*(_as(part, rows.dtype) for part in weights)))
-            own = (1 - self.share) * _as(_softmax(head), own.dtype) + self.share * own
+            weights = (tensors[name] for name in ProbeHead._fields)
+            head = apply_head(rows, ProbeHead(*(_as(part, rows.dtype) for part in weights)))
+            own = (1 - self.share) * _as(softmax(head), own.dtype) + self.share * own
         return xp.clip(own, LEAST, None)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
@@ -173,12 +173,3 @@ class Probe(Scorer):
 
 def _as(values: Array, dtype: Any) -> Array:
     return values if values.dtype == dtype else namespace(values).astype(values, dtype)
-
-
-def _softmax(logits: Array) -> Array:
-    if compat.is_torch_array(logits):
-        return logits.softmax(1)
-    xp = namespace(logits)
-    # exponentials that underflow are many times slower on a CPU, and tell nothing
-    values = xp.exp(xp.clip(logits - xp.max(logits, axis=1, keepdims=True), -80.0, None))
-    return values / xp.sum(values, axis=1, keepdims=True)

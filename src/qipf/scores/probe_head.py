@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import array_api_compat as compat
 import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy, widest_float
-from qipf.scores.plain_head import ROWS_AT_ONCE, train_plain_head
+from qipf.scores.plain_head import ROWS_AT_ONCE, ProbeHead, train_plain_head
 
 MOST_NUMBERS = 1_970_000
 """The most weights that a head has: in single precision they are below 8 MB."""
 LARGEST_BATCH = 2000
 
 
-class Head(NamedTuple):
-    """The weights of `max(x @ inner + inner_bias, 0) @ outer + outer_bias`, in single precision."""
-
-    inner: Array
-    inner_bias: Array
-    outer: Array
-    outer_bias: Array
-
-
-def apply_head(rows: Array, head: Head) -> Array:
+def apply_head(rows: Array, head: ProbeHead) -> Array:
     """The logits (N, C) that a head gives to rows (N, D) of the same library and type."""
     inner, inner_bias, outer, outer_bias = head
     if compat.is_torch_array(rows):  # the same in half as many operations
@@ -53,7 +44,7 @@ def train_head(
     learning_rate: float,
     seed: int,
     progress: bool,
-) -> Head:
+) -> ProbeHead:
     """Train a head to name the class of each row; the device is that of the features. Without torch, NumPy trains it.
 
     AdamW with a one-cycle schedule and cross-entropy. Features are standardised while the head is trained, which is
@@ -75,11 +66,11 @@ def train_head(
     try:
         torch = require("torch", extra="torch")
     except ImportError:
-        return Head(*train_plain_head(
+        return train_plain_head(
             _finite_rows(features), to_numpy(labels).astype(np.int64), classes, hidden=hidden, epochs=epochs,
             dropout=dropout, input_dropout=input_dropout, learning_rate=learning_rate, batch=batch, seed=seed,
             progress=progress,
-        ))  # fmt: skip
+        )  # fmt: skip
     from qipf.models.split import Split
     from qipf.training import seeded, train
 
@@ -144,9 +135,9 @@ def _moments(rows: Any) -> tuple[Any, Any]:
     return mean.float(), (deviation + floor).float()  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _folded(net: Any, mean: Any, scale: Any) -> Head:
+def _folded(net: Any, mean: Any, scale: Any) -> ProbeHead:
     inner, outer = (net[place].weight.detach().cpu().double().T for place in (2, 5))
     inner_bias, outer_bias = (net[place].bias.detach().cpu().double() for place in (2, 5))
     inner = inner / scale.cpu().double()[:, None]
     inner_bias = inner_bias - mean.cpu().double() @ inner
-    return Head(*(to_numpy(part.float().contiguous()) for part in (inner, inner_bias, outer, outer_bias)))
+    return ProbeHead(*(to_numpy(part.float().contiguous()) for part in (inner, inner_bias, outer, outer_bias)))

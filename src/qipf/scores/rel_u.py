@@ -11,7 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.confidence import check_positive
-from qipf.scores.coordinates import class_logits, log_softmax
+from qipf.scores.coordinates import class_logits, softmax
 from qipf.scores.held_out import labelled_logits
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class RelU(Scorer):
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         logits, labels = labelled_logits(self, outputs)
         wrong = np.argmax(logits, axis=1) != labels
-        p = np.exp(log_softmax(logits / self.temperature))
+        p = softmax(logits / self.temperature)
         matrix = self.weight * _products(p[wrong]) - (1 - self.weight) * _products(p[~wrong])
         np.fill_diagonal(matrix, 0)
         matrix = np.maximum(matrix, 0)
@@ -61,7 +61,7 @@ class RelU(Scorer):
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         logits = class_logits(outputs.logits)
         xp = namespace(logits)
-        p = xp.exp(log_softmax(logits / self.temperature))
+        p = softmax(logits / self.temperature)
         return xp.sum((p @ xp.astype(tensors["matrix"], p.dtype, copy=False)) * p, axis=1)
 
 

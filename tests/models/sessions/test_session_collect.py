@@ -140,7 +140,7 @@ def test_several_inputs(tmp_path, rng) -> None:
     a, b = rng.standard_normal((9, 5)).astype(np.float32), rng.integers(0, 4, (9, 2))
     expected = a @ OUTER + b @ OUTER[:2]
     y = np.zeros(9, int)
-    for data in ({"b": b, "a": a}, ((a, b), y), ((a, b),), ({"a": a, "b": b}, y), {"a": a, "b": b, "labels": y}):
+    for data in ({"b": b, "a": a}, ((a, b), y), ((a, b), None), ({"a": a, "b": b}, y), {"a": a, "b": b, "labels": y}):
         close(qipf.collect(path, data, batch_size=4, progress=False).logits, expected)
     close(qipf.collect(path, [((a[:5], b[:5]), y[:5]), ((a[5:], b[5:]), y[5:])], progress=False).logits, expected)
     with pytest.raises(ValueError, match="'b'"):

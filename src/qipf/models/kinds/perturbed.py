@@ -19,10 +19,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from qipf.models.batches import as_labels, describe, raw_batches, split_batch
+from qipf.models.batches import as_labels, raw_batches
 from qipf.models.draws import Draws, Perturb
+from qipf.models.given import describe, split_batch
 from qipf.models.perturbations import draw_perturbations, perturb_batch
-from qipf.models.whole import to_tensor
+from qipf.models.tensors import to_tensor
 
 Kind = Literal["pixels", "tokens", "labels"]
 IN_PLACE = ("gaussian-noise", "blur", "contrast", "pixelate")

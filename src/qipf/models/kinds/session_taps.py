@@ -13,7 +13,7 @@ from torch import Tensor
 from qipf._common.progress import track
 from qipf.models.batches import Batch
 from qipf.models.sessions.collecting import Reader
-from qipf.models.sessions.inputs import Batches
+from qipf.models.sessions.inputs import FeedBatches
 from qipf.models.sessions.model import OnnxModel
 
 
@@ -31,7 +31,7 @@ class SessionTap:
 
     def __init__(self, model: OnnxModel, data: Any, features: str | bool, batch_size: int, progress: bool) -> None:
         self._model, self._features, self._progress = model, features, progress
-        self._batches = Batches(data, batch_size, model.inputs)
+        self._batches = FeedBatches(data, batch_size, model.inputs)
         self._kept: Tensor | None = None
 
     def __iter__(self) -> Iterator[tuple[Batch, Callable[[], Tensor]]]:

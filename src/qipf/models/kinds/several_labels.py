@@ -67,8 +67,9 @@ def collect_labels(
         ValueError: The labels are not 0 and 1, or not as many as the logits.
     """
     torch = require("torch", extra="torch")
-    from qipf.models.batches import as_labels, raw_batches, split_batch
+    from qipf.models.batches import as_labels, raw_batches
     from qipf.models.collect import collect
+    from qipf.models.given import split_batch
     from qipf.models.labels import zeros_and_ones
 
     labels: list[torch.Tensor | None] = []

@@ -15,8 +15,9 @@ from qipf._common.progress import track
 from qipf.models.draws import Draws, Perturb
 from qipf.models.labels import as_classes, check_classes, warn_of_missing_classes
 from qipf.models.outputs import Outputs
+from qipf.models.sample import sampled
 from qipf.models.sessions.collecting import Reader
-from qipf.models.sessions.inputs import Batch, Batches, chosen_rows
+from qipf.models.sessions.inputs import FeedBatch, FeedBatches
 from qipf.models.sessions.model import OnnxModel
 from qipf.models.sessions.spaces import find_reading
 
@@ -45,10 +46,10 @@ def collect_augmented_onnx(
     check_whole("memory", memory, 1)
     check_whole("size", 1 if size is None else size, 1)
     check_whole("seed", seed, 0)
-    data = data if size is None else chosen_rows(data, size, seed)
-    batches = Batches(data, batch_size, model.inputs)
+    data = data if size is None else sampled(data, size, seed)
+    batches = FeedBatches(data, batch_size, model.inputs)
     stream = iter(batches)
-    first = next(iter(Batches(data, batch_size, model.inputs)) if _again(data) else stream, None)
+    first = next(iter(FeedBatches(data, batch_size, model.inputs)) if _again(data) else stream, None)
     if first is None or first.rows == 0:
         raise ValueError("data: there are no inputs to fit to; is the set empty, or the iterator used up?")
     stream = stream if _again(data) else chain([first], stream)
@@ -62,7 +63,7 @@ def collect_augmented_onnx(
     width = reader.read(_few(first.feeds))[f"layer:{space}"].shape[1]
     room = min(max(1, memory // (copies * (2 * (classes + width) + 8))), size or 2**62)
     if batches.rows is not None and batches.rows > room and _again(data):
-        batches = Batches(chosen_rows(data, room, seed), batch_size, model.inputs)
+        batches = FeedBatches(sampled(data, room, seed), batch_size, model.inputs)
         stream = iter(batches)
     kept: dict[str, list[Tensor]] = {"logits": [], "rows": [], "labels": []}
     seen = 0
@@ -137,10 +138,10 @@ def _few(feeds: dict[str, np.ndarray], count: int = 2) -> dict[str, np.ndarray]:
     return {name: values[:count] if values.ndim else values for name, values in feeds.items()}
 
 
-def _first_rows(batch: Batch, count: int) -> Batch:
+def _first_rows(batch: FeedBatch, count: int) -> FeedBatch:
     if batch.rows <= count:
         return batch
-    return Batch(_few(batch.feeds, count), None if batch.labels is None else batch.labels[:count], count)
+    return FeedBatch(_few(batch.feeds, count), None if batch.labels is None else batch.labels[:count], count)
 
 
 def _again(data: Any) -> bool:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from scipy import special
 
 from qipf._common.progress import track
 from qipf.models.labels import SUPPORTED, check_classes
 from qipf.models.outputs import Outputs
-from qipf.models.sessions.inputs import Batches
+from qipf.models.sessions.inputs import FeedBatches
 from qipf.models.sessions.model import OnnxModel
 from qipf.models.sessions.rows import TensorReading
 
@@ -79,7 +80,7 @@ def collect_onnx(
     progress: bool,
 ) -> Outputs:  # fmt: skip
     """The outputs of an ONNX model as NumPy arrays; the arguments are those of `qipf.collect`."""
-    batches = Batches(data, batch_size, model.inputs)
+    batches = FeedBatches(data, batch_size, model.inputs)
     kept: dict[str, list[np.ndarray]] = {}
     reader = None
     count = 0
@@ -157,9 +158,7 @@ def _agree(before: np.ndarray, after: np.ndarray, operator: str) -> bool:
         return False
     values = before.astype(np.float64)
     if operator == "Sigmoid":
-        expected = 1 / (1 + np.exp(-np.clip(values, -700, 700)))
+        expected = special.expit(values)
     else:
-        shifted = values - values.max(-1, keepdims=True)
-        expected = shifted - np.log(np.exp(shifted).sum(-1, keepdims=True))
-        expected = np.exp(expected) if operator == "Softmax" else expected
+        expected = (special.softmax if operator == "Softmax" else special.log_softmax)(values, axis=-1)
     return bool(np.allclose(expected, after.astype(np.float64), rtol=1e-2, atol=1e-3))

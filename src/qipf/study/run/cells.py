@@ -21,7 +21,7 @@ from qipf.study.plan.registry import TRAINED
 from qipf.study.run import inputs
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.digests import read_unchanged
-from qipf.study.run.inputs import Data, Group
+from qipf.study.run.inputs import Group, StudyData
 from qipf.study.run.kept import cached
 from qipf.study.run.networks import data_of, network_of
 
@@ -179,7 +179,7 @@ def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
     return method.summarise(x, **settings)
 
 
-def _together(data: Data, group: Group) -> list[list[int]]:
+def _together(data: StudyData, group: Group) -> list[list[int]]:
     """The intensities of a group in runs of at most 512 MB: drawing a network is expensive (batch-norm of SWAG)."""
     rows = min(n for n in (group.size, group.subset, len(data.test.inputs)) if n)
     fit = max(1, 2**29 // max(1, 4 * rows * data.test.inputs[0].numel()))

@@ -76,7 +76,7 @@ class Serial(OneLane):
         """There is nothing to release."""
 
 
-class _Slot:
+class _WorkerSlot:
     """One local process and the tasks that it was given, in their order: the first one is running."""
 
     def __init__(self) -> None:
@@ -93,15 +93,15 @@ class Local(OneLane):
     def __init__(self, workers: int) -> None:
         self.capacity = {"all": workers}
         self._loky = require("joblib.externals.loky", extra="bench")
-        self._slots = [_Slot() for _ in range(workers)]
-        self._ended: queue.Queue[tuple[_Slot, Any, Job, Any]] = queue.Queue()
+        self._slots = [_WorkerSlot() for _ in range(workers)]
+        self._ended: queue.Queue[tuple[_WorkerSlot, Any, Job, Any]] = queue.Queue()
         self._deaths: dict[str, int] = {}
 
     def submit(self, job: Job) -> None:
         """Give the task to the process with the fewest tasks."""
         self._give(min(self._slots, key=lambda slot: len(slot.jobs)), job)
 
-    def _give(self, slot: _Slot, job: Job) -> None:
+    def _give(self, slot: _WorkerSlot, job: Job) -> None:
         if slot.pool is None:
             slot.pool = self._loky.ProcessPoolExecutor(1, timeout=None)
         pool = slot.pool
@@ -130,7 +130,7 @@ class Local(OneLane):
             if (ended := self._restart(slot, error)) is not None:
                 return ended
 
-    def _restart(self, slot: _Slot, error: BaseException) -> Outcome | None:
+    def _restart(self, slot: _WorkerSlot, error: BaseException) -> Outcome | None:
         """Start a new process after one died; the task that it ran is counted, those behind it are not."""
         slot.pool.shutdown(wait=True, kill_workers=True)
         slot.pool = None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qipf.study.plan.pairs import Pair
 
 
-class Data(NamedTuple):
+class StudyData(NamedTuple):
     """A dataset in three parts without overlap: to train networks, to calibrate, and to evaluate."""
 
     train: Split
@@ -56,7 +56,7 @@ def load_data(
     *,
     held_out_of: str = "train",
     digest: str = "",
-) -> Data:
+) -> StudyData:
     """The dataset on the device, with inputs set apart that no network learns from, the same for every seed.
 
     If the file has x_held_out and y_held_out, these are used and `calibration_size` has no meaning. Otherwise they are
@@ -94,7 +94,7 @@ def load_data(
     def there(split: Split) -> Split:
         return Split(split.inputs.to(device), split.targets.to(device))
 
-    return Data(there(train), there(held_out), there(test), found.classes)
+    return StudyData(there(train), there(held_out), there(test), found.classes)
 
 
 def brings_held_out(dataset: str, digest: str = "") -> bool:
@@ -142,7 +142,7 @@ class Group(NamedTuple):
     digests: tuple[str, ...] = ()
 
 
-def inputs_of(data: Data, group: Group, index: int, folder: str | None, device: str) -> Split:
+def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, device: str) -> Split:
     """The inputs of a group at its `index`-th intensity, shifted on the device."""
     if group.name == "held-out":
         return first(data.held_out, group.size)
@@ -161,7 +161,7 @@ def inputs_of(data: Data, group: Group, index: int, folder: str | None, device: 
     return Split(moved.contiguous(memory_format=torch.channels_last) if as_images else moved, split.targets)
 
 
-def _own_shifted(data: Data, group: Group, index: int, device: str) -> Split:
+def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
     """The inputs of a file of the user's own; labels are those of the first file of the shift."""
     first_file, here = (
         _shifted(group.files[place], group.digests[place] if group.digests else "") for place in (0, index)
@@ -200,7 +200,7 @@ def _some(split: Split, group: Group) -> Split:
     return _rows(split, torch.from_numpy(common_rows(len(split.inputs), group.subset)).to(split.inputs.device))
 
 
-def new_network(net: str, data: Data, seed: int | None = None) -> nn.Module:
+def new_network(net: str, data: StudyData, seed: int | None = None) -> nn.Module:
     """A new network by name for this data. Without a seed, its weights come from the global generator of torch."""
     shape = tuple(data.train.inputs.shape[1:])
     if net.startswith("mlp") != (len(shape) == 1):

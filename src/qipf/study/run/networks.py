@@ -15,7 +15,7 @@ from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.study.run import inputs, own_data, own_model
 from qipf.study.run.context import Context, Parents, Result
-from qipf.study.run.inputs import Data
+from qipf.study.run.inputs import StudyData
 from qipf.study.run.kept import cached
 
 
@@ -50,7 +50,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": _held_out_note(params["data"], data)})
 
 
-def _held_out_note(params: Mapping[str, Any], data: Data) -> str:
+def _held_out_note(params: Mapping[str, Any], data: StudyData) -> str:
     if params["held_out_of"] != "test" or inputs.brings_held_out(params["dataset"], params["digest"]):
         return ""
     return (
@@ -59,12 +59,12 @@ def _held_out_note(params: Mapping[str, Any], data: Data) -> str:
     )
 
 
-def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, Data, str]:
+def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, StudyData, str]:
     """A trained network, its data and the device, from the cell that made it."""
     return cached(("network", parent["key"]), lambda: _load_network(context, parent))
 
 
-def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, Data, str]:
+def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, StudyData, str]:
     params = context.record(parent)["params"]
     data, device = data_of(context, params), params["device"]
     if parent["kind"] == "model":
@@ -78,7 +78,7 @@ def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[nn.Modul
     return net, data, device
 
 
-def data_of(context: Context, params: Mapping[str, Any]) -> Data:
+def data_of(context: Context, params: Mapping[str, Any]) -> StudyData:
     """The data that a cell was made for."""
     data = params["data"]
     return inputs.load_data(
