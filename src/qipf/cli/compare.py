@@ -21,6 +21,7 @@ from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind
 from qipf.cli._kinds import ONE, Predictions, Score, fit_score, predict
 from qipf.cli._onnx import bound, is_onnx
+from qipf.cli._overlays import Segmented, draw
 from qipf.cli._seen import warn_of_random
 from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
 from qipf.models.loading import load_model
@@ -94,11 +95,13 @@ def compare(
             others read the input of the last linear layer.
         device: Where to run the model, for example cuda.
         batch_size: How many examples at once.
-        out: Also write a page with the table and risk-coverage curves (.html), or the table alone (.csv, .json, .md).
+        out: Also write a page with the table and risk-coverage curves (.html), of pixels with a few images and their
+            uncertainty; or the table alone (.csv, .json, .md).
         quiet: No progress bars.
     """
     from qipf.decisions.comparison import compare as measure
-    from qipf.decisions.comparison import recommend
+    from qipf.decisions.comparison import recommend, recommended
+    from qipf.decisions.comparison_page import left_out
 
     check_at_least("--batch-size", batch_size, 1)
     check_at_least("--bootstrap", bootstrap, 10)
@@ -123,6 +126,7 @@ def compare(
     parts = [opened.take(rows) for rows in halves]
     kind = find_kind(net, opened)
     sets = {name: _bound_set(net, name, other) for name, other in sets.items()}
+    own = set(sets)
     for name, intensity in built_in:
         title = f"{name} {intensity:.15g}"
         if title in sets:
@@ -150,15 +154,21 @@ def compare(
             raise InputError(f"{where}: {error}") from None
 
     rows = judge(scores, live, str(data))
+    best = recommended(rows)
+    images = [_segmented("The data itself", parts[1], halves[1], live, scores[best])] if kind == "pixels" else []
     there: dict[str, tuple[str, list[Compared]]] = {}
     for name, other in sets.items():
         made = _predicted(kind, net, other, run, seed, name)
         found = {score: of(other, made) for score, of in fitted.items()}
         there[name] = _about(made, kind), judge(found, made, name)
-    result = Found(f"{model} on {data}", _about(live, kind), rows, times, failed, scores, live.correct, there)
+        if images:
+            numbers = np.arange(len(other)) if name in own else halves[1]
+            images.append(_segmented(f"Shifted: {name}", other, numbers, made, found[best]))
+    shown = draw(images, net, fitted[best].of, run) if out is not None and out.suffix == ".html" else {}
+    result = Found(f"{model} on {data}", _about(live, kind), rows, times, failed, scores, live.correct, there, shown)
     show(result)
-    for name, why in failed.items():
-        print(f"{name}: left out ({printable(why)})", file=sys.stderr)
+    for why, names in left_out(failed).items():
+        print(f"left out: {', '.join(names)} ({printable(why)})", file=sys.stderr)
     print(recommend(rows))
     for name, (_, some) in there.items():
         print(f"Shifted, {printable(name)}: {recommend(some)}")
@@ -186,6 +196,10 @@ def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, 
 def _about(found: Predictions, kind: str) -> str:
     examples = "" if found.groups is None else f" of {len(np.unique(found.groups))} examples"
     return f"{len(found.correct)} {ONE[kind]}s{examples}, {int((~found.correct).sum())} of them wrong"
+
+
+def _segmented(title: str, data: Data, rows: np.ndarray, made: Predictions, scores: np.ndarray) -> Segmented:
+    return Segmented(title, data, rows, made.groups if made.groups is not None else np.arange(len(scores)), scores)
 
 
 def _wanted(text: str) -> list[str]:
