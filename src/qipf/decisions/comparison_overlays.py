@@ -62,7 +62,7 @@ def draw_overlays(
             overlay(shown, doubt, low=scale[0], high=scale[1]),
         )
         share = float(missed.sum() / max(1, known.sum()))
-        found.append(Overlay(name, *(embedded(picture, LONGEST) for picture in pictures), share))
+        found.append(Overlay(name, embedded(pictures[0], LONGEST), embedded(pictures[1], LONGEST), share))
     return found
 
 

@@ -88,7 +88,7 @@ def collect_pixels(
         data: Images, with labels (N, H, W) or without, as `qipf.collect` takes data.
         per_image: Pixels to take of each image; all labelled ones where there are fewer.
         ignore: Labels of pixels to leave out.
-        features: True for the input of the last convolution, which makes the logits, or the name of a module whose
+        features: True for what enters the convolution that makes the logits, or the name of a module whose
             output (N, D, h, w) to read; False for none. Maps smaller than the logits are read at the nearest place.
         tile: As for `score_pixels`.
         overlap: As for `score_pixels`.
