@@ -52,7 +52,7 @@ def draw(
     """
     from qipf._common.optional import require
     from qipf.decisions.comparison_overlays import draw_overlays
-    from qipf.models.kinds.pixels import score_pixels
+    from qipf.models.kinds.pixels import map_pixels
 
     try:
         require("PIL.Image", extra="bench")
@@ -66,7 +66,7 @@ def draw(
         shown: list[Overlay] = []
         pieces = []
         for batch in one.data.take(chosen).batches(1):
-            (maps,) = score_pixels(net, [fed(net, batch)], scorer, features=run["features"], progress=False)
+            (maps,) = map_pixels(net, [fed(net, batch)], scorer, features=run["features"], progress=False)
             pieces.append((batch, maps))
         if scale is None:
             every = np.concatenate([maps.uncertainty.numpy().ravel() for _, maps in pieces]).astype(np.float64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
@@ -123,6 +124,17 @@ def test_a_probe_scores_maps(model, images, labels) -> None:
     assert maps.labels is None
     with pytest.raises(ValueError, match="no labels"):
         _ = maps.correct
+
+
+def test_a_scorer_of_another_network_draws_a_warning(model, images, labels) -> None:
+    scorer = qipf.KNN().fit(model, collect_pixels(model, (images, labels), features=True, progress=False))
+    torch.manual_seed(7)
+    other = Small()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(score_pixels(model, images, scorer, progress=False))
+    with pytest.warns(UserWarning, match="weights"):
+        list(score_pixels(other, images, scorer, progress=False))
 
 
 class TwoHeads(nn.Module):
