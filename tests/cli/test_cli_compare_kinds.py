@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import io
 import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from qipf.cli import main
 from qipf.metrics import roc_auc
@@ -120,6 +124,44 @@ def test_pixels_with_own_and_built_in_shifts(place: Path) -> None:
     assert main(["compare", "kind_nets:pixels", "data.npz", "--shift", "rotation:30", "--quiet"]) == 2
 
 
+def pictures(page: str) -> list[tuple[str, np.ndarray]]:
+    """The alternative text and the pixels of every picture on a page."""
+    found = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)">', page)
+    return [(text, np.asarray(Image.open(io.BytesIO(base64.b64decode(data))), np.int64)) for data, text in found]
+
+
+def test_the_page_shows_images_with_wrong_and_doubtful_pixels(place: Path) -> None:
+    rng = np.random.default_rng(0)
+    x = rng.random((40, 1, 9, 10)).astype(np.float32)
+    x[:20] = 0.5 + 0.1 * x[:20]  # alike, and all the same to the network
+    y = noisy(made("pixels", x), 1, 0.1, 1)
+    y[:, 0] = 255
+    np.savez("data.npz", x=x, y=y)
+    sets = []
+    for number in range(6):
+        np.savez(f"set{number}.npz", x=x[:10] * (1 - 0.1 * number), y=y[:10])
+        sets += ["--shifted", f"set{number}=set{number}.npz"]
+    words = ["--scorers", "softmax-response", "--quiet", "--bootstrap", "10", *sets, "-o", "page.html"]
+    assert main(["compare", "kind_nets:pixels", "data.npz", *words]) == 0
+    page = Path("page.html").read_text()
+    assert "http" not in page
+    assert "<script" not in page
+    assert re.findall("<h3>(.*?)</h3>", page) == ["The data itself", *(f"Shifted: set{i}" for i in range(4))]
+    shown = pictures(page)
+    assert len(shown) == 5 * 3 * 2  # however many sets there are
+    live = np.sort(np.random.default_rng(0).permutation(40)[20:])
+    doubt = 1 - torch.from_numpy(made("pixels", x)).softmax(1).amax(1).numpy()
+    order = live[np.argsort(doubt[live][:, 1:].mean((1, 2)))]  # all labelled pixels are in the sample
+    for row, (left, right) in zip(order[[0, 10, 19]], zip(shown[0:6:2], shown[1:6:2], strict=True), strict=True):
+        wrong = (made("pixels", x).argmax(1)[row] != y[row]) & (y[row] != 255)
+        assert f"image {row} in grey; its wrong pixels, {wrong.sum() / 80:.1%}" in left[0]
+        assert "its uncertain pixels are orange" in right[0]
+        coloured = left[1][..., 0] > left[1][..., 2] + 50
+        np.testing.assert_array_equal(coloured, wrong)
+        excess = right[1][..., 0] - right[1][..., 2]  # none in grey
+        assert np.corrcoef(excess.ravel(), np.maximum(doubt[row], np.median(doubt)).ravel())[0, 1] > 0.9
+
+
 def test_tokens_with_typos_and_dropped_words(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     ids = rng.integers(1, 20, (120, 1))
@@ -131,7 +173,9 @@ def test_tokens_with_typos_and_dropped_words(place: Path, capsys: pytest.Capture
     assert {row["name"] for row in told["scores"]} == {
         "default", "softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin"
     }  # fmt: skip
-    assert "only a few numbers are kept" in capsys.readouterr().err
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if "left out" in line)  # one for all of them
+    assert "knn, " in line
+    assert "only a few numbers are kept" in line
     assert told["data"].startswith("660 tokens of 60 examples")
     clean, typos, drops = (one["data"] for one in (told, *told["shifted"].values()))
     assert typos.startswith("660 tokens of 60 examples")
@@ -214,9 +258,6 @@ def test_bytes_and_numbers_of_another_range_are_refused(place: Path, capsys, tur
 def test_what_fits_no_kind_is_named(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     x = np.random.default_rng(0).standard_normal((60, 8)).astype(np.float32)
     np.savez("numbers.npz", x=x, y=x[:, :2])
-    assert main(["compare", "kind_nets:numbers", "numbers.npz", "--quiet"]) == 1
-    assert "float32 of shape (60, 2)" in (said := capsys.readouterr().err)
-    assert "ResidualScale" in said
     np.savez("left_out.npz", x=np.ones((60, 4), np.int64), y=np.full((60, 4), -100))
     assert main(["compare", "kind_nets:tokens", "left_out.npz", "--quiet"]) == 1
     assert "at least one labelled token" in capsys.readouterr().err

@@ -204,4 +204,4 @@ def test_the_commands_work_without_torch(place) -> None:
     assert done.returncode == 0, done.stderr
     done = run("compare", "net.onnx", "data.npz", "--scorers", "default,entropy,knn", "--bootstrap", "20")
     assert done.returncode == 0, done.stderr
-    assert "default: left out (--scorer default: perturbs" in done.stderr
+    assert "left out: default (--scorer default: perturbs" in done.stderr

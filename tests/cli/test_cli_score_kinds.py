@@ -168,7 +168,6 @@ def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> 
     np.savez("data.npz", x=x, y=y)
     ids = np.random.default_rng(0).integers(1, 20, (12, 7))
     np.savez("ids.npz", x=ids, y=ids)
-    np.savez("numbers.npz", x=x.reshape(6, -1)[:, :8], y=x.reshape(6, -1)[:, :2])
     fit = ["fit", "kind_nets:pixels", "data.npz", "--scorer", "entropy", "-o", "e.qipf", "--quiet"]
     assert main(fit) == 0
     Path("there").mkdir()
@@ -177,7 +176,6 @@ def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> 
         ([*fit, "--calibrate", "data.npz"], 2, "one prediction per example"),
         ([*fit[:3], "-o", "d.qipf", "--option", "effort=quick"], 2, "takes seed and nothing else"),
         (["fit", "kind_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf", "--quiet"], 2, "not for tokens"),
-        (["fit", "kind_nets:numbers", "numbers.npz", "-o", "n.qipf", "--quiet"], 1, "ResidualScale"),
         ([*score, "-o", "there"], 2, "exists already"),
         (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 2, "read from a model"),
     ]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from qipf.decisions.comparison import BASE, accuracy_at, compare, recommend, recommended, risk_curve
+from qipf.decisions.comparison_intervals import compare_intervals, recommend_scale, recommended_scale
 from qipf.metrics import aurc, roc_auc
 
 
@@ -106,3 +107,36 @@ def test_groups_are_resampled_as_a_whole() -> None:
         assert narrow < 0.5 * width
     with pytest.raises(ValueError, match="groups: expected 150"):
         compare(scores, right, groups=groups)
+
+
+def test_the_measures_of_intervals_are_those_of_their_formulas() -> None:
+    f, y = np.zeros((4, 2)), np.array([[0.5, 0.0], [-3.0, 10.0], [0.0, 0.0], [1.0, -40.0]])
+    one = (np.full((4, 2), [-1.0, -20.0]), np.full((4, 2), [1.0, 20.0]))
+    other = (one[0] * [[1], [4], [0.5], [1]], one[1] * [[1], [4], [0.5], [1]])
+    doubt = {"one-width": np.zeros(4), "own": np.array([1.0, 4.0, 0.5, 2.0])}
+    rows = {row.name: row for row in compare_intervals({"one-width": one, "own": other}, doubt, f, y, 0.9, bootstrap=9)}
+    assert rows["one-width"].inside[0] == 6 / 8
+    assert rows["own"].inside[0] == 7 / 8
+    assert rows["own"].width[0] == pytest.approx((2 + 40) * (1 + 4 + 0.5 + 1) / 8)
+    base = [(2 + 20 * np.array([0, 2, 0, 0])).mean(), (40 + 20 * np.array([0, 0, 0, 20])).mean()]
+    own = [np.mean([2, 8, 1, 2]), np.mean([40, 160, 20, 40 + 400])]
+    assert rows["own"].loss[0] == pytest.approx((own[0] / base[0] + own[1] / base[1]) / 2)
+    assert rows["own"].gain[0] == pytest.approx(1 - rows["own"].loss[0])
+    error = (np.abs(y) / np.abs(y).mean(axis=0)).mean(axis=1)
+    assert rows["own"].surest[0] == pytest.approx(error[[0, 2]].mean())  # the mean of all is 1
+    with pytest.raises(ValueError, match="one-width"):
+        compare_intervals({"own": other}, doubt, f, y, 0.9)
+
+
+def test_a_scale_that_is_no_better_is_not_recommended(rng: np.random.Generator) -> None:
+    y = rng.normal(size=500)
+    one = (np.full(500, -1.6), np.full(500, 1.6))
+    factor = np.exp(0.5 * rng.normal(size=500))  # knows nothing
+    ends = {"one-width": one, "own": (one[0] * factor, one[1] * factor)}
+    doubt = {"one-width": np.zeros(500), "own": factor}
+    rows = compare_intervals(ends, doubt, np.zeros(500), y, 0.9)
+    assert recommended_scale(rows) == "one-width"
+    good = (-1.6 * np.abs(y) - 0.1, 1.6 * np.abs(y) + 0.1)
+    rows = compare_intervals({**ends, "good": good}, {**doubt, "good": np.abs(y)}, np.zeros(500), y, 0.9)
+    assert recommended_scale(rows) == "good"
+    assert recommend_scale(rows).startswith("Use good")

@@ -91,3 +91,35 @@ def test_what_it_cannot_be_fitted_to_is_named() -> None:
         ResidualScale().fit(None, Outputs(outputs.logits, outputs.features, outputs.logits.copy()))
     with pytest.raises(ValueError, match="method"):
         ResidualScale(method="forest")  # pyright: ignore[reportArgumentType]
+
+
+def test_the_papers_field_makes_a_scale_that_rises_with_its_uncertainty(tmp_path: Any) -> None:
+    rng = np.random.default_rng(0)
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(2, 200), torch.nn.Tanh(), torch.nn.Linear(200, 2))
+    mean = rng.normal(size=(2000, 2)) * [1.0, 30.0] + [5.0, 0.0]
+    noise = np.where(np.abs(mean - [5.0, 0.0]) > [1.0, 30.0], 4.0, 1.0)  # larger far from the middle
+    outputs = Outputs(mean, None, mean + noise * rng.normal(size=mean.shape))
+    scorer = ResidualScale("qipf").fit(net, outputs[:1500])
+    assert not scorer.reads_features
+    live = outputs[1500:]
+    found = scorer.scales(live)
+    for target in range(2):
+        column = (mean[:, target] - mean[:1500, target].mean()) / mean[:1500, target].std()
+        labels = np.full(1500, 0.5)
+        inner = qipf.WeightQIPF(factor=160).fit(net, Outputs(column[:1500, None], labels=labels))
+        uncertainty = inner(column[1500:, None])
+        order = np.argsort(uncertainty)
+        assert (np.diff(found[order, target]) >= -1e-9).all()  # it ranks as the paper's score does
+        far = np.abs(column[1500:]) > 1.2
+        near = np.abs(column[1500:]) < 0.6
+        expected = np.array([1.0, 4.0]) * np.sqrt(2 / np.pi)
+        np.testing.assert_allclose([found[near, target].mean(), found[far, target].mean()], expected, rtol=0.25)
+    scorer.save(tmp_path / "scale.qipf")
+    np.testing.assert_array_equal(qipf.load(tmp_path / "scale.qipf")(live), scorer(live))
+    again = scorer.scales(Outputs(torch.as_tensor(live.logits)))
+    np.testing.assert_allclose(again.numpy(), found, rtol=1e-6)
+    np.testing.assert_allclose(scorer.scales(live[:7]), found[:7], rtol=1e-9)
+    assert scorer(live[:0]).shape == (0,)
+    with pytest.raises(ValueError, match="reads the weights"):
+        ResidualScale("qipf").fit(None, outputs)

@@ -14,6 +14,7 @@ from qipf.cli._console import show_table, table_of
 
 if TYPE_CHECKING:
     from qipf.decisions.comparison import Compared
+    from qipf.decisions.comparison_overlays import Overlay
     from qipf.decisions.comparison_page import Timing
 
 
@@ -30,6 +31,7 @@ class Found:
         scores: One uncertainty per prediction, by the name of the score.
         correct: Which predictions are right.
         shifted: Of every shifted set, the predictions in words and what was found.
+        overlays: Of segmented images, some pictures of every set.
     """
 
     title: str
@@ -40,6 +42,7 @@ class Found:
     scores: dict[str, np.ndarray]
     correct: np.ndarray
     shifted: dict[str, tuple[str, list[Compared]]] = field(default_factory=dict)
+    overlays: dict[str, list[Overlay]] = field(default_factory=dict)
 
 
 def _text(value: tuple[float, float, float], digits: int) -> str:
@@ -139,7 +142,10 @@ def _html(found: Found) -> str:
     curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
     title = f"Which score for {found.title}?"
     about = f"Measured on {found.about}; no scorer was fitted to them."
-    return page(found.rows, curves, found.times, title=title, about=about, failed=found.failed, shifted=found.shifted)
+    return page(
+        found.rows, curves, found.times, title=title, about=about, failed=found.failed, shifted=found.shifted,
+        overlays=found.overlays,
+    )  # fmt: skip
 
 
 WRITERS = {".html": _html, ".csv": _csv, ".json": _json, ".md": _markdown}

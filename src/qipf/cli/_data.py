@@ -140,8 +140,7 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
     if found is not None and found.ndim != 1 and not several:
         raise InputError(
             f"DATA: expected one label per example, got {found.dtype} of shape {found.shape}; a scorer for tokens, "
-            "pixels or several labels is fitted to data with such labels (qipf fit), and a regression with several "
-            "targets is for qipf.collect"
+            "pixels, several labels or numbers is fitted to data with such labels (qipf fit)"
         )
     return data
 

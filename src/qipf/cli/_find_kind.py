@@ -49,11 +49,6 @@ def find_kind(net: Any, data: Data) -> str:
                 f"DATA: {found}, with exactly one 1 in every row: these are one-hot classes, not several labels per "
                 "input; give labels.argmax(1)"
             )
-    elif len(shape) == 2 and labels.dtype.kind == "f":
-        raise InputError(
-            f"DATA: {found}: numbers are not right or wrong; fit qipf.ResidualScale and qipf.Intervals "
-            "in Python (docs/howto/numbers.md)"
-        )
     if not kind:
         raise InputError(f"DATA: {found}; {SUPPORTED}")
     if not data.has_inputs:

@@ -145,9 +145,9 @@ def score_kind(
 
 
 def _pixels(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> Any:
-    from qipf.models.kinds.pixels import score_pixels
+    from qipf.models.kinds.pixels import map_pixels
 
-    (maps,) = score_pixels(net, [fed(net, batch)], scorer, features=features, progress=False)
+    (maps,) = map_pixels(net, [fed(net, batch)], scorer, features=features, progress=False)
     return maps
 
 

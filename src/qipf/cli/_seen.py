@@ -25,11 +25,11 @@ class Seen:
     def __add__(self, other: Seen) -> Seen:
         return Seen(*(mine + theirs for mine, theirs in zip(vars(self).values(), vars(other).values(), strict=True)))
 
-    def say(self, what: str = "labelled examples") -> None:
-        """Print the accuracy, if it is known; `what` says what was counted."""
+    def say(self, what: str = "labelled examples", how: str = "accuracy of the model") -> None:
+        """Print the accuracy, if it is known; `what` says what was counted, and `how` what is right."""
         if self.labelled:
             share = 100 * self.right / self.labelled
-            print(f"accuracy of the model: {share:.1f} % of {self.labelled} {what}", file=sys.stderr)
+            print(f"{how}: {share:.1f} % of {self.labelled} {what}", file=sys.stderr)
 
 
 def warn_of_random(spec: str, net: Any) -> None:

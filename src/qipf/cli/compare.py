@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,12 +16,16 @@ from qipf._common.files import atomic_write, check_parent
 from qipf._common.progress import track
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
+from qipf.cli._compare_numbers import compare_numbers, wanted_scales
 from qipf.cli._compared import WRITERS, Found, show
+from qipf.cli._compared_numbers import NUMBER_WRITERS, show_numbers
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind
 from qipf.cli._kinds import ONE, Predicted, Score, fit_score, predict
+from qipf.cli._numbers import is_numbers, one_column
 from qipf.cli._onnx import bound, is_onnx
+from qipf.cli._overlays import Segmented, draw
 from qipf.cli._seen import warn_of_random
 from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
 from qipf.models.loading import load_model
@@ -48,6 +53,7 @@ def compare(
     shifted: Annotated[list[str] | None, Parameter(negative=())] = None,
     shift: Annotated[list[str] | None, Parameter(negative=())] = None,
     share: float = 0.5,
+    coverage: float = 0.9,
     bootstrap: int = 200,
     seed: int = 0,
     features: str | None = None,
@@ -66,6 +72,10 @@ def compare(
     (labels (N, H, W), 255 and -100 left out) or per label (labels (N, L) of 0 and 1). Of tokens and pixels, 10,000 of
     each part are drawn at random, and intervals are from resampled texts and images.
 
+    Of a regression, whose labels are floating-point numbers (N,) or (N, k), the intervals of several scales are
+    compared: how many targets are inside, and how wide they are. One part of DATA fits the scales, half of the rest
+    fits the intervals, and the other half measures them.
+
     For example:
 
     ```
@@ -75,12 +85,13 @@ def compare(
     qipf compare lenet.pt2 test.npz -o scores.html
     qipf compare lenet.pt2 test.npz --shifted winter=january.npz --shift rotation:30 --shift jpeg:3
     qipf compare table.pt2 test.npz --shift missing-values:3 --shift column-drift:2
+    qipf compare prices.pt2 test.npz --coverage 0.9
     ```
 
     Args:
         model: As for `qipf fit`.
         data: Data with labels, as for `qipf fit`; or an .npz with logits and labels, and perhaps features.
-        scorers: all, or names separated by commas; see `qipf fit`.
+        scorers: all, or names separated by commas; see `qipf fit`. Of a regression: neighbours, head and qipf.
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label per example, where DATA has none.
         shifted: Shifted data of your own as NAME=FILE, with labels, of the form that DATA has; may be repeated.
@@ -88,47 +99,62 @@ def compare(
             ...; of tables missing-values, swapped-values and column-drift; of token ids typos and word-drops. The
             intensity is a severity from 1 to 5, or that of docs/reference/data.md for the shifts of the paper.
         share: The part of DATA that fits the scorers.
+        coverage: Of a regression: the probability with which each target is to be in its interval.
         bootstrap: Resamples for the 95 % intervals.
         seed: Of the parts, the shifts and the resamples.
         features: The module whose output the scorers read; by default the recommended scorer finds its own, and the
             others read the input of the last linear layer.
         device: Where to run the model, for example cuda.
         batch_size: How many examples at once.
-        out: Also write a page with the table and risk-coverage curves (.html), or the table alone (.csv, .json, .md).
+        out: Also write a page with the table and risk-coverage curves (.html), of pixels with a few images and their
+            uncertainty; or the table alone (.csv, .json, .md).
         quiet: No progress bars.
     """
     from qipf.decisions.comparison import compare as measure
-    from qipf.decisions.comparison import recommend
+    from qipf.decisions.comparison import recommend, recommended
 
     check_at_least("--batch-size", batch_size, 1)
     check_at_least("--bootstrap", bootstrap, 10)
     if not 0 < share < 1:
         raise UserError(f"--share: expected a number between 0 and 1, got {share:g}")
+    if not 0 < coverage < 1:
+        raise UserError(f"--coverage: expected a number between 0 and 1, got {coverage:g}")
     if out is not None and out.suffix not in WRITERS:
         raise UserError(f"--out: expected a file that ends in {', '.join(WRITERS)}, got {out}")
     if out is not None:
         check_parent(out, "--out", InputError)
-    wanted, built_in = _wanted(scorers), read_shifts(shift or [])
+    built_in = read_shifts(shift or [])
     opened = open_data(data, labels, named=is_onnx(model), several=True)
     if "labels" not in opened.arrays:
         raise InputError(f"DATA: {data} has no labels; errors are known by them: give them in DATA or by --labels")
+    numbers = is_numbers(opened)
+    wanted = wanted_scales(scorers) if numbers else _wanted(scorers)
     sets = open_shifted(shifted or [], opened, named=is_onnx(model))
+    if numbers:
+        opened, sets = one_column(opened), {name: one_column(other) for name, other in sets.items()}
     order = np.random.default_rng(seed).permutation(len(opened))
     cut = int(share * len(opened))
     if min(cut, len(opened) - cut) < 2:
         raise InputError(f"DATA: expected at least four examples, for two parts, got {len(opened)}")
-    halves = [np.sort(rows) for rows in (order[:cut], order[cut:])]
+    cuts = [cut, (cut + len(opened)) // 2] if numbers else [cut]  # intervals are learned from a part of their own
+    halves = [np.sort(rows) for rows in np.split(order, cuts)]
     net = load_model(model, weights)
     opened = bound(net, opened)
     parts = [opened.take(rows) for rows in halves]
-    kind = find_kind(net, opened)
+    kind = "numbers" if numbers else find_kind(net, opened)
     sets = {name: _bound_set(net, name, other) for name, other in sets.items()}
+    own = set(sets)
     for name, intensity in built_in:
         title = f"{name} {intensity:.15g}"
         if title in sets:
             raise UserError(f"--shift: there are two shifted sets {title!r}; name each once, or rename yours")
-        sets[title] = apply_shift(parts[1], name, intensity, kind, seed)
+        sets[title] = apply_shift(parts[-1], name, intensity, kind, seed)
     run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
+    if numbers:
+        told = compare_numbers(f"{model} on {data}", net, parts, sets, wanted, run, coverage, bootstrap, seed)
+        show_numbers(told)
+        _end(model, net, opened, weights, told.failed, out, NUMBER_WRITERS, told)
+        return
     if kind == "classes":  # read as a whole, so that errors name rows of the file
         whole = _predicted(kind, net, opened, run, seed, data).outputs
         reference, live = (Predicted(whole[rows]) for rows in halves)
@@ -150,22 +176,38 @@ def compare(
             raise InputError(f"{where}: {error}") from None
 
     rows = judge(scores, live, str(data))
+    best = recommended(rows)
+    images = [_segmented("The data itself", parts[1], halves[1], live, scores[best])] if kind == "pixels" else []
     there: dict[str, tuple[str, list[Compared]]] = {}
     for name, other in sets.items():
         made = _predicted(kind, net, other, run, seed, name)
         found = {score: of(other, made) for score, of in fitted.items()}
         there[name] = _about(made, kind), judge(found, made, name)
-    result = Found(f"{model} on {data}", _about(live, kind), rows, times, failed, scores, live.correct, there)
+        if images:
+            numbers = np.arange(len(other)) if name in own else halves[1]
+            images.append(_segmented(f"Shifted: {name}", other, numbers, made, found[best]))
+    shown = draw(images, net, fitted[best].of, run) if out is not None and out.suffix == ".html" else {}
+    result = Found(f"{model} on {data}", _about(live, kind), rows, times, failed, scores, live.correct, there, shown)
     show(result)
-    for name, why in failed.items():
-        print(f"{name}: left out ({printable(why)})", file=sys.stderr)
     print(recommend(rows))
     for name, (_, some) in there.items():
         print(f"Shifted, {printable(name)}: {recommend(some)}")
-    if opened.has_inputs and weights is None:
+    _end(model, net, opened, weights, failed, out, WRITERS, result)
+
+
+def _end(
+    model: str, net: Any, data: Data, weights: Path | None, failed: dict[str, str], out: Path | None,
+    writers: Mapping[str, Callable[[Any], str]], result: Any,
+) -> None:  # fmt: skip
+    """Say what was left out and what is odd about the model, and write the result."""
+    from qipf.decisions.comparison_page import left_out
+
+    for why, names in left_out(failed).items():
+        print(f"left out: {', '.join(names)} ({printable(why)})", file=sys.stderr)
+    if data.has_inputs and weights is None:
         warn_of_random(model, net)
     if out is not None:
-        atomic_write(out, WRITERS[out.suffix](result))
+        atomic_write(out, writers[out.suffix](result))
 
 
 def _bound_set(net: Any, name: str, data: Data) -> Data:
@@ -186,6 +228,10 @@ def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, 
 def _about(found: Predicted, kind: str) -> str:
     examples = "" if found.groups is None else f" of {len(np.unique(found.groups))} examples"
     return f"{len(found.correct)} {ONE[kind]}s{examples}, {int((~found.correct).sum())} of them wrong"
+
+
+def _segmented(title: str, data: Data, rows: np.ndarray, made: Predicted, scores: np.ndarray) -> Segmented:
+    return Segmented(title, data, rows, made.groups if made.groups is not None else np.arange(len(scores)), scores)
 
 
 def _wanted(text: str) -> list[str]:

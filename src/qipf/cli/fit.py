@@ -12,29 +12,21 @@ from cyclopts import Parameter
 from qipf._common.errors import InputError, UserError, check_at_least, first_line
 from qipf._common.files import check_parent
 from qipf._common.text import printable
-from qipf.arrays import to_numpy
+from qipf.cli._calibration import ENOUGH_TO_CALIBRATE, learn_from, open_held_out, read_promise, warn_of_few
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
 from qipf.cli._features import note_features
+from qipf.cli._numbers import SCALE, is_numbers, learn_intervals, make_scale, one_column
 from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, place
 from qipf.cli._seen import Seen, seen_in, warn_of_random
-from qipf.decisions.monitor import Monitor
 from qipf.models.loading import is_weights, load_model
 
 LONGEST_NUMBER = 300
 """Digits of a whole number that becomes a floating-point number."""
 FEW = 5000
 """Examples on which the accuracy is measured where fitting does not show it."""
-ENOUGH_ERRORS = 200
-"""For an isotonic probability of error; a logistic one is better with fewer."""
-
-ENOUGH_TO_WATCH = 10
-"""Held-out examples from which `qipf watch` can learn what is normal."""
-ENOUGH_TO_CALIBRATE = 100
-"""Held-out examples from which a probability of error is more than a guess."""
 
 if TYPE_CHECKING:
-    from qipf.decisions.decision import Decision
     from qipf.models.outputs import Outputs
     from qipf.scores import Scorer
 
@@ -51,6 +43,8 @@ def fit(
     calibrate: Path | None = None,
     promise: str | None = None,
     confidence: float = 0.95,
+    coverage: float = 0.9,
+    joint: Annotated[bool, Parameter(negative=())] = False,
     features: str | None = None,
     device: str | None = None,
     batch_size: int = 500,
@@ -70,6 +64,7 @@ def fit(
     qipf fit lenet.pt2 train.npz --scorer weight-qipf --option factor=80 -o lenet.qipf
     qipf fit lenet.pt2 train.npz --calibrate held-out.npz -o lenet.qipf
     qipf fit lenet.pt2 train.npz --calibrate held-out.npz --promise "error<=0.01" -o lenet.qipf
+    qipf fit prices.pt2 validation.npz --calibrate held-out.npz --coverage 0.9 -o prices.qipf
     ```
 
     Args:
@@ -80,25 +75,29 @@ def fit(
             x), or with logits, and perhaps labels (or y) and features; an .npy of inputs; or a folder of images, with
             class subfolders as labels. Bytes are scaled to [0, 1]. For an .onnx file with several inputs, the .npz
             has an array of the name of each. Labels of tokens are (N, T), of pixels (N, H, W), and several labels per
-            input (N, L) of 0 and 1; for these, give data that the model was not trained on.
+            input (N, L) of 0 and 1; the targets of a regression are floating-point numbers, (N,) or (N, k). For these,
+            give data that the model was not trained on.
         output: The file to write.
         scorer: Which one: default (the probe, recommended for classifiers; needs labels), weight-qipf (the method of
-            the paper), entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...
+            the paper), entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; of a regression
+            residual-scale, which is its default.
         option: A setting of the scorer as NAME=VALUE, for instance effort=quick or factor=80; may be repeated.
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label per example, where DATA has none.
         calibrate: Data with labels that nothing was fitted to, an .npz or a folder with class subfolders: also learn
-            the probability of error from it, which `qipf score` then writes, and what is normal, for `qipf watch`.
+            the probability of error from it, which `qipf score` then writes, and what is normal, for `qipf watch`; of a
+            regression, intervals.
         promise: Also choose a threshold from the data of --calibrate that keeps this promise, for example error<=0.01
             (among accepted predictions at most 1 % are wrong) or accept>=0.9; `qipf score` then writes `accept`.
         confidence: The probability with which the promise holds.
+        coverage: Of a regression, with --calibrate: the probability with which each target is in its interval.
+        joint: Promise this for all targets of an example at once.
         features: The module whose output the scorer reads, or the tensor of an .onnx file; by default the recommended
             scorer finds its own, and the others read the input of the last linear layer.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
     """
-    from qipf.decisions.threshold import Unsupported
     from qipf.scores import Entropy
 
     check_at_least("--batch-size", batch_size, 1)
@@ -108,9 +107,14 @@ def fit(
         check_options(chosen)
     else:
         made = make_scorer(scorer, chosen)
-    decision = None if promise is None else _decision(promise, confidence, calibrate)
+    decision = None if promise is None else read_promise(promise, confidence, calibrate)
     opened = open_data(data, labels, named=is_onnx(model), several=True)
     several = "labels" in opened.arrays and opened.arrays["labels"].ndim > 1
+    numbers = is_numbers(opened) and (made is None or made.name == SCALE or several)
+    if numbers:
+        made, opened, several = make_scale(made, chosen), one_column(opened), False
+        if decision is not None:
+            raise UserError("--promise: is about classes; the intervals of numbers promise what --coverage says")
     if several and calibrate is not None:
         raise UserError(
             "--calibrate: is for one prediction per example; DATA has several, which depend on each other, so that no "
@@ -118,7 +122,10 @@ def fit(
         )
     if made is None and not several:
         check_data(opened, features)
-    held_out = None if calibrate is None else _held_out(calibrate, data, opened.classes, named=is_onnx(model))
+    held_out = None
+    if calibrate is not None:
+        held_out = open_held_out(calibrate, data, opened.classes, named=is_onnx(model), several=numbers)
+        held_out = one_column(held_out) if numbers else held_out
     check_parent(output, "--output", InputError)
     net = load_model(model, weights)
     opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
@@ -146,19 +153,15 @@ def fit(
         columns = outputs.logits.shape[1]
         seen = seen_in(outputs)
     calibrated = ""
-    if held_out is not None:
+    if held_out is not None and calibrate is not None:
         try:
             outputs = observe(net, held_out, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
-            calibrated = _calibrate(made, outputs, columns)
-            if decision is not None:
-                made.decision = decision.fit_scorer(made, outputs)
-                calibrated += f"\n{decision.report()}"
-            if len(outputs) >= ENOUGH_TO_WATCH:
-                made.attach(Monitor().fit_scorer(made, outputs))
-        except Unsupported as error:
-            raise InputError(f"--promise: {str(error).removeprefix('promise: ')}") from error
         except (ValueError, RuntimeError) as error:
             raise InputError(f"--calibrate: {calibrate} does not fit: {first_line(error)}") from error
+        if numbers:
+            calibrated = learn_intervals(made, outputs, coverage, joint, calibrate)
+        else:
+            calibrated = learn_from(made, outputs, columns, decision, calibrate)
     made.save(output)
     if not quiet:
         note = made.fitted.facts.get("note") if made.fitted else None
@@ -169,73 +172,10 @@ def fit(
         if note:
             print(f"note: {note}", file=sys.stderr)
         seen.say(what)
-    if held_out is not None and len(held_out) < ENOUGH_TO_CALIBRATE:
-        _warn_of_few(len(held_out))
+    if held_out is not None and not numbers and len(held_out) < ENOUGH_TO_CALIBRATE:
+        warn_of_few(len(held_out))
     if opened.has_inputs and weights is None:
         warn_of_random(model, net)
-
-
-def _held_out(path: Path, reference: Path, classes: tuple[str, ...], *, named: bool) -> Data:
-    try:
-        data = open_data(path, named=named)
-    except UserError as error:
-        raise type(error)(f"--calibrate: {str(error).removeprefix('DATA: ')}") from None
-    if path.samefile(reference):
-        raise InputError(
-            f"--calibrate: {path} is DATA itself, on which the scorer looks better than it is; give other data, "
-            "which nothing was fitted to"
-        )
-    if classes and data.classes and classes != data.classes:
-        there, here = ", ".join(data.classes), ", ".join(classes)
-        raise InputError(
-            f"--calibrate: {path} has the class subfolders {there}, and DATA has {here}; expected the same"
-        )
-    if "labels" not in data.arrays:
-        raise InputError(f"--calibrate: {path} has no labels; give an .npz with labels (or y), or class subfolders")
-    return data
-
-
-def _decision(promise: str, confidence: float, calibrate: Path | None) -> Decision:
-    from qipf.decisions.decision import Decision
-
-    if calibrate is None:
-        raise UserError("--promise: needs held-out data with labels; give it by --calibrate")
-    try:
-        decision = Decision(promise, confidence=confidence)
-    except (ValueError, TypeError) as error:
-        text = str(error)
-        named = text.startswith(("promise:", "confidence:"))
-        raise UserError(f"--{text}" if named else f"--promise: {text}") from None
-    if decision.promise.kind == "loss":
-        raise UserError(
-            f"--promise: {decision.promise} needs the loss of each prediction, which only qipf.Decision takes; "
-            f"promise error<={decision.promise.limit:g} if a loss is 1 for each error and 0 otherwise"
-        )
-    return decision
-
-
-def _calibrate(scorer: Scorer, outputs: Outputs, columns: int) -> str:
-    """Give the scorer its probability of error; says how, and from what."""
-    from qipf.decisions.probability import ErrorProbability
-
-    if outputs.logits.shape[1] != columns:
-        raise ValueError(
-            f"logits: expected {columns} columns, as the model gives for DATA, got {outputs.logits.shape[1]}"
-        )
-    errors = int((~to_numpy(outputs.correct)).sum())
-    calibrator = ErrorProbability("isotonic" if errors >= ENOUGH_ERRORS else "logistic")
-    scorer.probability = calibrator.fit_scorer(scorer, outputs)
-    return f"probability of error: {calibrator.method}, from {len(outputs)} examples, {errors} of them wrong"
-
-
-def _warn_of_few(count: int) -> None:
-    """Print a warning about a calibration that rests on too few examples."""
-    watch = "" if count >= ENOUGH_TO_WATCH else f", and qipf watch needs at least {ENOUGH_TO_WATCH}"
-    print(
-        f"warning: --calibrate: {count} examples give a rough guess of the probability of error; it takes "
-        f"{ENOUGH_TO_CALIBRATE} or more to estimate one{watch}",
-        file=sys.stderr,
-    )
 
 
 def read_settings(options: list[str]) -> dict[str, Any]:

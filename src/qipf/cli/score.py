@@ -14,6 +14,7 @@ from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.text import printable
 from qipf.cli._data import DataBatch, open_data
 from qipf.cli._features import noted_features
+from qipf.cli._numbers import SCALE, number_columns, one_column, seen_inside
 from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, place
 from qipf.cli._score_kinds import score_kind
 from qipf.cli._seen import Seen, seen_in, warn_of_random
@@ -45,7 +46,9 @@ def score(
     Data and table may be larger than memory (.npy and folders are read, and tables written, batch by batch). The
     table appears only when it is complete. Its columns: row, file (of images), predicted (class) or prediction
     (regression), uncertainty, probability (of error, if FILE was made with --calibrate), accept (if it was made with
-    --promise), and, where there are labels, label and correct.
+    --promise), and, where there are labels, label and correct. Of a regression whose FILE is of residual-scale: row,
+    file, prediction, scale (the error to expect), lower and upper (the interval, if FILE was made with --calibrate),
+    label, inside and uncertainty; of several targets prediction_0, prediction_1 and so on.
 
     For example:
 
@@ -81,7 +84,9 @@ def score(
         raise UserError(f"--modes: {scorer.name} has none")
     kind = scorer.fitted.facts.get("predicts") if scorer.fitted else None
     features = noted_features(scorer, features)
-    opened = open_data(data, labels, named=is_onnx(model), several=kind is not None)
+    numbers = scorer.name == SCALE
+    opened = open_data(data, labels, named=is_onnx(model), several=kind is not None or numbers)
+    opened = one_column(opened) if numbers else opened
     net = None
     if "logits" not in opened.arrays:
         if model is None:
@@ -111,11 +116,11 @@ def score(
                 columns = _columns(batch, outputs, scorer, modes)
             except ValueError as error:
                 raise InputError(f"{data} does not fit {file}: {error}") from error
-            seen += seen_in(outputs, columns.get("correct"))
+            seen += seen_inside(columns) if numbers else seen_in(outputs, columns.get("correct"))
             table.write(columns)
     if not quiet:
         print(f"{printable(output)}: {len(opened)} rows", file=sys.stderr)
-        seen.say()
+        seen.say(*(("targets", "inside their intervals") if numbers else ()))
     if model is not None and weights is None:
         warn_of_random(model, net)
 
@@ -135,6 +140,8 @@ def _outputs(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -
             found = collect(net, [inputs], features=wanted, layers=scorer.layers, progress=False).numpy()
     if labels is None:
         return found
+    if scorer.name == SCALE:
+        return replace(found, labels=np.asarray(labels, dtype=np.float64))
     check_classes(labels, found.logits.shape[1], batch.start)  # names the row of the file, not of the batch
     if found.logits.shape[1] == 1 and _task(scorer) != "regression":
         check_binary(labels, batch.start)
@@ -151,6 +158,8 @@ def _columns(batch: DataBatch, outputs: Outputs, scorer: Scorer, modes: bool) ->
     columns: dict[str, Any] = {"row": np.arange(batch.start, batch.start + len(batch))}
     if batch.files:
         columns["file"] = [str(file) for file in batch.files]
+    if scorer.name == SCALE:
+        return columns | number_columns(scorer, outputs)  # pyright: ignore[reportArgumentType]
     logits = np.asarray(outputs.logits)
     task = _task(scorer)
     if task == "regression":

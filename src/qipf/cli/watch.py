@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import heapq
-import io
 import math
 import sys
 import threading
@@ -23,6 +21,7 @@ from qipf._common.text import printable
 from qipf.cli._images import FORMATS, read_images
 from qipf.cli._tail import Tail
 from qipf.cli.evaluate import FLAGS
+from qipf.decisions.html import embedded
 
 if TYPE_CHECKING:
     from qipf.decisions.monitor import Monitor
@@ -180,11 +179,7 @@ def _picture(file: Path) -> str:
         (pixels,) = read_images((file,), "RGB")
     except (InputError, OSError):
         return ""
-    small = require("PIL.Image", extra="bench").fromarray(np.ascontiguousarray(pixels.transpose(1, 2, 0)))
-    small.thumbnail((72, 72))
-    held = io.BytesIO()
-    small.save(held, format="PNG")
-    return "data:image/png;base64," + base64.b64encode(held.getvalue()).decode()
+    return embedded(pixels.transpose(1, 2, 0), 72)
 
 
 def _table(status: Status) -> Any:

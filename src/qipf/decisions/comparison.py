@@ -81,10 +81,10 @@ def compare(
     }
     base = found.get((BASE, "aurc"))
     others = {} if base is None else {name: base - found[name, "aurc"] for name in values if name != BASE}
-    gains = _joint(others) | ({} if base is None else {BASE: (0.0, 0.0, 0.0)})
+    gains = joint_gains(others) | ({} if base is None else {BASE: (0.0, 0.0, 0.0)})
     rows = []
     for name in values:
-        parts = {measure: _interval(found[name, measure]) for measure in measures}
+        parts = {measure: estimate(found[name, measure]) for measure in measures}
         rows.append(Compared(name, **parts, gain=gains.get(name, (math.nan, math.nan, math.nan))))
     return sorted(rows, key=lambda row: row.aurc[0])
 
@@ -152,7 +152,7 @@ def recommend(rows: list[Compared]) -> str:
     )
 
 
-def _joint(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
+def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     """Intervals that hold for all gains at once: as wide, in standard deviations, as the largest deviation of any."""
     table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
     if table.shape[1] < 2:
@@ -166,7 +166,7 @@ def _joint(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
     }
 
 
-def _interval(values: np.ndarray) -> Estimate:
+def estimate(values: np.ndarray) -> Estimate:
     """The value of all predictions, and the middle 95 % of the resamples after it."""
     low, high = np.quantile(values[1:], [0.025, 0.975]) if values.size > 1 else (math.nan, math.nan)
     return float(values[0]), float(low), float(high)

@@ -8,7 +8,9 @@ from html import escape
 
 import numpy as np
 
+from qipf.decisions import comparison_overlays
 from qipf.decisions.comparison import BASE, Compared, Estimate, recommend, recommended
+from qipf.decisions.comparison_overlays import Overlay, overlay_section
 from qipf.decisions.html import document
 
 LINES = (("a", ""), ("b", "7 4"), ("c", "2 3"), ("d", "9 3 2 3"))
@@ -52,6 +54,7 @@ def page(
     about: str,
     failed: Mapping[str, str] | None = None,
     shifted: Mapping[str, tuple[str, Sequence[Compared]]] | None = None,
+    overlays: Mapping[str, Sequence[Overlay]] | None = None,
 ) -> str:
     """The page as HTML.
 
@@ -63,6 +66,7 @@ def page(
         about: the data in one sentence.
         failed: scores that could not be measured, and why.
         shifted: of every shifted set, the data in one sentence and what `compare` found on it.
+        overlays: of segmented images, some pictures of every set of data, for the score that is recommended.
     """
     listed = list(rows)
     chosen = recommended(listed)
@@ -85,12 +89,23 @@ def page(
             f"<p>{escape(recommend(list(found)))}</p>",
             _table(list(found), times, recommended(list(found)), f"scores-{number}"),
         ]
+    if overlays:
+        parts += overlay_section(overlays, chosen)
     if failed:
         why = "".join(
-            f"<li><code>{escape(name)}</code>: {escape(reason)}</li>" for name, reason in sorted(failed.items())
+            f"<li>{', '.join(f'<code>{escape(name)}</code>' for name in names)}: {escape(reason)}</li>"
+            for reason, names in left_out(failed).items()
         )
         parts += ["<h2>Scores that were left out</h2>", f'<ul class="dim" id="failed">{why}</ul>']
-    return document(title, parts, style=STYLE)
+    return document(title, parts, style=STYLE + (comparison_overlays.STYLE if overlays else ""))
+
+
+def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names of the scores that were left out, by the reason, which many of them share."""
+    found: dict[str, list[str]] = {}
+    for name, reason in sorted(failed.items()):
+        found.setdefault(reason, []).append(name)
+    return found
 
 
 def _table(rows: list[Compared], times: Mapping[str, Timing], chosen: str, key: str) -> str:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
 from html import escape
+
+import numpy as np
+
+from qipf._common.optional import require
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1b2733; --dim: #66727e; --paper: #fff; --live: #2166ac; --ref: #b8c0c8;
@@ -38,3 +44,17 @@ def document(title: str, parts: Sequence[str], refresh: int = 0, style: str = ""
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><title>{escape(title)}</title>'
         f"<style>{STYLE}{style}</style></head><body>{''.join(parts)}</body></html>\n"
     )
+
+
+def embedded(pixels: np.ndarray, longest: int) -> str:
+    """A picture as the address of a PNG image that a page contains; needs Pillow.
+
+    Args:
+        pixels: (h, w, 3) or (h, w), uint8.
+        longest: pixels of the longer side; larger pictures are made smaller.
+    """
+    picture = require("PIL.Image", extra="bench").fromarray(np.ascontiguousarray(pixels))
+    picture.thumbnail((longest, longest))
+    file = io.BytesIO()
+    picture.save(file, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

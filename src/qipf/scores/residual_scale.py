@@ -10,6 +10,7 @@ import numpy as np
 
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
+from qipf.scores.field_scale import field_of, field_ratios, fit_field_scale
 from qipf.scores.scale_head import train_scale_head
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 SCRATCH = 2**22
 """Distances that exist at once: 16 MB in single precision."""
+METHODS = ("neighbours", "head", "qipf")
 SMALLEST = 1e-3
 """The smallest scale, as a share of the mean absolute residual."""
 
@@ -29,12 +31,15 @@ class ResidualScale(Scorer):
       and predictions with unit variance.
     * "head": a small network with one hidden layer, :math:`s = \exp g(x)`, that minimises
       :math:`|y_j - f_j| / s_j + \log s_j`; the minimum is the expected absolute residual.
+    * "qipf": the uncertainty of `WeightQIPF`, the paper's method, at the predicted number, and for each target the
+      rising curve from it to :math:`|y_j - f_j|` that fits the reference inputs best (isotonic regression, in 32
+      steps). It reads the weights of the network and no features, so inputs with one prediction have one scale.
 
     The score is the mean of :math:`\log (s_j / \bar s_j)` over the targets j, with :math:`\bar s_j` the mean absolute
     residual of the reference inputs. `qipf.decisions.intervals.Intervals` makes intervals of the scales.
 
     Args:
-        method: "neighbours" or "head".
+        method: "neighbours", "head" or "qipf".
         k: how many neighbours; all references where there are fewer.
         hidden: hidden units of the head.
         epochs: passes over the reference inputs when the head is trained.
@@ -42,22 +47,26 @@ class ResidualScale(Scorer):
     """
 
     name: ClassVar[str] = "residual-scale"
-    reads_features: ClassVar[bool] = True
     reads_labels: ClassVar[bool] = True
 
-    method: Literal["neighbours", "head"] = "neighbours"
+    method: Literal["neighbours", "head", "qipf"] = "neighbours"
     k: int = 30
     hidden: int = 16
     epochs: int = 30
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.method not in ("neighbours", "head"):
-            raise ValueError(f"method: expected 'neighbours' or 'head', got {self.method!r}")
+        if self.method not in METHODS:
+            raise ValueError(f"method: expected 'neighbours', 'head' or 'qipf', got {self.method!r}")
         for name in ("k", "hidden", "epochs"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
+
+    @property
+    def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether the scale depends on features."""
+        return self.method != "qipf"
 
     def scales(self, outputs: Outputs) -> Array:
         """The expected absolute residual of every predicted number, (N, targets).
@@ -75,7 +84,9 @@ class ResidualScale(Scorer):
                 f"{self.name}: needs outputs of a regression with floating-point targets; collect them from labelled "
                 "inputs that the network was not trained on"
             )
-        rows = to_numpy(_rows(outputs)).astype(np.float64)
+        if self.method == "qipf" and model is None:
+            raise ValueError(f'{self.name}: "qipf" reads the weights of the network: fit(model, outputs)')
+        rows = to_numpy(self._rows(outputs)).astype(np.float64)
         predictions = to_numpy(outputs.logits).astype(np.float64)
         residuals = np.abs(to_numpy(outputs.labels).astype(np.float64).reshape(predictions.shape) - predictions)
         if not np.isfinite(residuals).all():
@@ -87,14 +98,21 @@ class ResidualScale(Scorer):
         spread = np.where(deviation > 1e-6 * max(1e-30, deviation.mean()), deviation, np.inf)  # leave out constants
         tensors = {"mean": mean, "factor": 1 / spread, "typical": typical}
         standard = (rows - mean) / spread
-        if self.method == "neighbours":
-            tensors |= {"rows": standard, "residuals": residuals}
-        else:
-            head = train_scale_head(standard, residuals / typical, self.hidden, self.epochs, self.seed)
-            tensors |= head
         width = rows.shape[1] - predictions.shape[1]
         facts = {"columns": predictions.shape[1], "width": width, "references": len(rows)}
+        if self.method == "neighbours":
+            tensors |= {"rows": standard, "residuals": residuals}
+        elif self.method == "head":
+            head = train_scale_head(standard, residuals / typical, self.hidden, self.epochs, self.seed)
+            tensors |= head
+        else:
+            curves, field = fit_field_scale(model, standard, residuals / typical)
+            return Fitted({**tensors, **curves}, {**facts, **field})
         return Fitted({key: value.astype(np.float32) for key, value in tensors.items()}, facts)
+
+    def _use(self, fitted: Fitted) -> None:
+        self._field = field_of(fitted) if self.method == "qipf" else None
+        super()._use(fitted)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         scales = self._scales(outputs, tensors)
@@ -102,11 +120,14 @@ class ResidualScale(Scorer):
         return xp.mean(xp.log(scales / xp.astype(tensors["typical"], scales.dtype, copy=False)), axis=1)
 
     def _scales(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        rows = _rows(outputs)
+        rows = self._rows(outputs)
         xp = namespace(rows)
-        parts = {key: xp.astype(value, rows.dtype, copy=False) for key, value in tensors.items()}
+        cast = ("mean", "factor", "typical") if self._field is not None else tuple(tensors)
+        parts = {key: xp.astype(tensors[key], rows.dtype, copy=False) for key in cast}
         standard = xp.clip((rows - parts["mean"]) * parts["factor"], -1e6, 1e6)
-        if self.method == "neighbours":
+        if self._field is not None:
+            ratio = field_ratios(self._field, standard, tensors)
+        elif self.method == "neighbours":
             ratio = self._near(standard, parts["rows"], parts["residuals"]) / parts["typical"]
         else:
             units = xp.clip(standard @ parts["inner"] + parts["inner_bias"], 0.0, None)
@@ -129,14 +150,15 @@ class ResidualScale(Scorer):
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         checked = super()._checked(outputs, fitted)
-        width = None if fitted is None else fitted.facts["width"]
+        width = None if fitted is None or not self.reads_features else fitted.facts["width"]
         if width is not None and checked.features.shape[1] != width:  # pyright: ignore[reportOptionalMemberAccess]
             raise ValueError(f"features: expected {width} columns, as in fitting, got {checked.features.shape[1]}")  # pyright: ignore[reportOptionalMemberAccess]
         return checked
 
-
-def _rows(outputs: Outputs) -> Array:
-    """What the scale depends on: the features and the predictions."""
-    features, logits = wide(outputs.features), wide(outputs.logits)
-    xp = namespace(logits)
-    return xp.concat([xp.astype(features, logits.dtype, copy=False), logits], axis=1)
+    def _rows(self, outputs: Outputs) -> Array:
+        """What the scale depends on: the features, if it reads them, and the predictions."""
+        logits = wide(outputs.logits)
+        if not self.reads_features:
+            return logits
+        xp = namespace(logits)
+        return xp.concat([xp.astype(wide(outputs.features), logits.dtype, copy=False), logits], axis=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
@@ -123,6 +124,56 @@ def test_a_probe_scores_maps(model, images, labels) -> None:
     assert maps.labels is None
     with pytest.raises(ValueError, match="no labels"):
         _ = maps.correct
+
+
+def test_a_scorer_of_another_network_draws_a_warning(model, images, labels) -> None:
+    scorer = qipf.KNN().fit(model, collect_pixels(model, (images, labels), features=True, progress=False))
+    torch.manual_seed(7)
+    other = Small()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        list(score_pixels(model, images, scorer, progress=False))
+    with pytest.warns(UserWarning, match="weights"):
+        list(score_pixels(other, images, scorer, progress=False))
+
+
+class TwoHeads(nn.Module):
+    """As the networks of torchvision: an auxiliary head, which is called last, and logits that are enlarged."""
+
+    def __init__(self, mode: str, *, blend: bool = False) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(3, 8, 3, stride=2, padding=1)
+        self.classifier = nn.Sequential(nn.Conv2d(8, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, C, 1))
+        self.aux_classifier = nn.Sequential(nn.Conv2d(8, 5, 3, padding=1), nn.ReLU(), nn.Conv2d(5, C, 1))
+        self.mode, self.blend = mode, blend
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        hidden = self.body(x).relu()
+        found = {"out": self.classifier(hidden), "aux": self.aux_classifier(hidden)}
+        corners = None if self.mode in ("nearest", "area") else False
+        large = {
+            name: nn.functional.interpolate(one, size=x.shape[2:], mode=self.mode, align_corners=corners)
+            for name, one in found.items()
+        }
+        return {**large, "out": large["out"].softmax(1)} if self.blend else large
+
+
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic", "area"])
+def test_an_auxiliary_head_is_not_taken_for_the_classifier(images, labels, mode: str) -> None:
+    torch.manual_seed(0)
+    net = TwoHeads(mode)
+    found = collect_pixels(net, (images, labels), per_image=20, features=True, batch_size=2, progress=False)
+    named = collect_pixels(net, (images, labels), per_image=20, features="classifier.1", batch_size=2, progress=False)
+    assert found.features is not None
+    assert found.features.shape == (len(found), 6)
+    torch.testing.assert_close(found.features, named.features)
+    torch.testing.assert_close(found.logits, named.logits)
+
+
+def test_an_error_names_the_layers_where_the_classifier_cannot_be_found(images) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(ValueError, match=r"classifier\.2, aux_classifier\.2; name .* features='classifier\.1'"):
+        collect_pixels(TwoHeads("bilinear", blend=True), images, features=True, progress=False)
 
 
 def test_features_are_what_the_named_module_returned(images) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from qipf._common.progress import track
 from qipf.models.batches import Batch, Batches
 from qipf.models.calling import call
+from qipf.models.kinds.makers import could_make, find_maker
 from qipf.models.kinds.taps import Tap
 from qipf.models.kinds.tiles import Tile, check_tiles, cut, cut_arguments, find_images, wider
 from qipf.models.labels import SUPPORTED, check_classes
@@ -81,6 +82,11 @@ def _single(values: Tensor) -> Tensor:
     return values.float() if values.element_size() < 4 else values
 
 
+def _first_image(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
+    """The arguments of a pass for one image, where there is nothing but a batch of images."""
+    return (arguments[0][:1],) if len(arguments) == 1 and not keywords else arguments
+
+
 class Passes:
     """Iterates over batches of images; between two passes the model is as it was found.
 
@@ -104,7 +110,7 @@ class Passes:
         self._batches = Batches(data, batch_size, self._module, input_device(self._module, device))
         self._tap = Tap(self._module, features, nn.Conv2d)
         self._progress, self._size, self._overlap = progress, tile, overlap
-        self._checked = tile is None
+        self._checked, self._settled = tile is None, features is not True
 
     def __iter__(self) -> Iterator[Images]:
         shown = track(self._batches, "reading pixels", total=self._batches.count, show=self._progress)
@@ -139,10 +145,15 @@ class Passes:
         if tile is not None:
             arguments, keywords = cut_arguments(arguments, keywords, tile)
         with untouched(self._module, eager=self._tap.active), self._tap:
-            logits = find_values(call(self._module, arguments, keywords, number))
+            logits = self._logits(arguments, keywords, number)
+            if not self._settled:
+                self._settled = True
+                could = could_make(self._module, nn.Conv2d, logits.shape[1])
+                if could and could != [self._tap.last]:
+                    del logits  # those of two passes would exist at once
+                    self._settle(could, arguments, keywords, number)
+                    logits = self._logits(arguments, keywords, number)
             hidden = self._tap.take(4)
-        if logits.ndim != 4:
-            raise ValueError(f"batch {number}: expected logits (N, C, H, W), got {tuple(logits.shape)}; {SUPPORTED}")
         if tile is None:
             whole = slice(0, logits.shape[2]), slice(0, logits.shape[3])
             return Part(logits, hidden, Tile(whole, whole))
@@ -154,14 +165,26 @@ class Passes:
             )
         return Part(tile.inside(logits), hidden, tile)
 
+    def _logits(self, arguments: tuple[Any, ...], keywords: dict[str, Any], number: int) -> Tensor:
+        logits = find_values(call(self._module, arguments, keywords, number))
+        if logits.ndim != 4:
+            raise ValueError(f"batch {number}: expected logits (N, C, H, W), got {tuple(logits.shape)}; {SUPPORTED}")
+        return logits
+
+    def _settle(
+        self, could: list[nn.Module], arguments: tuple[Any, ...], keywords: dict[str, Any], number: int
+    ) -> None:
+        """Find the layer that makes the logits among several, and keep what enters it from now on."""
+        first = _first_image(arguments, keywords)
+        maker = find_maker(self._module, could, lambda: self._logits(first, keywords, number))
+        if maker is not None:
+            self._tap.watch(maker)
+
     def _check(self, part: Part, batch: Batch, number: int) -> None:
         """Say so, once, where the logits of a tile depend on what lies beyond it, or on where it begins."""
         self._checked = True
         height, width = self.shape(batch)
-        arguments, keywords = batch.arguments, batch.keywords
-        if len(arguments) == 1 and not keywords:  # one image is enough
-            arguments = (arguments[0][:1],)
-        one = Batch(arguments, keywords, None, None)
+        one = Batch(_first_image(batch.arguments, batch.keywords), batch.keywords, None, None)
         again = self._run(one, wider(part.tile, height, width, max(16, self._overlap)), number).logits
         limit = TOLERANCE * float(again.float().std())
         difference = float((again - part.logits[: len(again)]).abs().max())

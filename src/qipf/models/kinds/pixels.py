@@ -12,6 +12,7 @@ from qipf._common.errors import check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.models.kinds.groups import Summary, by_group
+from qipf.models.likeness import warn_of_other
 from qipf.models.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def collect_pixels(
         data: Images, with labels (N, H, W) or without, as `qipf.collect` takes data.
         per_image: Pixels to take of each image; all labelled ones where there are fewer.
         ignore: Labels of pixels to leave out.
-        features: True for the input of the last convolution, which makes the logits, or the name of a module whose
+        features: True for what enters the convolution that makes the logits, or the name of a module whose
             output (N, D, h, w) to read; False for none. Maps smaller than the logits are read at the nearest place.
         tile: As for `score_pixels`.
         overlap: As for `score_pixels`.
@@ -175,7 +176,25 @@ def score_pixels(
         store: Where the maps go; None is the device of the model.
         batch_size: Images per batch, for data that does not come in batches.
         progress: Show a progress bar.
+
+    A scorer that was fitted to a model with other weights draws a warning.
     """
+    fitted = getattr(scorer, "fitted", None)
+    if fitted is not None:
+        warn_of_other(fitted.facts, model)
+    return map_pixels(
+        model, data, scorer, ignore=ignore, features=features, tile=tile, overlap=overlap, device=device, store=store,
+        batch_size=batch_size, progress=progress,
+    )  # fmt: skip
+
+
+def map_pixels(
+    model: nn.Module, data: Any, scorer: Callable[[Outputs], Array], *, ignore: int | Sequence[int] = IGNORED,
+    features: str | bool | None = None, tile: int | None = None, overlap: int = 64,
+    device: torch.device | str | None = None, store: torch.device | str | None = "cpu", batch_size: int = 4,
+    progress: bool = True,
+) -> Iterator[PixelMaps]:  # fmt: skip
+    """Do what `score_pixels` does, without a look at the weights of the model."""
     torch = require("torch", extra="torch")
     from qipf.models.kinds.pixel_parts import Passes
 

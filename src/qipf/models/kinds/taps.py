@@ -31,6 +31,11 @@ class Tap:
                     f"features: the model has no {classifier.__name__} layer; name the module whose output to read"
                 )
         self._handles: list[Any] = []
+        self.last: nn.Module | None = None
+
+    def watch(self, module: nn.Module) -> None:
+        """Keep the input of this layer from now on, whichever is called last."""
+        self._modules = [module]
 
     @property
     def active(self) -> bool:
@@ -50,8 +55,8 @@ class Tap:
         if isinstance(self.features, str):
             found = first_tensor(output)
             self._kept = None if found is None else found.detach().clone()  # a later operation may overwrite it
-        else:
-            self._kept = first_tensor(inputs)
+        elif module in self._modules:
+            self._kept, self.last = first_tensor(inputs), module
 
     def take(self, dimensions: int) -> Tensor | None:
         """Return what the last forward pass left, or None where nothing is to be kept.

