@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 import qipf
 
 PACKAGE = Path(qipf.__file__).parent
+PROGRAMS = Path(__file__).parent.parent / "benchmarks"
 LIBRARY = (
     "_common",
     "arrays",
@@ -131,3 +134,20 @@ def test_no_module_imports_itself_in_a_circle() -> None:
 
     for name in sorted(graph):
         visit(name, ())
+
+
+def test_programs_import_names_that_exist() -> None:
+    """No test runs every program of `benchmarks/`, so a name that was changed could go unnoticed there."""
+    missing = []
+    for path in sorted(PROGRAMS.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "qipf":
+                found = importlib.import_module(node.module or "")
+                missing += [
+                    f"{path.name}: {node.module}.{name.name}" for name in node.names if not _has(found, name.name)
+                ]
+    assert not missing
+
+
+def _has(module: ModuleType, name: str) -> bool:
+    return hasattr(module, name) or importlib.util.find_spec(f"{module.__name__}.{name}") is not None

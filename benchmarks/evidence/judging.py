@@ -36,8 +36,8 @@ def most(metric: str) -> Callable[[Results], Found]:
     return found
 
 
-def beats(rival: str, metric: str = "roc_auc", note: str = "") -> Callable[[Results], Found]:
-    """Whether both forms of QIPF are ahead of one rival; `note` names the networks that it was measured on."""
+def beats(rival: str, metric: str = "roc_auc") -> Callable[[Results], Found]:
+    """Whether both forms of QIPF are ahead of one rival; pairs that it was not measured on are named."""
 
     def found(results: Results) -> Found:
         gaps = [results.difference(metric, ours, rival) for ours in OURS]
@@ -46,7 +46,11 @@ def beats(rival: str, metric: str = "roc_auc", note: str = "") -> Callable[[Resu
         known = [gap for gap in gaps if gap is not None]
         words = {WORDS[gap.verdict] for gap in known}
         text = ", ".join(f"{gap.value:+.3f} {name}" for gap, name in zip(known, ("exact", "program"), strict=True))
-        return (words.pop() if len(words) == 1 else OPEN), f"{text}, {note}" if note else text
+        missing = [name for pair, name in PAIRS.items() if pair not in results.measured_on(rival)]
+        cifar10 = [name for name in PAIRS.values() if name.startswith("CIFAR-10")]
+        names = ["CIFAR-10"] if missing == cifar10 else [name.split()[-1] for name in missing]
+        text = ", ".join([text, *(f"not {name}" for name in names)])
+        return (words.pop() if len(words) == 1 else OPEN), text
 
     return found
 

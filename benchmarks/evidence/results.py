@@ -94,6 +94,10 @@ class Results:
         pairs, shifts = [pair] if pair else list(PAIRS), [shift] if shift else SHIFTS
         return float(np.mean([np.mean([values.get((column, *p, s), np.nan) for s in shifts]) for p in pairs]))
 
+    def measured_on(self, column: str) -> list[tuple[str, str]]:
+        """The pairs of a dataset and a network on which a score was measured."""
+        return [pair for pair in PAIRS if (column, *pair) in self._seeds]
+
     def fewer_networks(self, column: str, pair: tuple[str, str]) -> bool:
         """Whether a method was measured on fewer networks than others of the pair."""
         seeds = self._seeds

@@ -1,15 +1,17 @@
-"""The methods of several passes as they were measured again on the LeNets: every statistic, and their calibration."""
+"""The methods of several passes as they were measured again: every statistic, and their calibration."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from evidence.authors import DATASETS
-from evidence.results import Results, markdown, number
+from evidence.results import NOTHING, Results, markdown, number
 from qipf.study.plan.registry import column
 
+AGAIN = {("mnist", "lenet"): "MNIST", ("kmnist", "lenet"): "K-MNIST", ("cifar10", "vgg3"): "VGG-3"}
+"""The pairs that were measured again, and their names in the tables."""
 METHODS = {
-    "mc-dropout": "MC dropout", "mc-dropout-ll-authors": "MC dropout LL, their layer", "svi": "SVI",
+    "mc-dropout": "MC dropout", "mc-dropout-ll": "MC dropout LL",
+    "mc-dropout-ll-authors": "MC dropout LL, their layer", "svi": "SVI",
     "svi-authors": "SVI, their training", "svi-ll": "SVI-LL", "svi-ll-authors": "SVI-LL, their training",
     "swag": "SWAG", "sgd-iterates": "SGD iterates", "ensemble": "ensemble",
 }  # fmt: skip
@@ -21,37 +23,41 @@ MISSING = "*Not measured yet.*"
 
 
 def statistics(results: Results) -> str:
-    """ROC-AUC under shift by every statistic of every method, MNIST / K-MNIST, the best of each row in bold."""
+    """ROC-AUC under shift by every statistic of every method, the best of each method in bold: LeNets, then VGG-3."""
+    return "\n\n".join(_statistics(results, pairs) for pairs in (list(AGAIN)[:2], list(AGAIN)[2:]))
+
+
+def _statistics(results: Results, pairs: list[tuple[str, str]]) -> str:
     rows = []
     for method, name in METHODS.items():
-        values = np.array([[_mean(results, column(method, one), d) for d in DATASETS] for one in STATISTICS])
-        best = np.nanmax(np.round(values, 3), axis=0, initial=-np.inf)
-        cells = [" / ".join(number(v, bold=bool(v == b)) for v, b in zip(np.round(line, 3), best, strict=True))
-                 if np.isfinite(line).all() else "–" for line in values]  # fmt: skip
-        rows.append([name, *cells])
-    known = any(cell != "–" for row in rows for cell in row[4:])
-    return markdown(["MNIST / K-MNIST", *STATISTICS.values()], rows) if known else MISSING
+        values = np.array([[results.mean("roc_auc", column(method, one), p) for p in pairs] for one in STATISTICS])
+        values = np.round(values, 3)
+        best = np.nanmax(values, axis=0, initial=-np.inf)
+        rows.append([name, *(_cell(line, best) for line in values)])
+    return markdown([" / ".join(AGAIN[pair] for pair in pairs), *STATISTICS.values()], rows)
+
+
+def _cell(values: np.ndarray, best: np.ndarray) -> str:
+    if not np.isfinite(values).any():
+        return NOTHING
+    return " / ".join(number(value, bold=bool(value == high)) for value, high in zip(values, best, strict=True))
 
 
 def calibration(results: Results) -> str:
     """Conventional ECE and Brier score of our networks under shift, each method's own prediction."""
     rows, found = [], results.rows
     found = found[found["metric"].isin(["ece_confidence", "brier_confidence"]) & (found["severity"] > 0)]
-    by_network = found.groupby(["method", "dataset", "metric", "shift", "seed"])["value"].mean()
-    values = by_network.groupby(["method", "dataset", "metric"]).mean()
+    by_network = found.groupby(["method", "dataset", "net", "metric", "shift", "seed"])["value"].mean()
+    values = by_network.groupby(["method", "dataset", "net", "metric"]).mean()
     for method, name in {"entropy": "one network, and QIPF", **METHODS}.items():
         cells = [
-            number(values.get((method, dataset, metric), np.nan))
-            for dataset in DATASETS
+            number(values.get((method, *pair, metric), np.nan))
+            for pair in AGAIN
             for metric in ("ece_confidence", "brier_confidence")
         ]
         rows.append([name, *cells])
-    heads = [f"{title} {what}" for title in DATASETS.values() for what in ("ECE", "Brier")]
+    heads = [f"{title} {what}" for title in AGAIN.values() for what in ("ECE", "Brier")]
     return markdown(["our networks, lower is better", *heads], rows) if len(values) else MISSING
-
-
-def _mean(results: Results, name: str, dataset: str) -> float:
-    return results.mean("roc_auc", name, (dataset, "lenet"))
 
 
 def own_accuracy(results: Results, method: str, dataset: str) -> str:

@@ -8,7 +8,7 @@ import torch
 
 from qipf.models.collect import collect
 from qipf.models.split import Split
-from qipf.study.run.inputs import Data, Group, inputs_of
+from qipf.study.run.inputs import Group, StudyData, inputs_of
 from qipf.study.run.own_data import check_file_labels, read_npz
 
 
@@ -49,7 +49,7 @@ def test_inputs_of_another_dataset_may_have_more_classes_than_the_network(tmp_pa
     x, y = np.zeros((6, 1, 8, 8), np.float32), np.arange(6)
     np.savez(path, x_train=x, y_train=y, x_test=x, y_test=y)
     clean = Split(torch.zeros(4, 1, 8, 8), torch.arange(4))
-    found = inputs_of(Data(clean, clean, clean, 4), Group(f"ood:{path}", (0.0,), 0), 0, None, "cpu")
+    found = inputs_of(StudyData(clean, clean, clean, 4), Group(f"ood:{path}", (0.0,), 0), 0, None, "cpu")
     net = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 4))
     assert collect(net, found, progress=False).labels.tolist() == [0, 1, 2, 3, 0, 1]
 
