@@ -13,6 +13,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from browsing import emulate, violations
+from sharing import made_once
 
 DOCS = Path(__file__).parents[1] / "docs"
 MAIN_PAGES = (
@@ -45,16 +46,14 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
     pytest.importorskip("sphinx")
-    target = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
-    done = subprocess.run(
-        [*command, "-d", str(tmp_path_factory.mktemp("doctrees")), str(DOCS), str(target)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return target
+
+    def build(target: Path) -> None:
+        command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
+        trees = tmp_path_factory.mktemp("doctrees")
+        done = subprocess.run([*command, "-d", trees, DOCS, target], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+    return made_once(tmp_path_factory, "site", build)
 
 
 @pytest.mark.slow

@@ -8,10 +8,10 @@ import math
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import starmap
 from pathlib import Path
-from typing import Any, TypeAlias, get_type_hints
+from typing import Any, get_type_hints
 
 from qipf._common.budget import Budget
 from qipf._common.parquet import column_values, read_parquet
@@ -22,9 +22,6 @@ TABLES = ("table.csv", "table.parquet", "table.csv.gz")
 
 LINE = 1000
 """Bytes that a row takes in memory in addition to its texts."""
-
-Parts: TypeAlias = tuple[Sequence[Any], Callable[[], Iterable[Sequence[Any]]], Callable[[], Iterable[Sequence[Any]]]]
-"""The header of a table, and what gives its columns and its lines."""
 
 TYPES = {float: "a number", int: "a whole number", str: "a text"}
 MEND = "correct the row, or copy the file again"
@@ -37,16 +34,25 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
         ValueError: the file does not hold a long table or is damaged; the message names the file and the row.
     """
     place = Path(path)
-    header, columns, lines = _parquet(place) if place.suffix == ".parquet" else _csv(place)
+    columns = None
+    if place.suffix == ".parquet":
+        table = read_parquet(place, row=LINE)
+        header, columns = table.column_names, list(map(column_values, table.columns))
+        lines = zip(*columns, strict=True)
+    else:
+        lines = _csv(place)
+        header = next(lines, [])
     if tuple(header) not in (Row._fields, Row._fields[:-1]):
         got = ", ".join(map(str, header[:20]))[:200]
         raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {got or 'none'}; copy it again")
     types = dict(list(get_type_hints(Row).items())[: len(header)])
-    try:
-        made = [_column(type_, values) for type_, values in zip(types.values(), columns(), strict=True)]
-        return list(starmap(Row, zip(*made, strict=True)))
-    except (ValueError, TypeError, OverflowError):  # find out which value it is
-        return [_row(line, types, path, number) for number, line in enumerate(lines(), 1)]
+    if columns is not None:
+        try:
+            made = [_column(type_, values) for type_, values in zip(types.values(), columns, strict=True)]
+            return list(starmap(Row, zip(*made, strict=True)))
+        except (ValueError, TypeError, OverflowError):
+            pass  # the rest finds out which value it is
+    return [_row(line, types, path, number) for number, line in enumerate(lines, 1)]
 
 
 def _column(type_: type, values: Sequence[Any]) -> list[Any]:
@@ -59,6 +65,11 @@ def _column(type_: type, values: Sequence[Any]) -> list[Any]:
 
 
 def _row(line: Sequence[Any], types: Mapping[str, type], path: str | os.PathLike[str], number: int) -> Row:
+    if len(line) == len(types) and "" not in line and None not in line:
+        try:
+            return Row(*[type_(value) for type_, value in zip(types.values(), line, strict=True)])
+        except (ValueError, TypeError, OverflowError):
+            pass  # the rest finds out which value it is
     place = f"{path}, row {number} below the header"
     if len(line) != len(types):
         raise ValueError(f"{place}: expected {len(types)} columns, got {len(line)}; {MEND}")
@@ -78,18 +89,17 @@ def _value(type_: type, value: Any, name: str, place: str) -> Any:
     raise ValueError(f"{place}: {name}: expected {TYPES[type_]}, got {got}; {MEND}")
 
 
-def _csv(path: Path) -> Parts:
+def _csv(path: Path) -> Iterator[Sequence[Any]]:
     packed = path.suffix == ".gz"
     try:
         with (gzip.open if packed else open)(path, "rt", newline="", encoding="utf-8") as file:
-            header, *lines = [*filter(None, csv.reader(_bounded(file, path) if packed else file))] or [[]]  # not blank
+            yield from filter(None, csv.reader(_bounded(file, path) if packed else file))  # without blank lines
     except (EOFError, gzip.BadGzipFile, zlib.error, csv.Error) as error:
         raise ValueError(f"{path} is damaged: {error}; copy it again") from error
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path} is not a table or is damaged: expected text in UTF-8 ({error}); copy it again"
         ) from error
-    return header, lambda: zip(*lines, strict=True) if lines else [[] for _ in header], lambda: lines
 
 
 def _bounded(file: Any, path: Path) -> Iterator[str]:
@@ -98,9 +108,3 @@ def _bounded(file: Any, path: Path) -> Iterator[str]:
     while line := file.readline(2**20):
         budget.spend(LINE + sys.getsizeof(line))
         yield line
-
-
-def _parquet(path: Path) -> Parts:
-    table = read_parquet(path, row=LINE)
-    columns = list(map(column_values, table.columns))
-    return table.column_names, lambda: columns, lambda: zip(*columns, strict=True)
