@@ -40,7 +40,8 @@ def modules() -> dict[str, Path]:
     return {name: path for name, path in found.items() if name not in ("__init__", "__main__")}
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
     """The package's modules that a file imports at run time, at its top or inside a function."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     typing = {
@@ -67,7 +68,7 @@ def imported(path: Path) -> set[str]:
             while inside and inside not in known:
                 inside = inside.rpartition(".")[0]
             found.add(inside)
-    return found - {""}
+    return frozenset(found - {""})
 
 
 def place(module: str) -> str:

@@ -9,6 +9,8 @@ import pytest
 
 from qipf.cli import main
 from qipf.study.plan import plan as plans
+from qipf.study.run import run as study
+from qipf.study.run.engines import Serial
 
 
 def test_the_answer_and_the_ranking_stand_at_the_end(
@@ -16,11 +18,12 @@ def test_the_answer_and_the_ranking_stand_at_the_end(
 ) -> None:
     pytest.importorskip("torch")
     whole: dict[str, Any] = {
-        "name": "demo", "shifts": ["rotation"], "severities": [5], "test_size": 150, "reference_size": 150,
+        "name": "demo", "shifts": ["rotation"], "severities": [5], "test_size": 150, "reference_size": 200,
         "calibration_size": 100, "bootstrap": 0, "methods": {"entropy": {}, "default": {}, "max-logit": {}},
         "pairs": [{"dataset": "digits", "net": "small-cnn", "train": {"epochs": 2}}],
     }  # fmt: skip
     monkeypatch.setattr(plans, "load", lambda name: plans.parse({**whole, "name": name}))
+    monkeypatch.setattr(study, "open_engine", lambda *_, **__: Serial())  # other processes would import torch again
     assert main(["demo", "-o", str(tmp_path / "out"), "--quiet"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("On digits (small-cnn), ")

@@ -26,6 +26,15 @@ AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
 text of the paper. Without them SVI and SVI-LL have the setting of the paper of origin (Wen et al. 2018)."""
 
 __all__ = [
-    "AUTHORS_SETTINGS", "METHODS", "SVI", "SWAG",
-    "DeepEnsemble", "MCDropout", "MCDropoutLastLayer", "Predictive", "SGDIterates", "SVILastLayer", "Summary",
-]  # fmt: skip
+    "AUTHORS_SETTINGS",
+    "METHODS",
+    "SVI",
+    "SWAG",
+    "DeepEnsemble",
+    "MCDropout",
+    "MCDropoutLastLayer",
+    "Predictive",
+    "SGDIterates",
+    "SVILastLayer",
+    "Summary",
+]

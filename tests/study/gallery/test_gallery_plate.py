@@ -14,6 +14,7 @@ from PIL import Image
 from qipf.study import shifts
 from qipf.study.gallery import DARK, LIGHT, Plate, corruptions
 from qipf.study.gallery.plate import Table, new_figure, write_caption
+from qipf.study.shifts.corruptions import CORRUPTIONS, RESEMBLES
 
 
 def _plate() -> Plate:
@@ -81,7 +82,7 @@ def test_caption_wraps_and_lists_differences():
 def test_corruptions_of_the_digits():
     plate = corruptions.plate()
     rows = {(row[0], row[2]): row[3:] for row in plate.tables[""].rows}
-    assert len(rows) == 5 * 10 + 16 * 5
+    assert len(rows) == 5 * 10 + len(CORRUPTIONS) * 5
     from qipf.study import datasets
 
     images = datasets.load("digits").test.inputs
@@ -92,17 +93,22 @@ def test_corruptions_of_the_digits():
     striped = float((1 - 2 * images).abs()[..., [0, 1, 6, 7]].sum() / images.numel())
     assert rows["stripes", 5][0] == pytest.approx(striped, rel=1e-5)
     kinds = {row[0]: row[1] for row in plate.tables[""].rows}
-    assert sum(kind == "corruption" for kind in kinds.values()) == 11
+    assert sum(kind == "corruption" for kind in kinds.values()) == len(CORRUPTIONS) - len(RESEMBLES)
     assert kinds["contrast"] == "resembles a perturbation"
 
 
-def test_every_family_is_drawn_at_every_intensity():
+@pytest.mark.parametrize("count", [4, 3])  # 3: the last row has one family
+def test_every_family_is_drawn_at_every_intensity(count, monkeypatch):
+    names = CORRUPTIONS[-count:]
+    monkeypatch.setattr(corruptions.corruptions, "CORRUPTIONS", names)
     image = torch.rand(1, 3, 16, 16, generator=torch.Generator().manual_seed(0))
     figure = corruptions.draw(image, LIGHT)
     pictures = [axes.images[0].get_array() for axes in figure.axes if axes.images]
-    assert len(pictures) == 5 * 11 + 8 * 11
-    drawn = pictures[-1]  # the last corruption at its worst
-    np.testing.assert_allclose(drawn, shifts.apply(image, "pixelate", 5)[0].permute(1, 2, 0).numpy(), atol=1e-6)
+    assert len(pictures) == 5 * 11 + 2 + count * 5
+    last = names[-1] if count == 4 else names[1]
+    monkeypatch.undo()
+    expected = shifts.apply(image, last, 5)[0].permute(1, 2, 0).numpy()  # at its worst
+    np.testing.assert_allclose(pictures[-1], expected, atol=1e-6)
 
 
 def test_corruptions_need_images():

@@ -17,7 +17,8 @@ def test_shares_are_ranks() -> None:
 
 @pytest.mark.slow
 def test_the_plane_and_the_map_of_the_digits(monkeypatch) -> None:
-    monkeypatch.setattr(views, "SHOWN", 240)
+    for name, value in {"SHOWN": 240, "TRAINED": 600, "EPOCHS": 12}.items():
+        monkeypatch.setattr(views, name, value)
     plane, images = views.plane(size=24), views.feature_map()
     assert set(plane.maps) == set(images.scores) == set(views.SCORES)
     boundary, sure = np.abs(plane.probability - 0.5) < 0.2, np.abs(plane.probability - 0.5) > 0.49

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from report_plan import PLAN
 
+from sharing import made_once
+
 
 @pytest.fixture(scope="session")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -15,10 +17,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from qipf.study.plan import plan
     from qipf.study.run.run import run_plan
 
-    place = tmp_path_factory.mktemp("report") / "store"
-    report, _ = run_plan(plan.parse(PLAN), place, engine="serial", device="cpu", quiet=True)
-    assert report.complete, report.failed
-    return place
+    def measure(folder: Path) -> None:
+        report, _ = run_plan(plan.parse(PLAN), folder / "store", engine="serial", device="cpu", quiet=True)
+        assert report.complete, report.failed
+
+    return made_once(tmp_path_factory, "report", measure) / "store"
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +37,7 @@ def results(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from qipf.study.report import write_report
 
-    target = tmp_path_factory.mktemp("page") / "report.html"
-    write_report(store, target)
-    return target
+    def write(folder: Path) -> None:
+        write_report(store, folder / "report.html")
+
+    return made_once(tmp_path_factory, "page", write) / "report.html"

@@ -1,16 +1,14 @@
 """A real Dask scheduler and its workers on loopback: lost ones cost nothing, other code and models are refused."""
 
-import json
-import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
 import pytest
+from dask_processes import open_dask
 from toy_cells import cell
 
 import qipf
@@ -33,53 +31,9 @@ def build():
 """
 
 
-class Processes:
-    """A scheduler and the workers that a test starts."""
-
-    def __init__(self, folder):
-        self.folder, self.file = folder, folder / "scheduler.json"
-        self.workers = []
-        options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", self.file]
-        self.scheduler = self._start("distributed.cli.dask_scheduler", options)
-        deadline = time.monotonic() + 60
-        while not self.file.exists() and time.monotonic() < deadline:
-            time.sleep(0.1)
-        self.address = json.loads(self.file.read_text())["address"]
-
-    def _start(self, module, options, *path):
-        python_path = os.pathsep.join(map(str, (*path, HERE, HERE.parents[1])))
-        environment = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen(
-            [sys.executable, "-m", module, *options], env=environment, cwd=self.folder,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-
-    def worker(self, *path):
-        options = ["--scheduler-file", self.file, "--no-nanny", "--nthreads", "1", "--no-dashboard"]
-        process = self._start("distributed.cli.dask_worker", [*options, "--death-timeout", "60"], *path)
-        self.workers.append(process)
-        return process
-
-    def engine(self, workers, **settings):
-        engine = Cluster(self.address, **settings)
-        deadline = time.monotonic() + 60
-        while engine._workers() < workers and time.monotonic() < deadline:
-            time.sleep(0.2)
-        engine.capacity["all"] = workers
-        return engine
-
-    def end(self):
-        for process in (*self.workers, self.scheduler):
-            process.kill()
-            process.wait()
-
-
 @pytest.fixture
 def dask(tmp_path):
-    (tmp_path / "dask").mkdir()
-    processes = Processes(tmp_path / "dask")
-    yield processes
-    processes.end()
+    yield from open_dask(tmp_path / "dask")
 
 
 def when_work_has_begun(log, call):

@@ -6,14 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
 import tiny
+from qipf.cli.bench import bench
+from qipf.study.run.errors import BusyError
 
-HERE = Path(__file__).parent
 MAIN = """
 import sys
 from pathlib import Path
@@ -28,11 +29,6 @@ def start(plan, store, engine):
     return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
 
-def finish(process):
-    _, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors.decode()
-
-
 @pytest.fixture(scope="module")
 def plan(tmp_path_factory):
     file = tmp_path_factory.mktemp("plan") / "tiny.toml"
@@ -42,44 +38,41 @@ def plan(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def whole(plan, tmp_path_factory):
-    """An uninterrupted run in one process, and how long it took."""
+    """An uninterrupted run in this process."""
     store = tmp_path_factory.mktemp("whole") / "store"
-    begin = time.monotonic()
-    finish(start(plan, store, "serial"))
-    return store, time.monotonic() - begin
+    assert bench(str(plan), output=store, engine="serial", quiet=True) == 0
+    return store
 
 
 def same_tables(one, other):
     return all((one / name).read_bytes() == (other / name).read_bytes() for name in ("table.csv", "table.parquet"))
 
 
+def finished(store):
+    return len(list((store / "cells").rglob("*.json")))
+
+
 @pytest.mark.slow
-def test_killed_again_and_again_the_table_is_the_same(plan, whole, tmp_path):
-    store, seconds = whole
-    rng = random.Random(1)
-    for share, engine in ((0.5, "serial"), (0.8, "local")):
-        process = start(plan, tmp_path / "killed", engine)
-        time.sleep(seconds * share * rng.uniform(0.8, 1.2))
+def test_killed_again_and_again_and_run_twice_at_once_the_table_is_the_same(plan, whole, tmp_path):
+    """A second run on the store is refused and names the first one. Kills come when some cells are there, and a little
+    later, so that they may hit any part of a cell."""
+    store, rng = tmp_path / "killed", random.Random(1)
+    for share, engine in ((0.25, "serial"), (0.5, "local")):
+        process = start(plan, store, engine)
+        while finished(store) < share * finished(whole):
+            assert process.poll() is None
+            time.sleep(0.02)
+        if engine == "serial":
+            with pytest.raises(BusyError, match=f"in use by process {process.pid} on"):
+                bench(str(plan), output=store, engine="serial", quiet=True)
+        time.sleep(rng.uniform(0, 0.2))
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)  # returns when the workers, who share its standard error, have ended as well
-    finish(start(plan, tmp_path / "killed", "serial"))
-    assert same_tables(store, tmp_path / "killed")
-    assert not list((tmp_path / "killed").rglob("*.part"))
-    assert not list((tmp_path / "killed" / "scratch").iterdir())
-
-
-@pytest.mark.slow
-def test_a_second_run_on_one_store_is_refused_and_named(plan, whole, tmp_path):
-    first = start(plan, tmp_path / "shared", "serial")
-    while not (tmp_path / "shared" / "index.json").exists():
-        assert first.poll() is None
-        time.sleep(0.05)
-    second = start(plan, tmp_path / "shared", "serial")
-    _, errors = second.communicate(timeout=120)
-    assert second.returncode != 0
-    assert f"in use by process {first.pid} on".encode() in errors
-    finish(first)
-    assert same_tables(whole[0], tmp_path / "shared")
+        assert finished(store) < finished(whole)
+    assert bench(str(plan), output=store, engine="serial", quiet=True) == 0
+    assert same_tables(whole, store)
+    assert not list(store.rglob("*.part"))
+    assert not list((store / "scratch").iterdir())
 
 
 def str_row(row):
@@ -93,18 +86,18 @@ def test_the_table_is_what_the_cells_say(whole, tmp_path):
     from qipf.study.run.read import open_store
     from qipf.study.tables.long_table import read_table
 
-    bench = open_store(whole[0])
-    rows = bench.rows()
+    study = open_store(whole)
+    rows = study.rows()
     # NaN is not equal to itself: compare the written form
-    assert [str_row(row) for row in read_table(whole[0] / "table.csv")] == [str_row(row) for row in rows]
-    lines = (whole[0] / "table.csv").read_text().splitlines()
+    assert [str_row(row) for row in read_table(whole / "table.csv")] == [str_row(row) for row in rows]
+    lines = (whole / "table.csv").read_text().splitlines()
     old = tmp_path / "old.csv"  # from before there was a subset
     old.write_text("".join(line.rpartition(",")[0] + "\n" for line in lines))
     assert [row[:-1] for row in map(str_row, read_table(old))] == [row[:-1] for row in map(str_row, rows)]
     assert {row.subset for row in read_table(old)} == {"all"}
     checked = 0
-    for condition in bench.conditions():
-        found = bench.predictions(condition)
+    for condition in study.conditions():
+        found = study.predictions(condition)
         scored = np.flatnonzero(np.isfinite(found.scores["ensemble", "std"]))
         assert len(scored) == 100
         assert scored.tolist() != list(range(100))  # not the first ones
@@ -136,17 +129,17 @@ def test_predictions_are_those_of_the_stored_network(whole):
     from qipf.study import nets
     from qipf.study.run.read import open_store
 
-    bench = open_store(whole[0])
+    study = open_store(whole)
     members = []
-    for entry in bench.index:
+    for entry in study.index:
         if entry["kind"] == "train":
             net = nets.build("small-cnn")
-            net.load_state_dict(load_file(bench.store.file("train", entry["key"], ".safetensors")))
+            net.load_state_dict(load_file(study.store.file("train", entry["key"], ".safetensors")))
             members.append(net.eval())
     assert len(members) == 2
-    condition = next(c for c in bench.conditions() if (c.shift, c.severity) == ("rotation", 7))
-    found = bench.predictions(condition)
-    images = torch.from_numpy(bench.images(condition, np.arange(150)))
+    condition = next(c for c in study.conditions() if (c.shift, c.severity) == ("rotation", 7))
+    found = study.predictions(condition)
+    images = torch.from_numpy(study.images(condition, np.arange(150)))
     with torch.no_grad():
         chances = torch.stack([net(images).softmax(1) for net in members]).double()
     base = chances[0].argmax(1)
@@ -166,13 +159,11 @@ def test_predictions_are_those_of_the_stored_network(whole):
 
 @pytest.mark.slow
 def test_a_dask_cluster_gives_the_same_table(plan, whole, tmp_path):
-    distributed = pytest.importorskip("distributed")
-    from qipf.study.plan import plan as plans
-    from qipf.study.run.run import run_plan
+    pytest.importorskip("distributed")
+    from dask_processes import open_dask
 
-    with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1", dashboard_address=None
-    ) as cluster:
-        report, _ = run_plan(plans.load(plan), tmp_path / "dask", engine=cluster.scheduler_address, quiet=True)
-    assert report.complete
-    assert same_tables(whole[0], tmp_path / "dask")
+    with contextmanager(open_dask)(tmp_path / "cluster") as dask:
+        dask.worker()
+        dask.worker()
+        assert bench(str(plan), output=tmp_path / "dask", engine=dask.address, quiet=True) == 0
+    assert same_tables(whole, tmp_path / "dask")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +51,9 @@ def draw(image: Tensor, palette: Palette) -> Figure:
     upper.suptitle("shifts of the paper, ten intensities each", fontsize=9)
     _strips(upper, image, [[name] for name in shifts.SHIFTS], palette)
     lower.suptitle("common corruptions, severities 1 to 5 (* resembles a reference perturbation)", fontsize=9)
-    half = len(corruptions.CORRUPTIONS) // 2
-    pairs = zip(corruptions.CORRUPTIONS[:half], corruptions.CORRUPTIONS[half:], strict=True)
-    _strips(lower, image, [list(pair) for pair in pairs], palette)
+    half = -(-len(corruptions.CORRUPTIONS) // 2)
+    pairs = zip_longest(corruptions.CORRUPTIONS[:half], corruptions.CORRUPTIONS[half:])
+    _strips(lower, image, [[name for name in pair if name] for pair in pairs], palette)
     return figure
 
 

@@ -38,7 +38,10 @@ def long_frame(table: Any) -> Frame:
         ValueError: a column is missing.
     """
     pandas = require("pandas", extra="bench")
-    frame = pandas.DataFrame(table if isinstance(table, pandas.DataFrame) else list(table))
+    rows = table if isinstance(table, pandas.DataFrame) else list(table)
+    if isinstance(rows, list) and rows and hasattr(rows[0], "_fields"):
+        rows = dict(zip(rows[0]._fields, zip(*rows, strict=True), strict=True))  # columns are made much faster
+    frame = pandas.DataFrame(rows)
     if "column" in frame:
         return frame
     missing = [name for name in NEEDED if name not in frame]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import os
 import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -32,13 +34,34 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
         ValueError: the file does not hold a long table or is damaged; the message names the file and the row.
     """
     place = Path(path)
-    lines = _parquet(place) if place.suffix == ".parquet" else _csv(place)
-    header = next(lines, [])
+    columns = None
+    if place.suffix == ".parquet":
+        table = read_parquet(place, row=LINE)
+        header, columns = table.column_names, list(map(column_values, table.columns))
+        lines = zip(*columns, strict=True)
+    else:
+        lines = _csv(place)
+        header = next(lines, [])
     if tuple(header) not in (Row._fields, Row._fields[:-1]):
         got = ", ".join(map(str, header[:20]))[:200]
         raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {got or 'none'}; copy it again")
     types = dict(list(get_type_hints(Row).items())[: len(header)])
+    if columns is not None:
+        try:
+            made = [_column(type_, values) for type_, values in zip(types.values(), columns, strict=True)]
+            return list(starmap(Row, zip(*made, strict=True)))
+        except (ValueError, TypeError, OverflowError):
+            pass  # the rest finds out which value it is
     return [_row(line, types, path, number) for number, line in enumerate(lines, 1)]
+
+
+def _column(type_: type, values: Sequence[Any]) -> list[Any]:
+    """The values of one column in its type; a number that is missing, for which pandas writes nothing, is NaN."""
+    if type_ is float:
+        return [math.nan if value is None or value == "" else float(value) for value in values]
+    if "" in values or None in values:
+        raise ValueError("a value is missing")
+    return list(map(type_, values))
 
 
 def _row(line: Sequence[Any], types: Mapping[str, type], path: str | os.PathLike[str], number: int) -> Row:
@@ -56,7 +79,7 @@ def _row(line: Sequence[Any], types: Mapping[str, type], path: str | os.PathLike
 def _value(type_: type, value: Any, name: str, place: str) -> Any:
     empty = value in ("", None)
     if empty and type_ is float:
-        return float("nan")  # pandas writes nothing for a missing number
+        return math.nan
     try:
         if not empty:
             return type_(value)
@@ -85,9 +108,3 @@ def _bounded(file: Any, path: Path) -> Iterator[str]:
     while line := file.readline(2**20):
         budget.spend(LINE + sys.getsizeof(line))
         yield line
-
-
-def _parquet(path: Path) -> Iterator[Sequence[Any]]:
-    table = read_parquet(path, row=LINE)
-    yield table.column_names
-    yield from zip(*map(column_values, table.columns), strict=True)
