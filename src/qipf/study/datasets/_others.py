@@ -75,13 +75,13 @@ OTHERS: dict[str, dict[str, RemoteFile]] = {
         ),
     },
     "magika": {
-        "magika-1.0.3-py3-none-manylinux_2_28_x86_64.whl": Source(
+        "magika-1.0.3-py3-none-manylinux_2_28_x86_64.whl": RemoteFile(
             _PYPI + "d6/78/4f341c974130a464f08813d54113ed9e63d5e9c963fbe398300838922a67/",
             16_244_594, "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529",
         ),
     },
     "pp-ocrv4": {
-        "rapidocr_onnxruntime-1.4.4-py3-none-any.whl": Source(
+        "rapidocr_onnxruntime-1.4.4-py3-none-any.whl": RemoteFile(
             _PYPI + "ba/12/1e5497183bdbe782dbb91bad1d0d2297dba4d2831b2652657f7517bfc6df/",
             14_915_192, "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
         ),
