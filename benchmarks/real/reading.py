@@ -23,6 +23,10 @@ GROUPS = {
     "imagenet": "ImageNet",
     "sixteen": "sixteen classes",
     "camvid": "CamVid",
+    "g2p": "g2p-en, words",
+    "g2p-phonemes": "g2p-en, phonemes",
+    "to-tiny": "Full size, then tiny",
+    "from-tiny": "Tiny, then full size",
 }
 FIRST = ("cifar", "imagenette", "text")
 """The families of the first protocol, whose mean has a bar; those of the amendments are judged one by one."""

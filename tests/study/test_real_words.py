@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+pytest.importorskip("pandas")
+
+from evidence.results import Results
 from qipf.models.outputs import Outputs
 from qipf.study import datasets
-from real import g2p, g2p_network, g2p_words, tiny
+from real import g2p, g2p_network, g2p_words, record, tables, tiny
 from real.conditions import CLEAN, Condition
 from real.g2p_network import END, G2P, IGNORED, PADDING, PHONEMES, START, STEPS, WIDTH
 from real.g2p_words import Words
@@ -191,6 +194,39 @@ def test_the_whole_study_of_words_runs(net, tmp_path):
     wrong = phonemes["probe"]
     first = 1 - (1 - wrong[found.tokens.sequence == 0]).double().prod()
     assert float(1 - (-own["probe"][0]).exp()) == pytest.approx(float(first), rel=1e-4)
+
+
+def test_of_each_score_the_best_summary_is_shown(tmp_path):
+    listed = [CLEAN, Condition("natural", "names", 0.0)]
+    kept, generator = record.Record(listed), torch.Generator().manual_seed(0)
+    wrong = torch.arange(2000) < 500
+    better = {
+        "probe": 1.5,
+        "probe, mean": 0.5,
+        "entropy, mean": 0.4,
+        "entropy, max": 1.0,
+        "probability of the word": 1.2,
+    }
+    for row, shift in better.items():
+        drawn = [torch.randn(2000, generator=generator) + shift * wrong for _ in listed]
+        kept.add("g2p-en", row, "probe" if row.startswith("probe") else "single", drawn, [wrong] * 2)
+    kept.write(tmp_path / "real" / "g2p")
+    results = Results(tmp_path)
+    shown = [line.split(" | ")[0] for line in tables.TABLES["real-summaries-g2p"](results).splitlines()[2:]]
+    assert shown == ["| **the probe**", "| probability of the word", "| entropy, max", "| probe, mean"]
+    assert tables.best_of(results, "g2p", "shifted") == "probability of the word"
+    assert tables.TABLES["real-bars-to-tiny"](results) == "Full size, then tiny has not been run yet."
+
+
+def test_units_may_differ_between_conditions():
+    wrong, scores = torch.tensor([True, False, True, False]), torch.tensor([0.9, 0.2, 0.8, 0.4])
+    listed = [CLEAN, Condition("natural", "names", 0.0)]
+    one, many = record.Record(listed), record.Record(listed)
+    one.add("a", "s", "single", [scores, scores], [wrong, wrong])
+    rows = torch.tensor([0, 0, 1, 2, 2, 2, 3])
+    many.add("a", "s", "single", [scores, scores[rows]], [wrong, wrong[rows]], units=[torch.arange(4), rows])
+    assert np.array_equal(one.replicates[0][0], many.replicates[0][0])
+    assert many.replicates[0].shape == (2, 50)
 
 
 @pytest.mark.real_data
