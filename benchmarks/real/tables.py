@@ -90,7 +90,8 @@ def families(results: Results, group: str) -> str:
     """ROC-AUC / average precision of each family of shifts, mean of the networks."""
     found = _of(results).groups[group]
     rivals = [_of(results).strongest(group), "probability of the word", "Delta-KNN", "ensemble of 4, contrast"]
-    scores = [OURS, *(score for score in rivals if score in found.scores(found.networks[0], "single", "many"))]
+    here = found.scores(found.networks[0], "single", "many")
+    scores = [OURS, *(score for score in dict.fromkeys(rivals) if score in here)]
     grid = {
         (score, metric): np.mean([found.family(network, score, metric) for network in found.networks], axis=0)
         for score in scores

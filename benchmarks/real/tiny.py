@@ -150,6 +150,7 @@ def main() -> None:
             "probe": [round(float(one.double().mean()), 4) for one in best],
         }
         record.facts |= {"missing": {"lite0": missing}, "layers": {"lite0": [space]}, "seconds": say.seconds,
+                         "processor_seconds": say.processor_seconds,
                          "images": {f"{size} {part}": len(listed) for size in parts
                                     for part, listed in parts[size].items()},
                          "settings": heads["probe"].settings()}  # fmt: skip
