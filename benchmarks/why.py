@@ -24,7 +24,7 @@ from qipf.metrics import evaluate, point_biserial, roc_auc, spearman
 from qipf.scores import WeightQIPF
 from qipf.study import shifts
 from qipf.study.nets import build
-from qipf.study.run.inputs import Data, load_data
+from qipf.study.run.inputs import StudyData, load_data
 from qipf.training import train
 
 NETWORKS, BASES, EPOCHS, IMAGES, REFERENCES = 5, 3, 3, 2000, 20_000
@@ -63,7 +63,7 @@ def main() -> None:
         (given.out / f"why-{name}.json").write_text(json.dumps(_mean(found), indent=1) + "\n")
 
 
-def one_number(net: Any, data: Data, conditions: list[Outputs]) -> dict[str, Any]:
+def one_number(net: Any, data: StudyData, conditions: list[Outputs]) -> dict[str, Any]:
     """QIPF beside the max logit: which pairs of a wrong and a right prediction do the two order differently?
 
     The difference of their ROC-AUCs is the share of pairs that QIPF alone gets right, less the share that it alone gets
@@ -92,7 +92,7 @@ def one_number(net: Any, data: Data, conditions: list[Outputs]) -> dict[str, Any
     return result
 
 
-def calibration(net: Any, data: Data, conditions: list[Outputs]) -> dict[str, Any]:
+def calibration(net: Any, data: StudyData, conditions: list[Outputs]) -> dict[str, Any]:
     """One ranking, several scales: what the paper's calibration measures, and what the proper one does.
 
     The softmax response is raised to powers, which changes no ranking; then one of 2,000 scores is made ten times the
@@ -148,7 +148,7 @@ def spread(conditions: list[list[Outputs]], base: int) -> dict[str, Any]:
     }
 
 
-def _conditions(net: Any, data: Data) -> list[Outputs]:
+def _conditions(net: Any, data: StudyData) -> list[Outputs]:
     images, labels = data.test.inputs[:IMAGES], data.test.targets[:IMAGES]
     return [
         collect(net, (shifts.apply(images, name, t), labels), features=False, progress=False).numpy()

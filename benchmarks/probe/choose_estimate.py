@@ -25,13 +25,13 @@ from qipf.models.split import Split
 from qipf.scores.default import default
 from qipf.study import nets, shifts
 from qipf.study.recipes import recipe
-from qipf.study.run.inputs import Data
+from qipf.study.run.inputs import StudyData
 from qipf.training import train
 
 PLAYS_TEST = 5000
 
 
-def errors(dataset: str, data: Data, epochs: int, shown: int) -> dict[str, float]:
+def errors(dataset: str, data: StudyData, epochs: int, shown: int) -> dict[str, float]:
     """Mean absolute error of every estimate over the shifted conditions."""
     order = torch.randperm(len(data.train.inputs), generator=torch.Generator().manual_seed(1))
     test, rest = (

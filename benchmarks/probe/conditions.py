@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qipf.models.split import Split
 from qipf.study import datasets, shifts
-from qipf.study.run.inputs import Data, common_rows, load_data
+from qipf.study.run.inputs import StudyData, common_rows, load_data
 from qipf.study.shifts.corruptions import CORRUPTIONS, RESEMBLES
 
 PAIRS = {
@@ -45,7 +45,7 @@ def seeds(pair: str) -> tuple[list[int], list[list[int]], list[int]]:
     return list(BASES.get(pair, range(1000, 1005))), ensembles, list(RETRAINED.get(pair, range(3000, 3005)))
 
 
-def load(pair: str, folder: str | None, device: str) -> Data:
+def load(pair: str, folder: str | None, device: str) -> StudyData:
     """The pair's data on the device, with the test images that no prototype has seen."""
     dataset = PAIRS[pair][0]
     data = load_data(dataset, 300 if pair == "digits" else 5000, folder, device)
@@ -67,7 +67,7 @@ def conditions(pair: str) -> list[Condition]:
     return found
 
 
-def images_of(pair: str, data: Data, condition: Condition, folder: str | None) -> Tensor:
+def images_of(pair: str, data: StudyData, condition: Condition, folder: str | None) -> Tensor:
     """The images of a condition, as many as there are test images."""
     images = data.test.inputs
     if condition.group == "clean":

@@ -12,11 +12,11 @@ from qipf.models.draws import draw_images
 from qipf.models.split import Split
 from qipf.study import nets
 from qipf.study.recipes import recipe
-from qipf.study.run.inputs import Data
+from qipf.study.run.inputs import StudyData
 from qipf.training import train
 
 
-def network(pair: str, data: Data, seed: int, cache: Path, *, retrained: bool = False) -> nn.Module:
+def network(pair: str, data: StudyData, seed: int, cache: Path, *, retrained: bool = False) -> nn.Module:
     """The network of a seed, trained now or read from the cache."""
     dataset, name, _ = PAIRS[pair]
     shape = data.train.inputs.shape[1:]
@@ -58,7 +58,7 @@ def probabilities(net: nn.Module, images: list[Tensor], batch: int = 4000) -> Te
 
 
 def cached_probabilities(
-    pair: str, data: Data, images: list[Tensor], seed: int, cache: Path, *, retrained: bool = False
+    pair: str, data: StudyData, images: list[Tensor], seed: int, cache: Path, *, retrained: bool = False
 ) -> Tensor:
     """`probabilities` of the network of a seed, computed once."""
     file = cache / f"{pair}-{seed}.probabilities.pt"

@@ -35,7 +35,7 @@ from qipf.scores import (
 )
 from qipf.scores.coordinates import contrast
 from qipf.scores.default import default
-from qipf.study.run.inputs import Data
+from qipf.study.run.inputs import StudyData
 
 REFERENCES = 20_000
 
@@ -47,7 +47,7 @@ def _synchronised() -> float:
 
 
 def single_pass(
-    net: nn.Module, data: Data, images: list[Tensor], *, first: bool
+    net: nn.Module, data: StudyData, images: list[Tensor], *, first: bool
 ) -> tuple[Tensor, dict[str, Tensor], dict[str, Tensor], dict[str, tuple[float, int]], dict[str, Any]]:
     """Logits (K, N, C), scores (K, N) by name, preferred classes, seconds and bytes of fitting, and decisions."""
     probes, spent = _probes(net, data, first)
@@ -92,7 +92,7 @@ def single_pass(
     return torch.stack(logits), stacked, preferred, spent, {"held_out": judge.facts(), "conditions": judged}
 
 
-def _probes(net: nn.Module, data: Data, first: bool) -> tuple[dict[str, Probe], dict[str, tuple[float, int]]]:
+def _probes(net: nn.Module, data: StudyData, first: bool) -> tuple[dict[str, Probe], dict[str, tuple[float, int]]]:
     probes: dict[str, Probe] = {}
     spent: dict[str, tuple[float, int]] = {}
     efforts = {"probe": "standard", "probe, thorough": "thorough", "probe, quick": "quick"}
@@ -164,7 +164,7 @@ def _outputs(net: nn.Module, images: Tensor, layers: tuple[str, ...], labels: Te
 
 
 @torch.no_grad()
-def many_pass(net: nn.Module, data: Data, images: list[Tensor], classes: Tensor) -> dict[str, Tensor]:
+def many_pass(net: nn.Module, data: StudyData, images: list[Tensor], classes: Tensor) -> dict[str, Tensor]:
     """MC dropout by contrast and by entropy, with the paper's rates: 0.1 for LeNet, 0.2 on CIFAR-10."""
     method = MCDropout(0.1 if images[0].shape[1] == 1 else 0.2, passes=20)
     method.fit(net, data.train, progress=False)
