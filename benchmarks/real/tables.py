@@ -19,6 +19,7 @@ from real.reading import BARRED, FIRST, GROUPS, OURS, SHIFTED, STRICT, SUITES, G
 BOTH = ("roc_auc", "pr_auc")
 TEN = ", ten classes"
 TIE = 0.005
+FIRST_SHARE = "probe, share 0.2"
 
 
 @cache
@@ -226,6 +227,27 @@ def gap(results: Results, suites: str, group: str = "", rival: str = "best") -> 
     return signed(found.mean(chosen, rival=theirs, group=group))
 
 
+def with_first_share(results: Results, suites: str, group: str) -> str:
+    """The same for the probe with the softmax's share of many images, which the default first had everywhere."""
+    found = _of(results)
+    chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
+    return signed(found.mean(chosen, group=group, own=FIRST_SHARE if _is_new(found, group) else OURS))
+
+
+def state_of_default(results: Results, group: str) -> str:
+    """Whether the judged row of a family is the default as it is now, for a family with few images per class."""
+    if _is_new(_of(results), group):
+        return (
+            "The judged row below is the default as it is now, and the first one is listed as *probe, share 0.2*. The "
+            "test images had been seen when this was changed"
+        )
+    return "**The rows below are from before** this change, and have not been measured with it"
+
+
+def _is_new(found: Study, group: str) -> bool:
+    return all(FIRST_SHARE in found.groups[group].scores(name, "probe") for name in found.groups[group].networks)
+
+
 def strongest(results: Results, group: str = "") -> str:
     """The name of the strongest single rival, of one family of networks or of all."""
     return _of(results).strongest(group)
@@ -268,6 +290,8 @@ VALUES: dict[str, Callable[..., str]] = {
     "real-strongest": strongest,
     "real-best-of": best_of,
     "real-behind": behind,
+    "real-first-share": with_first_share,
+    "real-state": state_of_default,
     "real-first": first,
 }
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
