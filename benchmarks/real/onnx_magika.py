@@ -1,6 +1,5 @@
 """Does the recommended scorer find the errors of Magika, which names the type of a file from its bytes?
 
-pip download --no-deps magika -d data/onnx        # Apache-2.0; nothing is installed
 python benchmarks/real/onnx_magika.py --folder data/onnx
 python benchmarks/real/onnx_magika.py --folder data/onnx --closed        # among the types that occur alone
 python benchmarks/real/onnx_magika.py --folder data/onnx --apart         # the same, and no folders in both parts
@@ -29,7 +28,7 @@ from onnx_common import areas, from_wheel, summary, write
 import qipf
 from qipf.scores import SCORERS
 
-MODEL = ("magika-*.whl", "magika/models/standard_v3_3/model.onnx")
+MODEL = ("magika", "magika/models/standard_v3_3/model.onnx")
 SHA256 = "fe2d2eb49c5f88a9e0a6c048e15d6ffdf86235519c2afc535044de433169ec8c"
 CONFIG = "magika/models/standard_v3_3/config.min.json"
 CONFIG_SHA256 = "ae24c742205358f6ff6dfd5facb6743fb69743dbba8373e73da58ff0cbd695db"
@@ -62,7 +61,12 @@ SKIPPED = ("combine", "probe", "residual-scale")
 def main() -> int:
     """Run the study, or with --pilot only the accuracy on the files for fitting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("data/onnx"), help="folder with the wheel")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("data/onnx"),
+        help="folder for the wheel, which is downloaded if it is not there",
+    )
     parser.add_argument("--roots", type=Path, nargs="+", default=[Path("/usr"), Path(sys.base_prefix), Path("/etc")])
     parser.add_argument("--pilot", action="store_true", help="print accuracies on the files for fitting, and end")
     parser.add_argument("--closed", action="store_true", help="let the network choose among the types that occur")

@@ -30,7 +30,12 @@ def nearest(rows: np.ndarray, references: np.ndarray) -> np.ndarray:
 def main() -> int:
     """Write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("data/onnx"), help="folder with the wheel")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("data/onnx"),
+        help="folder for the wheel, which is downloaded if it is not there",
+    )
     parser.add_argument("--roots", type=Path, nargs="+", default=[Path("/usr"), Path(sys.base_prefix), Path("/etc")])
     given = parser.parse_args()
     path = from_wheel(given.folder, *MODEL, SHA256)

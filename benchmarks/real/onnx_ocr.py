@@ -1,6 +1,5 @@
 """Does a probe on PP-OCRv4's recognition network find the characters and the lines that it misreads?
 
-pip download --no-deps rapidocr-onnxruntime -d data/onnx        # Apache-2.0; nothing is installed
 python benchmarks/real/onnx_ocr.py --folder data/onnx
 
 The protocol is results/real/PROTOCOL-onnx.md. The lines are rendered with the DejaVu fonts that come with matplotlib.
@@ -30,7 +29,7 @@ from qipf.models.draws import Draws
 from qipf.models.kinds.tokens import SCORES, Tokens, collect_tokens
 from qipf.scores.default import EFFORTS, SHARES
 
-MODEL = ("rapidocr_onnxruntime-*.whl", "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx")
+MODEL = ("pp-ocrv4", "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx")
 SHA256 = "48fc40f24f6d2a207a2b1091d3437eb3cc3eb6b676dc3ef9c37384005483683b"
 FONTS = ("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSerif", "DejaVuSerif-Italic", "DejaVuSansMono")
 HEIGHT, WIDTH, SIZE = 48, 320, 28
@@ -44,7 +43,12 @@ BLANK = 0
 def main() -> int:
     """Run the study, or with --pilot only the accuracy on the lines for fitting."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--folder", type=Path, default=Path("data/onnx"), help="folder with the wheel")
+    parser.add_argument(
+        "--folder",
+        type=Path,
+        default=Path("data/onnx"),
+        help="folder for the wheel, which is downloaded if it is not there",
+    )
     parser.add_argument("--pilot", action="store_true", help="print accuracies on the lines for fitting, and end")
     given = parser.parse_args()
     started = time.time()

@@ -1,11 +1,13 @@
 """Make the images of the ImageNet study from checkouts of three public repositories, at 224 pixels.
 
-    python benchmarks/real/prepare.py --validation DIR --training DIR --conflict DIR --out DIR
+    python benchmarks/real/prepare.py --out DIR
 
 * `--validation`: `ndb796/Small-ImageNet-Validation-Dataset-1000-Classes` at commit c55ca04, five ILSVRC validation
   images of each class;
 * `--training`: `EliSchwartz/imagenet-sample-images` at commit bc69043, one training image of each class;
 * `--conflict`: `rgeirhos/texture-vs-shape` at commit ccd0c01 (CC BY 4.0), already at 224 pixels.
+
+Those that are not given are downloaded by `qipf.study.datasets.repository`.
 
 The photographs fall under the terms of ImageNet. Each is scaled to 256 pixels on its shorter side and cropped to the
 224 in its middle, which is how the authors of the conflict images test networks.
@@ -15,6 +17,8 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+
+from qipf.study import datasets
 
 SHORT, SIZE, QUALITY = 256, 224, 85
 CONFLICT = {"conflict": "style-transfer-preprocessed-512", "edges": "edges", "silhouettes": "filled-silhouettes"}
@@ -48,18 +52,22 @@ def drawing(source: Path, target: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("validation", "training", "conflict", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+    for name in ("validation", "training", "conflict"):
+        parser.add_argument(f"--{name}", type=Path, default=None)
+    parser.add_argument("--out", type=Path, required=True)
     chosen = parser.parse_args()
-    for source in sorted((chosen.validation / "ILSVRC2012_img_val_subset").glob("*/*.JPEG")):
+    validation = chosen.validation or datasets.repository("imagenet-validation")
+    training = chosen.training or datasets.repository("imagenet-training")
+    conflict = chosen.conflict or datasets.repository("texture-shape")
+    for source in sorted((validation / "ILSVRC2012_img_val_subset").glob("*/*.JPEG")):
         photograph(source, chosen.out / "validation" / source.parent.name / source.name)
-    found = sorted(chosen.training.glob("n*.JPEG"))
+    found = sorted(training.glob("n*.JPEG"))
     if len(found) != 1000:
-        raise SystemExit(f"{chosen.training}: expected one image for each of 1,000 classes, found {len(found)}")
+        raise SystemExit(f"{training}: expected one image for each of 1,000 classes, found {len(found)}")
     for number, source in enumerate(found):
         photograph(source, chosen.out / "training" / str(number) / source.name)
     for name, folder in CONFLICT.items():
-        for source in sorted((chosen.conflict / "stimuli" / folder).glob("*/*.png")):
+        for source in sorted((conflict / "stimuli" / folder).glob("*/*.png")):
             drawing(source, chosen.out / name / source.parent.name / f"{source.stem}.JPEG")
 
 

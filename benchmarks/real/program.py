@@ -19,6 +19,11 @@ class Clock:
         """Seconds since the program began."""
         return round(time.time() - self._begin, 1)
 
+    @property
+    def processor_seconds(self) -> float:
+        """Seconds that the processor worked for this program, all cores together."""
+        return round(time.process_time(), 1)
+
     def __call__(self, what: str) -> None:
         """Print what was done."""
         print(f"[{self.seconds:6.1f}] {what}", flush=True)

@@ -23,6 +23,10 @@ GROUPS = {
     "imagenet": "ImageNet",
     "sixteen": "sixteen classes",
     "camvid": "CamVid",
+    "g2p": "g2p-en, words",
+    "g2p-phonemes": "g2p-en, phonemes",
+    "to-tiny": "Full size, then tiny",
+    "from-tiny": "Tiny, then full size",
 }
 FIRST = ("cifar", "imagenette", "text")
 """The families of the first protocol, whose mean has a bar; those of the amendments are judged one by one."""
@@ -116,16 +120,16 @@ class Group:
         moved = self._moved[self._row[network, score]][inside]
         return self.family(network, score, "roc_auc")[inside][:, None] + STEP * moved
 
-    def _gaps(self, suite: str, rival: str) -> tuple[np.ndarray, np.ndarray]:
-        """The default minus a rival in ROC-AUC: values (networks,) and replicates (networks, F, R).
+    def _gaps(self, suite: str, rival: str, own: str = OURS) -> tuple[np.ndarray, np.ndarray]:
+        """The default, or another row, minus a rival in ROC-AUC: values (networks,) and replicates (networks, F, R).
 
         The rival "best" is the best one of each network.
         """
         values, drawn = [], []
         for network in self.networks:
             theirs = self.best(network, suite) if rival == "best" else rival
-            values.append(self.value(network, OURS, suite) - self.value(network, theirs, suite))
-            drawn.append(self.replicates(network, OURS, suite) - self.replicates(network, theirs, suite))
+            values.append(self.value(network, own, suite) - self.value(network, theirs, suite))
+            drawn.append(self.replicates(network, own, suite) - self.replicates(network, theirs, suite))
         return np.array(values), np.stack(drawn)
 
 
@@ -146,10 +150,10 @@ class Study:
         row = found.networks.index(network)
         return _interval(float(values[row]), [{suite: drawn[row : row + 1]}])
 
-    def mean(self, suites: tuple[str, ...], rival: str = "best", group: str = "") -> Interval:
+    def mean(self, suites: tuple[str, ...], rival: str = "best", group: str = "", own: str = OURS) -> Interval:
         """The same as a mean over suites, then networks, then families of networks; networks are resampled as well."""
         chosen = self._chosen(group)
-        parts = [{s: found.gaps(s, rival) for s in suites if found.has(s)} for found in chosen]
+        parts = [{s: found.gaps(s, rival, own) for s in suites if found.has(s)} for found in chosen]
         value = np.mean([np.mean([values.mean() for values, _ in part.values()]) for part in parts])
         return _interval(float(value), [{s: drawn for s, (_, drawn) in part.items()} for part in parts])
 

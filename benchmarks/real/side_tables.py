@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from evidence.results import Results, markdown, number
+from qipf.scores.default import CLEAN_SHARE, FEW, SHARES
 
 CONDITIONS = {
     "clean-clean-0.0": "clean",
@@ -57,15 +58,22 @@ def few_images(results: Results) -> str:
     for row in found["rows"]:
         pairs = zip(row["roc_auc"], row["deviation"], strict=True)
         rows.append([str(row["images_per_class"]), *(f"{number(value)} ± {number(spread)}" for value, spread in pairs)])
-    head = [
-        f"share {share:g}" + (" (the default)" if place == 0 else "") for place, share in enumerate(found["shares"])
-    ]
+    defaults = {SHARES["images"]: f" (the default from {FEW} on)", CLEAN_SHARE: f" (the default below {FEW})"}
+    head = [f"share {share:g}{defaults.get(share, '')}" for share in found["shares"]]
     return markdown(["images per class", *head], rows)
 
 
 def max_softmax(results: Results) -> str:
     """ROC-AUC of max softmax on the same images."""
     return number(results.json("real/few-images.json")["max_softmax"])
+
+
+def g2p_check(results: Results) -> str:
+    """ROC-AUC and PRR of the probability of the whole word, where the set-up was checked."""
+    if not (results.folder / "real" / "g2p.json").is_file():
+        return "not measured yet"
+    found = results.json("real/g2p.json")["check"]
+    return f"{number(found['roc_auc'])} and {number(found['prr'])}"
 
 
 TABLES: dict[str, Callable[[Results], str]] = {
@@ -76,4 +84,5 @@ TABLES: dict[str, Callable[[Results], str]] = {
 VALUES: dict[str, Callable[..., str]] = {
     "real-newcomer-note": newcomer_note,
     "real-few-softmax": max_softmax,
+    "real-g2p-check": g2p_check,
 }

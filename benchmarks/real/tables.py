@@ -13,26 +13,13 @@ import numpy as np
 
 from evidence.results import NOTHING, Results, markdown, number
 from real import side_tables
-from real.reading import BARRED, FIRST, GROUPS, OURS, SHIFTED, STRICT, SUITES, Group, Interval, Study
+from real.naming import PROBED, both, in_words, signed, title
+from real.reading import BARRED, FIRST, GROUPS, OURS, SHIFTED, STRICT, SUITES, Group, Study
 
 BOTH = ("roc_auc", "pr_auc")
 TEN = ", ten classes"
 TIE = 0.005
-NAMES = {
-    "probe": "**qipf.default (the probe)**",
-    "probe, quick": 'probe, effort "quick"',
-    "probe, thorough": 'probe, effort "thorough"',
-    "probe without perturbations": "probe without perturbed copies",
-    "QIPF, exact operator": "the paper's QIPF, exact operator",
-    "QIPF, authors' program": "the paper's QIPF, authors' program",
-}
-PASSES = {"image and mirror image": 2, "ensemble of 4": 4, "ensemble of the other 3": 3}
-NETWORKS = {
-    "resnet": "ResNet-",
-    "lite": "EfficientNet-Lite",
-    "transformer ": "transformer, seed ",
-    "segmenter ": "U-Net, seed ",
-}
+FIRST_SHARE = "probe, share 0.2"
 
 
 @cache
@@ -43,29 +30,6 @@ def study(folder: Path) -> Study:
 
 def _of(results: Results) -> Study:
     return study(results.folder)
-
-
-def signed(found: Interval) -> str:
-    """A difference and its interval."""
-    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
-
-
-def title(network: str) -> str:
-    """A network in words."""
-    for start, words in NETWORKS.items():
-        if network.startswith(start):
-            return words + network.removeprefix(start)
-    return network
-
-
-def _score(name: str, group: str = "") -> str:
-    plain = "**the probe**" if group == "camvid" and name == OURS else NAMES.get(name, name)
-    count = next((passes for start, passes in PASSES.items() if name.startswith(start)), 1)
-    return f"{plain} ({count} passes)" if count > 1 else plain
-
-
-def _both(values: list[float]) -> str:
-    return " / ".join(number(value) for value in values)
 
 
 def against_best(results: Results, group: str) -> str:
@@ -79,7 +43,7 @@ def against_best(results: Results, group: str) -> str:
             values = [number(found.value(network, score, suite)) for score in (OURS, best)]
             verdict = ", tie" if abs(gap.value) < TIE else ""
             rows.append([title(network), SUITES[suite], *values, best, signed(gap) + verdict, f"{place} of {count}"])
-    ours = "probe" if group == "camvid" else "qipf.default"
+    ours = "probe" if group in PROBED else "qipf.default"
     return markdown(["network", "suite", ours, "best rival", "which", "difference", "rank"], rows)
 
 
@@ -96,16 +60,39 @@ def everything(results: Results, group: str, task: str = "") -> str:
 
     rows = []
     for score in sorted(scores, key=order):
-        cells = [_both([found.mean(score, suite, metric, networks) for metric in BOTH]) for suite in found.suites]
-        rows.append([_score(score, group), *cells])
+        cells = [both([found.mean(score, suite, metric, networks) for metric in BOTH]) for suite in found.suites]
+        rows.append([in_words(score, group), *cells])
+    return markdown(["ROC-AUC / average precision", *(SUITES[suite] for suite in found.suites)], rows)
+
+
+def summaries(results: Results, group: str) -> str:
+    """Every score of sequences with the best of its summaries: ROC-AUC / average precision by suite, best first."""
+    found = _of(results).groups[group]
+    (network,) = found.networks
+    ranked = [suite for suite in found.suites if suite in SHIFTED]
+
+    def strength(score: str) -> float:
+        return float(np.mean([found.value(network, score, suite) for suite in ranked]))
+
+    best: dict[str, str] = {}
+    for score in found.scores(network, "probe", "single"):
+        name, _, how = score.rpartition(", ")
+        base = name if how in ("mean", "max", "sum") and name != OURS else score
+        if base not in best or strength(score) > strength(best[base]):
+            best[base] = score
+    rows = []
+    for score in sorted(best.values(), key=strength, reverse=True):
+        cells = [both([found.value(network, score, suite, metric) for metric in BOTH]) for suite in found.suites]
+        rows.append([in_words(score, group), *cells])
     return markdown(["ROC-AUC / average precision", *(SUITES[suite] for suite in found.suites)], rows)
 
 
 def families(results: Results, group: str) -> str:
     """ROC-AUC / average precision of each family of shifts, mean of the networks."""
     found = _of(results).groups[group]
-    rivals = [_of(results).strongest(group), "Delta-KNN", "ensemble of 4, contrast"]
-    scores = [OURS, *(score for score in rivals if score in found.scores(found.networks[0], "single", "many"))]
+    rivals = [_of(results).strongest(group), "probability of the word", "Delta-KNN", "ensemble of 4, contrast"]
+    here = found.scores(found.networks[0], "single", "many")
+    scores = [OURS, *(score for score in dict.fromkeys(rivals) if score in here)]
     grid = {
         (score, metric): np.mean([found.family(network, score, metric) for network in found.networks], axis=0)
         for score in scores
@@ -113,9 +100,9 @@ def families(results: Results, group: str) -> str:
     }
     rows = []
     for place, (suite, family) in enumerate(found.families):
-        cells = [_both([float(grid[score, metric][place]) for metric in BOTH]) for score in scores]
+        cells = [both([float(grid[score, metric][place]) for metric in BOTH]) for score in scores]
         rows.append([SUITES[suite], family.replace("-", " "), *cells])
-    return markdown(["suite", "family", *(_score(score, group) for score in scores)], rows)
+    return markdown(["suite", "family", *(in_words(score, group) for score in scores)], rows)
 
 
 def means(results: Results) -> str:
@@ -167,6 +154,18 @@ def bars(results: Results, group: str = "") -> str:
     return markdown(["what", "bar", "measured", "met"], rows)
 
 
+def behind(results: Results, group: str = "") -> str:
+    """In how many cells with a bar the default is behind the best rival by more than .01."""
+    cells = _barred(_of(results), (group,) if group else FIRST)
+    return f"{sum(value < -0.01 for value, *_ in cells)} of {len(cells)}"
+
+
+def first(results: Results, group: str = "") -> str:
+    """In how many cells with a bar the default is ahead of every rival with one pass."""
+    cells = _barred(_of(results), (group,) if group else FIRST)
+    return f"{sum(place == 1 for *_, place in cells)} of {len(cells)}"
+
+
 def _met(yes: bool) -> str:
     return "yes" if yes else "**no**"
 
@@ -179,7 +178,7 @@ def people(results: Results) -> str:
     rows = []
     for score in sorted(scores, key=lambda name: -float(np.mean([found[n][name][0] for n in networks]))):
         cells = [f"{number(found[n][score][0])} ± {number(found[n][score][1])}" for n in networks]
-        rows.append([_score(score), *cells, number(float(np.mean([found[n][score][0] for n in networks])))])
+        rows.append([in_words(score), *cells, number(float(np.mean([found[n][score][0] for n in networks])))])
     return markdown(["rank correlation with human doubt", *map(title, networks), "mean"], rows)
 
 
@@ -192,7 +191,7 @@ def accuracy(results: Results, group: str) -> str:
     for who in people:
         cells = [number(float(np.mean([_right(found, values[who], suite) for values in facts.values()])))
                  for suite in found.suites]  # fmt: skip
-        rows.append([_score(who, group) if who != "network" else "the network itself", *cells])
+        rows.append([in_words(who, group) if who != "network" else "the network itself", *cells])
     return markdown(["accuracy", *(SUITES[suite] for suite in found.suites)], rows)
 
 
@@ -228,9 +227,41 @@ def gap(results: Results, suites: str, group: str = "", rival: str = "best") -> 
     return signed(found.mean(chosen, rival=theirs, group=group))
 
 
+def with_first_share(results: Results, suites: str, group: str) -> str:
+    """The same for the probe with the softmax's share of many images, which the default first had everywhere."""
+    found = _of(results)
+    chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
+    return signed(found.mean(chosen, group=group, own=FIRST_SHARE if _is_new(found, group) else OURS))
+
+
+def state_of_default(results: Results, group: str) -> str:
+    """Whether the judged row of a family is the default as it is now, for a family with few images per class."""
+    if _is_new(_of(results), group):
+        return (
+            "The judged row below is the default as it is now, and the first one is listed as *probe, share 0.2*. The "
+            "test images had been seen when this was changed"
+        )
+    return "**The rows below are from before** this change, and have not been measured with it"
+
+
+def _is_new(found: Study, group: str) -> bool:
+    return all(FIRST_SHARE in found.groups[group].scores(name, "probe") for name in found.groups[group].networks)
+
+
 def strongest(results: Results, group: str = "") -> str:
     """The name of the strongest single rival, of one family of networks or of all."""
     return _of(results).strongest(group)
+
+
+def best_of(results: Results, group: str, suites: str) -> str:
+    """The name of the best rival of the only network of a family, in the mean of some suites joined by "+"."""
+    found = _of(results).groups[group]
+    (network,) = found.networks
+    chosen = [suite for suite in (SHIFTED if suites == "shifted" else suites.split("+")) if suite in found.suites]
+    return max(
+        found.scores(network, "single"),
+        key=lambda score: float(np.mean([found.value(network, score, suite) for suite in chosen])),
+    )
 
 
 def when_run(make: Callable[..., str], group: str, results: Results) -> str:
@@ -246,6 +277,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     **{f"real-{kind}-{one}": partial(when_run, make, one) for kind, make in _BY_GROUP.items() for one in GROUPS},
     "real-all-ten": partial(everything, group="imagenette", task=TEN),
     "real-people": people,
+    "real-summaries-g2p": partial(when_run, summaries, "g2p"),
     **side_tables.TABLES,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
@@ -256,5 +288,10 @@ VALUES: dict[str, Callable[..., str]] = {
     "real-loss": loss,
     **side_tables.VALUES,
     "real-strongest": strongest,
+    "real-best-of": best_of,
+    "real-behind": behind,
+    "real-first-share": with_first_share,
+    "real-state": state_of_default,
+    "real-first": first,
 }
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""

@@ -1,10 +1,10 @@
 """Score EfficientNet-Lite0 on Tiny ImageNet and on photographs of the same 200 classes at full size.
 
-    python benchmarks/real/tiny.py --tiny DIR --images DIR --packages DIR --cache DIR --out results/real
+    python benchmarks/real/tiny.py --images DIR --packages DIR --cache DIR --out results/real
 
-`--tiny` is `tiny-imagenet-200` of `rangeetpan/IMagenet` at commit 6125d8a, `--images` is what `prepare.py` wrote, the
-rest as for `imagenette.py`. `--fit-only` reads no image that is judged. results/real/PROTOCOL.md says what is measured
-and why, in its fourth amendment.
+`--tiny` is `tiny-imagenet-200` of `rangeetpan/IMagenet` at commit 6125d8a; without it, it is downloaded. `--images` is
+what `prepare.py` wrote, the rest as for `imagenette.py`. `--fit-only` reads no image that is judged.
+results/real/PROTOCOL.md says what is measured and why, in its fourth amendment.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from qipf.models.outputs import Outputs
+from qipf.study import datasets
 from real import imagenet, lite
 from real.conditions import CLEAN, Condition
 from real.folder import Images, pixels
@@ -95,7 +96,8 @@ def few(outputs: Outputs, chosen: list[int]) -> Outputs:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name in ("tiny", "images", "cache"):
+    parser.add_argument("--tiny", type=Path, default=None)
+    for name in ("images", "cache"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--packages", type=Path, default=None)
     parser.add_argument("--device", default="cpu")
@@ -106,7 +108,7 @@ def main() -> None:
         torch.set_num_threads(1)
     say = Clock()
     numbers = class_numbers(chosen.images)
-    small = tiny_parts(chosen.tiny, numbers)
+    small = tiny_parts(chosen.tiny or datasets.repository("tiny-imagenet") / "tiny-imagenet-200", numbers)
     classes = sorted({number for _, number in small["test"]})
     parts = {"tiny": small, "full": full_parts(chosen.images, set(classes))}
     net = lite.load("lite0", chosen.packages).to(chosen.device)
@@ -148,6 +150,7 @@ def main() -> None:
             "probe": [round(float(one.double().mean()), 4) for one in best],
         }
         record.facts |= {"missing": {"lite0": missing}, "layers": {"lite0": [space]}, "seconds": say.seconds,
+                         "processor_seconds": say.processor_seconds,
                          "images": {f"{size} {part}": len(listed) for size in parts
                                     for part, listed in parts[size].items()},
                          "settings": heads["probe"].settings()}  # fmt: skip

@@ -334,6 +334,23 @@ def test_the_bars_say_what_is_missed(planted):
     assert every[2] == "**no**"
     mean = line(table, "mean over shift and unseen")
     assert (mean[2] == "yes") == (float(mean[1].split()[0]) >= 0.02)
+    assert tables.behind(planted) == tables.behind(planted, "cifar") == "1 of 6"
+    assert tables.first(planted) == "5 of 6"
+
+
+def test_the_page_knows_whether_few_images_were_measured_again(planted, tmp_path):
+    assert "from before" in tables.state_of_default(planted, "cifar")
+    assert tables.with_first_share(planted, "clean", "cifar") == tables.gap(planted, "clean", "cifar")
+    kept, generator = record.Record(LISTED), torch.Generator().manual_seed(0)
+    for score, area in {"probe": 0.9, "probe, share 0.2": 0.7, "entropy": 0.8}.items():
+        drawn = [scores_with(area, generator) for _ in LISTED]
+        kind = "single" if score == "entropy" else "probe"
+        kept.add("lite0", score, kind, [s for s, _ in drawn], [w for _, w in drawn])
+    kept.write(tmp_path / "real" / "imagenet")
+    again = Results(tmp_path)
+    assert "as it is now" in tables.state_of_default(again, "imagenet")
+    assert float(tables.gap(again, "clean", "imagenet").split()[0]) == pytest.approx(0.1, abs=0.03)
+    assert float(tables.with_first_share(again, "clean", "imagenet").split()[0]) == pytest.approx(-0.1, abs=0.03)
 
 
 def test_tables_of_every_score(planted):

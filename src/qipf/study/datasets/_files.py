@@ -162,14 +162,14 @@ def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]
     target.mkdir(parents=True, exist_ok=True)
     contents: dict[str, bytes] = {}
     if name == "cifar10":
-        with _fetched(name, CIFAR_ARCHIVE, ADDRESSES[name], target, progress) as archive:
+        with fetched(name, CIFAR_ARCHIVE, ADDRESSES[name], target, progress) as archive:
             contents = _members(archive, missing)
         for file, data in contents.items():
             atomic_write(target / file, data)
         return contents
     for file in missing:
         there, addresses = (file, (OTHERS[name][file].address,)) if name in OTHERS else (f"{file}.gz", ADDRESSES[name])
-        with _fetched(name, there, addresses, target, progress) as path:
+        with fetched(name, there, addresses, target, progress) as path:
             contents[file] = _check(_raw(path, FILES[name][file].size), name, file, f"{there} as downloaded")
             path.replace(target / there)
     return contents
@@ -194,8 +194,26 @@ def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
 
 
 @contextmanager
-def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, progress: bool) -> Iterator[Path]:
-    """A temporary file in `target` with what the first answering address has; it is gone on leaving."""
+def fetched(
+    name: str,
+    file: str,
+    addresses: tuple[str, ...],
+    target: Path,
+    progress: bool,
+    advice: str | None = None,
+    most: int | None = None,
+) -> Iterator[Path]:
+    """A temporary file in `target` with what the first answering address has; it is gone on leaving.
+
+    Args:
+        name: Of the set.
+        file: What is asked for at each address.
+        addresses: To be tried in turn.
+        target: A folder.
+        progress: Whether to show a bar.
+        advice: What to do where no address answers; None to get the file and put it where `read` looks.
+        most: Bytes to accept; None for what is enough for every single file.
+    """
     pooch = require("pooch", extra="bench")
     pooch.get_logger().setLevel(logging.WARNING)  # it would announce the hash of every container
     temporary = f".part-{os.getpid()}-{file}"  # the suffix still says whether it is gzipped
@@ -204,7 +222,7 @@ def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, pro
         for address in addresses:
             with bar(progress) as shown:
                 downloader = pooch.HTTPDownloader(
-                    progressbar=_Bar(shown, f"download {file}"), chunk_size=2**18, timeout=60
+                    progressbar=_Bar(shown, f"download {file}", most or _LARGEST_DOWNLOAD), chunk_size=2**18, timeout=60
                 )
                 try:
                     pooch.retrieve(address + file, None, fname=temporary, path=target, downloader=downloader)
@@ -214,10 +232,8 @@ def _fetched(name: str, file: str, addresses: tuple[str, ...], target: Path, pro
                 except Exception as error:  # requests, urllib3 and pooch share no base class
                     problems.append(f"{address}{file}: {error}")
         else:
-            raise OSError(
-                f"{name}: the download failed. Get {file} yourself, put it into DIR/{name} and pass "
-                "--data DIR (or set QIPF_DATA). " + "; ".join(problems)
-            )
+            own = f"Get {file} yourself, put it into DIR/{name} and pass --data DIR (or set QIPF_DATA)"
+            raise OSError(f"{name}: the download failed. {advice or own}. " + "; ".join(problems))
         yield target / temporary
     finally:
         (target / temporary).unlink(missing_ok=True)
@@ -230,8 +246,9 @@ class _MoreThanAnyFileError(Exception):
 class _Bar:
     """What pooch expects of a progress bar, drawn by rich."""
 
-    def __init__(self, shown: Any, description: str) -> None:
+    def __init__(self, shown: Any, description: str, most: int) -> None:
         self.shown, self.task, self.received = shown, shown.add_task(description, total=None), 0
+        self.most = most
 
     @property
     def total(self) -> int:
@@ -239,13 +256,13 @@ class _Bar:
 
     @total.setter
     def total(self, value: int) -> None:
-        if value > _LARGEST_DOWNLOAD:
+        if value > self.most:
             raise _MoreThanAnyFileError(f"{value} bytes are announced, more than any of these files has")
         self.shown.update(self.task, total=value or None)
 
     def update(self, count: int) -> None:
         self.received += count
-        if self.received > _LARGEST_DOWNLOAD:
+        if self.received > self.most:
             raise _MoreThanAnyFileError("more bytes were sent than any of these files has")
         self.shown.update(self.task, completed=self.received)
 

