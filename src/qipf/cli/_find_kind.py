@@ -10,19 +10,15 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
 from qipf.cli._data import Data
 from qipf.cli._onnx import fed, named_arguments
+from qipf.models.kinds.predictions import BATCHES
 from qipf.models.labels import SUPPORTED, zeros_and_ones
 from qipf.models.loading import is_weights
 from qipf.models.sessions.model import OnnxModel
 
-MOST = 10_000
-"""Predictions of one part of the data that scores are compared on: of pixels and tokens, a random sample."""
-ROWS = {"pixels": 4, "tokens": 8}
-"""The most examples per batch of models with large outputs."""
-
 
 def rows_at_once(kind: str, batch_size: int) -> int:
     """How many examples one batch has: what --batch-size says, or fewer for models with large outputs."""
-    return min(batch_size, ROWS.get(kind, batch_size))
+    return batch_size if kind == "labels" else min(batch_size, BATCHES.get(kind, batch_size))
 
 
 def find_kind(net: Any, data: Data) -> str:

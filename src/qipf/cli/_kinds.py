@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,39 +11,19 @@ from qipf._common.errors import InputError
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data
 from qipf.cli._default import DEFAULT, check_data, fit_default
-from qipf.cli._find_kind import MOST, rows_at_once
+from qipf.cli._find_kind import rows_at_once
 from qipf.cli._onnx import fed, place
 from qipf.cli.fit import make_scorer, observe
+from qipf.models.kinds.predictions import MOST, PredictionRows, read_predictions
 
 if TYPE_CHECKING:
-    from qipf.models.kinds.tokens import Tokens
     from qipf.models.outputs import Outputs
 
 ONE = {"classes": "prediction", "pixels": "pixel", "tokens": "token", "labels": "label"}
 """What one prediction of each kind is called."""
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """The predictions of one part of the data.
-
-    Attributes:
-        outputs: One row per prediction; of tokens, the question whether each is right.
-        groups: The example that each prediction belongs to; None where each has one of its own.
-        tokens: The tokens, if that is what was predicted.
-    """
-
-    outputs: Outputs
-    groups: np.ndarray | None = None
-    tokens: Tokens | None = None
-
-    @property
-    def correct(self) -> np.ndarray:
-        """Which predictions are right."""
-        return to_numpy(self.outputs.correct) if self.tokens is None else to_numpy(self.tokens.correct)
-
-
-def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> Predicted:
+def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> PredictionRows:
     """The predictions of the model for labelled data.
 
     Args:
@@ -55,29 +34,15 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> 
         seed: Of the sample of pixels and tokens.
     """
     if kind == "classes":
-        return Predicted(observe(net, data, make_scorer("knn", {}), **run))
+        return PredictionRows(observe(net, data, make_scorer("knn", {}), **run))
     place(net, run["device"])
-    read = {"features": run["features"] or True, "progress": not run["quiet"]}
-    if kind == "pixels":
-        from qipf.models.kinds.pixels import sample_pixels
-
-        outputs, images = sample_pixels(
-            net, _batches(net, data, kind, run), per_image=max(1, MOST // len(data)), seed=seed, **read
-        )
-        return Predicted(outputs, images.numpy())
-    if kind == "tokens":
-        from qipf.models.kinds.tokens import collect_tokens
-
-        tokens = collect_tokens(net, _batches(net, data, kind, run), **read)
-        if not len(tokens):
-            raise InputError("DATA: expected at least one labelled token, got none: all labels are -100")
-        if len(tokens) > MOST:
-            tokens = tokens.take(np.sort(np.random.default_rng(seed).choice(len(tokens), MOST, replace=False)))
-        return Predicted(tokens.question(), tokens.sequence.numpy(), tokens)
-    from qipf.models.kinds.several_labels import collect_labels
-
-    found = collect_labels(net, _batches(net, data, kind, run), features=run["features"], progress=not run["quiet"])
-    return Predicted(found.outputs, np.repeat(np.arange(len(found)), found.names))
+    read = {"features": run["features"], "seed": seed, "progress": not run["quiet"]}
+    try:
+        return read_predictions(kind, net, _batches(net, data, kind, run), len(data), **read)
+    except ValueError as error:
+        if not str(error).startswith("data: "):
+            raise
+        raise InputError(f"DATA: {str(error).removeprefix('data: ')}") from error
 
 
 def _batches(net: Any, data: Data, kind: str, run: dict[str, Any]) -> Any:
@@ -87,15 +52,15 @@ def _batches(net: Any, data: Data, kind: str, run: dict[str, Any]) -> Any:
 class Score(NamedTuple):
     """One fitted score: what it reads of some data, whose predictions are known already, and how it scores that."""
 
-    read: Callable[[Data, Predicted], Any]
+    read: Callable[[Data, PredictionRows], Any]
     of: Callable[[Any], Any]
 
-    def __call__(self, data: Data, live: Predicted) -> np.ndarray:
+    def __call__(self, data: Data, live: PredictionRows) -> np.ndarray:
         """The scores of the predictions of some data."""
         return to_numpy(self.of(self.read(data, live)))
 
 
-def fit_score(name: str, kind: str, net: Any, data: Data, reference: Predicted, run: dict[str, Any]) -> Score:
+def fit_score(name: str, kind: str, net: Any, data: Data, reference: PredictionRows, run: dict[str, Any]) -> Score:
     """Fit one score to a part of the data, and return how it scores others.
 
     Raises:
@@ -121,7 +86,7 @@ def fit_score(name: str, kind: str, net: Any, data: Data, reference: Predicted, 
     return Score(_outputs, fitted)
 
 
-def _outputs(data: Data, live: Predicted) -> Outputs:
+def _outputs(data: Data, live: PredictionRows) -> Outputs:
     return live.outputs
 
 

@@ -16,10 +16,11 @@ from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, DataBatch
 from qipf.cli._default import DEFAULT
-from qipf.cli._find_kind import MOST, find_kind, rows_at_once
+from qipf.cli._find_kind import find_kind, rows_at_once
 from qipf.cli._onnx import fed, place
 from qipf.cli._seen import Seen
 from qipf.cli._writer import TableWriter
+from qipf.models.kinds.predictions import MOST
 from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
 
 if TYPE_CHECKING:

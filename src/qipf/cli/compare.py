@@ -22,12 +22,13 @@ from qipf.cli._compared_numbers import NUMBER_WRITERS, show_numbers
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind
-from qipf.cli._kinds import ONE, Predicted, Score, fit_score, predict
+from qipf.cli._kinds import ONE, Score, fit_score, predict
 from qipf.cli._numbers import is_numbers, one_column
 from qipf.cli._onnx import bound, is_onnx
 from qipf.cli._overlays import Segmented, draw
 from qipf.cli._seen import warn_of_random
 from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
+from qipf.models.kinds.predictions import PredictionRows
 from qipf.models.loading import load_model
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ def compare(
         return
     if kind == "classes":  # read as a whole, so that errors name rows of the file
         whole = _predicted(kind, net, opened, run, seed, data).outputs
-        reference, live = (Predicted(whole[rows]) for rows in halves)
+        reference, live = (PredictionRows(whole[rows]) for rows in halves)
     else:
         reference, live = (_predicted(kind, net, part, run, seed, data) for part in parts)
     fitted, scores, times, failed = {}, {}, {}, {}
@@ -169,7 +170,7 @@ def compare(
     if not scores:
         raise InputError(f"no score could be fitted: {'; '.join(dict.fromkeys(failed.values()))}")
 
-    def judge(found: dict[str, np.ndarray], made: Predicted, where: str) -> list[Compared]:
+    def judge(found: dict[str, np.ndarray], made: PredictionRows, where: str) -> list[Compared]:
         try:
             return measure(found, made.correct, groups=made.groups, bootstrap=bootstrap, seed=seed)
         except ValueError as error:
@@ -217,7 +218,7 @@ def _bound_set(net: Any, name: str, data: Data) -> Data:
         raise InputError(f"--shifted: {name}: {str(error).removeprefix('DATA: ')}") from None
 
 
-def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, where: object) -> Predicted:
+def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, where: object) -> PredictionRows:
     from qipf.scores.base import check_rows
 
     found = predict(kind, net, data, run, seed)
@@ -225,12 +226,12 @@ def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, 
     return found
 
 
-def _about(found: Predicted, kind: str) -> str:
+def _about(found: PredictionRows, kind: str) -> str:
     examples = "" if found.groups is None else f" of {len(np.unique(found.groups))} examples"
     return f"{len(found.correct)} {ONE[kind]}s{examples}, {int((~found.correct).sum())} of them wrong"
 
 
-def _segmented(title: str, data: Data, rows: np.ndarray, made: Predicted, scores: np.ndarray) -> Segmented:
+def _segmented(title: str, data: Data, rows: np.ndarray, made: PredictionRows, scores: np.ndarray) -> Segmented:
     return Segmented(title, data, rows, made.groups if made.groups is not None else np.arange(len(scores)), scores)
 
 
@@ -253,7 +254,13 @@ def _wanted(text: str) -> list[str]:
 
 
 def _score(
-    name: str, kind: str, net: Any, parts: list[Data], reference: Predicted, live: Predicted, run: dict[str, Any]
+    name: str,
+    kind: str,
+    net: Any,
+    parts: list[Data],
+    reference: PredictionRows,
+    live: PredictionRows,
+    run: dict[str, Any],
 ) -> tuple[Score, np.ndarray, Timing]:
     """The fitted score, its scores of the second part, and what fitting and scoring took, without a forward pass."""
     from qipf.decisions.comparison_page import Timing

@@ -9,6 +9,7 @@ from typing import Any
 
 from qipf.study.plan.checks import PlanError, check_keys, did_you_mean, existing, expect, strings, whole
 from qipf.study.plan.own_shifts import read_shifted
+from qipf.study.plan.predicts import read_predicts
 
 
 @dataclass(frozen=True)
@@ -58,6 +59,7 @@ class Pair:
         out_of_distribution: other datasets whose inputs should get high uncertainty.
         methods: what is compared.
         shifted: files with shifted inputs of the user's own by name, one per severity; the names are in `shifts` too.
+        predicts: what the user's own model predicts, one of `qipf.study.plan.predicts.PREDICTS`.
     """
 
     dataset: str
@@ -77,6 +79,7 @@ class Pair:
     out_of_distribution: tuple[str, ...]
     methods: tuple[Method, ...]
     shifted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    predicts: str = "classes"
 
     @property
     def dataset_name(self) -> str:
@@ -103,7 +106,7 @@ SETTINGS: dict[str, Any] = {
     "bootstrap": 0,
     "out_of_distribution": [],
 }
-PAIR = ("dataset", "net", "model", "weights", *SETTINGS)
+PAIR = ("dataset", "net", "model", "weights", "predicts", *SETTINGS)
 COUNTS = ("pool", "test_size", "multi_pass_size", "reference_size", "calibration_size", "bootstrap")
 
 
@@ -144,6 +147,7 @@ def read_pair(
         if problem:
             raise PlanError(f"methods.{method.name}{problem}")
     chosen = tuple(replace(m, params=KINDS[m.kind].resolve(m.params, folder)) for m in chosen)
+    predicts = read_predicts(values, where, model, dataset, severity, chosen)
     return Pair(
         dataset=dataset,
         net=net,
@@ -159,6 +163,7 @@ def read_pair(
         ),
         methods=chosen,
         shifted=shifted,
+        predicts=predicts,
         **counts,
     )
 

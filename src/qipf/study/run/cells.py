@@ -18,7 +18,7 @@ from qipf.models.split import Split
 from qipf.scores import SoftmaxResponse
 from qipf.study.plan import methods
 from qipf.study.plan.registry import TRAINED
-from qipf.study.run import inputs
+from qipf.study.run import inputs, several
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.digests import read_unchanged
 from qipf.study.run.inputs import Group, StudyData
@@ -47,10 +47,12 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
         return _fit_many(context, params, parents)
     net, data, device = network_of(context, parents["network"])
     settings, note = params["settings"], ""
-    if params["kind"] == "default":
+    if data.predicts != "classes":
+        scorer: Any = several.fit_scorer(net, data, params, device)
+    elif params["kind"] == "default":
         from qipf.scores.default import default
 
-        scorer: Any = default(
+        scorer = default(
             net, data.train, size=params["reference_size"] or None, device=device, progress=False, **settings
         )
     else:
@@ -122,6 +124,8 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
 
 def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
     """The predictions of the network under a shift, the probabilities that they are wrong, and the true labels."""
+    if _predicts(context, parents) != "classes":
+        return several.predict(context, parents["network"], _group(params))
     outputs = _outputs(context, parents["network"], _group(params))
     arrays = {f"predicted/{i}": _small(found.predicted) for i, found in enumerate(outputs)}
     arrays |= {f"error_probability/{i}": _float32(SoftmaxResponse()(found)) for i, found in enumerate(outputs)}
@@ -139,9 +143,15 @@ def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
         return Result({}, read(params, context.arrays(parents["base"]), content))
     if "fit" in parents and not methods.is_fitted_passes(params["kind"]):
         scorer = scorer_of(context, parents["fit"])
+        if _predicts(context, parents) != "classes":
+            return several.score(context, parents["network"], _group(params), scorer)
         outputs = _outputs(context, parents["network"], _group(params), scorer.layers)
         return Result({}, {f"score/{i}": _float32(scorer(found)) for i, found in enumerate(outputs)})
     return _score_many(context, params, parents)
+
+
+def _predicts(context: Context, parents: Parents) -> str:
+    return network_of(context, parents["network"])[1].predicts
 
 
 def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:

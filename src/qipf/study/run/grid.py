@@ -83,6 +83,8 @@ class _PairCells:
         }
         if pair.model is not None:
             self.data["held_out_of"] = held_out_of(pair)
+        if pair.predicts != "classes":
+            self.data["predicts"] = pair.predicts
         self.networks: dict[int, Cell] = {}
 
     def entries(self) -> Iterator[IndexEntry]:

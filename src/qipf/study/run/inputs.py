@@ -26,6 +26,7 @@ class StudyData(NamedTuple):
     held_out: Split
     test: Split
     classes: int
+    predicts: str = "classes"
 
     def reference(self, size: int) -> Split:
         """The training inputs that scorers are fitted on."""
@@ -56,6 +57,7 @@ def load_data(
     *,
     held_out_of: str = "train",
     digest: str = "",
+    predicts: str = "classes",
 ) -> StudyData:
     """The dataset on the device, with inputs set apart that no network learns from, the same for every seed.
 
@@ -70,12 +72,13 @@ def load_data(
         device: where the tensors go.
         held_out_of: "train" or "test".
         digest: of an .npz file, to be sure that it is the file of the plan; empty to skip the check.
+        predicts: what the labels of an .npz file are about, one of `qipf.study.plan.predicts.PREDICTS`.
 
     Raises:
         ChangedError: the file is not the file of the plan.
         ValueError: there are too few inputs.
     """
-    found = _read(dataset, folder, digest)
+    found = _read(dataset, folder, digest, predicts)
     train, test = found.train, found.test
     held_out = found.held_out if isinstance(found, OwnDataset) else None
     if held_out is None:
@@ -94,12 +97,12 @@ def load_data(
     def there(split: Split) -> Split:
         return Split(split.inputs.to(device), split.targets.to(device))
 
-    return StudyData(there(train), there(held_out), there(test), found.classes)
+    return StudyData(there(train), there(held_out), there(test), found.classes, predicts)
 
 
-def brings_held_out(dataset: str, digest: str = "") -> bool:
+def brings_held_out(dataset: str, digest: str = "", predicts: str = "classes") -> bool:
     """Whether the file of a dataset has x_held_out and y_held_out."""
-    found = _read(dataset, None, digest) if dataset.endswith(".npz") else None
+    found = _read(dataset, None, digest, predicts) if dataset.endswith(".npz") else None
     return isinstance(found, OwnDataset) and found.held_out is not None
 
 
@@ -113,10 +116,10 @@ def _rows(split: Split, rows: Tensor) -> Split:
 
 
 @lru_cache(maxsize=2)
-def _read(dataset: str, folder: str | None, digest: str = "") -> Dataset:
+def _read(dataset: str, folder: str | None, digest: str = "", predicts: str = "classes") -> Dataset:
     if dataset.endswith(".npz"):
         with unchanged(dataset, digest):
-            return read_npz(Path(dataset))
+            return read_npz(Path(dataset), predicts)
     return datasets.load(dataset, data=folder, progress=False)
 
 
@@ -164,7 +167,8 @@ def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, dev
 def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
     """The inputs of a file of the user's own; labels are those of the first file of the shift."""
     first_file, here = (
-        _shifted(group.files[place], group.digests[place] if group.digests else "") for place in (0, index)
+        _shifted(group.files[place], group.digests[place] if group.digests else "", data.predicts)
+        for place in (0, index)
     )
     path, expected, found = group.files[index], tuple(data.test.inputs.shape[1:]), tuple(here.inputs.shape[1:])
     if found != expected or here.inputs.dtype != data.test.inputs.dtype:
@@ -188,9 +192,9 @@ def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Spli
 
 
 @lru_cache(maxsize=4)
-def _shifted(path: str, digest: str) -> Split:
+def _shifted(path: str, digest: str, predicts: str) -> Split:
     with unchanged(path, digest):
-        return read_shifted(Path(path))
+        return read_shifted(Path(path), predicts)
 
 
 def _some(split: Split, group: Group) -> Split:

@@ -13,6 +13,7 @@ from qipf.metrics import METRICS, brier, ece, evaluate
 from qipf.study.run.cells import SCORES
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import common_rows
+from qipf.study.run.several import with_intervals
 
 COLUMNS = ("index", "score", "errors", "metric", "value", "low", "high", "n", "accuracy", "subset")
 """The columns of the rows in a record; `index` is the place of the intensity in its group."""
@@ -54,7 +55,7 @@ def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Re
                     rows += _rows(where, "ood", np.concatenate([known, u]), truth, None, bootstrap)
                     continue
                 correct = base[f"predicted/{index}"][kept] == labels
-                rows += _rows(where, "base", u, correct, calibrator, bootstrap)
+                rows += _rows(where, "base", u, correct, calibrator, bootstrap, base.get("groups"))
                 if not many:
                     rows += _confidence_rows(where, "base", base[f"error_probability/{index}"][kept], correct)
                 if own is not None:
@@ -87,9 +88,13 @@ def _rows(
     correct: np.ndarray,
     calibrator: ErrorProbability | None,
     bootstrap: int,
+    groups: np.ndarray | None = None,
 ) -> list[list[Any]]:
     probability = None if calibrator is None else calibrator(u)
-    found = evaluate(u, correct, probability=probability, bootstrap=bootstrap)
+    if groups is None:
+        found = evaluate(u, correct, probability=probability, bootstrap=bootstrap)
+    else:
+        found = with_intervals(u, correct, probability, groups, bootstrap)
     numbers = [[metric, *(_plain(found.get(f"{metric}{end}")) for end in ("", "_low", "_high"))] for metric in METRICS]
     index, score, subset = where
     return [[index, score, errors, *values, found["n"], _plain(found["accuracy"]), subset] for values in numbers]

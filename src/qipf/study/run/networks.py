@@ -12,11 +12,15 @@ from torch import nn
 from qipf import training
 from qipf.arrays import to_numpy
 from qipf.models.collect import collect
+from qipf.models.kinds.predictions import read_predictions
 from qipf.models.outputs import Outputs
 from qipf.study.run import inputs, own_data, own_model
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import StudyData
 from qipf.study.run.kept import cached
+
+FEW = 64
+"""Inputs that show whether a model with several predictions per input works."""
 
 
 def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
@@ -44,14 +48,19 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     del parents
     data = data_of(context, params)
     net = own_model.load(params["model"], params["weights"], params["digests"])
+    note = _held_out_note(params["data"], data)
+    if data.predicts != "classes":
+        few = inputs.first(data.test, FEW)
+        right = read_predictions(data.predicts, net, few, len(few.inputs)).correct
+        return Result({"accuracy": float(np.mean(right)), "note": note})
     logits = collect(net, data.test.inputs[:500], features=False, progress=False).logits
     own_data.check_file_labels(params["data"]["dataset"], logits.shape[1])
     found = Outputs(logits, labels=data.test.targets[:500].to(logits.device))
-    return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": _held_out_note(params["data"], data)})
+    return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": note})
 
 
 def _held_out_note(params: Mapping[str, Any], data: StudyData) -> str:
-    if params["held_out_of"] != "test" or inputs.brings_held_out(params["dataset"], params["digest"]):
+    if params["held_out_of"] != "test" or inputs.brings_held_out(params["dataset"], params["digest"], data.predicts):
         return ""
     return (
         f"calibrated on {len(data.held_out.inputs)} inputs of the test data, which are not evaluated: the model may "
@@ -88,4 +97,5 @@ def data_of(context: Context, params: Mapping[str, Any]) -> StudyData:
         params["device"],
         held_out_of=data.get("held_out_of", "train"),
         digest=data["digest"],
+        predicts=data.get("predicts", "classes"),
     )

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qipf._common.budget import budget, too_large
 from qipf._common.npz import load_npz
-from qipf.models.labels import check_binary, check_classes
+from qipf.models.labels import check_binary, check_classes, zeros_and_ones
 from qipf.scores.base import check_rows
 from qipf.study.datasets import Dataset, Split
 
@@ -26,12 +26,16 @@ class OwnDataset(Dataset):
     held_out: Split | None = None
 
 
-def read_npz(path: Path) -> OwnDataset:
+def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
     """A user's dataset: x_train, y_train, x_test and y_test; or x and y, which are split into random halves.
 
     x_held_out and y_held_out are optional in both cases. They are used for calibration; no network was trained on them.
     Images are (N, c, h, w) or (N, h, w), floats in [0, 1] or uint8; the rows of a table (N, d), floats, and token ids
     (N, T), whole numbers, are used as they are.
+
+    Args:
+        path: the file.
+        predicts: what the labels are about, one of `qipf.study.plan.predicts.PREDICTS`.
 
     Raises:
         ValueError: an array is missing, of the wrong shape or type.
@@ -45,13 +49,13 @@ def read_npz(path: Path) -> OwnDataset:
     if len(one_of_two) == 1:
         raise ValueError(f"{path}: expected x_held_out and y_held_out, or neither; it has only {one_of_two.pop()}")
     # checked before rows are drawn, so that errors name rows of the file
-    splits = [_split(arrays, end, path) for end in ([""] if halves else ["_train", "_test"])]
+    splits = [_split(arrays, end, path, predicts) for end in ([""] if halves else ["_train", "_test"])]
     if halves:
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(splits[0].inputs)))
         half = len(order) // 2
         drawn = [part.sort().values for part in (order[:half], order[half:])]
         splits = [Split(splits[0].inputs[rows], splits[0].targets[rows]) for rows in drawn]
-    splits += [_split(arrays, "_held_out", path)] if one_of_two else []
+    splits += [_split(arrays, "_held_out", path, predicts)] if one_of_two else []
     if not all(len(split.inputs) for split in splits):
         raise ValueError(
             f"{path}: expected at least one input for training, for testing and in every other part; one is empty"
@@ -60,8 +64,12 @@ def read_npz(path: Path) -> OwnDataset:
     return OwnDataset(path.stem, splits[0], splits[1], classes, *splits[2:])
 
 
-def read_shifted(path: Path) -> Split:
+def read_shifted(path: Path, predicts: str = "classes") -> Split:
     """Shifted inputs of the user's own, with their labels: x and y, or x_test and y_test.
+
+    Args:
+        path: the file.
+        predicts: as for `read_npz`.
 
     Raises:
         ValueError: an array is missing, of the wrong shape or type.
@@ -72,7 +80,7 @@ def read_shifted(path: Path) -> Split:
         raise ValueError(
             f"{path}: expected x and y, or x_test and y_test; it has {', '.join(sorted(arrays)) or 'none'}"
         )
-    split = _split(arrays, end, path)
+    split = _split(arrays, end, path, predicts)
     if not len(split.inputs):
         raise ValueError(f"{path}: expected at least one input, got none")
     return split
@@ -92,9 +100,10 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _split(arrays: dict[str, np.ndarray], end: str, path: Path) -> Split:
+def _split(arrays: dict[str, np.ndarray], end: str, path: Path, predicts: str) -> Split:
     x, y = f"x{end}", f"y{end}"
-    split = Split(_inputs(arrays[x], f"{path}, {x}"), _classes(arrays[y], f"{path}, {y}"))
+    labels = _classes(arrays[y], f"{path}, {y}") if predicts == "classes" else _several(arrays[y], predicts, path, y)
+    split = Split(_inputs(arrays[x], f"{path}, {x}"), labels)
     if len(split.inputs) != len(split.targets):
         counts = f"{len(split.inputs)} inputs and {len(split.targets)} labels"
         raise ValueError(f"{path}: {counts} in {x} and {y}; expected the same number of both")
@@ -116,6 +125,19 @@ def _inputs(array: np.ndarray, place: str) -> Tensor:
     tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
     check_rows(tensor.flatten(1), place)
     return tensor
+
+
+def _several(array: np.ndarray, predicts: str, path: Path, name: str) -> Tensor:
+    """The labels of several predictions per input; those that do not count are negative or 255."""
+    shape, words = {
+        "tokens": (2, "one token per place (N, T), or -100"),
+        "pixels": (3, "one class per pixel (N, h, w), or 255 or -100"),
+        "labels": (2, "labels (N, L) of 0 and 1"),
+    }[predicts]
+    whole = array.dtype.kind in "iub" or (predicts == "labels" and array.dtype.kind == "f")
+    if array.ndim != shape or not whole or (predicts == "labels" and not zeros_and_ones(array)):
+        raise ValueError(f"{path}, {name}: expected {words} for {predicts}, got {array.dtype} {array.shape}")
+    return torch.from_numpy(array.astype(np.int64))
 
 
 def _classes(array: np.ndarray, place: str) -> Tensor:

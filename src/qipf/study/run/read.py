@@ -71,6 +71,8 @@ class Predictions:
     scores: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
     own_predicted: dict[str, np.ndarray] = field(default_factory=dict)
     common_rows: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    """the input of each prediction, where a model makes several per input"""
 
     @property
     def correct(self) -> np.ndarray:
@@ -184,6 +186,8 @@ class Bench:
         from qipf.study.run import inputs
 
         pair = self._pair(condition.dataset, condition.net)
+        if pair.predicts != "classes":
+            raise ValueError(f"its {pair.predicts} are several per input; `qipf score` draws those of single inputs")
         folder = None if data is None else str(data)
         loaded = inputs.load_data(
             pair.dataset,
@@ -285,7 +289,7 @@ class Bench:
                     own[entry["method"]] = values
                 elif score != "error_probability":
                     scores[entry["method"], score] = values
-        return Predictions(base["labels"], base[f"predicted/{place}"], scores, own, common)
+        return Predictions(base["labels"], base[f"predicted/{place}"], scores, own, common, base.get("groups"))
 
     def _scored(self, key: str, count: int) -> np.ndarray:
         """The inputs of a condition that a method scored."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qipf.models.collect import collect
 from qipf.study.plan import methods
-from qipf.study.run import cells, inputs
+from qipf.study.run import cells, inputs, several
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import Group
 from qipf.study.run.networks import network_of
@@ -32,6 +32,9 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
     if methods.KINDS[params["kind"]].passes == "many":
         many = cells.many_of(context, params, parents)
         passes, measure = many.passes, lambda x: _many_passes(net, many, x, device)
+    elif data.predicts != "classes":
+        scorer, x = cells.scorer_of(context, parents["fit"]), several.one_batch(data, len(x)).inputs
+        passes, measure = 1, lambda x: _one_pass_of_several(net, data, scorer, x, device)
     else:
         scorer = cells.scorer_of(context, parents["fit"])
         passes, measure = 1, lambda x: _one_pass(net, scorer, x, device)
@@ -66,6 +69,13 @@ def _one_pass(net: Any, scorer: Any, x: Tensor, device: str) -> tuple[float, flo
     outputs = collect(net, x, layers=scorer.layers, store=device, progress=False)
     forward = _seconds(lambda: _forward(net, x), device)
     return forward, forward + _seconds(lambda: scorer(outputs), device)
+
+
+def _one_pass_of_several(net: Any, data: inputs.StudyData, scorer: Any, x: Tensor, device: str) -> tuple[float, float]:
+    """Seconds of a forward pass, and of reading and scoring all predictions of a batch, the pass included."""
+    forward = _seconds(lambda: _forward(net, x), device)
+    batch = inputs.Split(x, data.test.targets[: len(x)])
+    return forward, _seconds(lambda: several.score_batch(net, data, batch, scorer, device), device)
 
 
 def _forward(net: Any, x: Tensor) -> Any:

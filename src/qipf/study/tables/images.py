@@ -79,8 +79,8 @@ def resampled_areas(scores: np.ndarray, wrong: np.ndarray, draws: np.ndarray) ->
 def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str, seed: int = 0) -> np.ndarray:
     """Resampled differences in ROC-AUC between two scores of one network, mean over severities, then over shifts.
 
-    A resample draws images with replacement. The two scores and all conditions share the draws, because they are about
-    the same images. The array is empty where no condition has both scores.
+    A resample draws images with replacement, with all predictions of each. The two scores and all conditions share the
+    draws, because they are about the same images. The array is empty where no condition has both scores.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
     draws: dict[int, np.ndarray] = {}
@@ -89,7 +89,11 @@ def image_gains(bench: Bench, places: list[Condition], column: str, baseline: st
         found, wrong = columns_of(predictions), ~predictions.correct
         if column not in found or baseline not in found or not 0 < wrong.sum() < len(wrong):
             continue
-        drawn = draws.setdefault(len(wrong), _draws(len(wrong), seed))
+        groups = predictions.groups
+        if groups is None:
+            drawn = draws.setdefault(len(wrong), _draws(len(wrong), seed))
+        else:  # all predictions of an input are drawn together
+            drawn = _draws(int(groups.max()) + 1, seed)[:, groups]
         ours, theirs = (resampled_areas(found[name], wrong, drawn) for name in (column, baseline))
         by_shift[condition.shift].append(ours - theirs)
     if not by_shift:

@@ -1,0 +1,208 @@
+"""Plans for models that make several predictions per input: tokens, pixels and several labels."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from qipf.metrics import evaluate, roc_auc
+from qipf.study.plan.checks import PlanError
+from qipf.study.plan.plan import Plan, parse
+from qipf.study.report import write_report
+from qipf.study.run import several
+from qipf.study.run.read import open_store
+from qipf.study.run.run import run_plan
+from qipf.study.tables import images
+
+
+def pixels() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 3, 1))
+
+
+def labels() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 4))
+
+
+def tokens() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Embedding(20, 12), nn.Linear(12, 20))
+
+
+@pytest.fixture(autouse=True)
+def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "several_nets", sys.modules[__name__])
+
+
+def made(net: nn.Module, inputs: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return net(torch.from_numpy(inputs)).numpy()
+
+
+def examples(kind: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs, and labels that the network of this kind often predicts."""
+    rng = np.random.default_rng(seed)
+    if kind == "tokens":
+        ids = rng.integers(1, 20, (count, 1))
+        for _ in range(9):
+            follow = made(tokens(), ids[:, -1:])[:, 0].argmax(1)
+            ids = np.concatenate(
+                [ids, np.where(rng.random(count) < 0.5, follow, rng.integers(1, 20, count))[:, None]], 1
+            )
+        return ids, ids
+    if kind == "pixels":
+        x = rng.random((count, 1, 6, 7)).astype(np.float32)
+        y = (made(pixels(), x) + 0.1 * rng.gumbel(size=(count, 3, 6, 7))).argmax(1)
+        y[:, 0, 0] = 255
+        return x, y
+    x = rng.standard_normal((count, 8)).astype(np.float32)
+    return x, (made(labels(), x) + rng.logistic(0, 0.2, (count, 4)) > 0).astype(np.float32)
+
+
+def values(kind: str, **settings: object) -> dict:
+    pair = {"dataset": f"{kind}.npz", "net": "mine", "model": f"several_nets:{kind}", "predicts": kind, **settings}
+    methods = {name: {} for name in ("softmax-response", "entropy", "default")}
+    return {"name": "own", "calibration_size": 30, "bootstrap": 20, "pairs": [pair], "methods": methods}
+
+
+SHIFTS = {"tokens": {"typos": [2, 5]}, "pixels": {"gaussian-noise": [2, 5]}, "labels": {"swapped-values": [1, 4]}}
+
+
+def write(folder: Path, kind: str) -> tuple[np.ndarray, np.ndarray]:
+    """Write the data of a plan and one shifted set; returns that."""
+    parts = {"train": examples(kind, 60, 1), "held_out": examples(kind, 30, 2), "test": examples(kind, 50, 3)}
+    np.savez(
+        folder / f"{kind}.npz", **{f"{x}_{part}": both[i] for part, both in parts.items() for i, x in enumerate("xy")}
+    )
+    x, y = examples(kind, 40, 4)
+    x = np.where(x < 5, 19, x) if kind == "tokens" else x * np.float32(0.7)
+    np.savez(folder / "late.npz", x=x, y=y)
+    return x, y
+
+
+@pytest.mark.parametrize("kind", ["tokens", "pixels", "labels"])
+def test_a_plan_judges_every_prediction(tmp_path: Path, kind: str) -> None:
+    x, y = write(tmp_path, kind)
+    plan = parse(values(kind, shifted={"late": "late.npz"}, shifts=SHIFTS[kind]), folder=tmp_path)
+    assert Plan.from_json(plan.as_json()) == plan
+    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
+    assert report.complete, open_store(tmp_path / "out").failures()
+    bench = open_store(tmp_path / "out")
+
+    logits = torch.from_numpy(made(globals()[kind](), x)).double()
+    if kind == "tokens":
+        logits, truth = logits[:, :-1], torch.from_numpy(y[:, 1:])
+        right, entropy = logits.argmax(2) == truth, torch.distributions.Categorical(logits=logits).entropy()
+        group = np.repeat(np.arange(40), 9)
+    elif kind == "pixels":
+        known = torch.from_numpy(y != 255)
+        entropy = torch.distributions.Categorical(logits=logits.movedim(1, 3)).entropy()[known]
+        right, group = (logits.argmax(1) == torch.from_numpy(y))[known], known.nonzero()[:, 0].numpy()
+    else:
+        right, entropy = (logits > 0) == torch.from_numpy(y > 0), torch.distributions.Bernoulli(logits=logits).entropy()
+        group = np.repeat(np.arange(40), 4)
+    right, entropy = right.flatten().numpy(), entropy.flatten().numpy()
+    row = next(
+        row for row in bench.rows()
+        if (row.shift, row.method, row.metric) == ("late", "entropy", "roc_auc")
+    )  # fmt: skip
+    assert row.n == len(right)
+    assert row.accuracy == pytest.approx(right.mean())
+    assert row.value == pytest.approx(roc_auc(entropy, right), abs=1e-3)
+    assert row.low < row.value < row.high
+    found = {(one.shift, one.severity): bench.predictions(one) for one in bench.conditions()}
+    assert len(found) == 4
+    late = next(one for (shift, _), one in found.items() if shift == "late")
+    assert late.groups is not None
+    np.testing.assert_array_equal(np.bincount(late.groups), np.bincount(group))
+    accuracy = [one.correct.mean() for (shift, _), one in found.items() if shift in SHIFTS[kind]]
+    assert accuracy[1] < accuracy[0] < found["clean", 0].correct.mean()
+    places = images.conditions(bench, kind, "mine", shifted=True)
+    assert len(images.image_gains(bench, places, "default", "entropy")) == images.RESAMPLES
+    write_report(tmp_path / "out", tmp_path / "report.html")
+    assert "late" in (tmp_path / "report.html").read_text()
+
+
+def test_an_interrupted_plan_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, "pixels")
+    plan = parse(values("pixels", shifts=SHIFTS["pixels"]), folder=tmp_path)
+    run_plan(plan, tmp_path / "whole", engine="serial", quiet=True, times=False)
+    calls: list[str] = []
+    score = several.score
+
+    def interrupted(*given):
+        calls.append(given[2].name)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        return score(*given)
+
+    monkeypatch.setattr(several, "score", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run_plan(plan, tmp_path / "cut", engine="serial", quiet=True, times=False)
+    assert len(calls) == 4
+    report, _ = run_plan(plan, tmp_path / "cut", engine="serial", quiet=True, times=False)
+    assert report.complete
+    assert len(calls) == 4 + 9 - 3  # three methods on three groups, of which three were done
+    assert (tmp_path / "cut" / "table.csv").read_bytes() == (tmp_path / "whole" / "table.csv").read_bytes()
+
+
+def test_intervals_resample_whole_inputs() -> None:
+    rng = np.random.default_rng(0)
+    groups = np.repeat(np.arange(30), 40)
+    shift = rng.normal(size=30)[groups]  # predictions of one input are alike
+    wrong = shift + 0.1 * rng.normal(size=1200) > 1
+    u = shift + rng.normal(size=30)[groups]
+    found = several.with_intervals(u, ~wrong, None, groups, 200)
+    alone = evaluate(u, ~wrong, bootstrap=200)
+    assert found["roc_auc"] == alone["roc_auc"]
+    assert found["roc_auc_high"] - found["roc_auc_low"] > 2 * (alone["roc_auc_high"] - alone["roc_auc_low"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "said"),
+    [
+        ("pixels", {"predicts": "boxes"}, "predicts: 'boxes' is not known"),
+        ("pixels", {"model": None, "net": "lenet"}, "predicts: pixels need your own `model`"),
+        ("pixels", {"shifts": {"rotation": [30]}}, "rotation moves pixels away"),
+        ("tokens", {"shifts": {"word-drops": [2]}}, "word-drops moves tokens away"),
+        ("labels", {"out_of_distribution": ["digits"]}, "out_of_distribution: is for one prediction"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, kind: str, changes: dict, said: str) -> None:
+    write(tmp_path, kind)
+    settings = {**values(kind)["pairs"][0], **changes}
+    pair = {key: value for key, value in settings.items() if value is not None}
+    with pytest.raises(PlanError, match=said):
+        parse({**values(kind), "pairs": [pair]}, folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "methods", "said"),
+    [
+        ("pixels", {"mc-dropout": {}}, "methods.mc-dropout: is for one prediction"),
+        ("tokens", {"knn": {}}, "methods.knn: knn is not for tokens"),
+        ("labels", {"knn": {"fit_on": "perturbed"}}, "expected reference or held-out"),
+        ("labels", {"default": {"effort": "quick"}}, "methods.default.effort"),
+    ],
+)
+def test_methods_that_do_not_fit_are_named(tmp_path: Path, kind: str, methods: dict, said: str) -> None:
+    write(tmp_path, kind)
+    with pytest.raises(PlanError, match=said):
+        parse({**values(kind), "methods": methods}, folder=tmp_path)
+
+
+def test_labels_that_do_not_fit_are_named(tmp_path: Path) -> None:
+    write(tmp_path, "labels")
+    with np.load(tmp_path / "labels.npz") as file:
+        arrays = dict(file)
+    np.savez(tmp_path / "labels.npz", **{**arrays, "y_test": arrays["y_test"] * 2})
+    plan = parse(values("labels"), folder=tmp_path)
+    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
+    assert not report.complete
+    assert "y_test: expected labels (N, L) of 0 and 1" in open_store(tmp_path / "out").failures()[0]["error"]
