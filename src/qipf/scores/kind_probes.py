@@ -111,7 +111,7 @@ def probe_pixels(
         model, batches, per_image=per_image, ignore=ignore, features=features, tile=tile, overlap=overlap, seed=seed,
         device=device, progress=progress,
     )  # fmt: skip
-    return _fitted(Probe(hidden=64, share=0.5, seed=seed), model, sample, "pixels", progress)
+    return _fitted(Probe(hidden=64, share=0.7, seed=seed), model, sample, "pixels", progress)
 
 
 def probe_labels(
