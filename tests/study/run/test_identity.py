@@ -59,9 +59,9 @@ def test_data_that_is_replaced_while_it_is_read_is_noticed(tmp_path, monkeypatch
     save_data(path, 0)
     expected, real = file_digest(path), inputs.read_npz
 
-    def slow(file):
+    def slow(*given):
         save_data(path, 1)
-        return real(file)
+        return real(*given)
 
     monkeypatch.setattr(inputs, "read_npz", slow)
     with pytest.raises(ChangedError):
