@@ -205,3 +205,21 @@ def test_the_commands_work_without_torch(place) -> None:
     done = run("compare", "net.onnx", "data.npz", "--scorers", "default,entropy,knn", "--bootstrap", "20")
     assert done.returncode == 0, done.stderr
     assert "left out: default (--scorer default: perturbs" in done.stderr
+
+
+def test_the_intervals_of_a_regression(tmp_path, monkeypatch, rng, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path / "net.onnx")
+    x = rng.standard_normal((400, 6)).astype(np.float32)
+    y = table_logits(x)[0] + rng.normal(size=table_logits(x)[0].shape)
+    np.savez("data.npz", x=x[:200], y=y[:200])
+    np.savez("held.npz", x=x[200:], y=y[200:])
+    words = ["fit", "net.onnx", "data.npz", "--calibrate", "held.npz", "-o", "n.qipf", "--quiet"]
+    assert main(words) == 0
+    assert main(["score", "n.qipf", "held.npz", "--model", "net.onnx", "-o", "n.csv"]) == 0
+    assert "inside their intervals: 9" in capsys.readouterr().err
+    found = table_of("n.csv")
+    np.testing.assert_allclose([float(row["prediction_0"]) for row in found], table_logits(x[200:])[0][:, 0], rtol=1e-4)
+    assert main(["compare", "net.onnx", "data.npz", "--bootstrap", "10", "--quiet", "-o", "n.json"]) == 0
+    told = json.loads(Path("n.json").read_text())
+    assert {row["name"] for row in told["scales"]} == {"one-width", "neighbours", "head", "qipf"}
