@@ -50,12 +50,12 @@ def test_derivatives_match_automatic_differentiation(rng, dimension):
 def test_block_size_changes_nothing_but_rounding(rng, dimension, library):
     array = LIBRARIES[library]
     samples, y = array(rng.normal(size=(5000, dimension))), array(rng.normal(size=(300, dimension)))
-    whole, blocked = Field(samples, 0.5, memory=2**28), Field(samples, 0.5, memory=2**16)
+    whole, blocked = Field(samples, 0.5, memory=2**28), Field(samples, 0.5, memory=2**19)  # 117 blocks
     for one, other in zip(whole.derivatives(y), blocked.derivatives(y), strict=True):
         np.testing.assert_allclose(np.asarray(one), np.asarray(other), rtol=1e-10, atol=1e-10)
 
 
-@pytest.mark.parametrize(("queries", "n", "dimension"), [(20_000, 3_000, 1), (3, 2_000_000, 1), (2_000, 20_000, 20)])
+@pytest.mark.parametrize(("queries", "n", "dimension"), [(20_000, 3_000, 1), (3, 2_000_000, 1), (1_000, 10_000, 20)])
 @pytest.mark.parametrize("budget", [2**20, 2**23])
 def test_scratch_memory_stays_in_its_budget(rng, queries, n, dimension, budget):
     field = Field(rng.normal(size=(n, dimension)), 0.5, memory=budget)
@@ -90,10 +90,10 @@ def test_dtype_device_and_shape_come_back():
 
 
 def test_differentiable_in_torch_whole_and_in_blocks(rng):
-    samples = torch.asarray(rng.normal(size=2_000))
-    for memory in (2**26, 2**17):
+    samples = torch.asarray(rng.normal(size=1_000))
+    for memory in (2**26, 2**16):  # one block, or eight
         field = Field(samples, 0.4, memory=memory)
-        y = torch.asarray(rng.normal(size=50), dtype=torch.float64).requires_grad_()
+        y = torch.asarray(rng.normal(size=12), dtype=torch.float64).requires_grad_()
         torch.autograd.gradcheck(field.log, y)
         (slope,) = torch.autograd.grad(field.log(y).sum(), y)
         np.testing.assert_allclose(slope, field.derivatives(y).gradient[:, 0].detach() / 0.4, rtol=1e-9)
