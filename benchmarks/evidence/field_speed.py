@@ -62,7 +62,7 @@ def on_gpu(results: Results) -> str:
     for way, words in SCORING.items():
         if f"scoring_{way}_percent" in found:
             forward, both = found[f"lenet_{way}_ms"], found[f"lenet_scored_{way}_ms"]
-            share = f"{found[f'scoring_{way}_percent']:.2g} % of the pass"
+            share = f"{found[f'scoring_{way}_percent']:.0f} % of the pass"
             what = f"`WeightQIPF` and a LeNet pass, batch 2,000, {words}"
             rows.append([what, f"{_two(forward)} ms alone", f"{_two(both)} ms", share, f"{SCORING_BAR} %"])
     return markdown(["what", "floor", "measured", "share", "target"], rows)
