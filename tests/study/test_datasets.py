@@ -440,6 +440,34 @@ def test_a_broken_archive_of_a_repository_leaves_nothing(published, cache) -> No
     assert leftovers(cache) == []
 
 
+def test_an_archive_that_unpacks_to_more_than_the_set_is_not_read_on(published, cache, monkeypatch) -> None:
+    serve(published, {**CHECKOUT, "val/4.JPEG": b"four"})
+    with pytest.raises(ValueError, match=r"4 files of .* expected 3"):
+        datasets.repository("imagenette", progress=False)
+    serve(published, {**CHECKOUT, "val/3.JPEG": bytes(100_000)})
+    monkeypatch.setattr(_repositories, "_LARGEST_SET", 50_000)
+    with pytest.raises(ValueError, match="of at most 50000"):
+        datasets.repository("imagenette", progress=False)
+    assert leftovers(cache) == []
+
+
+def test_two_processes_may_get_a_repository_at_once(published, cache, monkeypatch) -> None:
+    """The other one has finished by the time that this one has checked its files."""
+    serve(published, CHECKOUT)
+    check = _repositories._check
+
+    def slow(*given) -> None:
+        check(*given)
+        monkeypatch.setattr(_repositories, "_check", check)
+        datasets.repository("imagenette", progress=False)
+
+    monkeypatch.setattr(_repositories, "_check", slow)
+    monkeypatch.setattr(_repositories.os, "getpid", iter(range(100)).__next__)
+    found = datasets.repository("imagenette", progress=False)
+    assert {p.relative_to(found).as_posix() for p in found.rglob("*") if p.is_file()} == set(CHECKOUT)
+    assert [path.name for path in cache.iterdir()] == ["imagenette"]
+
+
 def test_a_checkout_is_checked_and_its_other_files_do_not_matter(published, tmp_path) -> None:
     place = tmp_path / "data" / "imagenette"
     for name, content in {**CHECKOUT, ".git/config": b"x", "train/notes.txt": b"x"}.items():

@@ -15,6 +15,8 @@ from qipf.study.datasets._files import cache_folder, fetched
 
 _ARCHIVES = "https://codeload.github.com/"
 _LARGEST_ARCHIVE = 2**30
+_LARGEST_SET = 2 * _LARGEST_ARCHIVE
+"""Bytes of all files of a set together. Images hardly shrink in an archive, so one that unpacks to more is not ours."""
 
 
 class Repository(NamedTuple):
@@ -84,13 +86,23 @@ def find(name: str, folder: Path | None, *, download: bool, progress: bool) -> P
     address = f"{_ARCHIVES}{found.address}/tar.gz/"
     with fetched(name, found.commit, (address,), target.parent, progress, advice, _LARGEST_ARCHIVE) as archive:
         part = target.with_name(f".part-{os.getpid()}-{name}")
+        shutil.rmtree(part, ignore_errors=True)  # of a process with this number that was killed
         try:
             _unpack(found, archive, part)
             _check(found, f"{found.address} as downloaded", _wanted(found, part))
-            part.rename(target)
+            _put(part, target)
         finally:
             shutil.rmtree(part, ignore_errors=True)
     return target
+
+
+def _put(part: Path, target: Path) -> None:
+    """Give the checked folder its name, unless another process has been faster."""
+    try:
+        part.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
 
 
 def _belongs(found: Repository, path: PurePosixPath) -> bool:
@@ -130,15 +142,28 @@ def _check(found: Repository, place: Path | str, files: dict[str, Path]) -> None
 
 
 def _unpack(found: Repository, archive: Path, target: Path) -> None:
-    """Write the files of the set and nothing else; a path that would leave the folder belongs to no set."""
+    """Write the files of the set and nothing else; a path that would leave the folder belongs to no set.
+
+    Raises:
+        ValueError: The archive is broken, or has more or larger files than the set, in which case it is not read on.
+    """
+    files = size = 0
     try:
         with tarfile.open(archive, "r:gz") as tar:
             for member in tar:
                 path = PurePosixPath(member.name.partition("/")[2])
-                source = tar.extractfile(member) if member.isfile() else None
-                if source is not None and ".." not in path.parts and _belongs(found, path):
-                    place = target.joinpath(*path.parts)
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    place.write_bytes(source.read())
+                leaves = ".." in path.parts or any(sign in member.name for sign in "\\:")  # the latter on Windows
+                source = tar.extractfile(member) if member.isfile() and not leaves and _belongs(found, path) else None
+                if source is None:
+                    continue
+                files, size = files + 1, size + member.size
+                if files > found.files or size > _LARGEST_SET:
+                    raise ValueError(
+                        f"{found.address} as downloaded: {files} files of {size} bytes or more, expected {found.files} "
+                        f"of at most {_LARGEST_SET}; it is not commit {found.commit[:12]}"
+                    )
+                place = target.joinpath(*path.parts)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(source.read())
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
         raise ValueError(f"{found.address} as downloaded is broken or truncated ({error}); try again") from None
