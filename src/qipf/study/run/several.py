@@ -54,8 +54,8 @@ def predict(context: Context, network: Mapping[str, str], group: Group) -> Resul
     for place, rows in enumerate(found):
         if len(rows.correct) != len(arrays["labels"]):
             raise ValueError(
-                f"{group.name}: expected as many labelled predictions at every severity, got {len(rows.correct)} and "
-                f"{len(arrays['labels'])}"
+                f"{group.name}: expected the same number of labelled predictions at every severity, got "
+                f"{len(arrays['labels'])} and {len(rows.correct)}"
             )
         arrays[f"predicted/{place}"] = (~rows.correct).astype(np.int16)
         arrays[f"error_probability/{place}"] = rows.scored(SoftmaxResponse()).astype(np.float32)
