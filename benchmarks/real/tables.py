@@ -253,17 +253,6 @@ def strongest(results: Results, group: str = "") -> str:
     return _of(results).strongest(group)
 
 
-def best_of(results: Results, group: str, suites: str) -> str:
-    """The name of the best rival of the only network of a family, in the mean of some suites joined by "+"."""
-    found = _of(results).groups[group]
-    (network,) = found.networks
-    chosen = [suite for suite in (SHIFTED if suites == "shifted" else suites.split("+")) if suite in found.suites]
-    return max(
-        found.scores(network, "single"),
-        key=lambda score: float(np.mean([found.value(network, score, suite) for suite in chosen])),
-    )
-
-
 def when_run(make: Callable[..., str], group: str, results: Results) -> str:
     """A table of one family of networks, or a sentence where that has not been run."""
     return make(results, group=group) if group in _of(results).groups else f"{GROUPS[group]} has not been run yet."
@@ -288,7 +277,6 @@ VALUES: dict[str, Callable[..., str]] = {
     "real-loss": loss,
     **side_tables.VALUES,
     "real-strongest": strongest,
-    "real-best-of": best_of,
     "real-behind": behind,
     "real-first-share": with_first_share,
     "real-state": state_of_default,

@@ -214,7 +214,6 @@ def test_of_each_score_the_best_summary_is_shown(tmp_path):
     results = Results(tmp_path)
     shown = [line.split(" | ")[0] for line in tables.TABLES["real-summaries-g2p"](results).splitlines()[2:]]
     assert shown == ["| **the probe**", "| probability of the word", "| entropy, max", "| probe, mean"]
-    assert tables.best_of(results, "g2p", "shifted") == "probability of the word"
     assert tables.TABLES["real-bars-to-tiny"](results) == "Full size, then tiny has not been run yet."
 
 
