@@ -20,10 +20,18 @@ class Processes:
         self.workers = []
         options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", self.file]
         self.scheduler = self._start("distributed.cli.dask_scheduler", options)
-        deadline = time.monotonic() + 60
-        while not self.file.exists() and time.monotonic() < deadline:
+        self.address = self._told(time.monotonic() + 60)
+
+    def _told(self, deadline):
+        """Where the scheduler listens, which it writes to a file once it does."""
+        while True:
+            try:
+                return json.loads(self.file.read_text())["address"]
+            except (FileNotFoundError, ValueError):  # not written yet, or in the middle of it
+                if time.monotonic() > deadline:
+                    self.end()
+                    raise
             time.sleep(0.1)
-        self.address = json.loads(self.file.read_text())["address"]
 
     def _start(self, module, options, *path):
         python_path = os.pathsep.join(map(str, (*path, HERE, HERE.parents[1])))
@@ -57,5 +65,7 @@ def open_dask(folder):
     """A scheduler, and an end of everything that was started."""
     folder.mkdir()
     processes = Processes(folder)
-    yield processes
-    processes.end()
+    try:
+        yield processes
+    finally:  # also where a test fails in a `with` statement
+        processes.end()
