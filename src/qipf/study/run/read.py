@@ -187,7 +187,7 @@ class Bench:
 
         pair = self._pair(condition.dataset, condition.net)
         if pair.predicts != "classes":
-            raise ValueError(f"its {pair.predicts} are several per input; `qipf score` draws those of single inputs")
+            raise ValueError(f"images: rows are single {pair.predicts}, several per input, with no image of their own")
         folder = None if data is None else str(data)
         loaded = inputs.load_data(
             pair.dataset,
