@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from types import SimpleNamespace
 from typing import Any
@@ -134,9 +135,13 @@ def test_the_kernel_keeps_to_the_bounds_of_wide_steps_and_says_nan() -> None:
     """Rows that lie apart in memory, and logits that are not numbers."""
     logits = torch.randn(6, 2, 500, generator=torch.Generator().manual_seed(2)).to("cuda")[:, 1]
     logits[2, 17] = torch.nan
+    logits[3] = torch.nan
+    logits[4] = -torch.inf
     found = vocabulary.reduce_logits(logits, torch.arange(6, device="cuda"), None, 2)
     assert found.log_label is None
-    assert found.entropy.isnan().tolist() == [False, False, True, False, False, False]
+    assert found.entropy.isnan().tolist() == [False, False, True, True, False, False]
+    assert int(found.predicted.max()) < 500
+    assert found.entropy[4].item() == pytest.approx(math.log(500))  # nothing is allowed, so nothing is more likely
     wanted = torch.distributions.Categorical(logits=logits[:2].double()).entropy().float()
     torch.testing.assert_close(found.entropy[:2], wanted, rtol=1e-5, atol=1e-5)
 

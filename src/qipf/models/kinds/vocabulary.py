@@ -74,6 +74,8 @@ def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]
         from qipf.models.kinds.vocabulary_gpu import reduce_rows
 
         reduce_rows(torch.zeros((1, 3), device="cuda"), torch.zeros(1, dtype=torch.int64, device="cuda"), None)
+    except torch.OutOfMemoryError:
+        raise  # it says nothing about the kernel
     except Exception:  # no Triton, or no compiler for it: plain operations give the same numbers, more slowly
         return None
     return reduce_rows

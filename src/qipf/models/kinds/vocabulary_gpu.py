@@ -56,7 +56,7 @@ def _reduce(logits, stride, rows, labels, predicted, numbers, width, HAS_LABELS:
         place = tl.where(larger, column, place)
         best = tl.where(larger, value, best)
     highest = tl.max(best, 0)
-    winner = tl.min(tl.where(best == highest, place, width), 0)
+    winner = tl.min(tl.where(best == highest, place, width - 1), 0)
     next_highest = tl.max(tl.where(place == winner, second, best), 0)
 
     # Second reading: the weights of all others relative to the largest logit, which itself has the weight 1.
@@ -65,9 +65,9 @@ def _reduce(logits, stride, rows, labels, predicted, numbers, width, HAS_LABELS:
     for first in range(0, width, COLUMNS):
         column = first + lanes
         value = tl.load(start + column, mask=column < width, other=-float("inf")).to(tl.float32)
-        behind = value - highest
-        behind = tl.where(behind < -1e4, -1e4, behind)  # a masked token: its weight is 0, and 0 times -inf is NaN
-        weight = tl.where(column == winner, 0.0, tl.exp(behind))
+        behind = tl.where(value < -1e30, -1e30, value) - highest
+        behind = tl.where(behind < -1e4, -1e4, behind)  # a masked token: its weight is 0
+        weight = tl.where((column == winner) | (column >= width), 0.0, tl.exp(behind))
         weights += weight
         moments += weight * behind
     rest = tl.sum(weights, 0)
