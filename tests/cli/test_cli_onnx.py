@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto
 from PIL import Image
+from scipy import special
 
 import qipf
 from onnx_graphs import images, table, table_logits, two_inputs
@@ -223,3 +224,25 @@ def test_the_intervals_of_a_regression(tmp_path, monkeypatch, rng, capsys) -> No
     assert main(["compare", "net.onnx", "data.npz", "--bootstrap", "10", "--quiet", "-o", "n.json"]) == 0
     told = json.loads(Path("n.json").read_text())
     assert {row["name"] for row in told["scales"]} == {"one-width", "neighbours", "head", "qipf"}
+
+
+@pytest.mark.parametrize("ending", ["Sigmoid", "Softmax"])
+def test_the_numbers_of_a_regression_are_read_behind_its_last_activation(tmp_path, monkeypatch, rng, ending) -> None:
+    monkeypatch.chdir(tmp_path)
+    table(tmp_path / "net.onnx", ending)
+    x = rng.standard_normal((400, 6)).astype(np.float32)
+    logits = table_logits(x)[0]
+    shares = special.expit(logits) if ending == "Sigmoid" else special.softmax(logits, axis=1)
+    y = shares + 0.05 * rng.normal(size=shares.shape)
+    np.savez("data.npz", x=x[:200], y=y[:200])
+    np.savez("held.npz", x=x[200:], y=y[200:])
+    np.savez("new.npz", x=x[200:])
+    assert main(["fit", "net.onnx", "data.npz", "--calibrate", "held.npz", "-o", "n.qipf", "--quiet"]) == 0
+    assert main(["score", "n.qipf", "new.npz", "--model", "net.onnx", "-o", "n.csv", "--quiet"]) == 0
+    found = np.array([[float(row[f"prediction_{k}"]) for k in range(y.shape[1])] for row in table_of("n.csv")])
+    np.testing.assert_allclose(found, shares[200:], rtol=1e-3, atol=1e-6)
+    assert main(["compare", "net.onnx", "data.npz", "--bootstrap", "10", "--quiet", "-o", "n.json"]) == 0
+    widths = [row["width"][0] for row in json.loads(Path("n.json").read_text())["scales"]]
+    assert max(widths) < 0.3  # the noise has a deviation of 0.05
+    scorer, outputs = qipf.load("n.qipf"), qipf.collect("net.onnx", (x[200:], y[200:]), progress=False)
+    np.testing.assert_allclose(scorer.score("net.onnx", x[200:], progress=False), scorer(outputs), rtol=1e-5)

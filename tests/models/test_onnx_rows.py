@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from qipf.models.sample import sampled
+from qipf.models.sessions.declared import Input
 from qipf.models.sessions.inputs import FeedBatches
-from qipf.models.sessions.model import Input
 
 
 class Sorted:

@@ -14,7 +14,8 @@ from qipf._common.errors import InputError, UserError
 from qipf.cli._data import INPUT, Data, DataBatch
 from qipf.cli._device import usable_device
 from qipf.cli._images import image_mode
-from qipf.models.sessions.model import Input, OnnxModel
+from qipf.models.sessions.declared import Input
+from qipf.models.sessions.model import OnnxModel
 
 _BATCH = re.compile(r"batch \d+: ")
 
@@ -30,6 +31,11 @@ def place(net: Any, device: str | None) -> None:
     if isinstance(net, OnnxModel):
         raise UserError("--device: an ONNX model runs on the CPU here; in Python, give a session with its providers")
     net.to(usable_device(device))
+
+
+def of_numbers(net: Any) -> Any:
+    """The model of a regression: of an ONNX model, the output is read as it is, even behind a sigmoid."""
+    return net.of_numbers() if isinstance(net, OnnxModel) else net
 
 
 def is_onnx(model: str | None) -> bool:

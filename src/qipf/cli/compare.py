@@ -24,7 +24,7 @@ from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind
 from qipf.cli._kinds import ONE, Score, fit_score, predict
 from qipf.cli._numbers import is_numbers, one_column
-from qipf.cli._onnx import bound, is_onnx
+from qipf.cli._onnx import bound, is_onnx, of_numbers
 from qipf.cli._overlays import Segmented, draw
 from qipf.cli._seen import warn_of_random
 from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
@@ -140,6 +140,7 @@ def compare(
     cuts = [cut, (cut + len(opened)) // 2] if numbers else [cut]  # intervals are learned from a part of their own
     halves = [np.sort(rows) for rows in np.split(order, cuts)]
     net = load_model(model, weights)
+    net = of_numbers(net) if numbers else net
     opened = bound(net, opened)
     parts = [opened.take(rows) for rows in halves]
     kind = "numbers" if numbers else find_kind(net, opened)

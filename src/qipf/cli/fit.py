@@ -17,7 +17,7 @@ from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
 from qipf.cli._features import note_features
 from qipf.cli._numbers import SCALE, is_numbers, learn_intervals, make_scale, one_column
-from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, place
+from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, of_numbers, place
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.models.loading import is_weights, load_model
 
@@ -128,6 +128,7 @@ def fit(
         held_out = one_column(held_out) if numbers else held_out
     check_parent(output, "--output", InputError)
     net = load_model(model, weights)
+    net = of_numbers(net) if numbers else net
     opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
     seen, what = Seen(), "labelled examples"
     if several:

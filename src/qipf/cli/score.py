@@ -15,7 +15,7 @@ from qipf._common.text import printable
 from qipf.cli._data import DataBatch, open_data
 from qipf.cli._features import noted_features
 from qipf.cli._numbers import SCALE, number_columns, one_column, seen_inside
-from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, place
+from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, of_numbers, place
 from qipf.cli._score_kinds import score_kind
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.cli._writer import TableWriter
@@ -96,6 +96,7 @@ def score(
             raise UserError(
                 "--model: a file of weights cannot be run; give a .pt2 program, an .onnx file or module:callable"
             )
+        net = of_numbers(net) if numbers or _task(scorer) == "regression" else net
         place(net, device)
         opened = bound(net, opened)
         warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)

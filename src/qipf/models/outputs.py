@@ -57,7 +57,8 @@ class Outputs:
         if self.labels is not None:
             check_classes(self.labels, self.logits.shape[1])
             object.__setattr__(self, "labels", as_classes(self.labels, self.logits.shape[1]))
-        if look_like_probabilities(self.logits, self.binary):
+        several = self.labels is not None and len(self.labels.shape) == 2  # targets, whose predictions may sum to 1
+        if not several and look_like_probabilities(self.logits, self.binary):
             warnings.warn(PROBABILITIES, stacklevel=3)
 
     def _check_one_place(self) -> None:

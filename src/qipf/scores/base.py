@@ -116,7 +116,9 @@ class Scorer(ABC):
         """
         facts = self._require_fitted().facts
         check_kind(facts)
-        model = as_onnx(model) or model  # opened once
+        onnx = as_onnx(model)  # opened once
+        if onnx is not None:
+            model = onnx.of_numbers() if hasattr(self, "scales") or facts.get("task") == "regression" else onnx
         warn_of_other(facts, model)
         wanted = features if self.reads_features else False
         kept = {"device": device, "store": store, "batch_size": batch_size, "progress": progress}

@@ -9,7 +9,7 @@ import numpy as np
 from scipy import special
 
 from qipf._common.progress import track
-from qipf.models.labels import SUPPORTED, check_classes
+from qipf.models.labels import SUPPORTED, check_classes, zeros_and_ones
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.inputs import FeedBatches
 from qipf.models.sessions.model import OnnxModel
@@ -29,22 +29,24 @@ class Reader:
         layers: Readings of further tensors.
         feeds: The inputs of some rows, which show where the logits are.
         show: Whether to say so where the model ends in a softmax.
+        numbers: Whether the model predicts numbers, which are its output as it is.
     """
 
     def __init__(
         self, model: OnnxModel, features: str | bool | None, layers: tuple[str, ...], feeds: Mapping[str, np.ndarray],
-        show: bool,
+        show: bool, numbers: bool = False,
     ) -> None:  # fmt: skip
         if features is True or not isinstance(features, str | bool | None):
             raise TypeError(f"features: expected the name of a tensor, None or False, got {features!r}")
         self.model = model
-        self.logits, self.probabilities = _find_logits(model, feeds, show)
+        linear, probabilities = _find_logits(model, feeds, show and not (numbers or model.as_is))
+        self.logits, self.probabilities = (model.output, False) if numbers or model.as_is else (linear, probabilities)
         graph = model.graph if layers or isinstance(features, str) else model.find_graph()
         self.readings: dict[str, TensorReading] = {}
         if isinstance(features, str):
             self.readings["features"] = TensorReading.parse(features, graph)
         elif features is None and graph is not None:
-            head = graph.head_input(self.logits)
+            head = graph.head_input(linear)
             if head is not None:
                 self.readings["features"] = TensorReading(head, "mean-last")
         self.readings |= {f"layer:{text}": TensorReading.parse(text, graph) for text in layers}
@@ -87,7 +89,7 @@ def collect_onnx(
     for number, batch in enumerate(track(batches, "collecting", total=batches.count, show=progress)):
         if batch.rows == 0:
             continue
-        reader = reader or Reader(model, features, layers, batch.feeds, progress)
+        reader = reader or Reader(model, features, layers, batch.feeds, progress, _are_targets(batch.labels))
         found: dict[str, np.ndarray | None] = {**reader.read(batch.feeds), "labels": batch.labels}
         if batch.labels is not None:
             check_classes(batch.labels, found["logits"].shape[1], first=count)  # pyright: ignore[reportOptionalMemberAccess]
@@ -108,6 +110,11 @@ def collect_onnx(
         whole.pop("labels", None),
         {name.removeprefix("layer:"): values for name, values in whole.items()},
     )
+
+
+def _are_targets(labels: np.ndarray | None) -> bool:
+    """Whether these are the targets of a regression, and neither classes nor several labels of 0 and 1."""
+    return labels is not None and labels.dtype.kind == "f" and not zeros_and_ones(labels)
 
 
 def _joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
@@ -138,7 +145,7 @@ def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> tu
             if name in found and model.output in found and _agree(found[name], found[model.output], ending.operator):
                 model.tell(
                     f"{model.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, is read as "
-                    "the logits", show,
+                    "the logits; if these are the numbers of a regression, give OnnxModel(..., as_is=True)", show,
                 )  # fmt: skip
                 return name, False
     values = model.run(few, [model.output])[model.output].astype(np.float64)

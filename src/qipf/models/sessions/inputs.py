@@ -12,7 +12,7 @@ from qipf._common.errors import check_whole
 from qipf.arrays import to_numpy
 from qipf.models.given import check_kind, known_length, one_per_row, split_batch
 from qipf.models.keys import INPUTS
-from qipf.models.sessions.model import Input, form
+from qipf.models.sessions.declared import Input, form
 from qipf.models.whole import as_numbers, cut, whole_arrays
 
 

@@ -6,48 +6,26 @@ import hashlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from copy import copy
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from qipf._common.budget import GIB, VARIABLE, budget
+from qipf._common.errors import check_flag
 from qipf._common.optional import require
+from qipf.models.sessions.declared import TYPES, Input, declared_shape
 from qipf.models.sessions.files import has_external_data, read_model
 from qipf.models.sessions.graph import Graph
 
-TYPES = {
-    "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
-    "tensor(int8)": np.int8, "tensor(int16)": np.int16, "tensor(int32)": np.int32, "tensor(int64)": np.int64,
-    "tensor(uint8)": np.uint8, "tensor(uint16)": np.uint16, "tensor(uint32)": np.uint32, "tensor(uint64)": np.uint64,
-    "tensor(bool)": np.bool_,
-}  # fmt: skip
-"""NumPy's types by the names that ONNX Runtime gives them."""
 MOST_SESSIONS = 3
 """Sessions that are kept for one model: each holds its weights once more."""
 FOLDER = "session.model_external_initializers_file_folder_path"
 _SHARED: WeakKeyDictionary[Any, _Made] = WeakKeyDictionary()
-
-
-class Input(NamedTuple):
-    """An input of the model."""
-
-    name: str
-    dtype: np.dtype | None
-    """None for texts and sequences"""
-    shape: tuple[int | None, ...]
-    """None where any size is allowed; empty where the shape is not known"""
-
-    @property
-    def batch(self) -> int | None:
-        """The number of rows that every run must have; None where any number is allowed."""
-        return self.shape[0] if self.shape else None
-
-    def __str__(self) -> str:
-        return f"{self.name!r} ({self.dtype}, {form(self.shape)})"
 
 
 class _Made:
@@ -70,13 +48,18 @@ class OnnxModel:
         output: The name of the output that holds the logits; None for the one called "logits", or else the first that
             has floating-point numbers.
         providers: Where a file runs, as ONNX Runtime names it; None for the CPU. A session has its own.
+        as_is: Read the output as it is, as the numbers of a regression are read. Otherwise what stands before a softmax
+            or a sigmoid is read, unless the labels of the data are the targets of a regression.
 
     Raises:
         TypeError: The source is of another kind.
         ValueError: The file cannot be read, or the model has no such output.
     """
 
-    def __init__(self, source: Any, *, output: str | None = None, providers: Sequence[str] | None = None) -> None:
+    def __init__(
+        self, source: Any, *, output: str | None = None, providers: Sequence[str] | None = None, as_is: bool = False
+    ) -> None:
+        self.as_is = check_flag("as_is", as_is)
         self._providers = list(providers or ["CPUExecutionProvider"])
         self.path: Path | None = None
         if isinstance(source, str | os.PathLike):
@@ -93,13 +76,19 @@ class OnnxModel:
         else:
             raise TypeError(f"model: expected a path or an InferenceSession, got {type(source).__name__}")
         self.inputs = [
-            Input(one.name, np.dtype(TYPES[one.type]) if one.type in TYPES else None, _shape(one.shape))
+            Input(one.name, np.dtype(TYPES[one.type]) if one.type in TYPES else None, declared_shape(one.shape))
             for one in self.session.get_inputs()
         ]
         self.output = self._choose(output)
 
     def __repr__(self) -> str:
         return f"OnnxModel({str(self.path) if self.path else self.session!r}, output={self.output!r})"
+
+    def of_numbers(self) -> OnnxModel:
+        """The same model with its output read as it is."""
+        model = copy(self)
+        model.as_is = True
+        return model
 
     @property
     def graph(self) -> Graph:
@@ -282,18 +271,6 @@ def check_no_device(device: Any) -> None:
         )
 
 
-def form(shape: Sequence[int | None]) -> str:
-    """A shape in words: (N, 3, any)."""
-    words = [
-        "N" if place == 0 and size is None else "any" if size is None else str(size) for place, size in enumerate(shape)
-    ]
-    return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
-
-
 def in_one_line(error: BaseException) -> str:
     """What an error of ONNX Runtime says, without its code."""
     return (" ".join(str(error).split()) or type(error).__name__)[:500]
-
-
-def _shape(sizes: Sequence[Any]) -> tuple[int | None, ...]:
-    return tuple(size if isinstance(size, int) and size > 0 else None for size in sizes)
