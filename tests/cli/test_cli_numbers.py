@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from pyarrow import parquet
 
 import qipf
 from qipf.cli import main
@@ -159,19 +160,36 @@ def test_compare_measures_intervals_of_every_scale(place: Path, capsys) -> None:
 def test_mistakes_are_named(place: Path, capsys) -> None:
     x, y = examples(60, 0)
     np.savez("data.npz", x=x, y=y)
-    np.savez("held.npz", x=x[:5], y=y[:5])
+    np.savez("held.npz", x=x[5:10], y=y[5:10])
     np.savez("wide.npz", x=x, y=np.concatenate([y, y], axis=1))
-    np.savez("classes.npz", x=x, y=np.arange(60) % 2)
+    np.savez("classes.npz", x=x[::-1], y=np.arange(60) % 2)
+    np.savez("copy.npz", x=x, y=y)
+    np.savez("whole.npz", x=x, y=np.arange(60))
+    hole = y.copy()
+    hole[58, 1] = np.nan
+    np.savez("gap.npz", x=x[::-1], y=hole)
     fit = ["fit", "number_nets:two", "data.npz", "-o", "n.qipf", "--quiet"]
+    assert main([*fit[:4], "good.qipf", "--quiet"]) == 0
     cases = [
         ([*fit, "--scorer", "entropy"], 2, "not for several numbers"),
         ([*fit, "--option", "effort=quick"], 2, "takes seed and nothing else"),
         ([*fit, "--calibrate", "held.npz", "--promise", "error<=0.1"], 2, "--coverage"),
         ([*fit, "--calibrate", "held.npz"], 1, "--coverage: 5 held-out examples cannot promise 0.9"),
-        ([*fit, "--calibrate", "held.npz", "--coverage", "2"], 1, "coverage"),
+        ([*fit, "--calibrate", "held.npz", "--coverage", "2"], 2, "--coverage: expected"),
+        ([*fit, "--coverage", "0.8"], 2, "--coverage: intervals are learned from held-out data"),
+        ([*fit, "--joint"], 2, "--joint: intervals are learned from held-out data"),
+        ([*fit[:2], "classes.npz", *fit[3:], "--joint", "--calibrate", "held.npz"], 2, "--joint: is about"),
+        ([*fit, "--calibrate", "copy.npz"], 1, "--calibrate: copy.npz begins with the same examples"),
+        ([*fit[:2], "gap.npz", *fit[3:]], 1, "gap.npz: labels: NaN or infinite values in 1 of 60 rows: row 58"),
+        ([*fit, "--calibrate", "gap.npz"], 1, "--calibrate: gap.npz: labels: NaN"),
+        (["compare", "number_nets:two", "gap.npz", "--quiet"], 1, "row 58"),
+        (["compare", "number_nets:two", "data.npz", "--shifted", "far=gap.npz", "--quiet"], 1, "far: labels: NaN"),
+        (["score", "good.qipf", "gap.npz", "--model", "number_nets:two", "-o", "n.csv"], 1, "gap.npz: labels: NaN"),
+        (["score", "good.qipf", "wide.npz", "--model", "number_nets:two", "-o", "n.csv"], 1, "expected 2 per example"),
         ([*fit, "--calibrate", "classes.npz"], 1, "--calibrate: classes.npz does not fit"),
         ([*fit[:2], "wide.npz", *fit[3:]], 1, "(60, 4)"),
-        (["compare", "number_nets:two", "wide.npz", "--quiet"], 1, "(30, 4)"),
+        (["fit", "number_nets:one", "whole.npz", *fit[3:]], 1, "labels.astype('float64')"),
+        (["compare", "number_nets:two", "wide.npz", "--quiet"], 1, "(60, 4)"),
         (["compare", "number_nets:two", "data.npz", "--scorers", "entropy", "--quiet"], 2, "there are one-width"),
         (["compare", "number_nets:two", "data.npz", "--coverage", "1", "--quiet"], 2, "--coverage"),
         (["compare", "number_nets:two", "held.npz", "--quiet"], 1, "held-out examples cannot promise"),
@@ -182,3 +200,33 @@ def test_mistakes_are_named(place: Path, capsys) -> None:
         assert said in told, (words, told)
         assert told.count("\n") == 1
     assert not Path("n.qipf").exists()
+
+
+@pytest.mark.parametrize("size", [1, 3, 500])
+def test_some_targets_of_0_and_1_are_numbers_whatever_the_batches(place: Path, size: int) -> None:
+    x, y = examples(301, 0)
+    y[:3], y[-1] = [[0, 0], [1, 1], [0, 1]], [1, 0]
+    for name, targets in (("two", y), ("one", y[:, 0])):
+        np.savez("data.npz", x=x, y=targets)
+        fit = ["fit", f"number_nets:{name}", "data.npz", "--batch-size", str(size), "-o", "n.qipf", "--quiet"]
+        assert main(fit) == 0
+        words = ["n.qipf", "data.npz", "--model", f"number_nets:{name}", "--batch-size", str(size), "--quiet"]
+        assert main(["score", *words, "-o", "n.parquet"]) == 0
+        label = "label" if name == "one" else "label_0"
+        assert parquet.read_table("n.parquet")[label].to_pylist() == y[:, 0].tolist()
+        compare = ["compare", f"number_nets:{name}", "data.npz", "--scorers", "neighbours", "--bootstrap", "10"]
+        assert main([*compare, "--batch-size", str(size), "--quiet"]) == 0
+
+
+def test_joint_intervals_are_counted_by_example(place: Path, capsys) -> None:
+    for name, seed in (("scale", 0), ("held", 1), ("new", 2)):
+        np.savez(f"{name}.npz", **dict(zip("xy", examples(200, seed), strict=True)))
+    fit = ["fit", "number_nets:two", "scale.npz", "--calibrate", "held.npz", "--joint", "--coverage", "0.7"]
+    assert main([*fit, "-o", "n.qipf"]) == 0
+    capsys.readouterr()
+    assert main(["score", "n.qipf", "new.npz", "--model", "number_nets:two", "-o", "n.csv"]) == 0
+    found = table("n.csv")
+    share = np.mean((found["inside_0"] == 1) & (found["inside_1"] == 1))
+    said = capsys.readouterr().err
+    assert f"inside their intervals: {100 * share:.1f} % of 200 examples with all targets" in said
+    assert share < np.mean([found["inside_0"], found["inside_1"]])

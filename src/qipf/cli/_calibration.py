@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from qipf._common.errors import InputError, UserError, first_line
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data, open_data
@@ -19,19 +21,21 @@ if TYPE_CHECKING:
 ENOUGH_ERRORS = 200
 """For an isotonic probability of error; a logistic one is better with fewer."""
 
+FIRST = 100
+"""Examples by which a copy of the data is known."""
 ENOUGH_TO_WATCH = 10
 """Held-out examples from which `qipf watch` can learn what is normal."""
 ENOUGH_TO_CALIBRATE = 100
 """Held-out examples from which a probability of error is more than a guess."""
 
 
-def open_held_out(path: Path, reference: Path, classes: tuple[str, ...], *, named: bool, several: bool) -> Data:
+def open_held_out(path: Path, reference: Path, there: Data, *, named: bool, several: bool) -> Data:
     """The data of --calibrate.
 
     Args:
         path: The file or folder.
         reference: DATA, which it must not be.
-        classes: The class subfolders of DATA.
+        there: What was read of DATA.
         named: As for `open_data`.
         several: As for `open_data`.
 
@@ -42,19 +46,30 @@ def open_held_out(path: Path, reference: Path, classes: tuple[str, ...], *, name
         data = open_data(path, named=named, several=several)
     except UserError as error:
         raise type(error)(f"--calibrate: {str(error).removeprefix('DATA: ')}") from None
-    if path.samefile(reference):
+    if path.samefile(reference) or _begin_alike(data, there):
+        what = "is DATA itself" if path.samefile(reference) else "begins with the same examples as DATA"
         raise InputError(
-            f"--calibrate: {path} is DATA itself, on which the scorer looks better than it is; give other data, "
+            f"--calibrate: {path} {what}, on which the scorer looks better than it is; give other data, "
             "which nothing was fitted to"
         )
-    if classes and data.classes and classes != data.classes:
-        there, here = ", ".join(data.classes), ", ".join(classes)
+    if there.classes and data.classes and there.classes != data.classes:
+        found, wanted = ", ".join(data.classes), ", ".join(there.classes)
         raise InputError(
-            f"--calibrate: {path} has the class subfolders {there}, and DATA has {here}; expected the same"
+            f"--calibrate: {path} has the class subfolders {found}, and DATA has {wanted}; expected the same"
         )
     if "labels" not in data.arrays:
         raise InputError(f"--calibrate: {path} has no labels; give an .npz with labels (or y), or class subfolders")
     return data
+
+
+def _begin_alike(one: Data, other: Data) -> bool:
+    """Whether the first examples of two files are the same numbers, as in a copy or in a part that begins alike."""
+    for name in ("inputs", "logits"):
+        both = [data.arrays[name] for data in (one, other) if name in data.arrays]
+        if len(both) == 2:
+            count = min(FIRST, len(both[0]), len(both[1]))
+            return count >= ENOUGH_TO_WATCH and np.array_equal(both[0][:count], both[1][:count])
+    return False
 
 
 def read_promise(promise: str, confidence: float, calibrate: Path | None) -> Decision:

@@ -11,6 +11,7 @@ from qipf._common.errors import InputError, UserError, first_line
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
 from qipf.cli._data import Data
+from qipf.cli._numbers import check_targets
 from qipf.cli.fit import observe
 from qipf.decisions.comparison_intervals import ONE_WIDTH, IntervalsCompared, compare_intervals
 from qipf.scores.residual_scale import METHODS
@@ -81,7 +82,7 @@ class _Fitted(NamedTuple):
 
 
 def compare_numbers(
-    title: str, net: Any, parts: list[Data], sets: dict[str, Data], wanted: list[str],
+    title: str, net: Any, data: Data, parts: list[np.ndarray], sets: dict[str, Data], wanted: list[str],
     run: dict[str, Any], coverage: float, bootstrap: int, seed: int,
 ) -> NumbersFound:  # fmt: skip
     """Fit scales to one part of the data, their intervals to another, and measure them on the third.
@@ -89,7 +90,8 @@ def compare_numbers(
     Args:
         title: The model and the data.
         net: The model.
-        parts: For the scales, for the intervals, and to measure.
+        data: All of the data, which is read as a whole, so that errors name rows of the file.
+        parts: Its rows for the scales, for the intervals, and to measure.
         sets: Shifted data to measure as well.
         wanted: What `wanted_scales` returned.
         run: As for `qipf.cli._kinds.predict`.
@@ -103,7 +105,8 @@ def compare_numbers(
     from qipf.decisions.comparison_page import Timing
     from qipf.decisions.threshold import Unsupported
 
-    reference, held_out, live = (_read(net, part, run) for part in parts)
+    whole = _read(net, data, run, "DATA")
+    reference, held_out, live = (whole[rows] for rows in parts)
     fitted: dict[str, _Fitted] = {}
     times: dict[str, Timing] = {}
     failed: dict[str, str] = {}
@@ -133,20 +136,21 @@ def compare_numbers(
 
     rows = judge(live)
     shifted = {}
-    for name, data in sets.items():
-        outputs = _read(net, data, run)
+    for name, other in sets.items():
+        outputs = _read(net, other, run, name)
         shifted[name] = _about(outputs), judge(outputs)
     return NumbersFound(title, _about(live), coverage, rows, times, failed, shifted)
 
 
-def _read(net: Any, data: Data, run: dict[str, Any]) -> Outputs:
+def _read(net: Any, data: Data, run: dict[str, Any], where: str) -> Outputs:
     from qipf.scores.base import check_rows
     from qipf.scores.residual_scale import ResidualScale
 
+    check_targets(data.arrays, where)
     found = observe(net, data, ResidualScale(), **run).numpy()
-    check_rows(found.logits, "DATA: predictions")
+    check_rows(found.logits, f"{where}: predictions")
     if not found.regression:
-        raise InputError(f"DATA: expected the targets of a regression, got {found}")
+        raise InputError(f"{where}: expected the targets of a regression, got {found}")
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,15 +82,47 @@ def learn_intervals(scorer: Scorer, outputs: Outputs, coverage: float, joint: bo
     return f"intervals: {targets} inside with probability {coverage:g}, from {len(outputs)} examples"
 
 
-def number_columns(scorer: ResidualScale, outputs: Outputs) -> dict[str, Any]:
-    """What `qipf score` writes about every predicted number; of several targets, their number follows the name."""
+def check_targets(arrays: Mapping[str, np.ndarray], where: object, first: int | None = None) -> None:
+    """Refuse targets of a regression that are NaN or infinite, which would count as outside every interval.
+
+    Args:
+        arrays: With the targets as "labels", if there are any.
+        where: The file that they are from.
+        first: The number of row 0 in the file where they are one batch of it.
+
+    Raises:
+        ValueError: Some are not finite; it names their rows.
+    """
+    from qipf.scores.base import check_rows
+
+    targets = arrays.get("labels")
+    if targets is not None:
+        check_rows(np.asarray(targets).reshape(len(targets), -1), f"{where}: labels", first)
+
+
+def number_columns(scorer: ResidualScale, outputs: Outputs, targets: np.ndarray | None) -> dict[str, Any]:
+    """What `qipf score` writes about every predicted number; of several targets, their number follows the name.
+
+    Args:
+        scorer: A fitted scale, with intervals or without.
+        outputs: Of the model, without labels.
+        targets: (N,) or (N, targets), if they are known.
+
+    Raises:
+        ValueError: There are more or fewer targets than predictions.
+    """
     predictions, scales = to_numpy(outputs.logits), to_numpy(scorer.scales(outputs))
     columns: dict[str, Any] = {"prediction": predictions, "scale": scales}
     intervals: Any = scorer.attachments.get("intervals")
     if intervals is not None:
         columns["lower"], columns["upper"] = map(to_numpy, intervals(outputs))
-    if outputs.labels is not None:
-        columns["label"] = to_numpy(outputs.labels).reshape(predictions.shape)
+    if targets is not None:
+        if targets.reshape(len(targets), -1).shape != predictions.shape:
+            raise ValueError(
+                f"labels: expected {predictions.shape[1]} per example, as many as the model predicts, got labels of "
+                f"shape {('N', *targets.shape[1:])}".replace("'", "")
+            )
+        columns["label"] = targets.astype(np.float64).reshape(predictions.shape)
         if intervals is not None:
             columns["inside"] = (columns["lower"] <= columns["label"]) & (columns["label"] <= columns["upper"])
     count = predictions.shape[1]
@@ -101,7 +134,15 @@ def number_columns(scorer: ResidualScale, outputs: Outputs) -> dict[str, Any]:
     return {**found, "uncertainty": to_numpy(scorer(outputs))}
 
 
-def seen_inside(columns: dict[str, Any]) -> Seen:
-    """Count the targets that are inside their intervals."""
+def seen_inside(columns: dict[str, Any], joint: bool) -> Seen:
+    """Count the targets that are inside their intervals; with `joint`, the examples all of whose targets are."""
     found = [values for name, values in columns.items() if name.partition("_")[0] == "inside"]
+    if joint and found:
+        found = [np.logical_and.reduce(found)]
     return Seen(sum(map(len, found)), sum(int(np.sum(values)) for values in found))
+
+
+def is_joint(scorer: Scorer) -> bool:
+    """Whether the intervals of the scorer promise all targets of an example at once."""
+    intervals: Any = scorer.attachments.get("intervals")
+    return intervals is not None and intervals.joint

@@ -153,7 +153,7 @@ def compare(
         sets[title] = apply_shift(parts[-1], name, intensity, kind, seed)
     run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
     if numbers:
-        told = compare_numbers(f"{model} on {data}", net, parts, sets, wanted, run, coverage, bootstrap, seed)
+        told = compare_numbers(f"{model} on {data}", net, opened, halves, sets, wanted, run, coverage, bootstrap, seed)
         show_numbers(told)
         _end(model, net, opened, weights, told.failed, out, NUMBER_WRITERS, told)
         return

@@ -16,7 +16,7 @@ from qipf.cli._calibration import ENOUGH_TO_CALIBRATE, learn_from, open_held_out
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
 from qipf.cli._features import note_features
-from qipf.cli._numbers import SCALE, is_numbers, learn_intervals, make_scale, one_column
+from qipf.cli._numbers import SCALE, check_targets, is_numbers, learn_intervals, make_scale, one_column
 from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, of_numbers, place
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.models.loading import is_weights, load_model
@@ -43,7 +43,7 @@ def fit(
     calibrate: Path | None = None,
     promise: str | None = None,
     confidence: float = 0.95,
-    coverage: float = 0.9,
+    coverage: float | None = None,
     joint: Annotated[bool, Parameter(negative=())] = False,
     features: str | None = None,
     device: str | None = None,
@@ -90,7 +90,8 @@ def fit(
         promise: Also choose a threshold from the data of --calibrate that keeps this promise, for example error<=0.01
             (among accepted predictions at most 1 % are wrong) or accept>=0.9; `qipf score` then writes `accept`.
         confidence: The probability with which the promise holds.
-        coverage: Of a regression, with --calibrate: the probability with which each target is in its interval.
+        coverage: Of a regression, with --calibrate: the probability with which each target is in its interval; 0.9 if
+            left out.
         joint: Promise this for all targets of an example at once.
         features: The module whose output the scorer reads, or the tensor of an .onnx file; by default the recommended
             scorer finds its own, and the others read the input of the last linear layer.
@@ -107,14 +108,25 @@ def fit(
         check_options(chosen)
     else:
         made = make_scorer(scorer, chosen)
+    if coverage is not None and not 0 < coverage < 1:
+        raise UserError(f"--coverage: expected a number between 0 and 1, got {coverage:g}")
+    intervals = "--joint" if joint else "--coverage" if coverage is not None else ""
+    if intervals and calibrate is None:
+        raise UserError(f"{intervals}: intervals are learned from held-out data; give it by --calibrate")
     decision = None if promise is None else read_promise(promise, confidence, calibrate)
     opened = open_data(data, labels, named=is_onnx(model), several=True)
     several = "labels" in opened.arrays and opened.arrays["labels"].ndim > 1
     numbers = is_numbers(opened) and (made is None or made.name == SCALE or several)
     if numbers:
         made, opened, several = make_scale(made, chosen), one_column(opened), False
+        check_targets(opened.arrays, data)
         if decision is not None:
             raise UserError("--promise: is about classes; the intervals of numbers promise what --coverage says")
+    elif intervals:
+        raise UserError(
+            f"{intervals}: is about the intervals of a regression, whose labels are floating-point numbers; DATA has "
+            "no such labels, or --scorer is not for them"
+        )
     if several and calibrate is not None:
         raise UserError(
             "--calibrate: is for one prediction per example; DATA has several, which depend on each other, so that no "
@@ -124,8 +136,10 @@ def fit(
         check_data(opened, features)
     held_out = None
     if calibrate is not None:
-        held_out = open_held_out(calibrate, data, opened.classes, named=is_onnx(model), several=numbers)
-        held_out = one_column(held_out) if numbers else held_out
+        held_out = open_held_out(calibrate, data, opened, named=is_onnx(model), several=numbers)
+        if numbers:
+            held_out = one_column(held_out)
+            check_targets(held_out.arrays, f"--calibrate: {calibrate}")
     check_parent(output, "--output", InputError)
     net = load_model(model, weights)
     net = of_numbers(net) if numbers else net
@@ -160,7 +174,7 @@ def fit(
         except (ValueError, RuntimeError) as error:
             raise InputError(f"--calibrate: {calibrate} does not fit: {first_line(error)}") from error
         if numbers:
-            calibrated = learn_intervals(made, outputs, coverage, joint, calibrate)
+            calibrated = learn_intervals(made, outputs, 0.9 if coverage is None else coverage, joint, calibrate)
         else:
             calibrated = learn_from(made, outputs, columns, decision, calibrate)
     made.save(output)

@@ -14,13 +14,14 @@ from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.text import printable
 from qipf.cli._data import DataBatch, open_data
 from qipf.cli._features import noted_features
-from qipf.cli._numbers import SCALE, number_columns, one_column, seen_inside
+from qipf.cli._numbers import SCALE, check_targets, is_joint, number_columns, one_column, seen_inside
 from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, of_numbers, place
 from qipf.cli._score_kinds import score_kind
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.cli._writer import TableWriter
 from qipf.models.likeness import warn_of_other
 from qipf.models.loading import is_weights, load_model
+from qipf.models.probabilities import numbers_expected
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -113,15 +114,18 @@ def score(
         for batch in track(batches, "scoring", total=-(-len(opened) // batch_size), show=not quiet):
             outputs = _outputs(net, batch, scorer, features)
             check_rows(outputs.logits, f"{data}: logits", batch.start)
+            if numbers:
+                check_targets(batch.arrays, data, batch.start)
             try:
                 columns = _columns(batch, outputs, scorer, modes)
             except ValueError as error:
                 raise InputError(f"{data} does not fit {file}: {error}") from error
-            seen += seen_inside(columns) if numbers else seen_in(outputs, columns.get("correct"))
+            seen += seen_inside(columns, is_joint(scorer)) if numbers else seen_in(outputs, columns.get("correct"))
             table.write(columns)
     if not quiet:
         print(f"{printable(output)}: {len(opened)} rows", file=sys.stderr)
-        seen.say(*(("targets", "inside their intervals") if numbers else ()))
+        what = "examples with all targets" if is_joint(scorer) else "targets"
+        seen.say(*((what, "inside their intervals") if numbers else ()))
     if model is not None and weights is None:
         warn_of_random(model, net)
 
@@ -137,12 +141,12 @@ def _outputs(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -
     else:
         wanted = features if scorer.reads_features else False
         inputs = fed(net, replace(batch, arrays={key: value for key, value in arrays.items() if key != "labels"}))
-        with named_arguments(net):
+        with named_arguments(net), numbers_expected(scorer.name == SCALE):
             found = collect(net, [inputs], features=wanted, layers=scorer.layers, progress=False).numpy()
     if labels is None:
         return found
     if scorer.name == SCALE:
-        return replace(found, labels=np.asarray(labels, dtype=np.float64))
+        return found  # one batch of targets may be of 0 and 1 alone, which would be classes
     check_classes(labels, found.logits.shape[1], batch.start)  # names the row of the file, not of the batch
     if found.logits.shape[1] == 1 and _task(scorer) != "regression":
         check_binary(labels, batch.start)
@@ -160,7 +164,7 @@ def _columns(batch: DataBatch, outputs: Outputs, scorer: Scorer, modes: bool) ->
     if batch.files:
         columns["file"] = [str(file) for file in batch.files]
     if scorer.name == SCALE:
-        return columns | number_columns(scorer, outputs)  # pyright: ignore[reportArgumentType]
+        return columns | number_columns(scorer, outputs, batch.arrays.get("labels"))  # pyright: ignore[reportArgumentType]
     logits = np.asarray(outputs.logits)
     task = _task(scorer)
     if task == "regression":

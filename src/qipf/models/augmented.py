@@ -15,7 +15,7 @@ from qipf.models.batches import Batch, Batches
 from qipf.models.calling import call
 from qipf.models.draws import Draws, Perturb
 from qipf.models.features import Recorder
-from qipf.models.labels import as_classes, check_classes, check_not_numbers, warn_of_missing_classes
+from qipf.models.labels import as_classes, check_binary, check_classes, check_not_numbers, warn_of_missing_classes
 from qipf.models.logits import Rows, find_logits
 from qipf.models.outputs import Outputs
 from qipf.models.sample import sampled
@@ -131,6 +131,8 @@ class _Reader:
             rows = self.recorder.take(logits)[f"layer:{self.space}"]
             labels = as_classes(batch.labels, logits.shape[1]).to(logits.device)
             check_not_numbers(labels, logits)
+            if logits.shape[1] == 1:
+                check_binary(labels, self.seen)
             check_classes(labels, max(2, logits.shape[1]), self.seen)
             if rows is None or not bool(torch.isfinite(rows).all()):
                 _check_inputs((*arguments, *keywords.values()), self.seen)

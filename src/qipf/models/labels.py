@@ -25,7 +25,10 @@ def check_binary(labels: Array, first: int = 0) -> None:
         return
     values = to_numpy(labels)
     row = int(np.argmax((values != 0) & (values != 1)))
-    raise ValueError(f"labels: expected 0 or 1 for a one-logit model, got {values[row]} in row {first + row}")
+    raise ValueError(
+        f"labels: expected 0 or 1 for a one-logit model, got {values[row]} in row {first + row}; the targets of a "
+        "regression are floating-point numbers: labels.astype('float64')"
+    )
 
 
 def check_classes(labels: Array, columns: int, first: int | None = None) -> None:
@@ -50,7 +53,7 @@ def check_classes(labels: Array, columns: int, first: int | None = None) -> None
             "convert them first, for instance by numpy.unique(labels, return_inverse=True)[1]"
         )
     if len(labels.shape) != 1:
-        _check_columns(labels, columns)
+        _check_columns(labels, columns, whole=first is None)
         return
     if columns < 2 or labels.shape[0] == 0 or is_traced(labels):
         return
@@ -100,19 +103,23 @@ def zeros_and_ones(labels: Array) -> bool:
     return bool(xp.all((labels == 0) | (labels == 1)))
 
 
-def _check_columns(labels: Array, columns: int) -> None:
-    """Raise ValueError unless labels of several dimensions are the targets of a regression with several outputs."""
+def _check_columns(labels: Array, columns: int, whole: bool) -> None:
+    """Raise ValueError unless labels of several dimensions are the targets of a regression with several outputs.
+
+    Only all labels together can be of 0 and 1 alone: some rows of the targets of a regression may be, too.
+    """
     shape, dtype = tuple(labels.shape), str(labels.dtype).removeprefix("torch.")
     found = f"labels: found {dtype} of shape {shape} for logits with {columns} column{'s' if columns > 1 else ''}"
     if len(shape) == 2 and shape[1] == 1:
         raise ValueError(f"{found}; pass labels[:, 0], one label per input")
     if len(shape) == 2 and shape[1] == columns:
-        if zeros_and_ones(labels):
+        floating = namespace(labels).isdtype(labels.dtype, "real floating")
+        if (whole or not floating) and zeros_and_ones(labels):
             raise ValueError(
                 f"{found}, all 0 or 1; if each column is a label of its own, use qipf.models.collect_labels(model, "
                 "data); if they are one-hot classes, pass labels.argmax(1)"
             )
-        if namespace(labels).isdtype(labels.dtype, "real floating"):
+        if floating:
             return
     raise ValueError(f"{found}; {SUPPORTED}")
 

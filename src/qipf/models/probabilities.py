@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from qipf.arrays import Array, is_traced, namespace
 
 PROBABILITIES = (
     "logits: these look like probabilities, not logits; give what goes into the softmax (or the sigmoid), or the "
     "logarithm of the probabilities: numpy.log(numpy.clip(p, 1e-7, 1)), for one column numpy.log(p / (1 - p))"
 )
+
+
+@contextmanager
+def numbers_expected(known: bool) -> Iterator[None]:
+    """No warning about probabilities where the outputs are `known` to be the numbers of a regression."""
+    with warnings.catch_warnings():
+        if known:
+            warnings.filterwarnings("ignore", message="logits: these look like probabilities")
+        yield
 
 
 def look_like_probabilities(logits: Array, binary: bool) -> bool:

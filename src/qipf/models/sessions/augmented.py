@@ -13,7 +13,7 @@ from torch import Tensor
 from qipf._common.errors import check_whole
 from qipf._common.progress import track
 from qipf.models.draws import Draws, Perturb
-from qipf.models.labels import as_classes, check_classes, warn_of_missing_classes
+from qipf.models.labels import as_classes, check_binary, check_classes, warn_of_missing_classes
 from qipf.models.outputs import Outputs
 from qipf.models.sample import sampled
 from qipf.models.sessions.collecting import Reader
@@ -72,6 +72,8 @@ def collect_augmented_onnx(
         if part.labels is None:
             raise ValueError("data: there are no labels, and the probe learns from them; give (inputs, labels)")
         labels = as_classes(torch.from_numpy(part.labels), classes)
+        if classes == 1:
+            check_binary(labels, seen)
         check_classes(labels, max(2, classes), seen)
         for feeds in chain([part.feeds], (change(part.feeds) for _ in range(copies - 1))):
             found = reader.read(feeds)

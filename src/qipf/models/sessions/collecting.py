@@ -11,6 +11,7 @@ from scipy import special
 from qipf._common.progress import track
 from qipf.models.labels import SUPPORTED, check_classes, zeros_and_ones
 from qipf.models.outputs import Outputs
+from qipf.models.probabilities import numbers_expected
 from qipf.models.sessions.inputs import FeedBatches
 from qipf.models.sessions.model import OnnxModel
 from qipf.models.sessions.rows import TensorReading
@@ -104,12 +105,13 @@ def collect_onnx(
     if not kept:
         raise ValueError("data: expected at least one row, got none; is the data set empty, or the iterator used up?")
     whole = {name: _joined(name, parts) for name, parts in kept.items()}
-    return Outputs(
-        whole.pop("logits"),
-        whole.pop("features", None),
-        whole.pop("labels", None),
-        {name.removeprefix("layer:"): values for name, values in whole.items()},
-    )
+    with numbers_expected(model.as_is):
+        return Outputs(
+            whole.pop("logits"),
+            whole.pop("features", None),
+            whole.pop("labels", None),
+            {name.removeprefix("layer:"): values for name, values in whole.items()},
+        )
 
 
 def _are_targets(labels: np.ndarray | None) -> bool:
