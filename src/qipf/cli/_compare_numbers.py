@@ -37,7 +37,7 @@ def wanted_scales(text: str) -> list[str]:
         if name not in SCALES:
             raise UserError(
                 f"--scorers: the labels in DATA are floating-point numbers, and for intervals there is no {name!r}; "
-                f"there are {', '.join(SCALES)}"
+                f"there are {', '.join(SCALES)}; if the labels are classes, save them as whole numbers"
             )
     if not names:
         raise UserError("--scorers: expected all, or names separated by commas")
@@ -150,7 +150,10 @@ def _read(net: Any, data: Data, run: dict[str, Any], where: str) -> Outputs:
     found = observe(net, data, ResidualScale(), **run).numpy()
     check_rows(found.logits, f"{where}: predictions")
     if not found.regression:
-        raise InputError(f"{where}: expected the targets of a regression, got {found}")
+        raise InputError(
+            f"{where}: expected the targets of a regression, floating-point numbers that are not all 0 or 1, "
+            f"got {found}"
+        )
     return found
 
 

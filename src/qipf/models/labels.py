@@ -68,9 +68,10 @@ def check_classes(labels: Array, columns: int, first: int | None = None) -> None
     row = int(np.argmax(bad))
     expected = f"labels: expected classes from 0 to {columns - 1}, whole numbers, as there are {columns} logits"
     if bad.any():
+        numbers = "" if integral else f"; the targets of a regression are as many as its outputs, (N, {columns})"
         raise ValueError(
             f"{expected}; got {values[row]} in row {(first or 0) + row}, the first of {int(bad.sum())} such labels"
-            f"{'' if first is None else ' in this batch'}; remove these rows, or leave the labels out"
+            f"{'' if first is None else ' in this batch'}; remove these rows, or leave the labels out{numbers}"
         )
     raise ValueError(f"{expected}; got {values.dtype}, {values[0]} in row {first or 0}; convert them to integers first")
 

@@ -183,7 +183,7 @@ def test_weights_of_an_onnx_model(tmp_path) -> None:
     assert len(BIAS) == 5
 
 
-def test_the_output_can_be_named(tmp_path, x) -> None:
+def test_the_output_can_be_named(tmp_path, x, capsys) -> None:
     nodes = [
         helper.make_node("MatMul", ["x", "inner"], ["first"]),
         helper.make_node("MatMul", ["first", "outer"], ["second"]),
@@ -191,7 +191,8 @@ def test_the_output_can_be_named(tmp_path, x) -> None:
     ]
     outputs = [("label", TensorProto.INT64, ["N"]), ("first", FLOAT, ["N", 5]), ("second", FLOAT, ["N", 3])]
     path = save(tmp_path / "n.onnx", nodes, [("x", FLOAT, ["N", 6])], outputs, inner=INNER, outer=OUTER)
-    close(qipf.collect(path, x, progress=False).logits, x @ INNER)
+    close(qipf.collect(path, x).logits, x @ INNER)
+    assert "of the outputs 'first', 'second', 'first' is read" in capsys.readouterr().err
     close(qipf.collect(OnnxModel(path, output="second"), x, progress=False).logits, x @ INNER @ OUTER)
     with pytest.raises(ValueError, match="no 'third'"):
         OnnxModel(path, output="third")

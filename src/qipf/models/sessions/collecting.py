@@ -40,6 +40,11 @@ class Reader:
         if features is True or not isinstance(features, str | bool | None):
             raise TypeError(f"features: expected the name of a tensor, None or False, got {features!r}")
         self.model = model
+        if len(model.choices) > 1:
+            model.tell(
+                f"of the outputs {', '.join(map(repr, model.choices))}, {model.output!r} is read; "
+                "OnnxModel(path, output=...) reads another", show,
+            )  # fmt: skip
         linear, probabilities = _find_logits(model, feeds, show and not (numbers or model.as_is))
         self.logits, self.probabilities = (model.output, False) if numbers or model.as_is else (linear, probabilities)
         graph = model.graph if layers or isinstance(features, str) else model.find_graph()

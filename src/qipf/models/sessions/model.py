@@ -221,6 +221,7 @@ class OnnxModel:
 
     def _choose(self, wanted: str | None) -> str:
         outputs = {output.name: output for output in self.session.get_outputs()}
+        self.choices: list[str] = []
         if wanted is not None:
             if wanted not in outputs:
                 raise ValueError(f"output: the model has {', '.join(map(repr, outputs))}, and no {wanted!r}")
@@ -234,7 +235,8 @@ class OnnxModel:
                 f"the ONNX model has the outputs {kinds}, and none is a tensor of floating-point logits or "
                 "probabilities; export it with one (of scikit-learn: options={'zipmap': False})"
             )
-        return "logits" if "logits" in floating else (rows or floating)[0]
+        self.choices = [] if "logits" in floating else rows or floating
+        return "logits" if "logits" in floating else self.choices[0]
 
 
 def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
