@@ -29,13 +29,13 @@ ENOUGH_TO_CALIBRATE = 100
 """Held-out examples from which a probability of error is more than a guess."""
 
 
-def open_held_out(path: Path, reference: Path, there: Data, *, named: bool, several: bool) -> Data:
+def open_held_out(path: Path, reference: Path, classes: tuple[str, ...], *, named: bool, several: bool) -> Data:
     """The data of --calibrate.
 
     Args:
         path: The file or folder.
         reference: DATA, which it must not be.
-        there: What was read of DATA.
+        classes: The class subfolders of DATA.
         named: As for `open_data`.
         several: As for `open_data`.
 
@@ -46,30 +46,40 @@ def open_held_out(path: Path, reference: Path, there: Data, *, named: bool, seve
         data = open_data(path, named=named, several=several)
     except UserError as error:
         raise type(error)(f"--calibrate: {str(error).removeprefix('DATA: ')}") from None
-    if path.samefile(reference) or _begin_alike(data, there):
-        what = "is DATA itself" if path.samefile(reference) else "begins with the same examples as DATA"
+    if path.samefile(reference):
         raise InputError(
-            f"--calibrate: {path} {what}, on which the scorer looks better than it is; give other data, "
+            f"--calibrate: {path} is DATA itself, on which the scorer looks better than it is; give other data, "
             "which nothing was fitted to"
         )
-    if there.classes and data.classes and there.classes != data.classes:
-        found, wanted = ", ".join(data.classes), ", ".join(there.classes)
+    if classes and data.classes and classes != data.classes:
+        there, here = ", ".join(data.classes), ", ".join(classes)
         raise InputError(
-            f"--calibrate: {path} has the class subfolders {found}, and DATA has {wanted}; expected the same"
+            f"--calibrate: {path} has the class subfolders {there}, and DATA has {here}; expected the same"
         )
     if "labels" not in data.arrays:
         raise InputError(f"--calibrate: {path} has no labels; give an .npz with labels (or y), or class subfolders")
     return data
 
 
-def _begin_alike(one: Data, other: Data) -> bool:
-    """Whether the first examples of two files are the same numbers, as in a copy or in a part that begins alike."""
+def check_not_copied(path: Path, held_out: Data, data: Data) -> None:
+    """Refuse held-out data whose first examples are those of DATA, as in a copy: a promise would not hold.
+
+    Args:
+        path: Of the held-out data.
+        held_out: What was read of it.
+        data: What was read of DATA.
+
+    Raises:
+        InputError: They begin with the same numbers.
+    """
     for name in ("inputs", "logits"):
-        both = [data.arrays[name] for data in (one, other) if name in data.arrays]
-        if len(both) == 2:
-            count = min(FIRST, len(both[0]), len(both[1]))
-            return count >= ENOUGH_TO_WATCH and np.array_equal(both[0][:count], both[1][:count])
-    return False
+        both = [one.arrays[name] for one in (held_out, data) if name in one.arrays]
+        count = min(FIRST, len(held_out), len(data))
+        if len(both) == 2 and count >= ENOUGH_TO_WATCH and np.array_equal(both[0][:count], both[1][:count]):
+            raise InputError(
+                f"--calibrate: {path} begins with the same examples as DATA, to which the scale is fitted; give other "
+                "data, which nothing was fitted to"
+            )
 
 
 def read_promise(promise: str, confidence: float, calibrate: Path | None) -> Decision:

@@ -12,7 +12,14 @@ from cyclopts import Parameter
 from qipf._common.errors import InputError, UserError, check_at_least, first_line
 from qipf._common.files import check_parent
 from qipf._common.text import printable
-from qipf.cli._calibration import ENOUGH_TO_CALIBRATE, learn_from, open_held_out, read_promise, warn_of_few
+from qipf.cli._calibration import (
+    ENOUGH_TO_CALIBRATE,
+    check_not_copied,
+    learn_from,
+    open_held_out,
+    read_promise,
+    warn_of_few,
+)
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
 from qipf.cli._features import note_features
@@ -136,10 +143,11 @@ def fit(
         check_data(opened, features)
     held_out = None
     if calibrate is not None:
-        held_out = open_held_out(calibrate, data, opened, named=is_onnx(model), several=numbers)
+        held_out = open_held_out(calibrate, data, opened.classes, named=is_onnx(model), several=numbers)
         if numbers:
             held_out = one_column(held_out)
             check_targets(held_out.arrays, f"--calibrate: {calibrate}")
+            check_not_copied(calibrate, held_out, opened)
     check_parent(output, "--output", InputError)
     net = load_model(model, weights)
     net = of_numbers(net) if numbers else net
