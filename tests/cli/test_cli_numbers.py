@@ -220,7 +220,8 @@ def test_some_targets_of_0_and_1_are_numbers_whatever_the_batches(place: Path, s
 
 def test_joint_intervals_are_counted_by_example(place: Path, capsys) -> None:
     for name, seed in (("scale", 0), ("held", 1), ("new", 2)):
-        np.savez(f"{name}.npz", **dict(zip("xy", examples(200, seed), strict=True)))
+        x, y = examples(200, seed)
+        np.savez(f"{name}.npz", x=x, y=y)
     fit = ["fit", "number_nets:two", "scale.npz", "--calibrate", "held.npz", "--joint", "--coverage", "0.7"]
     assert main([*fit, "-o", "n.qipf"]) == 0
     capsys.readouterr()
