@@ -148,6 +148,16 @@ def test_tokens(place: Path, scorer: str) -> None:
     assert [row["correct"] == "True" for row in rows] == tokens.correct.tolist()
 
 
+def test_tokens_that_are_all_left_out_are_an_error(place: Path, capsys) -> None:
+    ids = np.random.default_rng(0).integers(1, 20, (12, 7))
+    np.savez("data.npz", x=ids, y=ids)
+    np.savez("none.npz", x=ids, y=np.full_like(ids, -100))
+    assert main(["fit", "kind_nets:tokens", "data.npz", "--scorer", "margin", "-o", "lm.qipf", "--quiet"]) == 0
+    assert main(["score", "lm.qipf", "none.npz", "--model", "kind_nets:tokens", "-o", "out.csv", "--quiet"]) == 1
+    assert "every label is -100" in capsys.readouterr().err
+    assert not Path("out.csv").exists()
+
+
 def test_several_labels(place: Path) -> None:
     x = np.random.default_rng(0).standard_normal((80, 8)).astype(np.float32)
     y = (made("labels", x) + np.random.default_rng(1).logistic(0, 0.2, (80, 4)) > 0).astype(np.float32)

@@ -126,6 +126,8 @@ def test_the_measures_of_intervals_are_those_of_their_formulas() -> None:
     assert rows["own"].surest[0] == pytest.approx(error[[0, 2]].mean())  # the mean of all is 1
     with pytest.raises(ValueError, match="one-width"):
         compare_intervals({"own": other}, doubt, f, y, 0.9)
+    with pytest.raises(ValueError, match="exactly right"):
+        compare_intervals({"one-width": one}, doubt, y, y, 0.9)
 
 
 def test_a_scale_that_is_no_better_is_not_recommended(rng: np.random.Generator) -> None:

@@ -139,6 +139,11 @@ def score_kind(
                 elif "correct" in columns:
                     seen += _count(columns["correct"])
                 table.write(columns)
+            if not count:
+                raise InputError(
+                    "DATA: there is nothing to score: every label is -100, which leaves a token out; give the inputs "
+                    "without labels to score them all"
+                )
     if not quiet:
         what = "maps" if kind == "pixels" and output.suffix not in (".csv", ".parquet") else "rows"
         print(f"{printable(output)}: {count} {what}", file=sys.stderr)

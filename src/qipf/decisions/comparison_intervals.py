@@ -66,6 +66,8 @@ def compare_intervals(
     y = _columns(targets)
     outside = 2 / (1 - check_probability("coverage", coverage))
     error = np.abs(y - f)
+    if not error.any(axis=0).all():
+        raise ValueError("targets: every prediction of a target is exactly right, so there is no error to compare by")
     error = (error / np.maximum(error.mean(axis=0), np.finfo(np.float64).tiny)).mean(axis=1)
     inside, width, loss = {}, {}, {}
     for name, ends in intervals.items():
