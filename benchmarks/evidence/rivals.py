@@ -60,8 +60,9 @@ def calibration(results: Results) -> str:
     return markdown(["our networks, lower is better", *heads], rows) if len(values) else MISSING
 
 
-def own_accuracy(results: Results, method: str, dataset: str) -> str:
+def own_accuracy(results: Results, method: str, dataset: str, net: str) -> str:
     """The accuracy of a method's own predictions on clean images."""
     rows = results.rows
-    rows = rows[(rows["method"] == method) & (rows["dataset"] == dataset) & (rows["shift"] == "clean")]
+    rows = rows[(rows["method"] == method) & (rows["dataset"] == dataset) & (rows["net"] == net)]
+    rows = rows[rows["shift"] == "clean"]
     return f"{100 * rows[(rows['metric'] == 'accuracy') & (rows['errors'] == 'own')]['value'].mean():.1f} %"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -153,7 +152,6 @@ def main() -> None:
     parser.add_argument("--fit-only", action="store_true")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    warnings.simplefilter("ignore")
     say = Clock()
     files = datasets.files("g2p", data=chosen.data)
     net, parts = network.load(files[network.WHEEL]), load(files)

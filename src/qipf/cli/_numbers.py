@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SCALE = "residual-scale"
 
 
-def is_numbers(data: Data) -> bool:
+def is_regression(data: Data) -> bool:
     """Whether the labels are the targets of a regression: floating-point numbers, (N,) or (N, k), not all 0 or 1."""
     labels = data.arrays.get("labels")
     if labels is None or labels.dtype.kind != "f" or labels.ndim > 2:

@@ -141,8 +141,8 @@ def score_kind(
                 table.write(columns)
             if not count:
                 raise InputError(
-                    "DATA: there is nothing to score: every label is -100, which leaves a token out; give the inputs "
-                    "without labels to score them all"
+                    "DATA: there is no token to score: labels of -100 and attention masks leave all of them out; give "
+                    "the inputs without labels to score every token"
                 )
     if not quiet:
         what = "maps" if kind == "pixels" and output.suffix not in (".csv", ".parquet") else "rows"

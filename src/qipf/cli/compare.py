@@ -23,7 +23,7 @@ from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind
 from qipf.cli._kinds import ONE, Score, fit_score, predict
-from qipf.cli._numbers import is_numbers, one_column
+from qipf.cli._numbers import is_regression, one_column
 from qipf.cli._onnx import bound, is_onnx, of_numbers
 from qipf.cli._overlays import Segmented, draw
 from qipf.cli._seen import warn_of_random
@@ -128,7 +128,7 @@ def compare(
     opened = open_data(data, labels, named=is_onnx(model), several=True)
     if "labels" not in opened.arrays:
         raise InputError(f"DATA: {data} has no labels; errors are known by them: give them in DATA or by --labels")
-    numbers = is_numbers(opened)
+    numbers = is_regression(opened)
     wanted = wanted_scales(scorers) if numbers else _wanted(scorers)
     sets = open_shifted(shifted or [], opened, named=is_onnx(model))
     if numbers:

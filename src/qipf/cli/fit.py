@@ -23,7 +23,7 @@ from qipf.cli._calibration import (
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
 from qipf.cli._features import note_features
-from qipf.cli._numbers import SCALE, check_targets, is_numbers, learn_intervals, make_scale, one_column
+from qipf.cli._numbers import SCALE, check_targets, is_regression, learn_intervals, make_scale, one_column
 from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, of_numbers, place
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.models.loading import is_weights, load_model
@@ -123,7 +123,7 @@ def fit(
     decision = None if promise is None else read_promise(promise, confidence, calibrate)
     opened = open_data(data, labels, named=is_onnx(model), several=True)
     several = "labels" in opened.arrays and opened.arrays["labels"].ndim > 1
-    numbers = is_numbers(opened) and (made is None or made.name == SCALE or several)
+    numbers = is_regression(opened) and (made is None or made.name == SCALE or several)
     if numbers:
         made, opened, several = make_scale(made, chosen), one_column(opened), False
         check_targets(opened.arrays, data)

@@ -16,7 +16,7 @@ from qipf.decisions.arguments import check_scorer
 from qipf.deploy.buffers import PreciseBuffers
 from qipf.deploy.judge import Guarded, Improved, Judge
 from qipf.deploy.taps import FeatureTap, feature_tap, submodule
-from qipf.models.likeness import check_kind, warn_of_other
+from qipf.models.likeness import check_one_prediction, warn_of_other
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
 from qipf.models.readings import Reading
@@ -60,7 +60,7 @@ def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None, poste
         raise TypeError(f"model: expected a torch.nn.Module, got an object of type {type(model).__name__}")
     check_scorer(scorer)
     facts = scorer._require_fitted().facts
-    check_kind(facts)
+    check_one_prediction(facts)
     warn_of_other(facts, model)
     return Wrapped(model, scorer, features=features, posterior=posterior)
 

@@ -15,7 +15,7 @@ from qipf.arrays import widest_float
 from qipf.models.given import check_kind, describe, known_length, one_per_row, split_batch
 from qipf.models.keys import INPUTS
 from qipf.models.tensors import to_tensor
-from qipf.models.whole import cut, is_array, whole_arrays
+from qipf.models.whole import in_batches, is_array, whole_arrays
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -114,7 +114,7 @@ def raw_batches(data: Any, batch_size: int) -> tuple[Iterable[Any], int | None, 
         return data, count, rows if rows is None or count is None else min(rows, count * data.batch_size)
     whole = whole_arrays(data, to_tensor)
     if whole is not None:
-        return cut(whole, batch_size)
+        return in_batches(whole, batch_size)
     check_kind(data)
     if isinstance(data, Dataset) or (
         hasattr(data, "__getitem__") and hasattr(data, "__len__") and not isinstance(data, list | tuple)

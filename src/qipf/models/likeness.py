@@ -78,7 +78,7 @@ PREDICTS = {
 """What to call with a scorer that was fitted to several predictions per input."""
 
 
-def check_kind(facts: Mapping[str, Any]) -> None:
+def check_one_prediction(facts: Mapping[str, Any]) -> None:
     """Raise TypeError where a scorer with these fitted facts does not score one prediction per input."""
     if (kind := facts.get("predicts")) in PREDICTS:
         raise TypeError(f"this scorer was fitted to {kind}, not to one prediction per input; use {PREDICTS[kind]}")

@@ -53,7 +53,7 @@ def whole_arrays(data: Any, convert: Callable[[Any, str], Array]) -> Any:
     return None
 
 
-def cut(whole: Any, size: int) -> tuple[Iterator[Any], int, int]:
+def in_batches(whole: Any, size: int) -> tuple[Iterator[Any], int, int]:
     """Batches of at most `size` rows of what `whole_arrays` returned, how many there are, and the number of rows."""
     rows = common_rows(whole)
     starts = range(0, rows, size)

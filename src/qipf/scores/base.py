@@ -14,7 +14,7 @@ import numpy as np
 
 from qipf.arrays import Array, as_array, is_traced, namespace, placeable
 from qipf.models.collect import collect
-from qipf.models.likeness import check_kind, likeness, warn_of_other
+from qipf.models.likeness import check_one_prediction, likeness, warn_of_other
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.model import as_onnx
 from qipf.scores import file_format
@@ -115,7 +115,7 @@ class Scorer(ABC):
             progress: show a progress bar.
         """
         facts = self._require_fitted().facts
-        check_kind(facts)
+        check_one_prediction(facts)
         onnx = as_onnx(model)  # opened once
         if onnx is not None:
             model = onnx.of_numbers() if hasattr(self, "scales") or facts.get("task") == "regression" else onnx

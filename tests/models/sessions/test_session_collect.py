@@ -101,6 +101,19 @@ def test_a_sigmoid_is_undone(tmp_path, x) -> None:
     close(qipf.collect(table(tmp_path / "net.onnx", "Sigmoid"), x, progress=False).logits, table_logits(x)[0])
 
 
+def test_targets_of_a_regression_are_not_taken_for_classes_because_the_first_are(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
+    path = table(tmp_path / "net.onnx", "Sigmoid")
+    outputs = 1 / (1 + np.exp(-table_logits(x)[0].astype(np.float64)))
+    targets = np.random.default_rng(1).random(outputs.shape)
+    targets[0] = 1.0
+    close(qipf.collect(path, (x, targets), progress=False).logits, outputs)
+    with pytest.raises(ValueError, match="as_is=True"):
+        qipf.collect(path, (x, targets), batch_size=1, progress=False)
+    again = qipf.collect(OnnxModel(path, as_is=True), (x, targets), batch_size=1, progress=False)
+    close(again.logits, outputs)
+
+
 def test_logits_that_are_no_probabilities_stay(tmp_path, x, capsys) -> None:
     close(qipf.collect(table(tmp_path / "net.onnx"), x).logits, table_logits(x)[0])
     assert capsys.readouterr().err == ""

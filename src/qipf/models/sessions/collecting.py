@@ -96,6 +96,11 @@ def collect_onnx(
         if batch.rows == 0:
             continue
         reader = reader or Reader(model, features, layers, batch.feeds, progress, _are_targets(batch.labels))
+        if (reader.logits, reader.probabilities) != (model.output, False) and _are_targets(batch.labels):
+            raise ValueError(
+                f"batch {number}: the labels are the targets of a regression, and those before were only 0 and 1, so "
+                "that the output was taken for probabilities; give qipf.models.OnnxModel(path, as_is=True)"
+            )
         found: dict[str, np.ndarray | None] = {**reader.read(batch.feeds), "labels": batch.labels}
         if batch.labels is not None:
             check_classes(batch.labels, found["logits"].shape[1], first=count)  # pyright: ignore[reportOptionalMemberAccess]

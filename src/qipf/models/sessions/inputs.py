@@ -13,7 +13,7 @@ from qipf.arrays import to_numpy
 from qipf.models.given import check_kind, known_length, one_per_row, split_batch
 from qipf.models.keys import INPUTS
 from qipf.models.sessions.declared import Input, form
-from qipf.models.whole import as_numbers, cut, whole_arrays
+from qipf.models.whole import as_numbers, in_batches, whole_arrays
 
 
 class FeedBatch(NamedTuple):
@@ -41,7 +41,7 @@ class FeedBatches:
         self.rows: int | None
         whole = whole_arrays(data, _untouched)
         if whole is not None:
-            self._source, self.count, self.rows = cut(whole, batch_size)
+            self._source, self.count, self.rows = in_batches(whole, batch_size)
             return
         check_kind(data)
         self._source, self.count, self.rows = data, known_length(data), None
