@@ -12,7 +12,9 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 demo: .venv/.demo
 	@$(BIN)/qipf demo
 
-TESTS := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 --dist worksteal
+# A test that hangs ends after ten minutes, with the place where it hangs.
+HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
+TESTS := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 --dist worksteal $(HANGS)
 
 test: .venv/.dev  # the linters use one core while the tests start on the other
 	@$(MAKE) --no-print-directory --jobs 2 lint pytest

@@ -18,7 +18,11 @@ class Processes:
     def __init__(self, folder):
         self.folder, self.file = folder, folder / "scheduler.json"
         self.workers = []
-        options = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", self.file]
+        self.start_scheduler()
+
+    def start_scheduler(self, port=0):
+        self.file.unlink(missing_ok=True)
+        options = ["--host", "127.0.0.1", "--port", str(port), "--no-dashboard", "--scheduler-file", self.file]
         self.scheduler = self._start("distributed.cli.dask_scheduler", options)
         self.address = self._told(time.monotonic() + 60)
 

@@ -79,6 +79,49 @@ def test_the_loss_of_the_scheduler_ends_the_run_and_the_next_one_continues(tmp_p
 
 
 @pytest.mark.slow
+def test_a_scheduler_that_comes_back_is_given_its_tasks_again(tmp_path, dask):
+    dask.worker()
+    store, log = Store(tmp_path / "s", create=True), tmp_path / "log"
+    cells = [cell(float(i), sleep=0.3, log=str(log)) for i in range(6)]
+    engine = dask.engine(1)
+
+    def restart():
+        dask.scheduler.send_signal(signal.SIGKILL)
+        dask.scheduler.wait()
+        dask.start_scheduler(port=dask.address.rpartition(":")[2])
+        dask.worker()
+
+    thread = when_work_has_begun(log, restart)
+    report = run(cells, store, engine)
+    thread.join()
+    assert report.complete
+    assert store.finished() == {cell.key for cell in cells}
+
+
+@pytest.mark.slow
+def test_a_result_that_is_lost_with_its_worker_is_waited_for(tmp_path, dask, monkeypatch):
+    """Dask tells of the first end of a future only, and the result of that end may be lost before it is fetched."""
+    dask.worker()
+    store = Store(tmp_path / "s", create=True)
+    engine = dask.engine(1)
+    wait, killed = engine._wait, []
+
+    def kill_the_worker_that_holds_the_result():
+        wait()
+        ((_, future),) = engine._running.values()
+        if not killed and future.status == "finished":
+            killed.append(dask.workers[0])
+            dask.workers[0].kill()
+            while future.status == "finished":
+                time.sleep(0.05)
+            dask.worker()
+
+    monkeypatch.setattr(engine, "_wait", kill_the_worker_that_holds_the_result)
+    assert run([cell(1.0)], store, engine).complete
+    assert killed
+
+
+@pytest.mark.slow
 def test_only_the_cell_that_kills_its_worker_fails(tmp_path, dask):
     for _ in range(4):
         dask.worker()

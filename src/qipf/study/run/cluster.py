@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import queue
+import threading
 import time
+from concurrent.futures import CancelledError
 from typing import Any
 
 from qipf._common.optional import require
-from qipf.study.run.engines import OneLane, Outcome, outcome
+from qipf.study.run.engines import OneLane, Outcome
 from qipf.study.run.errors import RefusedError
 from qipf.study.run.worker import DEATHS, Job, code, run_task
+
+_SECONDS_TO_FETCH = 10  # a result is a few words per cell
 
 
 class Cluster(OneLane):
@@ -34,8 +37,8 @@ class Cluster(OneLane):
             raise ValueError(
                 f"--engine {address}: no Dask scheduler answers there ({error}); start `dask scheduler`"
             ) from None
-        self._ended: queue.Queue[tuple[Job, Any]] = queue.Queue()
-        self._running: dict[str, Any] = {}
+        self._woken = threading.Event()
+        self._running: dict[str, tuple[Job, Any]] = {}
         self._deaths: dict[str, int] = {}
         try:
             self._client.wait_for_workers(1, timeout=60)
@@ -66,8 +69,8 @@ class Cluster(OneLane):
         """Give the task to the scheduler, which runs it on another worker if its worker dies."""
         key = f"{job['task']}-{time.time_ns()}"
         future = self._client.submit(run_task, dict(job), pure=False, key=key)
-        self._running[job["task"]] = future  # a future that nobody holds is cancelled
-        future.add_done_callback(lambda ended: self._ended.put((job, ended)))
+        self._running[job["task"]] = job, future  # a future that nobody holds is cancelled
+        future.add_done_callback(lambda _: self._woken.set())
 
     def next(self) -> Outcome:
         """Wait for the next task that ends; workers may come and go meanwhile.
@@ -79,41 +82,46 @@ class Cluster(OneLane):
             RefusedError: the scheduler is lost.
         """
         while True:
-            job, future = self._wait()
-            error = None if future.status == "finished" else _error(future)
-            if isinstance(error, self._killed):
-                deaths = self._deaths[job["task"]] = self._deaths.get(job["task"], 0) + 1
-                if deaths <= DEATHS * (1 + len(job["cells"])):
-                    self.submit(job)
-                    continue
-            self._running.pop(job["task"], None)
-            self.capacity["all"] = self._workers()
-            return outcome(job, future, error)
+            for job, future in tuple(self._running.values()):
+                if (ended := self._outcome(job, future)) is not None:
+                    del self._running[job["task"]]
+                    self.capacity["all"] = self._workers()
+                    return ended
+            self._wait()
 
-    def _wait(self) -> tuple[Job, Any]:
-        """The next future that ended; raises RefusedError if the scheduler does not come back."""
-        lost_since: float | None = None
-        while True:
+    def _outcome(self, job: Job, future: Any) -> Outcome | None:
+        """The outcome of a task, None while it is under way or is given to the scheduler again."""
+        if future.status == "finished":
             try:
-                job, future = self._ended.get(timeout=0.5)
-                if future.status not in ("cancelled", "lost"):
-                    return job, future
-            except queue.Empty:
-                pass
-            if self._client.status == "running":
-                lost_since = None
-                continue
-            lost_since = lost_since or time.monotonic()
-            if self._client.status == "closed" or time.monotonic() - lost_since > self._patience:
+                return Outcome(job["task"], future.result(timeout=_SECONDS_TO_FETCH))
+            except (TimeoutError, CancelledError, self._killed):  # its worker died before the result was fetched
+                return None
+        if future.status == "error":
+            error = future.exception()
+            self._deaths[job["task"]] = deaths = self._deaths.get(job["task"], 0) + 1
+            if not isinstance(error, self._killed) or deaths > DEATHS * (1 + len(job["cells"])):
+                return Outcome(job["task"], {}, error)
+            self.submit(job)
+        if future.status == "cancelled" and self._client.status == "running":  # the scheduler was lost and came back
+            self.submit(job)
+        return None
+
+    def _wait(self) -> None:
+        """Until a future ends, or for half a second; raises RefusedError if the scheduler does not come back.
+
+        A future tells of its first end only: one whose result is lost with its worker, and which ends again, does not.
+        """
+        self._woken.wait(0.5)
+        self._woken.clear()
+        since = time.monotonic()
+        while self._client.status != "running":
+            if self._client.status == "closed" or time.monotonic() - since > self._patience:
                 raise RefusedError(
                     f"--engine {self._address}: the Dask scheduler is gone; finished cells are kept: start it and its "
                     "workers, then run the same command again"
                 )
+            time.sleep(0.1)
 
     def close(self) -> None:
         """Leave the cluster, which goes on without this process."""
         self._client.close(timeout=5)
-
-
-def _error(future: Any) -> BaseException:
-    return future.exception()

@@ -126,7 +126,7 @@ class Local(OneLane):
             error = future.exception()
             if not isinstance(error, self._loky.process_executor.BrokenProcessPool):
                 slot.jobs.remove(job)
-                return outcome(job, future, error)
+                return Outcome(job["task"], {} if error is not None else future.result(), error)
             if (ended := self._restart(slot, error)) is not None:
                 return ended
 
@@ -194,8 +194,3 @@ class Accelerated:
     def close(self) -> None:
         """End the processes."""
         self._light.close()
-
-
-def outcome(job: Job, future: Any, error: BaseException | None) -> Outcome:
-    """The outcome of a task whose future has ended."""
-    return Outcome(job["task"], {} if error is not None else future.result(), error)
