@@ -25,10 +25,12 @@ from qipf.study.report.details import details
 from qipf.study.report.facts import facts
 from qipf.study.report.field_view import fields
 from qipf.study.report.limits import LEVELS, within
+from qipf.study.report.numbers_page import render_numbers
 from qipf.study.report.pictures import thumbnails
 from qipf.study.report.ranking_view import HEADS, out_of_distribution, ranking
 from qipf.study.report.source import MISSING, Source, open_source
 from qipf.study.tables.answer import Answer, answers
+from qipf.study.tables.intervals import of_numbers
 from qipf.study.tables.tables import PaperTable, all_tables, notes_on_fewer_networks
 
 LARGEST = 5_000_000
@@ -66,6 +68,8 @@ def write_report(
 
 def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -> bytes:
     """The page for a source, with as much detail as fits in `largest` bytes."""
+    if of_numbers(source.rows):
+        return render_numbers(source, _flat(source.environment))
     parts = _parts(source, data)
     whole, page = parts["content"], b""
     for level, limits in enumerate(LEVELS):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from qipf.decisions.comparison_intervals import ONE_WIDTH
 from qipf.study.plan.methods import KINDS, fit_on
 from qipf.study.plan.plan import Method, Pair, Plan
 from qipf.study.plan.registry import FROM_SCRATCH, TRAINED
@@ -115,7 +116,7 @@ class _PairCells:
                         cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name
                     )
             first = pair.seeds[0] if method.seeds is None else method.seeds[0]
-            if seed == first and KINDS[method.kind].passes != "file":
+            if seed == first and KINDS[method.kind].passes != "file" and method.kind != ONE_WIDTH:
                 yield IndexEntry(self._time(method, seed, fitted), **about, method=method.name)
             scores = {group.name: self._score(method, seed, group, fitted, base) for group in (HELD_OUT, *groups(pair))}
             for group in (HELD_OUT, *groups(pair)):
@@ -154,7 +155,7 @@ class _PairCells:
         """The cells that the method scores with, by role: the base network and what was fitted."""
         network = self.network(seed)
         kind = KINDS[method.kind]
-        if kind.passes == "file":
+        if kind.passes == "file" or kind.name == ONE_WIDTH:
             return {"network": network}
         if kind.name == "ensemble":
             return {"network": network, **{f"member{k}": cell for k, cell in enumerate(self._members(method, seed))}}
@@ -217,6 +218,8 @@ class _PairCells:
     ) -> Cell:
         params: dict[str, Any] = {"group": group.name, "bootstrap": self.pair.bootstrap}
         params |= {"intensities": list(group.intensities), "subset": self._subset()}
+        if self.pair.predicts == "numbers":
+            params["coverage"] = self.pair.coverage
         parents = {
             "base": base[group.name],
             "base_held_out": base["held-out"],

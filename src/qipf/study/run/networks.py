@@ -14,7 +14,8 @@ from qipf.arrays import to_numpy
 from qipf.models.collect import collect
 from qipf.models.kinds.predictions import read_predictions
 from qipf.models.outputs import Outputs
-from qipf.study.run import inputs, own_data, own_model
+from qipf.models.probabilities import numbers_expected
+from qipf.study.run import inputs, numbers, own_data, own_model
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import StudyData
 from qipf.study.run.kept import cached
@@ -49,6 +50,12 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     data = data_of(context, params)
     net = own_model.load(params["model"], params["weights"], params["digests"])
     note = _held_out_note(params["data"], data)
+    if data.predicts == "numbers":
+        few = inputs.first(data.test, FEW)
+        with numbers_expected(True):
+            predicted = collect(net, few.inputs, features=False, progress=False).logits
+        numbers.check_shapes(predicted, few.targets, params["data"]["dataset"])
+        return Result({"note": note})
     if data.predicts != "classes":
         few = inputs.first(data.test, FEW)
         right = read_predictions(data.predicts, net, few, len(few.inputs)).correct

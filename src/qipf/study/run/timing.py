@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from qipf.models.collect import collect
+from qipf.models.probabilities import numbers_expected
 from qipf.study.plan import methods
 from qipf.study.run import cells, inputs, several
 from qipf.study.run.context import Context, Parents, Result
@@ -32,7 +33,7 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
     if methods.KINDS[params["kind"]].passes == "many":
         many = cells.many_of(context, params, parents)
         passes, measure = many.passes, lambda x: _many_passes(net, many, x, device)
-    elif data.predicts != "classes":
+    elif data.predicts not in ("classes", "numbers"):
         scorer, x = cells.scorer_of(context, parents["fit"]), several.one_batch(data, len(x)).inputs
         passes, measure = 1, lambda x: _one_pass_of_several(net, data, scorer, x, device)
     else:
@@ -40,7 +41,8 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
         passes, measure = 1, lambda x: _one_pass(net, scorer, x, device)
     while True:
         try:
-            forward, whole = measure(x)
+            with numbers_expected(data.predicts == "numbers"):
+                forward, whole = measure(x)
             break
         except torch.OutOfMemoryError:
             if len(x) == 1:
