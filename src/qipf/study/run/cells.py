@@ -150,7 +150,8 @@ def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     if "fit" in parents and not methods.is_fitted_passes(params["kind"]):
         scorer = scorer_of(context, parents["fit"])
         if _predicts(context, parents) != "classes":
-            return several.score(context, parents["network"], _group(params), scorer)
+            features, maps = params.get("features"), "maps" in params
+            return several.score(context, parents["network"], _group(params), scorer, features, maps=maps)
         outputs = _outputs(context, parents["network"], _group(params), scorer.layers)
         return Result({}, {f"score/{i}": _float32(scorer(found)) for i, found in enumerate(outputs)})
     return _score_many(context, params, parents)

@@ -19,6 +19,8 @@ from qipf.study.run.inputs import Group, held_out_of
 VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "2", "score": "3", "measure": "3", "time": "3"}
 """The version of each kind of cell. Raise it when the code changes the results: its cells and all that need them are
 then computed again."""
+MAPS = "1"
+"""The version of the maps of segmented images that cells of scores keep."""
 MODULES = {
     "train": "networks", "model": "networks", "fit": "cells", "base": "cells", "score": "cells", "measure": "measuring",
     "time": "timing",
@@ -197,6 +199,10 @@ class _PairCells:
             group = group._replace(subset=self.pair.multi_pass_size)
         params: dict[str, Any] = {"group": self._group_params(group), "kind": method.kind}
         parents = dict(fitted)
+        if self.pair.predicts == "pixels" and group is not HELD_OUT:
+            params["maps"] = MAPS
+        if self.pair.predicts != "classes" and "features" in method.params:
+            params["features"] = method.params["features"]
         if many:
             params |= {"seed": seed, "settings": dict(method.params)}
             parents["base"] = base[group.name]
