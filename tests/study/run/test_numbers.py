@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -183,7 +182,8 @@ def test_the_page_and_the_text_show_intervals_and_no_errors_found(measured: Path
     assert [found.shift for found in tables] == ["clean", "swapped-values", "swapped-values", "late"]
     assert tables[3].error > tables[0].error
     write_report(measured / "out", tmp_path / "page.html")
-    shutil.copy(measured / "out" / "table.csv", tmp_path / "table.csv")
+    rows = (measured / "out" / "table.csv").read_text()
+    (tmp_path / "table.csv").write_text(rows.replace(",late,", ",<b>late</b>,"))
     write_report(tmp_path, tmp_path / "tables.html")
     text = results_text(bench)
     page, alone = (tmp_path / "page.html").read_text(), (tmp_path / "tables.html").read_text()
@@ -195,8 +195,9 @@ def test_the_page_and_the_text_show_intervals_and_no_errors_found(measured: Path
             assert wrong not in shown
     assert "Use " in page
     assert "Use " not in alone
+    assert "Shifted: &lt;b&gt;late" in alone
     inside = next(row for row in tables[0].rows if row.method == ONE_WIDTH).measures["inside"]
-    assert f"{inside[0]:.1%} [{inside[1]:.1%}, {inside[2]:.1%}]" in page
+    assert f"{inside[0]:.1%} <small>[{inside[1]:.1%}, {inside[2]:.1%}]" in page
     assert "The intervals promise 0.8" in page
 
 
@@ -260,7 +261,7 @@ def test_an_interrupted_plan_goes_on_and_another_promise_measures_again(
         ({"seeds": [0, 1]}, "seeds: expected one for numbers"),
         ({"coverage": 1.5}, "coverage: expected a probability"),
         ({"coverage": "much"}, "coverage: expected a probability"),
-        ({"out_of_distribution": ["digits"]}, "out_of_distribution: is for one prediction"),
+        ({"out_of_distribution": ["digits"]}, "out_of_distribution: is for classes"),
         ({"predicts": "labels"}, "one-width is for numbers; leave it out"),
         ({"predicts": "number"}, "did you mean 'numbers'"),
     ],

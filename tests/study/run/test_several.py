@@ -173,7 +173,7 @@ def test_intervals_resample_whole_inputs() -> None:
         ("pixels", {"model": None, "net": "lenet"}, "predicts: pixels need your own `model`"),
         ("pixels", {"shifts": {"rotation": [30]}}, "rotation moves pixels away"),
         ("tokens", {"shifts": {"word-drops": [2]}}, "word-drops moves tokens away"),
-        ("labels", {"out_of_distribution": ["digits"]}, "out_of_distribution: is for one prediction"),
+        ("labels", {"out_of_distribution": ["digits"]}, "out_of_distribution: is for classes"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, kind: str, changes: dict, said: str) -> None:

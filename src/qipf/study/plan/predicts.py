@@ -39,9 +39,6 @@ def read_predicts(
     Raises:
         PlanError: It is not one of them, or something else in the pair does not fit it.
     """
-    from qipf.models.kinds.tokens import SCORES
-    from qipf.study.plan.methods import KINDS
-
     chosen = expect(values, "predicts", str, "classes", where)
     if chosen not in PREDICTS:
         raise PlanError(f"{where}.predicts: {chosen!r} is not known; {did_you_mean(chosen, PREDICTS)}")
@@ -54,20 +51,12 @@ def read_predicts(
     if model is None or not dataset.endswith(".npz"):
         raise PlanError(f"{where}.predicts: {chosen} need your own `model`, and an .npz file as `dataset`")
     if values.get("out_of_distribution"):
-        raise PlanError(f"{where}.out_of_distribution: is for one prediction per input; leave it out for {chosen}")
+        raise PlanError(f"{where}.out_of_distribution: is for classes; leave it out for {chosen}")
     for name in shifts:
         if (chosen == "pixels" and name in MOVING) or (chosen == "tokens" and name == "word-drops"):
             raise PlanError(f"{where}.shifts: {name} moves {chosen} away from their labels; give files in `shifted`")
-    for method in methods if chosen != "numbers" else ():
-        if KINDS[method.kind].passes != "one":
-            raise PlanError(f"methods.{method.name}: is for one prediction per input; leave it out for {chosen}")
-        if chosen == "tokens" and method.kind not in ("default", *SCORES):
-            known = ", ".join(("default", *SCORES))
-            raise PlanError(f"methods.{method.name}: {method.kind} is not for tokens; there are {known}")
-        if method.params.get("fit_on") == "perturbed":
-            raise PlanError(f"methods.{method.name}.fit_on: expected reference or held-out for {chosen}")
-        if method.kind == "default" and "effort" in method.params:
-            raise PlanError(f"methods.{method.name}.effort: is for one prediction per input; leave it out for {chosen}")
+    if chosen != "numbers":
+        _check_one_pass(chosen, methods)
     return chosen
 
 
@@ -88,7 +77,7 @@ def read_coverage(values: Mapping[str, Any], where: str, predicts: str) -> float
         raise PlanError(f"{where}.{error}") from None
 
 
-def _check_numbers(values: Mapping[str, Any], where: str, methods: Iterable[Method]) -> None:
+def _check_numbers(values: Mapping[str, Any], where: str, methods: Sequence[Method]) -> None:
     """Raise PlanError for what does not fit a regression."""
     if len(values["seeds"]) > 1:
         raise PlanError(f"{where}.seeds: expected one for numbers, because your own model is one network")
@@ -104,7 +93,7 @@ def _check_numbers(values: Mapping[str, Any], where: str, methods: Iterable[Meth
             )
 
 
-def _check_no_scales(where: str, methods: Iterable[Method]) -> None:
+def _check_no_scales(where: str, methods: Sequence[Method]) -> None:
     """Raise PlanError for a method of numbers in a pair that predicts something else."""
     for method in methods:
         if method.kind in SCALES:
@@ -112,3 +101,20 @@ def _check_no_scales(where: str, methods: Iterable[Method]) -> None:
                 f'methods.{method.name}: {method.kind} is for numbers; leave it out, or set predicts = "numbers" in '
                 f"{where} for a regression"
             )
+
+
+def _check_one_pass(chosen: str, methods: Sequence[Method]) -> None:
+    """Raise PlanError for a method that does not fit several predictions per input."""
+    from qipf.models.kinds.tokens import SCORES
+    from qipf.study.plan.methods import KINDS
+
+    for method in methods:
+        if KINDS[method.kind].passes != "one":
+            raise PlanError(f"methods.{method.name}: is for one prediction per input; leave it out for {chosen}")
+        if chosen == "tokens" and method.kind not in ("default", *SCORES):
+            known = ", ".join(("default", *SCORES))
+            raise PlanError(f"methods.{method.name}: {method.kind} is not for tokens; there are {known}")
+        if method.params.get("fit_on") == "perturbed":
+            raise PlanError(f"methods.{method.name}.fit_on: expected reference or held-out for {chosen}")
+        if method.kind == "default" and "effort" in method.params:
+            raise PlanError(f"methods.{method.name}.effort: is for one prediction per input; leave it out for {chosen}")

@@ -37,8 +37,9 @@ def render_numbers(source: Source, environment: Sequence[tuple[str, str]]) -> by
         parts.append(f"<p>{escape(source.plan.description)}</p>")
     parts += [f'<p class="answer">{escape(text)}</p>' for pair in pairs if (text := _advice(source, pair))]
     if source.failures:
+        count = f"{len(source.failures)} {'part' if len(source.failures) == 1 else 'parts'}"
         parts.append(
-            f'<p class="notice">{len(source.failures)} parts of this study failed and are missing below. The reasons '
+            f'<p class="notice">{count} of this study failed. What depends on that is missing below, and the reasons '
             'are <a href="#failures">at the end</a>.</p>'
         )
     parts.append(
@@ -69,7 +70,8 @@ def _pair(source: Source, pair: tuple[str, str, int], tables: list[IntervalTable
     if promised is not None:
         parts.append(
             f'<p class="dim">The intervals promise {promised:.4g}. A share inside is <span class="low">marked</span> '
-            "where its whole 95 % interval lies below that.</p>"
+            "where its whole 95 % interval lies below that. On clean inputs that may be chance: the promise holds on "
+            "average over draws of the held-out inputs.</p>"
         )
     for place, (shift, found) in enumerate(groupby(tables, key=lambda table: table.shift)):
         name = "Clean inputs" if shift == "clean" else f"Shifted: {shift}"
@@ -80,33 +82,42 @@ def _pair(source: Source, pair: tuple[str, str, int], tables: list[IntervalTable
 def _table(tables: list[IntervalTable], promised: float | None, key: str) -> str:
     body = []
     for table in tables:
-        for place, row in enumerate(table.rows):
-            about = [str(table.severity), str(table.n), f"{table.error:.3g}"] if place == 0 else ["", "", ""]
-            title, inside, *others = map(escape, row.texts())
+        where = "" if table.shift == "clean" else f"Severity {table.severity}: "
+        body.append(f'<tr><td colspan="{len(HEADS)}" class="dim">{escape(where + table.about)}</td></tr>')
+        for row in table.rows:
+            title, *measures = map(escape, row.texts())
+            inside, *others = map(_small, measures)
             if promised is not None and row.measures["inside"][2] < promised:
                 inside = f'<span class="low">{inside}</span>'
-            body.append([title, *map(escape, about), inside, *others])
-    heads = [HEADS[0], "severity", "inputs", "mean absolute error", *HEADS[1:]]
-    return _html_table(key, map(escape, heads), body)
+            body.append(_line([title, inside, *others]))
+    return _html_table(key, map(escape, HEADS), body)
 
 
-def _html_table(key: str, heads: Iterable[str], body: Iterable[Iterable[str]]) -> str:
+def _small(text: str) -> str:
+    """The text with its interval, if it has one, in small letters."""
+    value, bracket, ends = text.partition(" [")
+    return f"{value} <small>[{ends}</small>" if bracket else text
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>"
+
+
+def _html_table(key: str, heads: Iterable[str], lines: Iterable[str]) -> str:
     head = "".join(f'<th scope="col">{text}</th>' for text in heads)
-    lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>" for cells in body)
     return (
         f'<div class="wide" tabindex="0" role="region" aria-label="{key}"><table id="{key}"><thead><tr>{head}</tr>'
-        f"</thead><tbody>{lines}</tbody></table></div>"
+        f"</thead><tbody>{''.join(lines)}</tbody></table></div>"
     )
 
 
 def _times(source: Source) -> list[str]:
     if not source.times:
         return []
-    body = [
-        [escape(pair_id(time)), escape(method_title(str(time["method"]))), _short(time.get("forward_ms")),
-         _short(time["method_ms"])]
-        for time in source.times
-    ]  # fmt: skip
+    body = []
+    for time in source.times:
+        names = [escape(pair_id(time)), escape(method_title(str(time["method"])))]
+        body.append(_line([*names, _short(time.get("forward_ms")), _short(time["method_ms"])]))
     heads = ("Model", "Scale", "forward pass, ms", "with the scale, ms")
     return ["<h2>Time per input</h2>", _html_table("times", heads, body)]
 
@@ -126,10 +137,8 @@ def _setup(source: Source, environment: Sequence[tuple[str, str]]) -> list[str]:
         )
         parts.append(f'<h3 id="failures">What failed</h3><ul>{"".join(lines)}</ul>')
     if environment:
-        rows = [[escape(name), escape(value)] for name, value in environment]
-        parts.append(
-            f"<details><summary>Environment</summary>{_html_table('environment', ('Name', 'Value'), rows)}</details>"
-        )
+        table = _html_table("environment", ("Name", "Value"), (_line(map(escape, both)) for both in environment))
+        parts.append(f"<details><summary>Environment</summary>{table}</details>")
     if source.plan_text:
         plan = f"<pre>{escape(source.plan_text)}</pre>"
         parts.append(f"<details><summary>The plan, all settings resolved</summary>{plan}</details>")
