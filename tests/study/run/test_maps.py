@@ -6,6 +6,7 @@ import base64
 import io
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,6 @@ from qipf.study.run.read_maps import read_maps
 from qipf.study.run.run import run_plan
 
 SIZE = 24
-TRAINED: list[nn.Sequential] = []
 
 
 def rendered(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -41,19 +41,18 @@ def rendered(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(x, 0, 1).astype(np.float32), y
 
 
+@cache
 def segmenter() -> nn.Sequential:
     """A small network that was trained on rendered images."""
-    if not TRAINED:
-        x, y = (torch.from_numpy(part) for part in rendered(40, 0))
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 3, 1))
-        optimiser = torch.optim.Adam(net.parameters(), 2e-2)
-        for _ in range(60):
-            optimiser.zero_grad()
-            nn.functional.cross_entropy(net(x), y, ignore_index=255).backward()
-            optimiser.step()
-        TRAINED.append(net)
-    return TRAINED[0]
+    x, y = (torch.from_numpy(part) for part in rendered(40, 0))
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 3, 1))
+    optimiser = torch.optim.Adam(net.parameters(), 2e-2)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(net(x), y, ignore_index=255).backward()
+        optimiser.step()
+    return net
 
 
 @pytest.fixture(autouse=True)

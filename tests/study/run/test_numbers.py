@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,6 @@ from qipf.study.run.run import run_plan
 from qipf.study.tables.intervals import interval_tables, of_numbers
 from qipf.study.tables.text import results_text
 
-TRAINED: dict[int, nn.Sequential] = {}
-
 
 def table() -> tuple[np.ndarray, np.ndarray]:
     """The rows of a real table, and two numbers to predict from each: the progress of the disease, and its square."""
@@ -36,25 +35,36 @@ def table() -> tuple[np.ndarray, np.ndarray]:
     return x, np.stack([y, y**2], axis=1)
 
 
+@cache
 def regression(targets: int = 1) -> nn.Sequential:
     """A network that was trained on the first 120 rows of the table."""
-    if targets not in TRAINED:
-        x, y = table()
-        torch.manual_seed(0)
-        net = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, targets))
-        optimiser = torch.optim.AdamW(net.parameters(), 1e-2, weight_decay=0.1)
-        for _ in range(60):
-            optimiser.zero_grad()
-            nn.functional.mse_loss(
-                net(torch.from_numpy(x[:120])), torch.from_numpy(y[:120, :targets]).float()
-            ).backward()
-            optimiser.step()
-        TRAINED[targets] = net
-    return TRAINED[targets]
+    x, y = table()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(10, 16), nn.ReLU(), nn.Linear(16, targets))
+    optimiser = torch.optim.AdamW(net.parameters(), 1e-2, weight_decay=0.1)
+    for _ in range(60):
+        optimiser.zero_grad()
+        nn.functional.mse_loss(net(torch.from_numpy(x[:120])), torch.from_numpy(y[:120, :targets]).float()).backward()
+        optimiser.step()
+    return net
 
 
 def two() -> nn.Module:
     return regression(2)
+
+
+@cache
+def memory() -> nn.Sequential:
+    """A network that has learned the rows 120 to 150 by heart."""
+    x, y = table()
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(10, 64), nn.ReLU(), nn.Linear(64, 1))
+    optimiser = torch.optim.Adam(net.parameters(), 2e-2)
+    for _ in range(150):
+        optimiser.zero_grad()
+        nn.functional.mse_loss(net(torch.from_numpy(x[120:150])), torch.from_numpy(y[120:150, :1]).float()).backward()
+        optimiser.step()
+    return net
 
 
 def classifier() -> nn.Module:
@@ -224,6 +234,18 @@ def test_several_targets_are_measured_together(tmp_path: Path) -> None:
     assert held_out.targets.shape == (110, 2)
     assert set(live.scales) == set(METHODS)
     assert write_report(tmp_path / "out", tmp_path / "page.html") > 0
+
+
+def test_training_data_in_the_place_of_new_data_is_noted(tmp_path: Path, measured: Path) -> None:
+    assert open_store(measured / "out").notes() == []
+    data = write(tmp_path)
+    arrays = {name: array[:30] if name.endswith("_train") else array for name, array in data.items() if "_" in name}
+    np.savez(tmp_path / "table.npz", **arrays)
+    pair = {**values()["pairs"][0], "model": "number_nets:memory", "shifts": {}, "shifted": {}}
+    plan = parse({**values(), "pairs": [pair], "methods": {"one-width": {}}}, folder=tmp_path)
+    run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
+    (note,) = open_store(tmp_path / "out").notes()
+    assert "probably trained on x_train" in note
 
 
 def test_an_interrupted_plan_goes_on_and_another_promise_measures_again(
