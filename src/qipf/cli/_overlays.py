@@ -10,15 +10,12 @@ import numpy as np
 
 from qipf.cli._data import Data
 from qipf.cli._onnx import fed
-from qipf.models.kinds.groups import by_group
 
 if TYPE_CHECKING:
     from qipf.decisions.comparison_overlays import Overlay
 
 MOST_SETS = 5
 """Sets of data that are shown, so that the page stays small however many shifted ones there are."""
-PLACES = (0.0, 0.5, 1.0)
-"""Which images of a set are shown: the surest, the one in the middle and the least sure."""
 
 
 class Segmented(NamedTuple):
@@ -51,7 +48,7 @@ def draw(
         run: As for `qipf.cli._kinds.predict`.
     """
     from qipf._common.optional import require
-    from qipf.decisions.comparison_overlays import draw_overlays
+    from qipf.decisions.comparison_overlays import choose_images, colour_scale, draw_overlays
     from qipf.models.kinds.pixels import map_pixels
 
     try:
@@ -62,27 +59,17 @@ def draw(
     scale: tuple[float, float] | None = None
     found: dict[str, list[Overlay]] = {}
     for one in sets[:MOST_SETS]:
-        chosen = _choose(one)
+        chosen = choose_images(one.scores, one.groups, len(one.data))
         shown: list[Overlay] = []
         pieces = []
         for batch in one.data.take(chosen).batches(1):
             (maps,) = map_pixels(net, [fed(net, batch)], scorer, features=run["features"], progress=False)
             pieces.append((batch, maps))
         if scale is None:
-            every = np.concatenate([maps.uncertainty.numpy().ravel() for _, maps in pieces]).astype(np.float64)
-            every = every[np.isfinite(every)]
-            scale = (float(np.median(every)), float(every.max())) if every.size else (0.0, 1.0)
+            scale = colour_scale(maps.uncertainty for _, maps in pieces)
         for row, (batch, maps) in zip(one.rows[chosen], pieces, strict=True):
             name = batch.files[0].name if batch.files else f"image {row}"
             wrong = maps.labelled & ~maps.correct
             shown += draw_overlays(batch.arrays["inputs"], maps.uncertainty, wrong, maps.labelled, [name], scale)
         found[one.title] = shown
     return found
-
-
-def _choose(images: Segmented) -> np.ndarray:
-    """The images that are shown, by the mean score of their pixels; images without scored pixels are not."""
-    means = by_group(images.scores, images.groups, len(images.data))
-    order = np.argsort(means, kind="stable")[: int(np.isfinite(means).sum())]
-    places = dict.fromkeys(round(place * (len(order) - 1)) for place in PLACES)
-    return order[list(places)]

@@ -10,10 +10,13 @@ import numpy as np
 
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.html import embedded
+from qipf.models.kinds.groups import by_group
 from qipf.models.kinds.overlays import overlay
 
 LONGEST = 256
 """Pixels of the longer side of a picture; larger ones are made smaller."""
+PLACES = (0.0, 0.5, 1.0)
+"""Which images of a set are shown: the surest, the one in the middle and the least sure."""
 STYLE = """
 .maps { display: flex; flex-wrap: wrap; gap: .8rem 1.4rem; }
 .maps figure { margin: 0; display: block; font-size: .85rem; }
@@ -38,6 +41,31 @@ class Overlay:
     share: float
 
 
+def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
+    """The images of a set that are shown, by the mean score of their pixels; images without scored pixels are not.
+
+    Args:
+        scores: One uncertainty per scored pixel.
+        groups: The image of each scored pixel.
+        count: The number of images.
+    """
+    means = by_group(scores, groups, count)
+    order = np.argsort(means, kind="stable")[: int(np.isfinite(means).sum())]
+    places = dict.fromkeys(round(place * (len(order) - 1)) for place in PLACES)
+    return order[list(places)]
+
+
+def colour_scale(maps: Iterable[Array]) -> tuple[float, float]:
+    """The uncertainty up to which pixels stay grey, and from which they have the full colour: the median and the most.
+
+    Args:
+        maps: The uncertainty of the images that the scale is for, which need not have one shape.
+    """
+    every = np.concatenate([to_numpy(one).ravel() for one in maps]).astype(np.float64)
+    every = every[np.isfinite(every)]
+    return (float(np.median(every)), float(every.max())) if every.size else (0.0, 1.0)
+
+
 def draw_overlays(
     images: Iterable[Array], uncertainty: Array, wrong: Array, labelled: Array, names: Sequence[str],
     scale: tuple[float, float],
@@ -55,7 +83,7 @@ def draw_overlays(
     found = []
     maps = zip(to_numpy(uncertainty), to_numpy(wrong), to_numpy(labelled), strict=True)
     for image, (doubt, missed, known), name in zip(images, maps, names, strict=True):
-        shown = _nearest(to_numpy(image), doubt.shape)
+        shown = nearest_pixels(to_numpy(image), doubt.shape)
         missed = missed & known
         pictures = (
             overlay(shown, missed.astype(np.float64), low=0.0, high=1.0),
@@ -66,7 +94,7 @@ def draw_overlays(
     return found
 
 
-def _nearest(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The pixels of an image (c, H, W) next to those of a map, with one or three channels."""
     if len(image) not in (1, 3):
         image = image.mean(axis=0, keepdims=True)

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 
 from qipf.metrics import evaluate, roc_auc
+from qipf.models.kinds.several_labels import collect_labels
+from qipf.scores.kind_probes import probe_labels
 from qipf.study.plan.checks import PlanError
 from qipf.study.plan.plan import Plan, parse
 from qipf.study.report import write_report
@@ -136,11 +138,11 @@ def test_an_interrupted_plan_goes_on_where_it_was(tmp_path: Path, monkeypatch: p
     calls: list[str] = []
     score = several.score
 
-    def interrupted(*given):
+    def interrupted(*given, **named):
         calls.append(given[2].name)
         if len(calls) == 4:
             raise KeyboardInterrupt
-        return score(*given)
+        return score(*given, **named)
 
     monkeypatch.setattr(several, "score", interrupted)
     with pytest.raises(KeyboardInterrupt):
@@ -171,7 +173,7 @@ def test_intervals_resample_whole_inputs() -> None:
         ("pixels", {"model": None, "net": "lenet"}, "predicts: pixels need your own `model`"),
         ("pixels", {"shifts": {"rotation": [30]}}, "rotation moves pixels away"),
         ("tokens", {"shifts": {"word-drops": [2]}}, "word-drops moves tokens away"),
-        ("labels", {"out_of_distribution": ["digits"]}, "out_of_distribution: is for one prediction"),
+        ("labels", {"out_of_distribution": ["digits"]}, "out_of_distribution: is for classes"),
     ],
 )
 def test_what_does_not_fit_is_named(tmp_path: Path, kind: str, changes: dict, said: str) -> None:
@@ -206,3 +208,17 @@ def test_labels_that_do_not_fit_are_named(tmp_path: Path) -> None:
     report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
     assert not report.complete
     assert "y_test: expected labels (N, L) of 0 and 1" in open_store(tmp_path / "out").failures()[0]["error"]
+
+
+def test_a_score_reads_the_module_that_the_plan_names(tmp_path: Path) -> None:
+    write(tmp_path, "labels")
+    methods = {"default": {"features": "0"}}  # as wide as what the score reads otherwise
+    plan = parse({**values("labels"), "bootstrap": 0, "methods": methods}, folder=tmp_path)
+    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
+    assert report.complete
+    (x, y), (test, _) = examples("labels", 60, 1), examples("labels", 50, 3)
+    probe = probe_labels(labels(), (torch.from_numpy(x), torch.from_numpy(y).long()), features="0", progress=False)
+    outputs = collect_labels(labels(), torch.from_numpy(test), features="0", progress=False).outputs
+    bench = open_store(tmp_path / "out")
+    scores = bench.predictions(bench.conditions()[0]).scores["default", "score"]
+    np.testing.assert_allclose(scores, np.asarray(probe(outputs)), rtol=1e-3, atol=1e-3)

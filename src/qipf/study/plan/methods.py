@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from qipf.decisions.comparison_intervals import ONE_WIDTH
 from qipf.scores.default import EFFORTS
 from qipf.study.plan.checks import PlanError, existing
 from qipf.study.plan.registry import FROM_SCRATCH, REGISTRY
@@ -40,6 +41,8 @@ class MethodKind:
             return ["members"]
         if self.name == "scores":
             return ["file"]
+        if self.name == ONE_WIDTH:
+            return []
         if self.passes == "many":
             training = ["epochs", "batch_size", "learning_rate", "weight_decay", "augment", "schedule"]
             extra = training if self.name in FROM_SCRATCH else []
@@ -70,6 +73,8 @@ class MethodKind:
                 existing(params.get("file", ""), folder, f"methods.{method.name}.file")
             except PlanError as error:
                 return str(error).removeprefix(f"methods.{method.name}")
+            return ""
+        if self.name == ONE_WIDTH:
             return ""
         if self.name == "default":
             effort = params.get("effort", "standard")
@@ -147,7 +152,7 @@ class _Kinds(Mapping[str, MethodKind]):
         from qipf.predictive import METHODS
         from qipf.scores import SCORERS
 
-        return {name: MethodKind(name) for name in (*ALIASES, "default", *SCORERS, *METHODS, "scores")}
+        return {name: MethodKind(name) for name in (*ALIASES, "default", *SCORERS, *METHODS, "scores", ONE_WIDTH)}
 
     def __getitem__(self, name: str) -> MethodKind:
         return self._all()[name]

@@ -9,7 +9,7 @@ from typing import Any
 
 from qipf.study.plan.checks import PlanError, check_keys, did_you_mean, existing, expect, strings, whole
 from qipf.study.plan.own_shifts import read_shifted
-from qipf.study.plan.predicts import read_predicts
+from qipf.study.plan.predicts import COVERAGE, read_coverage, read_predicts
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class Pair:
         methods: what is compared.
         shifted: files with shifted inputs of the user's own by name, one per severity; the names are in `shifts` too.
         predicts: what the user's own model predicts, one of `qipf.study.plan.predicts.PREDICTS`.
+        coverage: of numbers, the probability with which each target is to be in its interval.
     """
 
     dataset: str
@@ -80,6 +81,7 @@ class Pair:
     methods: tuple[Method, ...]
     shifted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     predicts: str = "classes"
+    coverage: float = COVERAGE
 
     @property
     def dataset_name(self) -> str:
@@ -105,6 +107,7 @@ SETTINGS: dict[str, Any] = {
     "calibration_size": 1000,
     "bootstrap": 0,
     "out_of_distribution": [],
+    "coverage": None,
 }
 PAIR = ("dataset", "net", "model", "weights", "predicts", *SETTINGS)
 COUNTS = ("pool", "test_size", "multi_pass_size", "reference_size", "calibration_size", "bootstrap")
@@ -164,12 +167,13 @@ def read_pair(
         methods=chosen,
         shifted=shifted,
         predicts=predicts,
+        coverage=read_coverage(values, where, predicts),
         **counts,
     )
 
 
 def dataset_names() -> tuple[str, ...]:
-    """The datasets that a plan can name. A study is about right and wrong predictions, so regression is not one."""
+    """The datasets that a plan can name. Numbers need a model and data of the user's own, so regression is not one."""
     from qipf.study.datasets import NAMES
 
     return tuple(name for name in NAMES if name != "regression")

@@ -146,6 +146,7 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
             "pairs: missing; a plan needs at least one [[pairs]] with `dataset` and `net` (or an `include`)"
         )
     _check_different(pairs)
+    _check_one_question(pairs)
     return Plan(name, expect(values, "description", str, ""), tuple(pairs))
 
 
@@ -161,6 +162,17 @@ def _check_different(pairs: list[Pair]) -> None:
         raise PlanError(
             f"pairs: {other.dataset} and {pair.dataset} with {pair.net} are both called {pair.name} in tables; "
             "rename one of the files"
+        )
+
+
+def _check_one_question(pairs: list[Pair]) -> None:
+    """Raise PlanError for numbers next to predictions that are right or wrong, because no table has both."""
+    kinds = {pair.predicts: pair for pair in pairs}
+    if "numbers" in kinds and len(kinds) > 1:
+        other = next(pair for kind, pair in kinds.items() if kind != "numbers")
+        raise PlanError(
+            f"pairs: {kinds['numbers'].name} predicts numbers, which are not right or wrong, and {other.name} predicts "
+            f"{other.predicts}; make two plans"
         )
 
 

@@ -150,6 +150,7 @@ _ENTRIES = (
     _many("ensemble", "Deep ensemble", 4, "training", shown=("std", "entropy"), paper=(5, "ENSEMBLE")),
     _many("swag", "SWAG", 26, "training"),
     _many("sgd-iterates", "SGD iterates", 27, "training"),
+    _one("one-width", "One width for all inputs", "other", 45),
     MethodInfo("scores", "Scores from a file", "file", 15, "file", kind="scores"),
 )  # fmt: skip
 REGISTRY: dict[str, MethodInfo] = {entry.name: entry for entry in _ENTRIES}

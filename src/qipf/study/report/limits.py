@@ -18,21 +18,23 @@ class Limits:
         mutual_information: whether methods with several passes show this statistic.
         thumbnails: pictures of each sort.
         thumbnail_methods: scores that the pictures are sorted by.
+        maps: sets of segmented images of each model.
     """
 
     severities: int = 10
     mutual_information: bool = True
     thumbnails: int = 6
     thumbnail_methods: int = 3
+    maps: int = 20
 
 
 LEVELS = (
     Limits(),
-    Limits(thumbnails=5, thumbnail_methods=2),
-    Limits(mutual_information=False, thumbnails=4, thumbnail_methods=1),
-    Limits(severities=5, mutual_information=False, thumbnails=4, thumbnail_methods=1),
-    Limits(severities=3, mutual_information=False, thumbnails=2, thumbnail_methods=1),
-    Limits(severities=1, mutual_information=False, thumbnails=0),
+    Limits(thumbnails=5, thumbnail_methods=2, maps=10),
+    Limits(mutual_information=False, thumbnails=4, thumbnail_methods=1, maps=10),
+    Limits(severities=5, mutual_information=False, thumbnails=4, thumbnail_methods=1, maps=5),
+    Limits(severities=3, mutual_information=False, thumbnails=2, thumbnail_methods=1, maps=2),
+    Limits(severities=1, mutual_information=False, thumbnails=0, maps=0),
 )
 """From everything to almost nothing; the first that fits is taken."""
 

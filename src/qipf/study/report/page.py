@@ -18,6 +18,7 @@ from typing import Any
 
 from qipf._common.files import atomic_write, check_parent
 from qipf._common.optional import require
+from qipf.decisions import comparison_overlays
 from qipf.study.plan.registry import column_title, info
 from qipf.study.report import appendix, curves, severity
 from qipf.study.report.columns import columns, method_title, pair_id, pairs
@@ -25,10 +26,13 @@ from qipf.study.report.details import details
 from qipf.study.report.facts import facts
 from qipf.study.report.field_view import fields
 from qipf.study.report.limits import LEVELS, within
+from qipf.study.report.maps_view import segmented
+from qipf.study.report.numbers_page import render_numbers
 from qipf.study.report.pictures import thumbnails
 from qipf.study.report.ranking_view import HEADS, out_of_distribution, ranking
 from qipf.study.report.source import MISSING, Source, open_source
 from qipf.study.tables.answer import Answer, answers
+from qipf.study.tables.intervals import of_numbers
 from qipf.study.tables.tables import PaperTable, all_tables, notes_on_fewer_networks
 
 LARGEST = 5_000_000
@@ -66,12 +70,15 @@ def write_report(
 
 def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -> bytes:
     """The page for a source, with as much detail as fits in `largest` bytes."""
+    if of_numbers(source.rows):
+        return render_numbers(source, _flat(source.environment))
     parts = _parts(source, data)
     whole, page = parts["content"], b""
     for level, limits in enumerate(LEVELS):
         if level:
             source.note("With all predictions the page would be too large. Some severities or pictures are left out.")
-        page = _fill(source, {**parts, "content": within(whole, limits)})
+        shown = [(maps.title, text) for maps in parts["segmented"] if (text := maps.html(limits.maps))]
+        page = _fill(source, {**parts, "content": within(whole, limits), "segmented": shown})
         if len(page) <= largest:
             break
     return page
@@ -94,6 +101,7 @@ def _parts(source: Source, data: str | None) -> dict[str, Any]:
             "thumbnails": thumbnails(source, data, best=best),
         },
         "answers": found,
+        "segmented": segmented(source, found),
         "recommended": next((column for column in shown if column.recommended), None),
         "facts": facts(source, shown, titles),
         "verdicts": verdicts,
@@ -143,7 +151,7 @@ def _templates() -> Any:
 
 def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
     """The template with its parts in place."""
-    safe = require("markupsafe", extra="report").Markup  # for our own files only: all data is escaped
+    safe = require("markupsafe", extra="report").Markup  # for our own files and maps, in which all data is escaped
     script = "".join(_file(name) for name in SCRIPTS)
     values = {
         **parts,
@@ -152,7 +160,8 @@ def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
         "evidence": appendix.evidence,
         "column_title": column_title,
         "method_title": method_title,
-        "style": safe(_file("style.css")),
+        "segmented": [(title, safe(text)) for title, text in parts["segmented"]],
+        "style": safe(_file("style.css") + (comparison_overlays.STYLE if parts["segmented"] else "")),
         "script": safe(script),
         "script_hash": _digest(script),
         "data": packed(parts["content"]),

@@ -39,8 +39,11 @@ def thumbnails(
     images: dict[str, str] = {}
     groups: dict[str, Any] = {}
     for pair, by_shift in one_seed(source.bench).items():
+        some = next(iter(by_shift.values()))[0]
+        if source.bench._pair(some.dataset, some.net).predicts == "pixels":
+            continue  # `qipf.study.report.maps_view` shows whole images
         try:
-            _find_data(next(iter(by_shift.values()))[0].dataset, data)
+            _find_data(some.dataset, data)
             for shift, conditions in by_shift.items():
                 for condition in thin(conditions, 1):
                     groups.setdefault(pair, {})[shift] = _of(source, condition, limits, data, images, best)

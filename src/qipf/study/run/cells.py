@@ -18,7 +18,7 @@ from qipf.models.split import Split
 from qipf.scores import SoftmaxResponse
 from qipf.study.plan import methods
 from qipf.study.plan.registry import TRAINED
-from qipf.study.run import inputs, several
+from qipf.study.run import inputs, numbers, several
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.digests import read_unchanged
 from qipf.study.run.inputs import Group, StudyData
@@ -47,7 +47,7 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
         return _fit_many(context, params, parents)
     net, data, device = network_of(context, parents["network"])
     settings, note = params["settings"], ""
-    if data.predicts != "classes":
+    if data.predicts not in ("classes", "numbers"):
         scorer: Any = several.fit_scorer(net, data, params, device)
     elif params["kind"] == "default":
         from qipf.scores.default import default
@@ -124,9 +124,12 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
 
 def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
     """The predictions of the network under a shift, the probabilities that they are wrong, and the true labels."""
-    if _predicts(context, parents) != "classes":
+    predicts = _predicts(context, parents)
+    if predicts not in ("classes", "numbers"):
         return several.predict(context, parents["network"], _group(params))
     outputs = _outputs(context, parents["network"], _group(params))
+    if predicts == "numbers":
+        return numbers.predict(outputs, params["group"]["name"])
     arrays = {f"predicted/{i}": _small(found.predicted) for i, found in enumerate(outputs)}
     arrays |= {f"error_probability/{i}": _float32(SoftmaxResponse()(found)) for i, found in enumerate(outputs)}
     arrays["labels"] = _small(outputs[0].labels)
@@ -141,10 +144,14 @@ def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
         content = read_unchanged(params["file"], params["digest"])
         return Result({}, read(params, context.arrays(parents["base"]), content))
+    if _predicts(context, parents) == "numbers":
+        scorer = scorer_of(context, parents["fit"]) if "fit" in parents else None
+        return numbers.score(_outputs(context, parents["network"], _group(params)), scorer)
     if "fit" in parents and not methods.is_fitted_passes(params["kind"]):
         scorer = scorer_of(context, parents["fit"])
         if _predicts(context, parents) != "classes":
-            return several.score(context, parents["network"], _group(params), scorer)
+            features, maps = params.get("features"), "maps" in params
+            return several.score(context, parents["network"], _group(params), scorer, features, maps=maps)
         outputs = _outputs(context, parents["network"], _group(params), scorer.layers)
         return Result({}, {f"score/{i}": _float32(scorer(found)) for i, found in enumerate(outputs)})
     return _score_many(context, params, parents)

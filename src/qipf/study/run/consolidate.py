@@ -28,14 +28,16 @@ class Row(NamedTuple):
         severity: place in the shift's grid, 1 to 10; 0 for clean and out-of-distribution inputs.
         method: its name in the plan.
         score: "score" for a method of one pass; "std" (as in the paper), "entropy" or "mutual_information" for several.
-        errors: the errors that the score should find: "base", "own" or "ood".
+        errors: the errors that the score should find: "base", "own" or "ood"; "size" for a regression, which has no
+            wrong predictions, only errors of different sizes.
         metric: a name in `qipf.metrics.METRICS`, or "ece_confidence" or "brier_confidence", whose confidence is the
-            predicted probability of the class.
+            predicted probability of the class. For a regression, "inside", "width", "loss" or "surest" (see
+            `qipf.decisions.comparison_intervals.IntervalsCompared`), or "error", its mean absolute error.
         value: NaN where the metric is not defined.
         low: lower end of the 95 % bootstrap interval; NaN without one.
         high: its upper end.
         n: number of predictions.
-        accuracy: share of correct ones among them (of clean inputs where `errors` is "ood").
+        accuracy: share of correct ones among them (of clean inputs where `errors` is "ood"); NaN for a regression.
         subset: "all", or "common" for the inputs that every method scored, where those of several passes see only some
             (`multi_pass_size`). Compare methods on these, see `qipf.study.tables.frame.comparable`.
     """

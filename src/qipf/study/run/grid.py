@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+from qipf.decisions.comparison_intervals import ONE_WIDTH
 from qipf.study.plan.methods import KINDS, fit_on
 from qipf.study.plan.plan import Method, Pair, Plan
 from qipf.study.plan.registry import FROM_SCRATCH, TRAINED
@@ -18,6 +19,8 @@ from qipf.study.run.inputs import Group, held_out_of
 VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "2", "score": "3", "measure": "3", "time": "3"}
 """The version of each kind of cell. Raise it when the code changes the results: its cells and all that need them are
 then computed again."""
+MAPS = "1"
+"""The version of the maps of segmented images that cells of scores keep."""
 MODULES = {
     "train": "networks", "model": "networks", "fit": "cells", "base": "cells", "score": "cells", "measure": "measuring",
     "time": "timing",
@@ -115,7 +118,7 @@ class _PairCells:
                         cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name
                     )
             first = pair.seeds[0] if method.seeds is None else method.seeds[0]
-            if seed == first and KINDS[method.kind].passes != "file":
+            if seed == first and KINDS[method.kind].passes != "file" and method.kind != ONE_WIDTH:
                 yield IndexEntry(self._time(method, seed, fitted), **about, method=method.name)
             scores = {group.name: self._score(method, seed, group, fitted, base) for group in (HELD_OUT, *groups(pair))}
             for group in (HELD_OUT, *groups(pair)):
@@ -154,7 +157,7 @@ class _PairCells:
         """The cells that the method scores with, by role: the base network and what was fitted."""
         network = self.network(seed)
         kind = KINDS[method.kind]
-        if kind.passes == "file":
+        if kind.passes == "file" or kind.name == ONE_WIDTH:
             return {"network": network}
         if kind.name == "ensemble":
             return {"network": network, **{f"member{k}": cell for k, cell in enumerate(self._members(method, seed))}}
@@ -196,6 +199,10 @@ class _PairCells:
             group = group._replace(subset=self.pair.multi_pass_size)
         params: dict[str, Any] = {"group": self._group_params(group), "kind": method.kind}
         parents = dict(fitted)
+        if self.pair.predicts == "pixels" and group is not HELD_OUT:
+            params["maps"] = MAPS
+        if self.pair.predicts != "classes" and "features" in method.params:
+            params["features"] = method.params["features"]
         if many:
             params |= {"seed": seed, "settings": dict(method.params)}
             parents["base"] = base[group.name]
@@ -217,6 +224,8 @@ class _PairCells:
     ) -> Cell:
         params: dict[str, Any] = {"group": group.name, "bootstrap": self.pair.bootstrap}
         params |= {"intensities": list(group.intensities), "subset": self._subset()}
+        if self.pair.predicts == "numbers":
+            params["coverage"] = self.pair.coverage
         parents = {
             "base": base[group.name],
             "base_held_out": base["held-out"],

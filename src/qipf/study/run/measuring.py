@@ -10,6 +10,7 @@ import numpy as np
 
 from qipf.decisions.probability import ErrorProbability
 from qipf.metrics import METRICS, brier, ece, evaluate
+from qipf.study.run import numbers
 from qipf.study.run.cells import SCORES
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import common_rows
@@ -28,7 +29,10 @@ def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Re
     confidence: the network's for a method of one pass, the mean over the passes for the others.
     `subset` is "all", or "common" for the inputs that every method scored where methods of several passes see only
     some; methods of one pass are measured on both.
+    A regression has other measures and no wrong predictions, see `qipf.study.run.numbers`.
     """
+    if "coverage" in params:
+        return Result({"columns": list(COLUMNS), "rows": numbers.measure(context, params, parents)})
     scores, held_out = context.arrays(parents["score"]), context.arrays(parents["score_held_out"])
     base, base_held_out = context.arrays(parents["base"]), context.arrays(parents["base_held_out"])
     clean = context.arrays(parents["score_clean"]) if "score_clean" in parents else {}

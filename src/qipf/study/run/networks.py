@@ -14,13 +14,18 @@ from qipf.arrays import to_numpy
 from qipf.models.collect import collect
 from qipf.models.kinds.predictions import read_predictions
 from qipf.models.outputs import Outputs
-from qipf.study.run import inputs, own_data, own_model
+from qipf.models.probabilities import numbers_expected
+from qipf.study.run import inputs, numbers, own_data, own_model
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import StudyData
 from qipf.study.run.kept import cached
 
 FEW = 64
 """Inputs that show whether a model with several predictions per input works."""
+SOME = 500
+"""Inputs that show whether a model with one prediction per input works."""
+SEEN = 0.5
+"""A model whose error on x_train is below this share of its error on test data was probably trained on x_train."""
 
 
 def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
@@ -49,14 +54,37 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     data = data_of(context, params)
     net = own_model.load(params["model"], params["weights"], params["digests"])
     note = _held_out_note(params["data"], data)
+    if data.predicts == "numbers":
+        found = [
+            _mean_error(net, inputs.first(part, SOME), params["data"]["dataset"]) for part in (data.train, data.test)
+        ]
+        return Result({"note": "; ".join(filter(None, (note, _seen_note(*found))))})
     if data.predicts != "classes":
         few = inputs.first(data.test, FEW)
         right = read_predictions(data.predicts, net, few, len(few.inputs)).correct
         return Result({"accuracy": float(np.mean(right)), "note": note})
-    logits = collect(net, data.test.inputs[:500], features=False, progress=False).logits
+    logits = collect(net, data.test.inputs[:SOME], features=False, progress=False).logits
     own_data.check_file_labels(params["data"]["dataset"], logits.shape[1])
-    found = Outputs(logits, labels=data.test.targets[:500].to(logits.device))
+    found = Outputs(logits, labels=data.test.targets[:SOME].to(logits.device))
     return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": note})
+
+
+def _mean_error(net: Any, split: inputs.Split, where: str) -> float:
+    """The mean absolute error of a regression."""
+    with numbers_expected(True):
+        predicted = collect(net, split.inputs, features=False, progress=False).logits
+    numbers.check_shapes(predicted, split.targets, where)
+    return float(np.mean(np.abs(to_numpy(split.targets).reshape(predicted.shape) - to_numpy(predicted))))
+
+
+def _seen_note(known: float, new: float) -> str:
+    if known >= SEEN * new:
+        return ""
+    return (
+        f"the mean absolute error is {known:.3g} on x_train and {new:.3g} on the test data: the model was probably "
+        "trained on x_train, where its errors say little about new inputs; scales are fitted there, so put inputs "
+        "into x_train that the model has not seen"
+    )
 
 
 def _held_out_note(params: Mapping[str, Any], data: StudyData) -> str:

@@ -60,7 +60,9 @@ def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
         raise ValueError(
             f"{path}: expected at least one input for training, for testing and in every other part; one is empty"
         )
-    classes = int(max(split.targets.max() for split in splits)) + 1
+    if predicts == "numbers" and all(zeros_and_ones(split.targets) for split in splits):
+        raise ValueError(f"{path}: expected the targets of a regression, got nothing but 0 and 1, which are classes")
+    classes = 0 if predicts == "numbers" else int(max(split.targets.max() for split in splits)) + 1
     return OwnDataset(path.stem, splits[0], splits[1], classes, *splits[2:])
 
 
@@ -102,7 +104,11 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 def _split(arrays: dict[str, np.ndarray], end: str, path: Path, predicts: str) -> Split:
     x, y = f"x{end}", f"y{end}"
-    labels = _classes(arrays[y], f"{path}, {y}") if predicts == "classes" else _several(arrays[y], predicts, path, y)
+    place = f"{path}, {y}"
+    if predicts == "numbers":
+        labels = _numbers(arrays[y], place)
+    else:
+        labels = _classes(arrays[y], place) if predicts == "classes" else _several(arrays[y], predicts, place)
     split = Split(_inputs(arrays[x], f"{path}, {x}"), labels)
     if len(split.inputs) != len(split.targets):
         counts = f"{len(split.inputs)} inputs and {len(split.targets)} labels"
@@ -127,7 +133,20 @@ def _inputs(array: np.ndarray, place: str) -> Tensor:
     return tensor
 
 
-def _several(array: np.ndarray, predicts: str, path: Path, name: str) -> Tensor:
+def _numbers(array: np.ndarray, place: str) -> Tensor:
+    """The targets of a regression: (N,) or, where each input has several, (N, k)."""
+    if array.dtype.kind != "f" or array.ndim not in (1, 2) or 0 in array.shape[1:]:
+        whole = "; if these whole numbers are amounts, save y.astype('float64')" if array.dtype.kind in "iu" else ""
+        raise ValueError(
+            f"{place}: expected targets (N,) or (N, k) as floating-point numbers for numbers, got {array.dtype} "
+            f"{array.shape}{whole}"
+        )
+    targets = np.ascontiguousarray(array, dtype=np.float64)
+    check_rows(targets[:, None] if targets.ndim == 1 else targets, place)
+    return torch.from_numpy(targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets)
+
+
+def _several(array: np.ndarray, predicts: str, place: str) -> Tensor:
     """The labels of several predictions per input; those that do not count are negative or 255."""
     shape, words = {
         "tokens": (2, "one token per place (N, T), or -100"),
@@ -136,7 +155,7 @@ def _several(array: np.ndarray, predicts: str, path: Path, name: str) -> Tensor:
     }[predicts]
     whole = array.dtype.kind in "iub" or (predicts == "labels" and array.dtype.kind == "f")
     if array.ndim != shape or not whole or (predicts == "labels" and not zeros_and_ones(array)):
-        raise ValueError(f"{path}, {name}: expected {words} for {predicts}, got {array.dtype} {array.shape}")
+        raise ValueError(f"{place}: expected {words} for {predicts}, got {array.dtype} {array.shape}")
     return torch.from_numpy(array.astype(np.int64))
 
 

@@ -220,13 +220,12 @@ class Bench:
         return None
 
     def networks(self) -> list[dict[str, Any]]:
-        """The trained networks with their accuracy on the clean test set."""
+        """The trained networks with their accuracy on the clean test set; a regression has none and is left out."""
+        found = [(entry, self.store.record(entry["kind"], entry["key"])) for entry in self._finished("train", "model")]
         return [
-            {
-                **{name: entry[name] for name in ("dataset", "net", "seed")},
-                "accuracy": self.store.record(entry["kind"], entry["key"])["accuracy"],
-            }
-            for entry in self._finished("train", "model")
+            {**{name: entry[name] for name in ("dataset", "net", "seed")}, "accuracy": record["accuracy"]}
+            for entry, record in found
+            if "accuracy" in record
         ]
 
     def failures(self) -> list[dict[str, Any]]:
@@ -271,6 +270,8 @@ class Bench:
         base = next((self.store.arrays("base", e["key"]) for e in entries if e["kind"] == "base"), None)
         if base is None:
             raise StoreError(f"{self.store.path} has no predictions for {about} under {group} (yet)")
+        if "targets" in base:
+            raise ValueError("a regression has no right or wrong predictions; use qipf.study.run.read_numbers")
         count = len(base["labels"])
         common: np.ndarray | None = None
         for entry in entries:

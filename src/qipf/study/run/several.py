@@ -21,6 +21,7 @@ from qipf.study.run import inputs
 from qipf.study.run.context import Context, Result
 from qipf.study.run.inputs import Group, StudyData
 from qipf.study.run.kept import cached
+from qipf.study.run.maps import SUFFIX, map_some
 from qipf.study.run.networks import network_of
 
 PROBES = {"tokens": probe_tokens, "pixels": probe_pixels, "labels": probe_labels}
@@ -62,23 +63,42 @@ def predict(context: Context, network: Mapping[str, str], group: Group) -> Resul
     return Result({"accuracy": [float(np.mean(rows.correct)) for rows in found]}, arrays)
 
 
-def score(context: Context, network: Mapping[str, str], group: Group, scorer: Any) -> Result:
-    """The uncertainty of every prediction under a shift."""
-    found = _rows(context, network, group)
-    return Result({}, {f"score/{i}": rows.scored(scorer).astype(np.float32) for i, rows in enumerate(found)})
+def score(
+    context: Context, network: Mapping[str, str], group: Group, scorer: Any, features: str | None, *, maps: bool
+) -> Result:
+    """The uncertainty of every prediction under a shift.
+
+    Args:
+        context: where the cell runs.
+        network: the cell of the network.
+        group: the inputs.
+        scorer: the fitted score.
+        features: the module that the score reads; None for what enters the layer that makes the logits.
+        maps: whether to keep the maps of a few images, at the intensity in the middle of the group.
+    """
+    found = _rows(context, network, group, features)
+    arrays = {f"score/{i}": rows.scored(scorer).astype(np.float32) for i, rows in enumerate(found)}
+    if not maps:
+        return Result({}, arrays)
+    net, data, device = network_of(context, network)
+    place = len(found) // 2
+    split = inputs.inputs_of(data, group, place, context.data, device)
+    kept = map_some(net, split, found[place], arrays[f"score/{place}"], scorer, features, device)
+    return Result({"maps_place": place}, arrays, {SUFFIX: kept.as_bytes()})
 
 
-def _rows(context: Context, network: Mapping[str, str], group: Group) -> list[PredictionRows]:
+def _rows(
+    context: Context, network: Mapping[str, str], group: Group, features: str | None = None
+) -> list[PredictionRows]:
     """The predictions under every intensity of a group, kept for the next cell of the same task."""
     net, data, device = network_of(context, network)
 
     def read(place: int) -> PredictionRows:
         split = inputs.inputs_of(data, group, place, context.data, device)
-        return read_predictions(data.predicts, net, split, len(split.inputs), device=device)
+        return read_predictions(data.predicts, net, split, len(split.inputs), features=features, device=device)
 
-    return cached(
-        ("outputs", network["key"], group, "several"), lambda: [read(i) for i in range(len(group.intensities))]
-    )
+    key = ("outputs", network["key"], group, ("several", features))
+    return cached(key, lambda: [read(i) for i in range(len(group.intensities))])
 
 
 def with_intervals(
@@ -108,7 +128,9 @@ def one_batch(data: StudyData, size: int) -> inputs.Split:
     return inputs.first(data.test, min(size, BATCHES[data.predicts]))
 
 
-def score_batch(net: Any, data: StudyData, split: inputs.Split, scorer: Any, device: str) -> np.ndarray:
+def score_batch(
+    net: Any, data: StudyData, split: inputs.Split, scorer: Any, features: str | None, device: str
+) -> np.ndarray:
     """The scores of one batch, with the forward pass."""
-    rows = read_predictions(data.predicts, net, split, len(split.inputs), device=device)
+    rows = read_predictions(data.predicts, net, split, len(split.inputs), features=features, device=device)
     return to_numpy(rows.scored(scorer))

@@ -9,6 +9,7 @@ Layout of a store::
     store.lock                               held by the one process that writes, see qipf.study.run.lock
     cells/KIND/KEY.safetensors               the arrays of a finished cell
     cells/KIND/KEY.qipf                      a fitted scorer
+    cells/KIND/KEY.maps                      maps of a few segmented images
     cells/KIND/KEY.json                      its record, written last: a cell is finished when this file exists
     failed/KEY.json                          the traceback of a cell that failed
     seconds/KEY.json                         how long a cell took (never part of a result)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from qipf.models.collect import collect
+from qipf.models.probabilities import numbers_expected
 from qipf.study.plan import methods
 from qipf.study.run import cells, inputs, several
 from qipf.study.run.context import Context, Parents, Result
@@ -32,15 +33,17 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
     if methods.KINDS[params["kind"]].passes == "many":
         many = cells.many_of(context, params, parents)
         passes, measure = many.passes, lambda x: _many_passes(net, many, x, device)
-    elif data.predicts != "classes":
+    elif data.predicts not in ("classes", "numbers"):
         scorer, x = cells.scorer_of(context, parents["fit"]), several.one_batch(data, len(x)).inputs
-        passes, measure = 1, lambda x: _one_pass_of_several(net, data, scorer, x, device)
+        features = params["settings"].get("features")
+        passes, measure = 1, lambda x: _one_pass_of_several(net, data, scorer, features, x, device)
     else:
         scorer = cells.scorer_of(context, parents["fit"])
         passes, measure = 1, lambda x: _one_pass(net, scorer, x, device)
     while True:
         try:
-            forward, whole = measure(x)
+            with numbers_expected(data.predicts == "numbers"):
+                forward, whole = measure(x)
             break
         except torch.OutOfMemoryError:
             if len(x) == 1:
@@ -71,11 +74,13 @@ def _one_pass(net: Any, scorer: Any, x: Tensor, device: str) -> tuple[float, flo
     return forward, forward + _seconds(lambda: scorer(outputs), device)
 
 
-def _one_pass_of_several(net: Any, data: inputs.StudyData, scorer: Any, x: Tensor, device: str) -> tuple[float, float]:
+def _one_pass_of_several(
+    net: Any, data: inputs.StudyData, scorer: Any, features: str | None, x: Tensor, device: str
+) -> tuple[float, float]:
     """Seconds of a forward pass, and of reading and scoring all predictions of a batch, the pass included."""
     forward = _seconds(lambda: _forward(net, x), device)
     batch = inputs.Split(x, data.test.targets[: len(x)])
-    return forward, _seconds(lambda: several.score_batch(net, data, batch, scorer, device), device)
+    return forward, _seconds(lambda: several.score_batch(net, data, batch, scorer, features, device), device)
 
 
 def _forward(net: Any, x: Tensor) -> Any:

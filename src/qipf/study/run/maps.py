@@ -1,0 +1,98 @@
+"""Maps of a few segmented images, which a cell keeps so that a report can show them without the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from qipf._common.optional import require
+from qipf.arrays import to_numpy
+from qipf.decisions.comparison_overlays import choose_images, nearest_pixels
+from qipf.models.kinds.pixels import map_pixels
+from qipf.models.kinds.predictions import PredictionRows
+from qipf.models.split import Split
+
+SUFFIX = ".maps"
+"""The ending of the file in a cell of scores."""
+LONGEST = 128
+"""Pixels of the longer side of a kept map: larger images are kept at every second, third, ... pixel."""
+
+
+@dataclass(frozen=True)
+class KeptMaps:
+    """A few images of one set, of which only some pixels may be kept.
+
+    Attributes:
+        images: (M, c, h, w) bytes, with one or three channels.
+        uncertainty: (M, h, w).
+        wrong: (M, h, w) which pixels have a label and another prediction.
+        labelled: (M, h, w) which pixels have a label.
+        rows: (M,) the number of each image in its set.
+        shares: (M,) how many of all labelled pixels of each image are wrong, from 0 to 1.
+    """
+
+    images: np.ndarray
+    uncertainty: np.ndarray
+    wrong: np.ndarray
+    labelled: np.ndarray
+    rows: np.ndarray
+    shares: np.ndarray
+
+    def as_bytes(self) -> bytes:
+        """The contents of a file; `from_bytes` reads it."""
+        save = require("safetensors.numpy", extra="torch").save
+        return save({name: np.ascontiguousarray(values) for name, values in sorted(vars(self).items())})
+
+    @staticmethod
+    def from_bytes(content: bytes) -> KeptMaps:
+        """The maps that `as_bytes` wrote."""
+        return KeptMaps(**require("safetensors.numpy", extra="torch").load(content))
+
+
+def map_some(
+    net: Any, split: Split, scored: PredictionRows, scores: np.ndarray, scorer: Any, features: str | None, device: str
+) -> KeptMaps:
+    """The images of a set that a score is surest of, least sure of, and the one in the middle, with their maps.
+
+    Args:
+        net: the network.
+        split: the images of the set and their labels.
+        scored: the pixels that were scored already.
+        scores: their scores, which choose the images.
+        scorer: the fitted score.
+        features: the module that it reads; None for what enters the last convolution.
+        device: where the network runs.
+    """
+    groups = np.arange(len(scores)) if scored.groups is None else scored.groups
+    rows = choose_images(scores, groups, len(split.inputs))
+    kept = []
+    for row in rows:
+        one = Split(split.inputs[row : row + 1], split.targets[row : row + 1])
+        for maps in map_pixels(net, one, scorer, features=features, device=device, batch_size=1, progress=False):
+            doubt, labelled, wrong = (
+                to_numpy(values[0]) for values in (maps.uncertainty, maps.labelled, maps.labelled & ~maps.correct)
+            )
+            share = wrong.sum() / max(1, labelled.sum())
+            down, across = _few(doubt.shape)
+            small = nearest_pixels(to_numpy(one.inputs[0]), doubt.shape)[:, down][:, :, across]
+            maps_of = (values[down][:, across] for values in (doubt.astype(np.float32), wrong, labelled))
+            kept.append((_as_bytes(small), *maps_of, share))
+    parts = [np.stack(values) for values in zip(*kept, strict=True)]
+    return KeptMaps(*parts[:4], rows=rows.astype(np.int64), shares=parts[4])
+
+
+def _few(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Evenly spaced rows and columns of a map, at most `LONGEST` of the longer side."""
+    step = -(-max(shape) // LONGEST)
+    down, across = (np.arange(0, size, step) for size in shape)
+    return down, across
+
+
+def _as_bytes(image: np.ndarray) -> np.ndarray:
+    """The image as bytes; numbers beyond [0, 1] are mapped to that range first."""
+    values = np.nan_to_num(image.astype(np.float64))
+    low, high = min(0.0, float(values.min())), max(1.0, float(values.max()))
+    return np.rint((values - low) / (high - low) * 255).astype(np.uint8)

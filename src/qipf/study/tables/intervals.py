@@ -1,0 +1,153 @@
+"""The tables of a regression: the intervals of every scale, for each set of inputs, and one recommendation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from qipf.decisions.comparison import Estimate
+from qipf.decisions.comparison_intervals import ONE_WIDTH, recommend_scale
+from qipf.study.plan.registry import info
+from qipf.study.run.consolidate import Row
+from qipf.study.run.numbers import ERROR, ERRORS, MEASURES, compare_scales
+from qipf.study.run.read import Bench, Condition
+from qipf.study.run.read_numbers import read_numbers
+from qipf.study.tables.paper import pair_title
+
+RESAMPLES = 200
+"""For the intervals of a recommendation, whatever the plan says."""
+HEADS = ("Scale", "inside", "width", "interval score ↓", "error of the surest half ↓")
+MEANING = (
+    "Inside: the share of targets that are in their interval. Width: the mean width of the intervals, in the unit of "
+    "the targets. Interval score: the width, and a penalty for targets outside, relative to one width for all inputs. "
+    "Error of the surest half: the mean absolute error of the half of the inputs that the scale is surest of, relative "
+    "to that of all inputs; below 1, the scale ranks errors by their size."
+)
+PROMISE = "The share inside is promised for inputs like the held-out ones. Nothing is promised under a shift."
+
+
+@dataclass(frozen=True)
+class ScaleRow:
+    """The intervals of one scale.
+
+    Attributes:
+        method: its name in the plan.
+        measures: of `qipf.study.run.numbers.MEASURES`, the value and its 95 % interval, NaN where it was not measured.
+    """
+
+    method: str
+    measures: Mapping[str, Estimate]
+
+    @property
+    def title(self) -> str:
+        """The name of the method for readers."""
+        return info(self.method).title
+
+    def texts(self, *, ends: bool = True) -> list[str]:
+        """The name and the measures as text, with their intervals or without; see `HEADS`."""
+        shown = [_percent, _digits, _digits, _digits]
+        found = [show(self.measures[name], ends) for show, name in zip(shown, MEASURES, strict=True)]
+        return [self.title, *found]
+
+
+@dataclass(frozen=True)
+class IntervalTable:
+    """Every scale on one set of inputs, the lowest interval score first.
+
+    Attributes:
+        dataset: name of the dataset.
+        net: name of the network.
+        seed: of the network.
+        shift: "clean" or the name of a shift.
+        intensity: in the unit of the shift.
+        severity: place in the grid of the shift.
+        n: number of inputs.
+        error: the mean absolute error of the network.
+        rows: the scales.
+    """
+
+    dataset: str
+    net: str
+    seed: int
+    shift: str
+    intensity: float
+    severity: int
+    n: int
+    error: float
+    rows: tuple[ScaleRow, ...]
+
+    @property
+    def title(self) -> str:
+        """The inputs in words."""
+        return "Clean inputs" if self.shift == "clean" else f"{self.shift}, severity {self.severity}"
+
+    @property
+    def about(self) -> str:
+        """How many inputs there are, and how far off the network is."""
+        return f"{self.n} inputs, with a mean absolute error of {self.error:.3g}"
+
+
+def of_numbers(rows: Iterable[Row]) -> bool:
+    """Whether a long table is about a regression.
+
+    Raises:
+        ValueError: It is about a regression and about predictions that are right or wrong.
+    """
+    kinds = {row.errors == ERRORS for row in rows}
+    if len(kinds) > 1:
+        raise ValueError("the table has numbers as well as predictions that are right or wrong; make two tables of it")
+    return kinds == {True}
+
+
+def interval_tables(rows: Iterable[Row]) -> list[IntervalTable]:
+    """One table per set of inputs, in the order of the long table."""
+    places: dict[tuple[object, ...], dict[str, dict[str, Row]]] = {}
+    for row in rows:
+        if row.errors == ERRORS:
+            places.setdefault(row[:6], {}).setdefault(row.method, {})[row.metric] = row
+    return [_table(by_method) for by_method in places.values()]
+
+
+def _table(by_method: Mapping[str, Mapping[str, Row]]) -> IntervalTable:
+    nothing = (math.nan, math.nan, math.nan)
+    found = []
+    for method, metrics in by_method.items():
+        known = {name: (row.value, row.low, row.high) for name, row in metrics.items()}
+        found.append(ScaleRow(method, {name: known.get(name, nothing) for name in MEASURES}))
+    found.sort(key=lambda row: (math.isnan(row.measures["loss"][0]), row.measures["loss"][0]))
+    first = next(row for metrics in by_method.values() for row in metrics.values())
+    errors = [metrics[ERROR].value for metrics in by_method.values() if ERROR in metrics]
+    return IntervalTable(*first[:6], n=first.n, error=errors[0] if errors else math.nan, rows=tuple(found))
+
+
+def advice(bench: Bench, dataset: str, net: str, seed: int) -> str:
+    """Which scale to use, judged on clean inputs, in words.
+
+    The scales are compared with each other as `qipf compare` does it: a scale is recommended only if its interval
+    score is lower than that of one width for all inputs by more than chance, whatever the number of scales.
+
+    Raises:
+        StoreError: the predictions are not in the store.
+    """
+    held_out, live = read_numbers(bench, Condition(dataset, net, seed, "clean", 0.0, 0))
+    pair = bench._pair(dataset, net)
+    there = {name for name in live.scales if name in held_out.scales}
+    methods = [method.name for method in pair.methods if method.name in there and method.kind != ONE_WIDTH]
+    found = recommend_scale(compare_scales(held_out, live, pair.coverage, methods=methods, bootstrap=RESAMPLES))
+    return f"On clean inputs of {pair_title(dataset, net)}: {found}"
+
+
+def _percent(value: Estimate, ends: bool) -> str:
+    return _show(value, ends, "{:.1%}")
+
+
+def _digits(value: Estimate, ends: bool) -> str:
+    return _show(value, ends, "{:.3g}")
+
+
+def _show(value: Estimate, ends: bool, form: str) -> str:
+    if math.isnan(value[0]):
+        return "–"
+    low, high = (form.format(end) for end in value[1:])
+    return form.format(value[0]) + (f" [{low}, {high}]" if ends and not math.isnan(value[1]) else "")
