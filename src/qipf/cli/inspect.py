@@ -86,7 +86,7 @@ def _onnx(file: Path, as_json: bool) -> None:
     found = {
         "inputs": {one.name: f"{one.dtype} {list(one.shape)}".replace("None", "any") for one in model.inputs},
         "logits": logits,
-        "features": model.graph.head_input(logits),
+        "features": next(iter(model.graph.head_inputs(logits)), None),
         "tensors": [
             {"name": name, "operator": model.graph.operator(name), "all_data": name in through}
             for name in model.graph.tensors

@@ -20,7 +20,7 @@ from qipf._common.errors import check_flag
 from qipf._common.optional import require
 from qipf.models.sessions.declared import TYPES, Input, declared_shape
 from qipf.models.sessions.files import has_external_data, read_model
-from qipf.models.sessions.graph import Graph
+from qipf.models.sessions.graph import Graph, LogitsAt
 
 MOST_SESSIONS = 3
 """Sessions that are kept for one model: each holds its weights once more."""
@@ -36,7 +36,8 @@ class _Made:
         self.graph: Graph | None = None
         self.sessions: dict[tuple[str, ...], Any] = {}
         self.told: set[str] = set()
-        self.logits: dict[str, tuple[str, bool]] = {}
+        self.logits: dict[str, LogitsAt] = {}
+        self.heads: dict[str, str | None] = {}
 
 
 class OnnxModel:
@@ -116,9 +117,14 @@ class OnnxModel:
             return None
 
     @property
-    def known_logits(self) -> dict[str, tuple[str, bool]]:
-        """By output, where its logits were found, and whether they are logarithms of its probabilities."""
+    def known_logits(self) -> dict[str, LogitsAt]:
+        """By output, where its logits were found."""
         return self._made.logits
+
+    @property
+    def known_heads(self) -> dict[str, str | None]:
+        """By tensor of logits, the one that enters the linear layer behind it; None where there is no such tensor."""
+        return self._made.heads
 
     @cached_property
     def fingerprint(self) -> str:
@@ -149,12 +155,15 @@ class OnnxModel:
         parts = [self._run(session, feeds, slice(start, start + size), size, names) for start in range(0, rows, size)]
         return {name: np.concatenate([part[name] for part in parts]) for name in dict.fromkeys(names)}
 
-    def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Those of the tensors with these names that have one row per input, for a few rows; no session is kept."""
+    def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
+        """Those of the tensors with these names that have one row per input, for a few rows.
+
+        A session is made for it, which is kept for `run` only if `keep` says so.
+        """
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
         cut = _padded(feeds, rows)
-        session = self._open(self.graph.with_outputs(names), external=True)
+        session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names), external=True)
         try:
             found = dict(zip(names, session.run(list(names), cut), strict=True))
         except Exception as error:  # the errors of ONNX Runtime share no class
