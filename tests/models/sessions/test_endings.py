@@ -132,7 +132,7 @@ def test_hidden_states_behind_a_transposition_of_the_batch_are_not_guessed(tmp_p
     ids = rng.integers(11, size=(4, 4))  # as many tokens as texts, where a mistake would not show in the shape
     path = language_model(tmp_path / "lm.onnx", "transposed")
     with pytest.raises(ValueError, match="name a tensor"):
-        collect_tokens(path, (ids, ids % 3), features=True, progress=False)
+        collect_tokens(path, (ids, ids % 3), features=True, shift=False, progress=False)
     found = collect_tokens(path, (ids, ids % 3), features="hidden", shift=False, progress=False)
     np.testing.assert_allclose(found.features, np.tanh(EMBEDDED[ids]).reshape(-1, 5), rtol=1e-4, atol=1e-5)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,10 +11,20 @@ import numpy as np
 from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.models.kinds.groups import Summary, by_group
+from qipf.models.labels import are_one_hot
 from qipf.models.outputs import Outputs
+from qipf.models.probabilities import PROBABILITIES, look_like_probabilities
 
 if TYPE_CHECKING:
     import torch
+
+ONE_HOT = (
+    "labels: exactly one label is 1 for every input, as for one-hot classes; if each input has one class, give "
+    "labels.argmax(1) and read the model as a classifier (qipf.collect), because it did not learn a sigmoid per class"
+)
+"""About labels that are probably classes."""
+ENOUGH = 10
+"""Inputs from which on one label for each of them is not taken for chance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,13 +75,13 @@ def collect_labels(
         progress: Show a progress bar.
 
     Raises:
+        TypeError: The model is an ONNX model.
         ValueError: The labels are not 0 and 1, or not as many as the logits.
     """
     torch = require("torch", extra="torch")
     from qipf.models.batches import as_labels, raw_batches
     from qipf.models.collect import collect
     from qipf.models.given import split_batch
-    from qipf.models.labels import zeros_and_ones
 
     labels: list[torch.Tensor | None] = []
 
@@ -81,24 +92,69 @@ def collect_labels(
             yield (inputs,)
 
     found = collect(model, without_labels(), features=features, device=device, store=store, progress=progress)
+    if not isinstance(found.logits, torch.Tensor):
+        raise TypeError(
+            "model: several labels of an ONNX model are not supported; give the torch module it was made of"
+        )
     count, names = found.logits.shape
+    _check_finite(found.logits, [0 if part is None else len(part) for part in labels], getattr(data, "copies", 1))
     given = [part for part in labels if part is not None]
     if given and len(given) < len(labels):
         raise ValueError("data: labels are in some batches but not in others; give them in all or in none")
-    flat = None
-    if given:
-        table = torch.cat(given)
-        table = table[:, None] if table.ndim == 1 else table
-        if tuple(table.shape) != (count, names) or not zeros_and_ones(table):
-            raise ValueError(
-                f"labels: expected 0 or 1 in shape {(count, names)}, one column per logit, got "
-                f"{str(table.dtype).removeprefix('torch.')} of shape {tuple(table.shape)}; leave out inputs with "
-                "labels that are missing"
-            )
-        flat = table.long().flatten().to(found.logits.device)
+    flat = _checked(torch.cat(given), count, names).flatten().to(found.logits.device) if given else None
+    if flat is None and look_like_probabilities(found.logits.reshape(-1, 1), True):
+        warnings.warn(PROBABILITIES, stacklevel=2)
     rows = None
     if found.features is not None:
         which = torch.eye(names, device=found.features.device, dtype=found.features.dtype).repeat(count, 1)
         own = found.logits.reshape(-1, 1).to(which)
         rows = torch.cat([found.features.repeat_interleave(names, 0), which, own], 1)
     return SeveralLabels(Outputs(found.logits.reshape(-1, 1), rows, flat), names)
+
+
+def _check_finite(logits: torch.Tensor, sizes: list[int], copies: int) -> None:
+    """Raise ValueError with the first logit that is NaN or infinite.
+
+    Args:
+        logits: (N, L).
+        sizes: How many inputs each labelled batch has.
+        copies: How many batches in a row hold the same inputs, as they are and perturbed; they are counted once.
+    """
+    bad = ~logits.isfinite()
+    if not bool(bad.any()):
+        return
+    row, column = bad.nonzero()[0].tolist()
+    if copies > 1:
+        ends = np.cumsum(sizes)
+        batch = int(np.searchsorted(ends, row, side="right"))
+        row += sum(sizes[: batch - batch % copies : copies]) - int(ends[batch] - sizes[batch])
+    raise ValueError(
+        f"logits: NaN or infinite values for label {column} of input {row} (both counted from 0), the first of "
+        f"{int(bad.sum())} such logits; look for what the model makes of this input, or run it in single precision"
+    )
+
+
+def _checked(labels: torch.Tensor, count: int, names: int) -> torch.Tensor:
+    """Return the labels as whole numbers (N, L).
+
+    Raises:
+        ValueError: They have another shape, or one of them is neither 0 nor 1.
+    """
+    table = labels[:, None] if labels.ndim == 1 and names == 1 else labels
+    if tuple(table.shape) != (count, names):
+        raise ValueError(
+            f"labels: expected 0 or 1 in shape {(count, names)}, one column per logit, got "
+            f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}; for one class per input, use "
+            "qipf.collect"
+        )
+    bad = (table != 0) & (table != 1)
+    if bool(bad.any()):
+        row, column = bad.nonzero()[0].tolist()
+        raise ValueError(
+            f"labels: expected 0 or 1, got {table[row, column].item()} for label {column} of input {row} (both counted "
+            f"from 0), the first of {int(bad.sum())} such labels; leave out inputs with labels that are missing"
+        )
+    table = table.long()
+    if count >= ENOUGH and are_one_hot(table):
+        warnings.warn(ONE_HOT, stacklevel=3)
+    return table

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from qipf._common.progress import track
-from qipf.models.labels import SUPPORTED, check_classes, zeros_and_ones
+from qipf.models.labels import SUPPORTED, check_classes, in_line, zeros_and_ones
 from qipf.models.outputs import Outputs
 from qipf.models.probabilities import numbers_expected
 from qipf.models.sessions.endings import find_head, find_logits, in_rows
@@ -107,9 +107,10 @@ def collect_onnx(
                 f"batch {number}: the labels are the targets of a regression, and those before were only 0 and 1, so "
                 "that the output was taken for probabilities; give qipf.models.OnnxModel(path, as_is=True)"
             )
-        found: dict[str, np.ndarray | None] = {**reader.read(batch.feeds), "labels": batch.labels}
-        if batch.labels is not None:
-            check_classes(batch.labels, found["logits"].shape[1], first=count)  # pyright: ignore[reportOptionalMemberAccess]
+        read, labels = reader.read(batch.feeds), None if batch.labels is None else in_line(batch.labels)
+        if labels is not None:
+            check_classes(labels, read["logits"].shape[1], first=count)
+        found: dict[str, np.ndarray | None] = {**read, "labels": labels}  # pyright: ignore[reportAssignmentType]
         for name, values in found.items():
             if count > 0 and (values is None) == (name in kept):
                 raise ValueError(
