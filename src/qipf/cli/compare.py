@@ -58,6 +58,7 @@ def compare(
     bootstrap: int = 200,
     seed: int = 0,
     features: str | None = None,
+    onnx_output: str | None = None,
     device: str | None = None,
     batch_size: int = 500,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
@@ -105,6 +106,8 @@ def compare(
         seed: Of the parts, the shifts and the resamples.
         features: The module whose output the scorers read; by default the recommended scorer finds its own, and the
             others read the input of the last linear layer.
+        onnx_output: The name of the output of an .onnx file that holds the logits, where it has several; `qipf inspect`
+            lists them.
         device: Where to run the model, for example cuda.
         batch_size: How many examples at once.
         out: Also write a page with the table and risk-coverage curves (.html), of pixels with a few images and their
@@ -139,7 +142,7 @@ def compare(
         raise InputError(f"DATA: expected at least four examples, for two parts, got {len(opened)}")
     cuts = [cut, (cut + len(opened)) // 2] if numbers else [cut]  # intervals are learned from a part of their own
     halves = [np.sort(rows) for rows in np.split(order, cuts)]
-    net = load_model(model, weights)
+    net = load_model(model, weights, onnx_output)
     net = of_numbers(net) if numbers else net
     opened = bound(net, opened)
     parts = [opened.take(rows) for rows in halves]

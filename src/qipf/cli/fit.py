@@ -22,7 +22,7 @@ from qipf.cli._calibration import (
 )
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
-from qipf.cli._features import note_features
+from qipf.cli._features import note_features, note_output
 from qipf.cli._numbers import SCALE, check_targets, is_regression, learn_intervals, make_scale, one_column
 from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, of_numbers, place
 from qipf.cli._seen import Seen, seen_in, warn_of_random
@@ -53,6 +53,7 @@ def fit(
     coverage: float | None = None,
     joint: Annotated[bool, Parameter(negative=())] = False,
     features: str | None = None,
+    onnx_output: str | None = None,
     device: str | None = None,
     batch_size: int = 500,
     quiet: bool = False,
@@ -102,6 +103,8 @@ def fit(
         joint: Promise this for all targets of an example at once.
         features: The module whose output the scorer reads, or the tensor of an .onnx file; by default the recommended
             scorer finds its own, and the others read the input of the last linear layer.
+        onnx_output: The name of the output of an .onnx file that holds the logits, where it has several; `qipf inspect`
+            lists them. `qipf score` reads the same one.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
@@ -149,7 +152,7 @@ def fit(
             check_targets(held_out.arrays, f"--calibrate: {calibrate}")
             check_not_copied(calibrate, held_out, opened)
     check_parent(output, "--output", InputError)
-    net = load_model(model, weights)
+    net = load_model(model, weights, onnx_output)
     net = of_numbers(net) if numbers else net
     opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
     seen, what = Seen(), "labelled examples"
@@ -175,6 +178,7 @@ def fit(
         note_features(made, features)
         columns = outputs.logits.shape[1]
         seen = seen_in(outputs)
+    note_output(made, net)
     calibrated = ""
     if held_out is not None and calibrate is not None:
         try:

@@ -44,7 +44,7 @@ class Reader:
         if len(model.choices) > 1:
             model.tell(
                 f"of the outputs {', '.join(map(repr, model.choices))}, {model.output!r} is read; "
-                "OnnxModel(path, output=...) reads another", show,
+                "OnnxModel(path, output=...), or --onnx-output on the command line, reads another", show,
             )  # fmt: skip
         as_is = numbers or model.as_is
         found = find_logits(model, feeds, show and not as_is)

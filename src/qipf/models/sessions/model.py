@@ -24,6 +24,8 @@ from qipf.models.sessions.graph import Graph, LogitsAt
 
 MOST_SESSIONS = 3
 """Sessions that are kept for one model: each holds its weights once more."""
+FLOATING = ("tensor(float)", "tensor(float16)", "tensor(double)")
+"""The types of outputs that may be logits, as ONNX Runtime names them."""
 FOLDER = "session.model_external_initializers_file_folder_path"
 _SHARED: WeakKeyDictionary[Any, _Made] = WeakKeyDictionary()
 
@@ -230,13 +232,17 @@ class OnnxModel:
 
     def _choose(self, wanted: str | None) -> str:
         outputs = {output.name: output for output in self.session.get_outputs()}
+        self.floating = floating = [name for name, output in outputs.items() if output.type in FLOATING]
         self.choices: list[str] = []
         if wanted is not None:
             if wanted not in outputs:
-                raise ValueError(f"output: the model has {', '.join(map(repr, outputs))}, and no {wanted!r}")
+                raise ValueError(f"output: there is no {wanted!r}; the model has {', '.join(map(repr, outputs))}")
+            if wanted not in floating:
+                raise ValueError(
+                    f"output: {wanted!r} is of type {outputs[wanted].type}, expected floating-point logits or "
+                    f"probabilities; there are {', '.join(map(repr, floating)) or 'none'}"
+                )
             return wanted
-        floating = [name for name, output in outputs.items() if output.type in ("tensor(float)", "tensor(float16)",
-                    "tensor(double)")]  # fmt: skip
         rows = [name for name in floating if len(outputs[name].shape) != 1]
         if not floating:
             kinds = ", ".join(f"{name!r} of type {output.type}" for name, output in outputs.items())
