@@ -12,10 +12,11 @@ from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.text import printable
+from qipf.cli._bound import bound, takes_names
 from qipf.cli._data import DataBatch, open_data
 from qipf.cli._features import noted_features, noted_output
 from qipf.cli._numbers import SCALE, check_targets, is_joint, number_columns, one_column, seen_inside
-from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, of_numbers, place
+from qipf.cli._onnx import fed, named_arguments, of_numbers, place
 from qipf.cli._score_kinds import score_kind
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.cli._writer import TableWriter
@@ -89,7 +90,7 @@ def score(
     kind = scorer.fitted.facts.get("predicts") if scorer.fitted else None
     features = noted_features(scorer, features)
     numbers = scorer.name == SCALE
-    opened = open_data(data, labels, named=is_onnx(model), several=kind is not None or numbers)
+    opened = open_data(data, labels, named=takes_names(model), several=kind is not None or numbers)
     opened = one_column(opened) if numbers else opened
     net = None
     if "logits" not in opened.arrays:

@@ -39,7 +39,7 @@ class Batches:
         self._source, self.count, self.rows = raw_batches(data, batch_size)
         self._device = device
         self._dtype = next((p.dtype for p in model.parameters() if p.dtype in _FLOATS), None)
-        self._parameters = _parameters(getattr(model, "_orig_mod", model))  # a compiled module hides them
+        self._parameters = forward_parameters(getattr(model, "_orig_mod", model))  # a compiled module hides them
 
     def __iter__(self) -> Iterator[Batch]:
         for number, batch in enumerate(self._source):
@@ -100,7 +100,8 @@ class Batches:
         return value
 
 
-def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+def forward_parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of the model's forward by name; none of a scripted module."""
     try:
         return inspect.signature(model.forward).parameters
     except (TypeError, ValueError):  # a scripted module has no Python signature

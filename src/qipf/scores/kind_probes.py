@@ -68,9 +68,8 @@ def probe_tokens(
     )
     if not len(tokens):
         raise ValueError(NO_TOKENS)
-    return _fitted(
-        Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), model, tokens.question(), "tokens", progress
-    )
+    probe = Probe(hidden=128, epochs=4, temperature=1.0, seed=seed)
+    return _fitted(probe, model, tokens.question(), "tokens", progress, shift=shift is not False)
 
 
 def probe_pixels(
@@ -159,16 +158,16 @@ def _batches(
     return PerturbedBatches(data, kind, draws=draws, perturb=perturb, batch_size=batch_size, seed=seed)
 
 
-def mark(scorer: S, kind: str) -> S:
-    """Note in a fitted scorer what it scores, so that `qipf score` knows, and `qipf.wrap` refuses it."""
+def mark(scorer: S, kind: str, **facts: Any) -> S:
+    """Note in a fitted scorer what it scores, and how, so that `qipf score` knows, and `qipf.wrap` refuses it."""
     fitted = scorer._require_fitted()
-    scorer._use(Fitted(fitted.tensors, {**fitted.facts, "predicts": kind}))
+    scorer._use(Fitted(fitted.tensors, {**fitted.facts, "predicts": kind, **facts}))
     return scorer
 
 
-def _fitted(probe: Probe, model: Any, outputs: Any, kind: str, progress: bool) -> Probe:
+def _fitted(probe: Probe, model: Any, outputs: Any, kind: str, progress: bool, **facts: Any) -> Probe:
     probe.progress = progress  # of this fit, not of the next one
     try:
-        return mark(probe.fit(model, outputs), kind)
+        return mark(probe.fit(model, outputs), kind, **facts)
     finally:
         probe.progress = False

@@ -45,12 +45,14 @@ class PerturbedBatches:
 
     Attributes:
         copies: How many batches in a row hold the same inputs, as they are and perturbed.
+        numbers: As for `qipf.models.kinds.excerpts.Excerpt`.
     """
 
     def __init__(
         self, data: Any, kind: Kind, *, draws: int, perturb: Perturb | bool, batch_size: int, seed: int
     ) -> None:
         self.copies = 1 + (draws if perturb is not False else 0)
+        self.numbers = getattr(data, "numbers", None)
         self._data, self._perturb, self._size, self._seed = data, perturb, batch_size, seed
         self._kind: Kind = kind
 

@@ -9,25 +9,9 @@ import torch
 from torch import Tensor
 
 from qipf.models.batches import Batch
+from qipf.models.kinds.excerpts import number_of
 from qipf.models.kinds.ignored import left_out
 from qipf.models.kinds.pixel_parts import Part, Passes
-
-
-class PixelError(ValueError):
-    """Something is wrong with a pixel.
-
-    Attributes:
-        image: The number of the image.
-    """
-
-    def __init__(self, before: str, image: int, row: int, column: int, after: str) -> None:
-        self.image, self._words = image, (before, row, column, after)
-        super().__init__(f"{before} in image {image}, row {row}, column {column} (all counted from 0){after}")
-
-    def of(self, image: int) -> PixelError:
-        """Return the same error about an image with another number, as where images were picked from a larger set."""
-        before, row, column, after = self._words
-        return PixelError(before, image, row, column, after)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,25 +58,29 @@ class Images:
         if bool(bad.any()):
             image, row, column = bad.nonzero()[0].tolist()
             words = f"as there are {classes} logits" if classes > 1 else "as there is one logit"
-            raise PixelError(
+            place = self._place(image, row, column)
+            raise ValueError(
                 f"labels: expected classes from 0 to {max(2, classes) - 1}, {words}, or {_listed(some)} for pixels "
-                f"without a label; got {int(labels[image, row, column])}",
-                self.first + image, row, column,
-                f", the first of {int(bad.sum())} such pixels in this batch; repair them, or name the label in ignore",
-            )  # fmt: skip
+                f"without a label; got {int(labels[image, row, column])} {place}, the first of {int(bad.sum())} such "
+                "pixels in this batch; repair them, or name the label in ignore"
+            )
         return labels, labelled
 
     def check_finite(self, part: Part) -> None:
-        """Raise PixelError with the first pixel of a part whose logits are NaN or infinite, if there is one."""
+        """Raise ValueError with the first pixel of a part whose logits are NaN or infinite, if there is one."""
         bad = ~part.logits.isfinite().all(1)
         if bool(bad.any()):
             image, row, column = bad.nonzero()[0].tolist()
             rows, columns = part.tile.core
-            raise PixelError(
-                "logits: NaN or infinite values", self.first + image, rows.start + row, columns.start + column,
-                f", the first of {int(bad.sum())} such pixels in this batch; look for what the model makes of this "
-                "image, or run it in single precision",
-            )  # fmt: skip
+            place = self._place(image, rows.start + row, columns.start + column)
+            raise ValueError(
+                f"logits: NaN or infinite values {place}, the first of {int(bad.sum())} such pixels in this batch; "
+                "look for what the model makes of this image, or run it in single precision"
+            )
+
+    def _place(self, image: int, row: int, column: int) -> str:
+        number = number_of(self.passes.data, self.first + image)
+        return f"in image {number}, row {row}, column {column} (all counted from 0)"
 
 
 def _listed(labels: tuple[int, ...]) -> str:

@@ -101,12 +101,11 @@ class Passes:
         progress: Show a progress bar.
         tile: The largest height and width of images that are read in one pass; None for any.
         overlap: Pixels at the edges of a tile that do not count.
-        first: The number of the first image, for errors.
     """
 
     def __init__(
         self, model: nn.Module, data: Any, features: str | bool, device: Any, batch_size: int, progress: bool,
-        tile: int | None, overlap: int, first: int = 0,
+        tile: int | None, overlap: int,
     ) -> None:  # fmt: skip
         check_tiles(tile, overlap)
         if isinstance(model, OnnxModel | str | PathLike) or is_session(model):
@@ -116,14 +115,11 @@ class Passes:
         self._tap = Tap(self._module, features, nn.Conv2d)
         self._progress, self._size, self._overlap = progress, tile, overlap
         self._checked, self._settled = tile is None, features is not True
-        self._first, self._copies = first, getattr(data, "copies", 1)
+        self.data, self._copies = data, getattr(data, "copies", 1)
 
     def __iter__(self) -> Iterator[tuple[Batch, int, int]]:
         """Yield every batch with its number and the number of its first image."""
-        shown, first = (
-            track(self._batches, "reading pixels", total=self._batches.count, show=self._progress),
-            self._first,
-        )
+        shown, first = track(self._batches, "reading pixels", total=self._batches.count, show=self._progress), 0
         for number, batch in enumerate(shown):
             yield batch, number, first
             last_copy = (number + 1) % self._copies == 0

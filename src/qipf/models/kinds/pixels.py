@@ -197,9 +197,9 @@ def map_pixels(
     model: nn.Module, data: Any, scorer: Callable[[Outputs], Array], *, ignore: int | Sequence[int] = IGNORED,
     features: str | bool | None = None, tile: int | None = None, overlap: int = 64,
     device: torch.device | str | None = None, store: torch.device | str | None = "cpu", batch_size: int = 4,
-    progress: bool = True, first: int = 0,
+    progress: bool = True,
 ) -> Iterator[PixelMaps]:  # fmt: skip
-    """Do what `score_pixels` does, without a look at the weights of the model; errors count images from `first`."""
+    """Do what `score_pixels` does, without a look at the weights of the model."""
     torch = require("torch", extra="torch")
     from qipf.models.kinds.pixel_labels import Images
     from qipf.models.kinds.pixel_parts import Passes
@@ -208,7 +208,7 @@ def map_pixels(
     if not callable(scorer):
         raise TypeError(f"scorer: expected a fitted scorer such as qipf.Entropy(), got {scorer!r}")
     wanted, count = getattr(scorer, "reads_features", False) if features is None else features, 0
-    passes = Passes(model, data, wanted, device, batch_size, progress, tile, overlap, first)
+    passes = Passes(model, data, wanted, device, batch_size, progress, tile, overlap)
     for images in (Images(passes, *one) for one in passes):
         labels = labelled = uncertainty = None
         predicted: Any = None

@@ -84,6 +84,7 @@ def read_predictions(
         tokens = collect_tokens(model, data, features=features or True, shift=shift, **run)
         if not len(tokens):
             raise ValueError(NO_TOKENS)
+        tokens.check_finite(data)
         if len(tokens) > MOST:
             tokens = tokens.take(np.sort(np.random.default_rng(seed).choice(len(tokens), MOST, replace=False)))
         return PredictionRows(tokens.question(), tokens.sequence.numpy(), tokens)

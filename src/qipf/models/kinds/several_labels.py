@@ -10,6 +10,7 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array
+from qipf.models.kinds.excerpts import number_of
 from qipf.models.kinds.groups import Summary, by_group
 from qipf.models.labels import are_one_hot
 from qipf.models.outputs import Outputs
@@ -97,11 +98,11 @@ def collect_labels(
             "model: several labels of an ONNX model are not supported; give the torch module it was made of"
         )
     count, names = found.logits.shape
-    _check_finite(found.logits, [0 if part is None else len(part) for part in labels], getattr(data, "copies", 1))
+    _check_finite(found.logits, [0 if part is None else len(part) for part in labels], data)
     given = [part for part in labels if part is not None]
     if given and len(given) < len(labels):
         raise ValueError("data: labels are in some batches but not in others; give them in all or in none")
-    flat = _checked(torch.cat(given), count, names).flatten().to(found.logits.device) if given else None
+    flat = _checked(torch.cat(given), count, names, data).flatten().to(found.logits.device) if given else None
     if flat is None and look_like_probabilities(found.logits.reshape(-1, 1), True):
         warnings.warn(PROBABILITIES, stacklevel=2)
     rows = None
@@ -112,29 +113,30 @@ def collect_labels(
     return SeveralLabels(Outputs(found.logits.reshape(-1, 1), rows, flat), names)
 
 
-def _check_finite(logits: torch.Tensor, sizes: list[int], copies: int) -> None:
+def _check_finite(logits: torch.Tensor, sizes: list[int], data: Any) -> None:
     """Raise ValueError with the first logit that is NaN or infinite.
 
     Args:
         logits: (N, L).
         sizes: How many inputs each labelled batch has.
-        copies: How many batches in a row hold the same inputs, as they are and perturbed; they are counted once.
+        data: What was read; perturbed copies of inputs are counted once.
     """
     bad = ~logits.isfinite()
     if not bool(bad.any()):
         return
     row, column = bad.nonzero()[0].tolist()
-    if copies > 1:
+    if (copies := getattr(data, "copies", 1)) > 1:
         ends = np.cumsum(sizes)
         batch = int(np.searchsorted(ends, row, side="right"))
         row += sum(sizes[: batch - batch % copies : copies]) - int(ends[batch] - sizes[batch])
     raise ValueError(
-        f"logits: NaN or infinite values for label {column} of input {row} (both counted from 0), the first of "
-        f"{int(bad.sum())} such logits; look for what the model makes of this input, or run it in single precision"
+        f"logits: NaN or infinite values for label {column} of input {number_of(data, row)} (both counted from 0), "
+        f"the first of {int(bad.sum())} such logits; look for what the model makes of this input, or run it in single "
+        "precision"
     )
 
 
-def _checked(labels: torch.Tensor, count: int, names: int) -> torch.Tensor:
+def _checked(labels: torch.Tensor, count: int, names: int, data: Any) -> torch.Tensor:
     """Return the labels as whole numbers (N, L).
 
     Raises:
@@ -151,8 +153,9 @@ def _checked(labels: torch.Tensor, count: int, names: int) -> torch.Tensor:
     if bool(bad.any()):
         row, column = bad.nonzero()[0].tolist()
         raise ValueError(
-            f"labels: expected 0 or 1, got {table[row, column].item()} for label {column} of input {row} (both counted "
-            f"from 0), the first of {int(bad.sum())} such labels; leave out inputs with labels that are missing"
+            f"labels: expected 0 or 1, got {table[row, column].item()} for label {column} of input "
+            f"{number_of(data, row)} (both counted from 0), the first of {int(bad.sum())} such labels; leave out "
+            "inputs with labels that are missing"
         )
     table = table.long()
     if count >= ENOUGH and are_one_hot(table):

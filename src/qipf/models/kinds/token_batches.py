@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch import Tensor
 from qipf.models.batches import Batch
 from qipf.models.calling import call
 from qipf.models.keys import MASK
+from qipf.models.kinds.excerpts import number_of
 from qipf.models.kinds.session_taps import SessionTap
 from qipf.models.kinds.taps import Tap
 from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids
@@ -39,13 +41,13 @@ class TokenReader:
         shift: As for `collect_tokens`.
         ignore: The label of tokens to leave out.
         top: How many of the largest logits of each token to keep.
-        copies: How many batches in a row hold the same texts, as they are and perturbed; errors count them once.
+        data: Of which errors count the texts; perturbed copies of them are counted once.
     """
 
-    def __init__(self, shift: bool | None, ignore: int, top: int, copies: int = 1) -> None:
+    def __init__(self, shift: bool | None, ignore: int, top: int, data: Any) -> None:
         self._shift, self._ignore, self._top = shift is None or shift, ignore, top
         self._sure = shift is not None
-        self._seen, self._copies = 0, copies
+        self._seen, self._copies, self._data = 0, getattr(data, "copies", 1), data
 
     def __call__(
         self, logits: Tensor, batch: Batch, number: int, tap: Tap | SessionTap
@@ -125,11 +127,11 @@ class TokenReader:
             return
         first = int(bad.int().argmax())
         place = int(rows[first]) % length + int(self._shift)
+        text = number_of(self._data, self._seen + int(rows[first]) // length)
         raise ValueError(
             f"labels: expected tokens from 0 to {words - 1}, as there are {words} logits, or {self._ignore} for tokens "
-            f"to leave out; got {int(labels[first])} at place {place} of sequence "
-            f"{self._seen + int(rows[first]) // length} (both counted from 0), the first of {int(bad.sum())} such "
-            "labels in this batch"
+            f"to leave out; got {int(labels[first])} at place {place} of sequence {text} (both counted from 0), the "
+            f"first of {int(bad.sum())} such labels in this batch"
         )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from qipf._common.errors import check_flag, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array
+from qipf.models.kinds.excerpts import number_of
 from qipf.models.kinds.groups import Summary, by_group
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.model import as_onnx, check_no_device
@@ -23,7 +24,8 @@ SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit
 """The scores that `Tokens.score` gives; each equals the scorer with that name on the full logits."""
 NO_TOKENS = (
     "data: expected at least one token with a label, got none: labels of -100 and attention masks leave tokens out, "
-    "and a text of one token has no next one to predict (shift=False reads the label of its own place)"
+    "and a text of one token has no next one to predict (shift=False, or --token-labels own, compares it with the "
+    "label of its own place)"
 )
 """For data without any token to learn from or to judge."""
 MASKED = -1e29
@@ -89,7 +91,7 @@ class Tokens:
         Raises:
             ValueError: There is no such score, or the logits of a token are NaN or infinite.
         """
-        self._check_finite()
+        self.check_finite()
         if name == "softmax-response":
             return self.log_rest.sigmoid()
         if name == "entropy":
@@ -115,7 +117,7 @@ class Tokens:
         """
         if self.features is None:
             raise ValueError("these tokens have no features; collect them with features=True")
-        self._check_finite()
+        self.check_finite()
         torch = require("torch", extra="torch")
         numbers = [self.log_rest, self.entropy, self.top[:, 0], self.log_sum, self.top[:, 0] - self.top[:, 1]]
         rows = torch.cat([self.features, torch.stack(numbers, 1).to(self.features)], 1)
@@ -135,19 +137,24 @@ class Tokens:
         """Return the log probability of the labels of each sequence, (N,), per token if `normalised`."""
         if self.log_label is None:
             raise ValueError("these tokens have no labels; collect them from (ids, ids), which are shifted by one")
-        self._check_finite()
+        self.check_finite()
         return self.per_sequence(self.log_label, "mean" if normalised else "sum")
 
-    def _check_finite(self) -> None:
-        """Raise ValueError with the first token whose logits are NaN, or infinite, or all masked."""
+    def check_finite(self, data: Any = None) -> None:
+        """Raise ValueError with the first token whose logits are NaN, or infinite, or all masked.
+
+        Args:
+            data: What the tokens were collected from, where that knows the numbers of its texts in a larger set.
+        """
         bad = ~(self.log_sum.isfinite() & (self.top[:, 0] > MASKED))
         if not bool(bad.any()):
             return
         first = int(bad.int().argmax())
+        text = number_of(data, int(self.sequence[first]))
         raise ValueError(
             f"logits: NaN or infinite values in {int(bad.sum())} of {len(bad)} tokens, the first at place "
-            f"{int(self.position[first])} of sequence {int(self.sequence[first])} (both counted from 0); look for what "
-            "the model makes of this text, or run it in single precision"
+            f"{int(self.position[first])} of sequence {text} (both counted from 0); look for what the model makes of "
+            "this text, or run it in single precision"
         )
 
     def perplexity(self) -> np.ndarray:
@@ -204,7 +211,7 @@ def collect_tokens(
 
     check_whole("top", top, 2)
     check_whole("ignore", ignore, -(2**63))
-    read = TokenReader(None if shift is None else check_flag("shift", shift), ignore, top, getattr(data, "copies", 1))
+    read = TokenReader(None if shift is None else check_flag("shift", shift), ignore, top, data)
     onnx = as_onnx(model)
     kept: dict[str, Rows] = {}
     count = 0
