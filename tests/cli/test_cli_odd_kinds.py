@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from onnx_graphs import EMBEDDED, OUTER, tokens
+from onnx_graphs import EMBEDDED, OUTER, table, table_logits, tokens
 from qipf.cli import main
 from qipf.models.loading import load_model
 
@@ -262,3 +262,25 @@ def test_a_file_without_inputs(here, capsys) -> None:
     np.savez("data.npz", x=np.zeros((60, 8), int), y=np.arange(60) % 3, attention_mask=np.ones((59, 8), int))
     assert fit("texts") == 1
     assert "'attention_mask': 59" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scorer", ["default", "entropy"])
+def test_tokens_and_several_labels_of_onnx_models(here, rng, scorer) -> None:
+    ids = rng.integers(11, size=(60, 8))
+    tokens(here / "net.onnx")
+    np.savez("data.npz", x=ids, y=ids % 3)
+    words = ["--scorer", scorer, "--quiet", "-o", "a.qipf"]
+    into = ["score", "a.qipf", "data.npz", "--model", "net.onnx", "--quiet", "-o", "a.csv"]
+    assert main(["fit", "net.onnx", "data.npz", "--token-labels", "own", *words]) == 0
+    assert main(into) == 0
+    right = (EMBEDDED[ids] @ OUTER).argmax(2) == ids % 3
+    assert [row["correct"] == "True" for row in rows_of("a.csv")] == right.ravel().tolist()
+    x = rng.normal(size=(60, 6)).astype(np.float32)
+    logits = table_logits(x)[0]
+    labels = (logits + rng.logistic(size=logits.shape) > 0).astype(int)
+    table(here / "net.onnx", "Sigmoid")
+    np.savez("data.npz", x=x, y=labels)
+    assert main(["fit", "net.onnx", "data.npz", *words]) == 0
+    assert main(into) == 0
+    assert [row["correct"] == "True" for row in rows_of("a.csv")] == ((logits > 0) == (labels == 1)).ravel().tolist()
+    assert main(["compare", "net.onnx", "data.npz", "--scorers", f"{scorer},knn", "--bootstrap", "10", "--quiet"]) == 0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import qipf
-from onnx_graphs import table
+from onnx_graphs import table, table_logits
 from qipf.models import collect_labels
 from qipf.models.kinds.predictions import read_predictions
 from qipf.scores import probe_labels
@@ -121,6 +121,17 @@ def test_probabilities_draw_a_warning_without_labels_too(model, inputs) -> None:
         collect_labels(nn.Sequential(model, nn.Sigmoid()), inputs, progress=False)
 
 
-def test_an_onnx_model_is_refused_in_one_line(tmp_path) -> None:
-    with pytest.raises(TypeError, match="several labels of an ONNX model"):
-        collect_labels(table(tmp_path / "net.onnx"), np.zeros((3, 6), np.float32), progress=False)  # pyright: ignore[reportArgumentType]
+@pytest.mark.parametrize("ending", ["", "Sigmoid"])
+def test_several_labels_of_an_onnx_model(tmp_path, ending) -> None:
+    rng = np.random.default_rng(0)
+    path, x = table(tmp_path / "net.onnx", ending), rng.normal(size=(30, 6)).astype(np.float32)
+    logits, features, _ = table_logits(x)
+    labels = (logits + rng.logistic(size=logits.shape) > 0).astype(np.float32)
+    found = collect_labels(path, (x, labels), progress=False)
+    np.testing.assert_allclose(found.table(found.outputs.logits), logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found.table(found.outputs.correct), (logits > 0) == (labels == 1))
+    rows = found.outputs.features
+    assert rows is not None
+    np.testing.assert_allclose(rows[::3, :5], features, rtol=1e-4, atol=1e-5)
+    probe = probe_labels(path, (x, labels), progress=False)
+    assert probe(found.outputs).shape == (90,)

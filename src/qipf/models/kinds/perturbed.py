@@ -24,6 +24,7 @@ from qipf.models.draws import Draws, Perturb
 from qipf.models.given import describe, split_batch
 from qipf.models.perturbations import draw_perturbations, perturb_batch
 from qipf.models.tensors import to_tensor
+from qipf.models.whole import is_array
 
 Kind = Literal["pixels", "tokens", "labels"]
 IN_PLACE = ("gaussian-noise", "blur", "contrast", "pixelate")
@@ -80,7 +81,7 @@ class PerturbedBatches:
 def _copy(inputs: Any, kind: Kind, draw: Draws, generator: torch.Generator, own: bool) -> Any:
     if own:
         return draw(inputs)
-    values = to_tensor(inputs) if not isinstance(inputs, dict | tuple | list) else inputs
+    values = _tensors(inputs)
     if kind == "labels":
         if draw.form(values):
             return draw(values)
@@ -95,6 +96,15 @@ def _copy(inputs: Any, kind: Kind, draw: Draws, generator: torch.Generator, own:
         f"data: these inputs cannot be perturbed for {kind}: {describe(inputs)}; give perturb=False, or a function of "
         "the inputs and a generator"
     )
+
+
+def _tensors(inputs: Any) -> Any:
+    """The inputs with tensors in the place of other arrays, also among several."""
+    if isinstance(inputs, dict):
+        return {name: to_tensor(part) if is_array(part) else part for name, part in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return tuple(to_tensor(part) if is_array(part) else part for part in inputs)
+    return to_tensor(inputs)
 
 
 def _fits(values: Tensor, kind: Kind) -> bool:

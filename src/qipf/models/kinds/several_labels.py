@@ -55,7 +55,7 @@ class SeveralLabels:
 
 
 def collect_labels(
-    model: torch.nn.Module,
+    model: Any,
     data: Any,
     *,
     features: str | bool | None = None,
@@ -67,7 +67,8 @@ def collect_labels(
     """Return the predictions of a model whose L outputs go through a sigmoid each.
 
     Args:
-        model: A torch module that returns logits (N, L); it is left as it was found, as by `qipf.collect`.
+        model: A torch module that returns logits (N, L), which is left as it was found, or an ONNX model, also one with
+            a sigmoid at its end; both as for `qipf.collect`.
         data: As for `qipf.collect`, with labels (N, L) of 0 and 1 in any type, or without.
         features: As for `qipf.collect`.
         device: Where the inputs go; None is the device of the model.
@@ -76,7 +77,6 @@ def collect_labels(
         progress: Show a progress bar.
 
     Raises:
-        TypeError: The model is an ONNX model.
         ValueError: The labels are not 0 and 1, or not as many as the logits.
     """
     torch = require("torch", extra="torch")
@@ -93,10 +93,8 @@ def collect_labels(
             yield (inputs,)
 
     found = collect(model, without_labels(), features=features, device=device, store=store, progress=progress)
-    if not isinstance(found.logits, torch.Tensor):
-        raise TypeError(
-            "model: several labels of an ONNX model are not supported; give the torch module it was made of"
-        )
+    if not isinstance(found.logits, torch.Tensor):  # of an ONNX model
+        found = found._map(lambda values: torch.from_numpy(np.ascontiguousarray(values)).to(store))
     count, names = found.logits.shape
     _check_finite(found.logits, [0 if part is None else len(part) for part in labels], data)
     given = [part for part in labels if part is not None]
