@@ -260,12 +260,12 @@ def test_what_fits_no_kind_is_named(place: Path, capsys: pytest.CaptureFixture[s
     np.savez("numbers.npz", x=x, y=x[:, :2])
     np.savez("left_out.npz", x=np.ones((60, 4), np.int64), y=np.full((60, 4), -100))
     assert main(["compare", "kind_nets:tokens", "left_out.npz", "--quiet"]) == 1
-    assert "at least one labelled token" in capsys.readouterr().err
+    assert "at least one token with a label" in capsys.readouterr().err
     assert main(["compare", "numbers.npz", "kind_nets:numbers", "--quiet"]) == 1
     assert "MODEL comes before DATA" in capsys.readouterr().err
-    np.savez("odd.npz", x=x, y=np.full((60, 3), 2))
+    np.savez("odd.npz", x=x, y=np.full((60, 4), 2))
     assert main(["compare", "kind_nets:classes", "odd.npz", "--quiet"]) == 1
-    assert "int64 of shape (60, 3), for logits of shape (N, 3); supported are" in capsys.readouterr().err
+    assert "int64 of shape (60, 4), for logits of shape (N, 3); supported are" in capsys.readouterr().err
 
 
 def test_inputs_that_are_shifted_together_keep_to_the_budget(place: Path, capsys, monkeypatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -86,3 +87,28 @@ def test_what_does_not_fit_is_named() -> None:
         Intervals().fit(np.zeros(30), np.zeros(30), np.ones(30))
     with pytest.raises(RuntimeError, match="not fitted"):
         Intervals().of(np.zeros(3), np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("predictions", math.nan), ("targets", math.inf), ("scales", math.nan), ("scales", -1.0)]
+)
+def test_numbers_that_make_no_interval_are_named(name, value) -> None:
+    rng = np.random.default_rng(0)
+    given = {"predictions": rng.normal(size=(30, 2)), "scales": np.ones((30, 2)), "targets": rng.normal(size=(30, 2))}
+    fitted = qipf.Intervals(0.9).fit(**given)
+    given[name][4, 1] = value
+    with pytest.raises(ValueError, match=f"{name}: expected finite numbers.* in row 4;"):
+        qipf.Intervals(0.9).fit(**given)
+    if name != "targets":
+        with pytest.raises(ValueError, match=f"{name}: .* in row 4;"):
+            fitted.of(given["predictions"], given["scales"])
+
+
+def test_lists_and_scales_of_zero() -> None:
+    rng = np.random.default_rng(1)
+    predictions, targets = rng.normal(size=30), rng.normal(size=30)
+    fitted = qipf.Intervals(0.9).fit(predictions.tolist(), [1.0] * 30, targets.tolist())
+    factor = np.sort(np.abs(targets - predictions))[math.ceil(31 * 0.9) - 1]
+    lower, upper = fitted.of([0.0, 2.0], [1.0, 0.0])
+    np.testing.assert_allclose(np.ravel(lower), [-factor, 2.0])
+    np.testing.assert_allclose(np.ravel(upper), [factor, 2.0])

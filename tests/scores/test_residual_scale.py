@@ -83,9 +83,9 @@ def test_the_contract_of_a_scorer(fitted: ResidualScale, tmp_path: Any) -> None:
 
 def test_what_it_cannot_be_fitted_to_is_named() -> None:
     outputs, _ = noisy(20, 6)
-    with pytest.raises(ValueError, match="needs outputs of a regression"):
+    with pytest.raises(ValueError, match="expected outputs of a regression"):
         ResidualScale().fit(None, Outputs(outputs.logits, outputs.features))
-    with pytest.raises(ValueError, match="needs outputs of a regression"):
+    with pytest.raises(ValueError, match="expected outputs of a regression"):
         ResidualScale().fit(None, Outputs(outputs.logits, outputs.features, np.zeros(20, int)))
     with pytest.raises(ValueError, match="every residual of a target is zero"):
         ResidualScale().fit(None, Outputs(outputs.logits, outputs.features, outputs.logits.copy()))
@@ -123,3 +123,21 @@ def test_the_papers_field_makes_a_scale_that_rises_with_its_uncertainty(tmp_path
     assert scorer(live[:0]).shape == (0,)
     with pytest.raises(ValueError, match="reads the weights"):
         ResidualScale("qipf").fit(None, outputs)
+
+
+def test_what_is_wrong_with_targets_is_named() -> None:
+    rng = np.random.default_rng(0)
+    logits, features = rng.normal(size=(40, 1)), rng.normal(size=(40, 3))
+    with pytest.raises(ValueError, match=r"got int64 \(40,\).*astype\('float64'\)"):
+        qipf.ResidualScale().fit(None, qipf.Outputs(logits, features, np.arange(40)))
+    targets = rng.normal(size=40)
+    targets[7] = np.nan
+    with pytest.raises(ValueError, match="in row 7"):
+        qipf.ResidualScale().fit(None, qipf.Outputs(logits, features, targets))
+
+
+def test_the_field_of_weights_refuses_several_targets() -> None:
+    rng = np.random.default_rng(0)
+    outputs = qipf.Outputs(rng.normal(size=(40, 2)), None, rng.normal(size=(40, 2)))
+    with pytest.raises(ValueError, match=r"2 targets each; use qipf\.ResidualScale\('qipf'\)"):
+        qipf.WeightQIPF(factor=100).fit([rng.normal(size=(30, 4))], outputs)

@@ -32,6 +32,8 @@ class Data:
     """how images are decoded; empty for that of the first one"""
     named: dict[str, np.ndarray] = field(default_factory=dict)
     """every array of an .npz by its own name, from which a model with several inputs takes them"""
+    numbers: np.ndarray | None = None
+    """the row of every example in its file, where these are some of them"""
 
     def __len__(self) -> int:
         return len(self.files) or len(next(iter(self.arrays.values() or self.named.values())))
@@ -51,7 +53,8 @@ class Data:
         """These rows, read into memory except for images."""
         files = tuple(self.files[row] for row in rows) if self.files else ()
         arrays = {key: value[rows] for key, value in self.arrays.items()}
-        return replace(self, arrays=arrays, files=files, named={})
+        numbers = rows if self.numbers is None else self.numbers[rows]
+        return replace(self, arrays=arrays, files=files, named={}, numbers=numbers)
 
     def batches(self, size: int) -> Iterator[DataBatch]:
         """Consecutive batches; only one is in memory at a time."""
@@ -78,17 +81,31 @@ class DataBatch:
         return len(next(iter(self.arrays.values())))
 
     def tensors(self) -> Any:
-        """Inputs, or inputs and labels, as torch tensors: uint8 as [0, 1], doubles as floats, the rest as it is."""
+        """Inputs, or inputs and labels, as torch tensors: uint8 as [0, 1], doubles as floats, the rest as it is.
+
+        Several inputs are a dict by their names, and only images among them are scaled.
+        """
         torch = require("torch", extra="torch")
-        inputs = self.arrays["inputs"]
-        if inputs.dtype == np.uint8:
-            inputs = inputs.astype(np.float32)
-            inputs /= np.float32(255)
-        elif inputs.dtype == np.float64:  # which no network expects, and some devices do not have
-            inputs = inputs.astype(np.float32)
-        tensor = torch.from_numpy(np.require(inputs, requirements=["W", "C"]))
+        named = {key.removeprefix(INPUT): value for key, value in self.arrays.items() if key.startswith(INPUT)}
+        inputs = {name: _tensor(value, value.ndim == 4) for name, value in named.items()}
+        given = inputs or _tensor(self.arrays["inputs"], True)
         labels = self.arrays.get("labels")
-        return tensor if labels is None else (tensor, torch.from_numpy(np.array(labels)))
+        return given if labels is None else (given, torch.from_numpy(np.array(labels)))
+
+    @property
+    def images(self) -> np.ndarray:
+        """The images of a model whose pixels are classified."""
+        return next(array for key, array in self.arrays.items() if key == "inputs" or key.startswith(INPUT))
+
+
+def _tensor(values: np.ndarray, scaled: bool) -> Any:
+    torch = require("torch", extra="torch")
+    if values.dtype == np.uint8 and scaled:
+        values = values.astype(np.float32)
+        values /= np.float32(255)
+    elif values.dtype == np.float64:  # which no network expects, and some devices do not have
+        values = values.astype(np.float32)
+    return torch.from_numpy(np.require(values, requirements=["W", "C"]))
 
 
 def open_data(path: Path, labels: Path | None = None, *, named: bool = False, several: bool = False) -> Data:

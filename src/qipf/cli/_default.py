@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qipf._common.errors import UserError
+from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
 from qipf.cli._data import Data
 from qipf.cli._images import image_mode
@@ -41,6 +41,11 @@ def check_options(settings: dict[str, Any]) -> None:
 
 def check_data(data: Data, features: str | None) -> None:
     """Refuse data from which the recommended scorer cannot learn, before the model is loaded."""
+    if not data.files and not data.arrays:
+        raise InputError(
+            f"DATA: it holds {', '.join(data.named)}; expected inputs (or x) and labels (or y), or arrays with the "
+            "names of the inputs of the model and labels"
+        )
     if "labels" not in data.arrays:
         raise UserError(
             "--scorer default: the recommended scorer learns from labels; give them in DATA or by --labels, or choose "
@@ -121,4 +126,9 @@ class Examples:
         """The inputs and labels of some rows; a DataLoader asks for those of a batch."""
         part = self.data.take(np.asarray(rows, dtype=np.int64))
         inputs, labels = next(part.batches(len(rows))).tensors()
+        if isinstance(inputs, dict):
+            return [
+                {**{name: values[row] for name, values in inputs.items()}, "labels": label}
+                for row, label in enumerate(labels)
+            ]
         return list(zip(inputs, labels, strict=True))

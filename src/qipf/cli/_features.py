@@ -1,11 +1,14 @@
-"""Which module's output a scorer reads: noted in its file, so that scoring reads the same one."""
+"""Which module or output a scorer reads: noted in its file, so that scoring reads the same one."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from qipf._common.errors import InputError, UserError
 from qipf._common.text import printable
+from qipf.models.likeness import OUTPUT, read_output
+from qipf.models.sessions.model import OnnxModel
 from qipf.scores.fitted import Fitted
 
 if TYPE_CHECKING:
@@ -35,3 +38,35 @@ def noted_features(scorer: Scorer, features: str | None) -> str | None:
         file=sys.stderr,
     )
     return features
+
+
+def note_output(scorer: Scorer, net: Any) -> None:
+    """Note which output of an ONNX model was read, where it has several."""
+    output = read_output(net)
+    if output is not None and scorer.fitted is not None:
+        scorer._use(Fitted(scorer.fitted.tensors, {**scorer.fitted.facts, OUTPUT: output}))
+
+
+def noted_output(scorer: Scorer, net: Any, given: str | None) -> Any:
+    """The ONNX model that reads the output which the scorer was fitted to; other models as they are.
+
+    Raises:
+        UserError: Another output was given.
+        InputError: The model has several outputs, and none of this name.
+    """
+    noted = scorer.fitted.facts.get(OUTPUT) if scorer.fitted else None
+    if noted is None or not isinstance(net, OnnxModel) or noted == net.output:
+        return net
+    if given is not None:
+        raise UserError(
+            f"--onnx-output: the scorer was fitted to the output {printable(noted)!r}, not to {given!r}; leave it out, "
+            "or fit a scorer to that output"
+        )
+    if len(net.floating) == 1:  # no other one can be meant
+        return net
+    if noted not in net.floating:
+        raise InputError(
+            f"--model: the scorer was fitted to the output {printable(noted)!r}, and {net.path} has "
+            f"{', '.join(map(repr, net.floating))}; give that model, or fit a scorer to this one"
+        )
+    return OnnxModel(net.path, output=noted)

@@ -46,12 +46,29 @@ def find_kind(net: Any, data: Data) -> str:
                 "input; give labels.argmax(1)"
             )
     if not kind:
-        raise InputError(f"DATA: {found}; {SUPPORTED}")
+        raise InputError(f"DATA: {found}; {_way(labels, shape) or SUPPORTED}")
     if not data.has_inputs:
         raise InputError(f"DATA: {found}: these are {kind}, which are read from a model; give inputs and no logits")
-    if isinstance(net, OnnxModel) and kind != "tokens":
-        raise UserError(f"MODEL: {kind} of an .onnx file are not supported; give a .pt2 program or module:callable")
+    if isinstance(net, OnnxModel) and kind == "pixels":
+        raise UserError("MODEL: pixels of an .onnx file are not supported; give a .pt2 program or module:callable")
     return kind
+
+
+def _way(labels: np.ndarray, shape: tuple[int, ...]) -> str:
+    """What to do with labels that fit none of the kinds, where that can be told."""
+    if labels.ndim == 2 and labels.shape[1] == 1 and len(shape) == 2:
+        return "give labels[:, 0], one label per example"
+    if len(shape) == 4 and labels.ndim == 4 and labels.shape[1] == 1:
+        return "give labels[:, 0], one label per pixel"
+    if len(shape) == 4 and labels.ndim == 4 and shape[1] in (labels.shape[1], labels.shape[3]):
+        return (
+            f"if they are one-hot, give labels.argmax({1 if labels.shape[1] == shape[1] else 3}), one label per pixel"
+        )
+    if labels.ndim == len(shape) == 2 and labels.shape[1:] == shape[1:] and labels.dtype.kind in "iu":
+        return "several labels are 0 or 1, and the targets of a regression are floating-point: labels.astype('float64')"
+    if labels.ndim == len(shape) - 1 and len(shape) > 2 and labels.dtype.kind == "f":
+        return "convert them to whole numbers, one per token or pixel"
+    return ""
 
 
 def _logits_shape(net: Any, data: Data) -> tuple[int, ...]:
@@ -64,12 +81,14 @@ def _logits_shape(net: Any, data: Data) -> tuple[int, ...]:
         from qipf.models.sessions.collecting import Reader
 
         with named_arguments(net):
-            feeds = given if isinstance(given, dict) else {net.inputs[0].name: given}
+            feeds = {one.name: given[one.name] for one in net.inputs}
             return Reader(net, False, (), feeds, False).raw(feeds)[0].shape
-    torch = require("torch", extra="torch")
+    require("torch", extra="torch")
+    from qipf.models.batches import Batches
     from qipf.models.calling import call
     from qipf.models.logits import find_values
     from qipf.models.state import input_device, untouched
 
-    with untouched(net, eager=False), torch.no_grad():
-        return tuple(find_values(call(net, (given.to(input_device(net, None)),), {})).shape)
+    with untouched(net, eager=False):
+        (first,) = Batches([(given,)], 2, net, input_device(net, None))
+        return tuple(find_values(call(net, first.arguments, first.keywords)).shape)

@@ -12,7 +12,7 @@ from qipf.arrays import to_numpy
 from qipf.cli._data import Data
 from qipf.cli._default import DEFAULT, check_data, fit_default
 from qipf.cli._find_kind import rows_at_once
-from qipf.cli._onnx import fed, place
+from qipf.cli._onnx import excerpt, place
 from qipf.cli.fit import make_scorer, observe
 from qipf.models.kinds.predictions import MOST, PredictionRows, read_predictions
 
@@ -23,7 +23,7 @@ ONE = {"classes": "prediction", "pixels": "pixel", "tokens": "token", "labels": 
 """What one prediction of each kind is called."""
 
 
-def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> PredictionRows:
+def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, shift: bool) -> PredictionRows:
     """The predictions of the model for labelled data.
 
     Args:
@@ -32,11 +32,12 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> 
         data: Inputs and labels.
         run: `features`, `device`, `batch_size` and `quiet` of the command.
         seed: Of the sample of pixels and tokens.
+        shift: Of tokens, whether the label of a place belongs to the logits of the place before.
     """
     if kind == "classes":
         return PredictionRows(observe(net, data, make_scorer("knn", {}), **run))
     place(net, run["device"])
-    read = {"features": run["features"], "seed": seed, "progress": not run["quiet"]}
+    read = {"features": run["features"], "shift": shift, "seed": seed, "progress": not run["quiet"]}
     try:
         return read_predictions(kind, net, _batches(net, data, kind, run), len(data), **read)
     except ValueError as error:
@@ -46,7 +47,7 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int) -> 
 
 
 def _batches(net: Any, data: Data, kind: str, run: dict[str, Any]) -> Any:
-    return (fed(net, batch) for batch in data.batches(rows_at_once(kind, run["batch_size"])))
+    return excerpt(net, data, rows_at_once(kind, run["batch_size"]))
 
 
 class Score(NamedTuple):
@@ -60,14 +61,16 @@ class Score(NamedTuple):
         return to_numpy(self.of(self.read(data, live)))
 
 
-def fit_score(name: str, kind: str, net: Any, data: Data, reference: PredictionRows, run: dict[str, Any]) -> Score:
+def fit_score(
+    name: str, kind: str, net: Any, data: Data, reference: PredictionRows, run: dict[str, Any], shift: bool
+) -> Score:
     """Fit one score to a part of the data, and return how it scores others.
 
     Raises:
         ValueError: The score is not for this kind of predictions.
     """
     if kind == "tokens":
-        return _fit_tokens(name, net, data, run)
+        return _fit_tokens(name, net, data, run, shift)
     if name != DEFAULT:
         return Score(_outputs, make_scorer(name, {}).fit(net, reference.outputs))
     if kind == "classes":
@@ -90,7 +93,7 @@ def _outputs(data: Data, live: PredictionRows) -> Outputs:
     return live.outputs
 
 
-def _fit_tokens(name: str, net: Any, data: Data, run: dict[str, Any]) -> Score:
+def _fit_tokens(name: str, net: Any, data: Data, run: dict[str, Any], shift: bool) -> Score:
     from qipf.models.kinds.tokens import SCORES
     from qipf.scores.kind_probes import probe_tokens
 
@@ -98,7 +101,6 @@ def _fit_tokens(name: str, net: Any, data: Data, run: dict[str, Any]) -> Score:
         return Score(lambda _, live: live.tokens, lambda tokens: tokens.score(name))
     if name != DEFAULT:
         raise ValueError("it reads all logits or features of a class, and of a token only a few numbers are kept")
-    probe = probe_tokens(
-        net, _batches(net, data, "tokens", run), features=run["features"] or True, progress=not run["quiet"]
-    )
+    read: dict[str, Any] = {"features": run["features"] or True, "progress": not run["quiet"], "shift": shift}
+    probe = probe_tokens(net, _batches(net, data, "tokens", run), **read)
     return Score(_outputs, probe)

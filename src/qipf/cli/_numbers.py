@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from qipf.scores.residual_scale import ResidualScale
 
 SCALE = "residual-scale"
+ENOUGH = 10
+"""Targets from which on two values are not taken for chance."""
 
 
 def is_regression(data: Data) -> bool:
@@ -30,6 +32,33 @@ def is_regression(data: Data) -> bool:
     if labels is None or labels.dtype.kind != "f" or labels.ndim > 2:
         return False
     return not zeros_and_ones(np.asarray(labels))
+
+
+def check_not_classes(data: Data, way: str) -> None:
+    """Refuse targets that are classes in all likelihood, although they are floating-point numbers.
+
+    Args:
+        data: With the targets.
+        way: The option that says that they are numbers after all.
+
+    Raises:
+        InputError: Every row sums to 1, as probabilities of classes do, or the targets have two values only.
+    """
+    targets = np.asarray(data.arrays["labels"])
+    after = f"; if they are numbers, say so by {way}"
+    if targets.ndim == 2 and targets.shape[1] > 1:
+        if (targets >= 0).all() and (np.abs(targets.sum(axis=1, dtype=np.float64) - 1) < 1e-3).all():
+            raise InputError(
+                f"DATA: labels: {targets.dtype} of shape {targets.shape}, not negative, with the sum 1 in every row, "
+                f"as smoothed or soft classes have it; for a classifier, give labels.argmax(1){after}"
+            )
+        return
+    values = np.unique(targets)
+    if len(targets) >= ENOUGH and len(values) == 2:
+        raise InputError(
+            f"DATA: labels: {targets.dtype} with the two values {values[0]:g} and {values[1]:g}, as two classes have; "
+            f"for a classifier with one logit, give 0 and 1{after}"
+        )
 
 
 def one_column(data: Data) -> Data:

@@ -14,6 +14,8 @@ from qipf._common.errors import InputError, UserError
 from qipf.cli._data import INPUT, Data, DataBatch
 from qipf.cli._device import usable_device
 from qipf.cli._images import image_mode
+from qipf.models.keys import MASK
+from qipf.models.kinds.excerpts import Excerpt
 from qipf.models.sessions.declared import Input
 from qipf.models.sessions.model import OnnxModel
 
@@ -38,39 +40,6 @@ def of_numbers(net: Any) -> Any:
     return net.of_numbers() if isinstance(net, OnnxModel) else net
 
 
-def is_onnx(model: str | None) -> bool:
-    """Whether MODEL names an ONNX file, whose inputs have names."""
-    return model is not None and model.endswith(".onnx")
-
-
-def bound(net: Any, data: Data) -> Data:
-    """The data with the inputs that an ONNX model takes, found by their names in an .npz.
-
-    A model with one input takes `inputs` (or `x`) where there are such, whatever its own input is called.
-
-    Raises:
-        InputError: DATA has no array of some name, or one that is not numbers or of another length.
-    """
-    if not isinstance(net, OnnxModel) or not data.has_inputs:
-        return data
-    if len(net.inputs) == 1 and (data.files or "inputs" in data.arrays):
-        return replace(data, named={})
-    wanted = {one.name: data.named.get(one.name) for one in net.inputs}
-    missing = [name for name, array in wanted.items() if array is None]
-    if missing:
-        takes, has = ", ".join(map(str, net.inputs)), ", ".join(map(repr, data.named)) or "one input without a name"
-        raise InputError(
-            f"DATA: the model {net.path} takes {takes}, and the data has {has}; give an .npz in which every input has "
-            f"an array of its name, also {', '.join(map(repr, missing))}"
-        )
-    arrays = {key: array for key, array in data.arrays.items() if key == "labels"}
-    arrays |= {INPUT + name: array for name, array in wanted.items() if array is not None}
-    lengths = {key.removeprefix(INPUT): len(array) for key, array in arrays.items()}
-    if len(set(lengths.values())) > 1:
-        raise InputError(f"DATA: expected arrays with the same number of rows, got {lengths}")
-    return Data(arrays)
-
-
 def fed(net: Any, batch: DataBatch) -> Any:
     """Inputs, or inputs and labels, as the model takes them: torch tensors, or NumPy arrays for an ONNX model.
 
@@ -85,6 +54,8 @@ def fed(net: Any, batch: DataBatch) -> Any:
         one.name: _as_taken(batch.arrays[INPUT + one.name] if alone is None else alone, one, bool(batch.files))
         for one in net.inputs
     }
+    if INPUT + MASK in batch.arrays:  # it counts for tokens, also where the model does not take it
+        inputs.setdefault(MASK, batch.arrays[INPUT + MASK])
     return inputs if labels is None else (inputs, np.asarray(labels))
 
 
@@ -128,3 +99,13 @@ def named_arguments(net: Any) -> Iterator[None]:
         if text.startswith("layers: "):
             raise UserError(f"--features: {text.removeprefix('layers: ')}") from error
         raise
+
+
+def excerpt(net: Any, data: Data, size: int) -> Excerpt:
+    """The batches of some data as the model takes them; errors name the rows of the file."""
+    return Excerpt((fed(net, batch) for batch in data.batches(size)), data.numbers)
+
+
+def one_batch(net: Any, batch: DataBatch) -> Excerpt:
+    """One batch as the model takes it; errors name the rows of the file."""
+    return Excerpt([fed(net, batch)], range(batch.start, batch.start + len(batch)))

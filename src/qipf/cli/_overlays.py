@@ -70,6 +70,6 @@ def draw(
         for row, (batch, maps) in zip(one.rows[chosen], pieces, strict=True):
             name = batch.files[0].name if batch.files else f"image {row}"
             wrong = maps.labelled & ~maps.correct
-            shown += draw_overlays(batch.arrays["inputs"], maps.uncertainty, wrong, maps.labelled, [name], scale)
+            shown += draw_overlays(batch.images, maps.uncertainty, wrong, maps.labelled, [name], scale)
         found[one.title] = shown
     return found

@@ -17,8 +17,9 @@ from qipf.arrays import to_numpy
 from qipf.cli._data import Data, DataBatch
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind, rows_at_once
-from qipf.cli._onnx import fed, place
+from qipf.cli._onnx import excerpt, one_batch, place
 from qipf.cli._seen import Seen
+from qipf.cli._tokens import About, check_about, is_shifted
 from qipf.cli._writer import TableWriter
 from qipf.models.kinds.predictions import MOST
 from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 def fit_kind(
     net: Any, data: Data, scorer: Scorer | None, settings: dict[str, Any], features: str | None, device: str | None,
-    batch_size: int, quiet: bool,
+    batch_size: int, quiet: bool, about: About | None,
 ) -> Scorer:  # fmt: skip
     """Fit a scorer to data with several labels per example.
 
@@ -42,10 +43,12 @@ def fit_kind(
         device: Where to run the model.
         batch_size: The most examples at once.
         quiet: No progress bars.
+        about: What the labels of tokens are about.
     """
     kind = find_kind(net, data)
+    check_about(about, kind)
     place(net, device)
-    batches = (fed(net, batch) for batch in data.batches(rows_at_once(kind, batch_size)))
+    batches = excerpt(net, data, rows_at_once(kind, batch_size))
     read: dict[str, Any] = {"features": features or (None if kind == "labels" else True), "progress": not quiet}
     per_image = max(1, 10 * MOST // len(data))
     if scorer is None:
@@ -53,13 +56,15 @@ def fit_kind(
             raise UserError(f"--option: for {kind}, {DEFAULT} takes seed and nothing else, got {', '.join(settings)}")
         if kind == "pixels":
             return probe_pixels(net, batches, per_image=min(200, per_image), **read, **settings)
-        return (probe_tokens if kind == "tokens" else probe_labels)(net, batches, **read, **settings)
+        if kind == "tokens":
+            return probe_tokens(net, batches, shift=is_shifted(data, about), **read, **settings)
+        return probe_labels(net, batches, **read, **settings)
     if kind == "tokens":
         from qipf.models.kinds.tokens import SCORES
 
         if scorer.name not in SCORES:
             raise UserError(f"--scorer: {scorer.name} is not for tokens; there are {', '.join([DEFAULT, *SCORES])}")
-        return mark(scorer.fit(None, None), kind)
+        return mark(scorer.fit(None, None), kind, shift=is_shifted(data, about))
     read["features"] = read["features"] if scorer.reads_features else False
     if kind == "pixels":
         from qipf.models.kinds.pixels import collect_pixels
@@ -70,20 +75,21 @@ def fit_kind(
     return mark(scorer.fit(net, collect_labels(net, batches, **read).outputs), kind)
 
 
-def seen_of_kind(kind: str, net: Any, data: Data, batch_size: int) -> Seen:
+def seen_of_kind(scorer: Scorer, net: Any, data: Data, batch_size: int) -> Seen:
     """Count how often the model is right; of pixels, in a sample.
 
     Args:
-        kind: As `find_kind` says.
+        scorer: As `fit_kind` returned it.
         net: The model, where it is to run.
         data: Inputs and labels.
         batch_size: As for `fit_kind`.
     """
-    batches = (fed(net, batch) for batch in data.batches(rows_at_once(kind, batch_size)))
+    kind = scorer._require_fitted().facts["predicts"]
+    batches = excerpt(net, data, rows_at_once(kind, batch_size))
     if kind == "tokens":
         from qipf.models.kinds.tokens import collect_tokens
 
-        return _count(collect_tokens(net, batches, progress=False).correct)
+        return _count(collect_tokens(net, batches, shift=_shift(scorer), progress=False).correct)
     if kind == "pixels":
         from qipf.models.kinds.pixels import collect_pixels
 
@@ -91,6 +97,10 @@ def seen_of_kind(kind: str, net: Any, data: Data, batch_size: int) -> Seen:
     from qipf.models.kinds.several_labels import collect_labels
 
     return _count(collect_labels(net, batches, features=False, progress=False).outputs.correct)
+
+
+def _shift(scorer: Scorer) -> bool:
+    return scorer._require_fitted().facts.get("shift", True)
 
 
 def _count(correct: Any) -> Seen:
@@ -153,7 +163,7 @@ def score_kind(
 def _pixels(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> Any:
     from qipf.models.kinds.pixels import map_pixels
 
-    (maps,) = map_pixels(net, [fed(net, batch)], scorer, features=features, progress=False)
+    (maps,) = map_pixels(net, one_batch(net, batch), scorer, features=features, progress=False)
     return maps
 
 
@@ -178,7 +188,10 @@ def _token_rows(net: Any, batch: DataBatch, scorer: Scorer, features: str | None
     from qipf.models.kinds.tokens import SCORES, collect_tokens
 
     probe = scorer.name not in SCORES
-    tokens = collect_tokens(net, [fed(net, batch)], features=(features or True) if probe else False, progress=False)
+    read: dict[str, Any] = {"features": (features or True) if probe else False, "shift": _shift(scorer)}
+    given = one_batch(net, batch)
+    tokens = collect_tokens(net, given, progress=False, **read)
+    tokens.check_finite(given)
     columns = _first(batch, to_numpy(tokens.sequence))
     columns |= {"position": to_numpy(tokens.position), "predicted": to_numpy(tokens.predicted)}
     columns["uncertainty"] = to_numpy(scorer(tokens.question()) if probe else tokens.score(scorer.name))
@@ -190,7 +203,7 @@ def _token_rows(net: Any, batch: DataBatch, scorer: Scorer, features: str | None
 def _label_rows(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> dict[str, Any]:
     from qipf.models.kinds.several_labels import collect_labels
 
-    found = collect_labels(net, [fed(net, batch)], features=features, progress=False)
+    found = collect_labels(net, one_batch(net, batch), features=features, progress=False)
     columns = _first(batch, np.repeat(np.arange(len(found)), found.names))
     columns |= {"name": np.tile(np.arange(found.names), len(found))}
     columns["predicted"] = (to_numpy(found.outputs.logits)[:, 0] > 0).astype(np.int64)
@@ -252,7 +265,7 @@ def _write_overlays(maps: Iterator[tuple[DataBatch, Any]], folder: Path) -> None
             doubt = to_numpy(found.uncertainty).astype(np.float64)
             if not scale:
                 scale = {"low": float(np.median(doubt)), "high": float(doubt.max())}
-            for number, (image, one) in enumerate(zip(batch.arrays["inputs"], doubt, strict=True)):
+            for number, (image, one) in enumerate(zip(batch.images, doubt, strict=True)):
                 stem = f"-{batch.files[number].stem}" if batch.files else ""
                 save_png(temporary / f"{batch.start + number:06d}{stem}.png", overlay(image, one, **scale))
         temporary.replace(folder)

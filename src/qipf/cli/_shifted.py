@@ -128,7 +128,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
             arrays["labels"] = shifts.text.compact(labels, kept, -100).numpy()
     except (ValueError, TypeError) as error:
         raise InputError(f"--shift: {name}: {str(error).removeprefix(f'{name}: ')}") from None
-    return Data({**arrays, "inputs": moved.numpy()}, classes=data.classes)
+    return Data({**arrays, "inputs": moved.numpy()}, classes=data.classes, numbers=data.numbers)
 
 
 def _whole(data: Data) -> Iterator[Any]:

@@ -16,6 +16,7 @@ from qipf._common.files import atomic_write, check_parent
 from qipf._common.progress import track
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
+from qipf.cli._bound import bound, takes_names
 from qipf.cli._compare_numbers import compare_numbers, wanted_scales
 from qipf.cli._compared import WRITERS, Found, show
 from qipf.cli._compared_numbers import NUMBER_WRITERS, show_numbers
@@ -23,11 +24,12 @@ from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind
 from qipf.cli._kinds import ONE, Score, fit_score, predict
-from qipf.cli._numbers import is_regression, one_column
-from qipf.cli._onnx import bound, is_onnx, of_numbers
+from qipf.cli._numbers import check_not_classes, is_regression, one_column
+from qipf.cli._onnx import of_numbers
 from qipf.cli._overlays import Segmented, draw
 from qipf.cli._seen import warn_of_random
 from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
+from qipf.cli._tokens import About, check_about, is_shifted
 from qipf.models.kinds.predictions import PredictionRows
 from qipf.models.loading import load_model
 
@@ -57,7 +59,9 @@ def compare(
     coverage: float = 0.9,
     bootstrap: int = 200,
     seed: int = 0,
+    token_labels: About | None = None,
     features: str | None = None,
+    onnx_output: str | None = None,
     device: str | None = None,
     batch_size: int = 500,
     out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
@@ -103,8 +107,11 @@ def compare(
         coverage: Of a regression: the probability with which each target is to be in its interval.
         bootstrap: Resamples for the 95 % intervals.
         seed: Of the parts, the shifts and the resamples.
+        token_labels: Of tokens, as for `qipf fit`: next or own.
         features: The module whose output the scorers read; by default the recommended scorer finds its own, and the
             others read the input of the last linear layer.
+        onnx_output: The name of the output of an .onnx file that holds the logits, where it has several; `qipf inspect`
+            lists them.
         device: Where to run the model, for example cuda.
         batch_size: How many examples at once.
         out: Also write a page with the table and risk-coverage curves (.html), of pixels with a few images and their
@@ -125,12 +132,14 @@ def compare(
     if out is not None:
         check_parent(out, "--out", InputError)
     built_in = read_shifts(shift or [])
-    opened = open_data(data, labels, named=is_onnx(model), several=True)
+    opened = open_data(data, labels, named=takes_names(model), several=True)
     if "labels" not in opened.arrays:
         raise InputError(f"DATA: {data} has no labels; errors are known by them: give them in DATA or by --labels")
     numbers = is_regression(opened)
     wanted = wanted_scales(scorers) if numbers else _wanted(scorers)
-    sets = open_shifted(shifted or [], opened, named=is_onnx(model))
+    if numbers and scorers == "all":
+        check_not_classes(opened, f"--scorers {','.join(wanted)}")
+    sets = open_shifted(shifted or [], opened, named=takes_names(model))
     if numbers:
         opened, sets = one_column(opened), {name: one_column(other) for name, other in sets.items()}
     order = np.random.default_rng(seed).permutation(len(opened))
@@ -139,11 +148,13 @@ def compare(
         raise InputError(f"DATA: expected at least four examples, for two parts, got {len(opened)}")
     cuts = [cut, (cut + len(opened)) // 2] if numbers else [cut]  # intervals are learned from a part of their own
     halves = [np.sort(rows) for rows in np.split(order, cuts)]
-    net = load_model(model, weights)
+    net = load_model(model, weights, onnx_output)
     net = of_numbers(net) if numbers else net
     opened = bound(net, opened)
     parts = [opened.take(rows) for rows in halves]
     kind = "numbers" if numbers else find_kind(net, opened)
+    check_about(token_labels, kind)
+    following = is_shifted(opened, token_labels) if kind == "tokens" else True
     sets = {name: _bound_set(net, name, other) for name, other in sets.items()}
     own = set(sets)
     for name, intensity in built_in:
@@ -158,14 +169,14 @@ def compare(
         _end(model, net, opened, weights, told.failed, out, NUMBER_WRITERS, told)
         return
     if kind == "classes":  # read as a whole, so that errors name rows of the file
-        whole = _predicted(kind, net, opened, run, seed, data).outputs
+        whole = _predicted(kind, net, opened, run, seed, data, following).outputs
         reference, live = (PredictionRows(whole[rows]) for rows in halves)
     else:
-        reference, live = (_predicted(kind, net, part, run, seed, data) for part in parts)
+        reference, live = (_predicted(kind, net, part, run, seed, data, following) for part in parts)
     fitted, scores, times, failed = {}, {}, {}, {}
     for name in track(wanted, "comparing", show=not quiet):
         try:
-            fitted[name], scores[name], times[name] = _score(name, kind, net, parts, reference, live, run)
+            fitted[name], scores[name], times[name] = _score(name, kind, net, parts, reference, live, run, following)
         except (ValueError, TypeError, RuntimeError, UserError) as error:
             failed[name] = first_line(error).removeprefix(f"{name}: ")
     if not scores:
@@ -182,7 +193,7 @@ def compare(
     images = [_segmented("The data itself", parts[1], halves[1], live, scores[best])] if kind == "pixels" else []
     there: dict[str, tuple[str, list[Compared]]] = {}
     for name, other in sets.items():
-        made = _predicted(kind, net, other, run, seed, name)
+        made = _predicted(kind, net, other, run, seed, name, following)
         found = {score: of(other, made) for score, of in fitted.items()}
         there[name] = _about(made, kind), judge(found, made, name)
         if images:
@@ -219,11 +230,17 @@ def _bound_set(net: Any, name: str, data: Data) -> Data:
         raise InputError(f"--shifted: {name}: {str(error).removeprefix('DATA: ')}") from None
 
 
-def _predicted(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, where: object) -> PredictionRows:
+def _predicted(
+    kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, where: object, shift: bool
+) -> PredictionRows:
     from qipf.scores.base import check_rows
 
-    found = predict(kind, net, data, run, seed)
+    found = predict(kind, net, data, run, seed, shift)
     check_rows(found.outputs.logits, f"{where}: logits")
+    try:
+        _ = found.correct  # checks the labels of a model with one logit
+    except ValueError as error:
+        raise InputError(f"{where}: {error}") from None
     return found
 
 
@@ -262,12 +279,13 @@ def _score(
     reference: PredictionRows,
     live: PredictionRows,
     run: dict[str, Any],
+    shift: bool,
 ) -> tuple[Score, np.ndarray, Timing]:
     """The fitted score, its scores of the second part, and what fitting and scoring took, without a forward pass."""
     from qipf.decisions.comparison_page import Timing
 
     started = time.perf_counter()
-    score = fit_score(name, kind, net, parts[0], reference, run)
+    score = fit_score(name, kind, net, parts[0], reference, run, shift)
     fitting = time.perf_counter() - started
     read = score.read(parts[1], live)
     score.of(read)  # moves tables and warms up

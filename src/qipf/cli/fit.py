@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from qipf._common.errors import InputError, UserError, check_at_least, first_line
 from qipf._common.files import check_parent
 from qipf._common.text import printable
+from qipf.cli._bound import bound, takes_names
 from qipf.cli._calibration import (
     ENOUGH_TO_CALIBRATE,
     check_not_copied,
@@ -22,10 +23,19 @@ from qipf.cli._calibration import (
 )
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
-from qipf.cli._features import note_features
-from qipf.cli._numbers import SCALE, check_targets, is_regression, learn_intervals, make_scale, one_column
-from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, of_numbers, place
+from qipf.cli._features import note_features, note_output
+from qipf.cli._numbers import (
+    SCALE,
+    check_not_classes,
+    check_targets,
+    is_regression,
+    learn_intervals,
+    make_scale,
+    one_column,
+)
+from qipf.cli._onnx import fed, named_arguments, of_numbers, place
 from qipf.cli._seen import Seen, seen_in, warn_of_random
+from qipf.cli._tokens import About, check_about
 from qipf.models.loading import is_weights, load_model
 
 LONGEST_NUMBER = 300
@@ -52,7 +62,9 @@ def fit(
     confidence: float = 0.95,
     coverage: float | None = None,
     joint: Annotated[bool, Parameter(negative=())] = False,
+    token_labels: About | None = None,
     features: str | None = None,
+    onnx_output: str | None = None,
     device: str | None = None,
     batch_size: int = 500,
     quiet: bool = False,
@@ -80,10 +92,10 @@ def fit(
             read.
         data: Reference inputs, for the recommended scorer those that the model was trained on: an .npz with inputs (or
             x), or with logits, and perhaps labels (or y) and features; an .npy of inputs; or a folder of images, with
-            class subfolders as labels. Bytes are scaled to [0, 1]. For an .onnx file with several inputs, the .npz
-            has an array of the name of each. Labels of tokens are (N, T), of pixels (N, H, W), and several labels per
-            input (N, L) of 0 and 1; the targets of a regression are floating-point numbers, (N,) or (N, k). For these,
-            give data that the model was not trained on.
+            class subfolders as labels. Bytes are scaled to [0, 1]. The .npz may also have an array with the name of
+            each input of the model, such as input_ids and attention_mask. Labels of tokens are (N, T), of pixels
+            (N, H, W), and several labels per input (N, L) of 0 and 1; the targets of a regression are floating-point
+            numbers, (N,) or (N, k). For these, give data that the model was not trained on.
         output: The file to write.
         scorer: Which one: default (the probe, recommended for classifiers; needs labels), weight-qipf (the method of
             the paper), entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; of a regression
@@ -100,8 +112,12 @@ def fit(
         coverage: Of a regression, with --calibrate: the probability with which each target is in its interval; 0.9 if
             left out.
         joint: Promise this for all targets of an example at once.
+        token_labels: Of tokens: next if the logits of the place before predict a label, as where the labels are the
+            token ids; own if each label is about the token in its place. It is needed where the labels are not the ids.
         features: The module whose output the scorer reads, or the tensor of an .onnx file; by default the recommended
             scorer finds its own, and the others read the input of the last linear layer.
+        onnx_output: The name of the output of an .onnx file that holds the logits, where it has several; `qipf inspect`
+            lists them. `qipf score` reads the same one.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
@@ -121,10 +137,12 @@ def fit(
     if intervals and calibrate is None:
         raise UserError(f"{intervals}: intervals are learned from held-out data; give it by --calibrate")
     decision = None if promise is None else read_promise(promise, confidence, calibrate)
-    opened = open_data(data, labels, named=is_onnx(model), several=True)
+    opened = open_data(data, labels, named=takes_names(model), several=True)
     several = "labels" in opened.arrays and opened.arrays["labels"].ndim > 1
     numbers = is_regression(opened) and (made is None or made.name == SCALE or several)
     if numbers:
+        if made is None:
+            check_not_classes(opened, f"--scorer {SCALE}")
         made, opened, several = make_scale(made, chosen), one_column(opened), False
         check_targets(opened.arrays, data)
         if decision is not None:
@@ -134,6 +152,7 @@ def fit(
             f"{intervals}: is about the intervals of a regression, whose labels are floating-point numbers; DATA has "
             "no such labels, or --scorer is not for them"
         )
+    check_about(token_labels, "tokens" if several else "numbers" if numbers else "classes")
     if several and calibrate is not None:
         raise UserError(
             "--calibrate: is for one prediction per example; DATA has several, which depend on each other, so that no "
@@ -143,25 +162,25 @@ def fit(
         check_data(opened, features)
     held_out = None
     if calibrate is not None:
-        held_out = open_held_out(calibrate, data, opened.classes, named=is_onnx(model), several=numbers)
+        held_out = open_held_out(calibrate, data, opened.classes, named=takes_names(model), several=numbers)
         if numbers:
             held_out = one_column(held_out)
             check_targets(held_out.arrays, f"--calibrate: {calibrate}")
             check_not_copied(calibrate, held_out, opened)
     check_parent(output, "--output", InputError)
-    net = load_model(model, weights)
+    net = load_model(model, weights, onnx_output)
     net = of_numbers(net) if numbers else net
     opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
     seen, what = Seen(), "labelled examples"
     if several:
         from qipf.cli._score_kinds import fit_kind, seen_of_kind
 
-        made = fit_kind(net, opened, made, chosen, features, device, batch_size, quiet)
+        made = fit_kind(net, opened, made, chosen, features, device, batch_size, quiet, token_labels)
         note_features(made, features)
         columns = 0
         if not quiet:
             kind = made._require_fitted().facts["predicts"]
-            seen, what = seen_of_kind(kind, net, opened.sample(FEW), batch_size), f"labelled {kind}"
+            seen, what = seen_of_kind(made, net, opened.sample(FEW), batch_size), f"labelled {kind}"
     elif made is None:
         made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)
         features = None  # the scorer knows what it reads
@@ -175,6 +194,7 @@ def fit(
         note_features(made, features)
         columns = outputs.logits.shape[1]
         seen = seen_in(outputs)
+    note_output(made, net)
     calibrated = ""
     if held_out is not None and calibrate is not None:
         try:

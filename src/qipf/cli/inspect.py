@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from qipf._common.errors import UserError
 from qipf._common.optional import require
 from qipf._common.text import printable
 
@@ -16,7 +17,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 NARROWEST, WIDEST = 16, 1000
 
 
-def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
+def inspect(file: Path, *, as_json: bool = False, width: int = 64, onnx_output: str | None = None) -> None:
     """Show what a fitted scorer's file holds, after checking that it is whole; with a text plot of its field.
 
     Nothing in the file is executed. Of an ONNX model, show the inputs and the tensors that --features takes; ONNX
@@ -34,13 +35,16 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
         file: What `qipf fit` wrote, or an .onnx file.
         as_json: The header and the shapes of the tensors as JSON, for programs.
         width: Columns of the plot, from 16 to 1000.
+        onnx_output: Of an .onnx file with several outputs: the name of the one that holds the logits.
     """
     from qipf.scores.file_format import read
     from qipf.scores.persistence import load
 
     if file.suffix == ".onnx":
-        _onnx(file, as_json)
+        _onnx(file, as_json, onnx_output)
         return
+    if onnx_output is not None:
+        raise UserError(f"--onnx-output: names an output of an .onnx file, and FILE is {file}; leave it out")
     header, tensors = read(file)
     shapes = {
         key: {"shape": list(value.shape), "dtype": str(value.dtype), "bytes": value.nbytes}
@@ -76,17 +80,18 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64) -> None:
         print("\n" + plot(y, {"field psi(y)": field(y), "uncertainty": _uncertainty(scorer, y)}))
 
 
-def _onnx(file: Path, as_json: bool) -> None:
+def _onnx(file: Path, as_json: bool, output: str | None) -> None:
     """The inputs, the outputs and the tensors of an ONNX model; those that all data passes through are marked."""
     from qipf.models.loading import load_model
 
-    model = load_model(str(file))
+    model = load_model(str(file), output=output)
     logits = (model.graph.ending(model.output) or ((model.output,), ""))[0][0]
     through = {*model.graph.cuts(logits)}
     found = {
         "inputs": {one.name: f"{one.dtype} {list(one.shape)}".replace("None", "any") for one in model.inputs},
+        "outputs": {one.name: f"{one.type} {list(one.shape)}" for one in model.session.get_outputs()},
         "logits": logits,
-        "features": model.graph.head_input(logits),
+        "features": next(iter(model.graph.head_inputs(logits)), None),
         "tensors": [
             {"name": name, "operator": model.graph.operator(name), "all_data": name in through}
             for name in model.graph.tensors
@@ -97,6 +102,8 @@ def _onnx(file: Path, as_json: bool) -> None:
         return
     for name, about in found["inputs"].items():
         print(f"input     {printable(name)}  {about}")
+    for name, about in found["outputs"].items():
+        print(f"output    {printable(name)}  {printable(about)}")
     print(f"logits    {printable(logits)}")
     print(f"features  {printable(found['features'] or 'none: no linear layer makes the logits')}")
     print("tensors that --features takes (* all data passes through it):")

@@ -12,10 +12,11 @@ from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, check_at_least
 from qipf._common.text import printable
+from qipf.cli._bound import bound, takes_names
 from qipf.cli._data import DataBatch, open_data
-from qipf.cli._features import noted_features
+from qipf.cli._features import noted_features, noted_output
 from qipf.cli._numbers import SCALE, check_targets, is_joint, number_columns, one_column, seen_inside
-from qipf.cli._onnx import bound, fed, is_onnx, named_arguments, of_numbers, place
+from qipf.cli._onnx import fed, named_arguments, of_numbers, place
 from qipf.cli._score_kinds import score_kind
 from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.cli._writer import TableWriter
@@ -37,6 +38,7 @@ def score(
     weights: Path | None = None,
     labels: Path | None = None,
     features: str | None = None,
+    onnx_output: str | None = None,
     modes: bool = False,
     device: str | None = None,
     batch_size: int = 500,
@@ -70,6 +72,8 @@ def score(
         weights: A .safetensors checkpoint for module:callable.
         labels: An .npy with one label per example, where DATA has none.
         features: The module whose output are the features; the one that was given to `qipf fit` if left out.
+        onnx_output: The name of the output of an .onnx file that holds the logits; the one that FILE was fitted to if
+            left out, and no other.
         modes: Also write the modes, one column per order, for a scorer that has them.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
@@ -86,13 +90,13 @@ def score(
     kind = scorer.fitted.facts.get("predicts") if scorer.fitted else None
     features = noted_features(scorer, features)
     numbers = scorer.name == SCALE
-    opened = open_data(data, labels, named=is_onnx(model), several=kind is not None or numbers)
+    opened = open_data(data, labels, named=takes_names(model), several=kind is not None or numbers)
     opened = one_column(opened) if numbers else opened
     net = None
     if "logits" not in opened.arrays:
         if model is None:
             raise UserError("--model: needed, since DATA brings inputs and no logits")
-        net = load_model(model, weights)
+        net = noted_output(scorer, load_model(model, weights, onnx_output), onnx_output)
         if is_weights(net):
             raise UserError(
                 "--model: a file of weights cannot be run; give a .pt2 program, an .onnx file or module:callable"

@@ -55,8 +55,7 @@ class Intervals(Attachment):
             raise ValueError(
                 f"expected predictions, scales and targets of one shape, got {f.shape}, {s.shape}, {y.shape}"
             )
-        if not (np.isfinite(f).all() and np.isfinite(y).all() and np.isfinite(s).all() and (s > 0).all()):
-            raise ValueError("expected finite predictions and targets, and scales above 0")
+        _check_numbers(predictions=f, scales=s, targets=y)
         rank = conformal_rank(len(f), self.coverage)
         ratios = np.abs(y - f) / s
         if self.joint:
@@ -98,8 +97,11 @@ class Intervals(Attachment):
                 f"expected predictions and scales of shape (N, {factors.size}), as in fitting, got {f.shape} and "
                 f"{s.shape}"
             )
-        ends = ((f - factors * s).reshape(predictions.shape), (f + factors * s).reshape(predictions.shape))
-        return Interval(*(end if isinstance(predictions, np.ndarray) else like(end, predictions) for end in ends))
+        _check_numbers(predictions=f, scales=np.where(s == 0, 1.0, s))  # of scale 0, the interval is the prediction
+        shape = f.shape if not hasattr(predictions, "shape") else predictions.shape
+        ends = ((f - factors * s).reshape(shape), (f + factors * s).reshape(shape))
+        plain = isinstance(predictions, np.ndarray) or not hasattr(predictions, "shape")
+        return Interval(*(end if plain else like(end, predictions) for end in ends))
 
     def state(self) -> Fitted:
         """The settings and the factors."""
@@ -133,6 +135,18 @@ class Intervals(Attachment):
 def _check_scales(scorer: Any) -> None:
     if not hasattr(scorer, "scales"):
         raise TypeError(f"scorer: expected one that gives scales, such as ResidualScale, got {type(scorer).__name__}")
+
+
+def _check_numbers(**given: np.ndarray) -> None:
+    """Raise ValueError with the first row that has a number which is not finite, or a scale that is not above 0."""
+    for name, values in given.items():
+        good = np.isfinite(values) & ((values > 0) | (name != "scales"))
+        if not good.all():
+            row = int(np.argmax(~good.all(axis=1)))
+            expected = "finite numbers above 0" if name == "scales" else "finite numbers"
+            raise ValueError(
+                f"{name}: expected {expected}, got {values[row].tolist()} in row {row}; leave such rows out"
+            )
 
 
 def _columns(values: Array) -> np.ndarray:

@@ -15,7 +15,14 @@ from qipf.models.batches import Batch, Batches
 from qipf.models.calling import call
 from qipf.models.draws import Draws, Perturb
 from qipf.models.features import Recorder
-from qipf.models.labels import as_classes, check_binary, check_classes, check_not_numbers, warn_of_missing_classes
+from qipf.models.labels import (
+    as_classes,
+    check_binary,
+    check_classes,
+    check_not_numbers,
+    in_line,
+    warn_of_missing_classes,
+)
 from qipf.models.logits import Rows, find_logits
 from qipf.models.outputs import Outputs
 from qipf.models.sample import sampled
@@ -129,7 +136,7 @@ class _Reader:
         for arguments, keywords in self._copies(batch):
             logits = find_logits(call(self.module, arguments, keywords, number), batch.rows, number)
             rows = self.recorder.take(logits)[f"layer:{self.space}"]
-            labels = as_classes(batch.labels, logits.shape[1]).to(logits.device)
+            labels = as_classes(in_line(batch.labels), logits.shape[1]).to(logits.device)
             check_not_numbers(labels, logits)
             if logits.shape[1] == 1:
                 check_binary(labels, self.seen)

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from qipf._common.errors import check_whole
 from qipf.arrays import widest_float
 from qipf.models.given import check_kind, describe, known_length, one_per_row, split_batch
-from qipf.models.keys import INPUTS
+from qipf.models.keys import INPUTS, MASK
 from qipf.models.tensors import to_tensor
 from qipf.models.whole import in_batches, is_array, whole_arrays
 
@@ -27,6 +27,8 @@ class Batch(NamedTuple):
     keywords: dict[str, Any]
     labels: Tensor | None
     rows: int | None
+    mask: Tensor | None = None
+    """the attention mask among the inputs, whether or not the model takes it"""
 
 
 class Batches:
@@ -37,7 +39,7 @@ class Batches:
         self._source, self.count, self.rows = raw_batches(data, batch_size)
         self._device = device
         self._dtype = next((p.dtype for p in model.parameters() if p.dtype in _FLOATS), None)
-        self._parameters = _parameters(getattr(model, "_orig_mod", model))  # a compiled module hides them
+        self._parameters = forward_parameters(getattr(model, "_orig_mod", model))  # a compiled module hides them
 
     def __iter__(self) -> Iterator[Batch]:
         for number, batch in enumerate(self._source):
@@ -45,7 +47,13 @@ class Batches:
             arguments, keywords = self._call(inputs, number)
             arguments, keywords = self._move(arguments), self._move(keywords)
             rows = row_count((*arguments, *keywords.values()))
-            yield Batch(arguments, keywords, as_labels(labels, rows, number), rows)
+            yield Batch(arguments, keywords, as_labels(labels, rows, number), rows, self._mask(inputs, arguments))
+
+    def _mask(self, inputs: Any, arguments: tuple[Any, ...]) -> Tensor | None:
+        """Return the attention mask, by its key in a dict or by the place of the argument of this name."""
+        named = inputs if isinstance(inputs, Mapping) else dict(zip(self._parameters, arguments, strict=False))
+        mask = named.get(MASK)
+        return None if mask is None else to_tensor(mask, MASK).to(self._device)
 
     def _call(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and keyword arguments for `forward`."""
@@ -92,7 +100,8 @@ class Batches:
         return value
 
 
-def _parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+def forward_parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of the model's forward by name; none of a scripted module."""
     try:
         return inspect.signature(model.forward).parameters
     except (TypeError, ValueError):  # a scripted module has no Python signature

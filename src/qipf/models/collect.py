@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from qipf._common.optional import require
-from qipf.models.labels import check_classes
+from qipf.models.labels import check_classes, in_line
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.model import as_onnx, check_no_device
 
@@ -91,9 +91,10 @@ def collect(
         for number, batch in enumerate(track(batches, "collecting", total=batches.count, show=progress)):
             result = call(module, batch.arguments, batch.keywords, number)
             logits = find_logits(result, batch.rows, number)
-            if batch.labels is not None:  # at once, and not after hours of work
-                check_classes(batch.labels, logits.shape[1], first=kept["labels"].count if "labels" in kept else 0)
-            results = {"logits": logits, **recorder.take(logits), "labels": batch.labels}
+            labels = None if batch.labels is None else in_line(batch.labels)
+            if labels is not None:  # at once, and not after hours of work
+                check_classes(labels, logits.shape[1], first=kept["labels"].count if "labels" in kept else 0)
+            results = {"logits": logits, **recorder.take(logits), "labels": labels}
             for name, values in results.items():
                 if number > 0 and (values is None) == (name in kept):
                     raise ValueError(

@@ -76,13 +76,11 @@ def split_batch(batch: Any, number: int) -> tuple[Any, Any]:
 
 
 def one_per_row(labels: Array, rows: int | None, number: int) -> Array:
-    """Return the labels of a batch with one entry or row per input; a column (N, 1) becomes (N,).
+    """Return the labels of a batch, which have one entry or row per input.
 
     Raises:
         ValueError: there are more or fewer labels than inputs, or a single number.
     """
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
     if labels.ndim == 0:
         raise ValueError(
             f"batch {number}: expected one label per row, got a single number; use a DataLoader to make batches of "

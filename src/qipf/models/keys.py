@@ -2,3 +2,4 @@
 
 LABELS = ("labels", "label", "targets", "target", "y")
 INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
+MASK = "attention_mask"

@@ -89,6 +89,14 @@ def check_not_numbers(labels: Array, logits: Array) -> None:
         )
 
 
+def in_line(labels: Array) -> Array:
+    """Return labels (N, 1) as (N,), where each input has one prediction; others as they are.
+
+    Where each input is a sequence, (N, 1) are the labels of sequences of one token, and stay so.
+    """
+    return labels[:, 0] if len(labels.shape) == 2 and labels.shape[1] == 1 else labels
+
+
 def as_classes(labels: Array, columns: int) -> Array:
     """Return the labels of a one-logit classifier as integers where they are all 0.0 or 1.0; others as they are."""
     xp = namespace(labels)
@@ -102,6 +110,12 @@ def zeros_and_ones(labels: Array) -> bool:
         return False
     xp = namespace(labels)
     return bool(xp.all((labels == 0) | (labels == 1)))
+
+
+def are_one_hot(labels: Array) -> bool:
+    """Whether labels (N, L) of 0 and 1 have exactly one 1 in every row, as one-hot classes do."""
+    xp = namespace(labels)
+    return labels.shape[1] > 1 and bool(xp.all(xp.sum(xp.astype(labels, xp.int64), axis=1) == 1))
 
 
 def _check_columns(labels: Array, columns: int, whole: bool) -> None:

@@ -70,6 +70,8 @@ def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
     return not (math.isclose(one[1], other[1], rel_tol=tolerance) and all(abs(a - b) <= tolerance for a, b in pairs))
 
 
+OUTPUT = "onnx_output"
+"""The name of the note about the output among the facts of a fitted scorer."""
 PREDICTS = {
     "pixels": "qipf.models.score_pixels(model, data, scorer)",
     "tokens": "scorer(qipf.models.collect_tokens(model, data, features=True).question())",
@@ -82,6 +84,28 @@ def check_one_prediction(facts: Mapping[str, Any]) -> None:
     """Raise TypeError where a scorer with these fitted facts does not score one prediction per input."""
     if (kind := facts.get("predicts")) in PREDICTS:
         raise TypeError(f"this scorer was fitted to {kind}, not to one prediction per input; use {PREDICTS[kind]}")
+
+
+def marks(model: Any) -> dict[str, Any]:
+    """What a fitted scorer notes about its model: its `likeness`, and of several outputs the one that was read."""
+    onnx = OnnxModel(model) if is_session(model) else model
+    found = {"model": likeness(onnx), OUTPUT: read_output(onnx)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def read_output(model: Any) -> str | None:
+    """The output of an ONNX model that is read, where it has several that could be; None for all other models."""
+    return model.output if isinstance(model, OnnxModel) and len(model.floating) > 1 else None
+
+
+def check_output(facts: Mapping[str, Any], model: Any) -> None:
+    """Raise ValueError where another output of an ONNX model is read than a scorer with these facts was fitted to."""
+    noted, found = facts.get(OUTPUT), read_output(model)
+    if noted is not None and found is not None and noted != found:
+        raise ValueError(
+            f"model: this scorer was fitted to the output {noted!r}, and {found!r} is read here; give "
+            f"qipf.models.OnnxModel(path, output={noted!r})"
+        )
 
 
 def warn_of_other(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:

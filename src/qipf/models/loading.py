@@ -27,7 +27,7 @@ WAYS_OUT = {
 """What to do with files that are not read, by their ending."""
 
 
-def load_model(spec: str, weights: Path | None = None) -> Any:
+def load_model(spec: str, weights: Path | None = None, output: str | None = None) -> Any:
     """A module from a `.pt2` exported program or `module:callable`, or an `OnnxModel`; a file of weights stays a path.
 
     The first two run code: the program's graph, or whatever importing `module` and calling `callable` does. Of an ONNX
@@ -36,15 +36,18 @@ def load_model(spec: str, weights: Path | None = None) -> Any:
     Args:
         spec: what the user wrote.
         weights: `.safetensors` checkpoint for the module that `module:callable` returns.
+        output: the name of the output of an ONNX model that holds the logits.
 
     Raises:
         InputError: there is no such file, module or callable, or the checkpoint does not fit.
-        UserError: `spec` is none of these, or `weights` does not go with it.
+        UserError: `spec` is none of these, or `weights` or `output` does not go with it.
     """
     path = Path(spec)
     if path.suffix == ".onnx":
         _refuse(weights, "an .onnx file brings its own weights")
-        return _onnx(path)
+        return _onnx(path, output)
+    if output is not None:
+        raise UserError(f"--onnx-output: names an output of an .onnx file, and MODEL is {spec}; leave it out")
     if path.suffix == ".pt2":
         _refuse(weights, "a .pt2 program brings its own weights")
         return _exported(path)
@@ -87,12 +90,14 @@ def is_random(spec: str, net: Any) -> bool:
     return mark is not None and other is not None and differ(mark, other)
 
 
-def _onnx(path: Path) -> OnnxModel:
+def _onnx(path: Path, output: str | None) -> OnnxModel:
     if not path.is_file():
         raise InputError(f"MODEL: there is no file {path}")
     try:
-        return OnnxModel(path)
+        return OnnxModel(path, output=output)
     except (ValueError, OSError) as error:
+        if str(error).startswith("output: "):
+            raise UserError(f"--onnx-output: {str(error).removeprefix('output: ')}") from error
         raise InputError(f"MODEL: {error}") from error
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from qipf.arrays import Array, as_array, is_traced, namespace, placeable
 from qipf.models.collect import collect
-from qipf.models.likeness import check_one_prediction, likeness, warn_of_other
+from qipf.models.likeness import check_one_prediction, check_output, marks, warn_of_other
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.model import as_onnx
 from qipf.scores import file_format
@@ -81,8 +81,8 @@ class Scorer(ABC):
             outputs = self._checked(outputs)
             if len(outputs.logits) == 0:
                 raise ValueError(f"{self.name}: cannot be fitted to empty outputs; collect some reference inputs")
-        fitted, mark = self._fit(model, outputs), likeness(model)
-        self._use(fitted if mark is None else Fitted(fitted.tensors, {**fitted.facts, "model": mark}))
+        fitted = self._fit(model, outputs)
+        self._use(Fitted(fitted.tensors, {**fitted.facts, **marks(model)}))
         self._attachments = {}
         return self
 
@@ -119,6 +119,7 @@ class Scorer(ABC):
         onnx = as_onnx(model)  # opened once
         if onnx is not None:
             model = onnx.of_numbers() if hasattr(self, "scales") or facts.get("task") == "regression" else onnx
+        check_output(facts, model)
         warn_of_other(facts, model)
         wanted = features if self.reads_features else False
         kept = {"device": device, "store": store, "batch_size": batch_size, "progress": progress}

@@ -12,21 +12,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from qipf._common.errors import check_whole
 from qipf._common.optional import require
-from qipf.models.kinds.pixels import IGNORED, collect_pixels
+from qipf.models.kinds.ignored import IGNORED
+from qipf.models.kinds.pixels import collect_pixels
 from qipf.models.kinds.several_labels import collect_labels
-from qipf.models.kinds.tokens import collect_tokens
+from qipf.models.kinds.tokens import NO_TOKENS, collect_tokens
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.probe import Probe
 
 S = TypeVar("S", bound=Scorer)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     import torch
 
     from qipf.models.draws import Perturb
-    from qipf.models.kinds.perturbed import Kind
+    from qipf.models.kinds.perturbed import Kind, PerturbedBatches
 
 
 def probe_tokens(
@@ -36,7 +35,7 @@ def probe_tokens(
     draws: int = 1,
     perturb: Perturb | bool = True,
     features: str | bool = True,
-    shift: bool = True,
+    shift: bool | None = None,
     ignore: int = -100,
     seed: int = 0,
     device: torch.device | str | None = None,
@@ -67,9 +66,10 @@ def probe_tokens(
     tokens = collect_tokens(
         model, batches, features=features, shift=shift, ignore=ignore, device=device, progress=progress
     )
-    return _fitted(
-        Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), model, tokens.question(), "tokens", progress
-    )
+    if not len(tokens):
+        raise ValueError(NO_TOKENS)
+    probe = Probe(hidden=128, epochs=4, temperature=1.0, seed=seed)
+    return _fitted(probe, model, tokens.question(), "tokens", progress, shift=shift is not False)
 
 
 def probe_pixels(
@@ -147,27 +147,27 @@ def probe_labels(
 
 def _batches(
     data: Any, kind: Kind, draws: int, perturb: Perturb | bool, batch_size: int, seed: int
-) -> Iterator[tuple[Any, torch.Tensor]]:
+) -> PerturbedBatches:
     require("torch", extra="torch")
-    from qipf.models.kinds.perturbed import perturbed_batches
+    from qipf.models.kinds.perturbed import PerturbedBatches
 
     check_whole("draws", draws, 0)
     check_whole("seed", seed, 0)
     if not isinstance(perturb, bool) and not callable(perturb):
         raise TypeError(f"perturb: expected True, False or a function of inputs and a generator, got {perturb!r}")
-    return perturbed_batches(data, kind, draws=draws, perturb=perturb, batch_size=batch_size, seed=seed)
+    return PerturbedBatches(data, kind, draws=draws, perturb=perturb, batch_size=batch_size, seed=seed)
 
 
-def mark(scorer: S, kind: str) -> S:
-    """Note in a fitted scorer what it scores, so that `qipf score` knows, and `qipf.wrap` refuses it."""
+def mark(scorer: S, kind: str, **facts: Any) -> S:
+    """Note in a fitted scorer what it scores, and how, so that `qipf score` knows, and `qipf.wrap` refuses it."""
     fitted = scorer._require_fitted()
-    scorer._use(Fitted(fitted.tensors, {**fitted.facts, "predicts": kind}))
+    scorer._use(Fitted(fitted.tensors, {**fitted.facts, "predicts": kind, **facts}))
     return scorer
 
 
-def _fitted(probe: Probe, model: Any, outputs: Any, kind: str, progress: bool) -> Probe:
+def _fitted(probe: Probe, model: Any, outputs: Any, kind: str, progress: bool, **facts: Any) -> Probe:
     probe.progress = progress  # of this fit, not of the next one
     try:
-        return mark(probe.fit(model, outputs), kind)
+        return mark(probe.fit(model, outputs), kind, **facts)
     finally:
         probe.progress = False

@@ -80,9 +80,12 @@ class ResidualScale(Scorer):
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if outputs is None or outputs.labels is None or not outputs.regression:
+            labels = None if outputs is None else outputs.labels
+            kind = "none" if labels is None else f"{str(labels.dtype).removeprefix('torch.')} {tuple(labels.shape)}"
             raise ValueError(
-                f"{self.name}: needs outputs of a regression with floating-point targets; collect them from labelled "
-                "inputs that the network was not trained on"
+                f"{self.name}: expected outputs of a regression, with floating-point targets that are not all 0 or 1, "
+                f"got {kind}; collect them from inputs with targets that the network was not trained on, "
+                "(x, y.astype('float64'))"
             )
         if self.method == "qipf" and model is None:
             raise ValueError(f'{self.name}: "qipf" reads the weights of the network: fit(model, outputs)')
@@ -90,7 +93,10 @@ class ResidualScale(Scorer):
         predictions = to_numpy(outputs.logits).astype(np.float64)
         residuals = np.abs(to_numpy(outputs.labels).astype(np.float64).reshape(predictions.shape) - predictions)
         if not np.isfinite(residuals).all():
-            raise ValueError(f"{self.name}: expected finite targets, got NaN or infinity")
+            row = int(np.argmax(~np.isfinite(residuals).all(axis=1)))
+            raise ValueError(
+                f"{self.name}: expected finite targets, got NaN or infinity in row {row}; leave such rows out"
+            )
         typical = residuals.mean(axis=0)
         if not (typical > 0).all():
             raise ValueError(f"{self.name}: every residual of a target is zero; give inputs of which some are not hit")

@@ -266,6 +266,11 @@ def _plain_bits(logits: Array) -> int | None:
 
 def _task(outputs: Outputs) -> Task:
     if outputs.logits.shape[1] > 1:
+        if outputs.regression:
+            raise ValueError(
+                f"weight-qipf: reads one number per input, and these outputs have {outputs.logits.shape[1]} targets "
+                "each; use qipf.ResidualScale('qipf')"
+            )
         return "classification"
     if outputs.labels is None:
         warnings.warn(

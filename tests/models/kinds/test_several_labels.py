@@ -8,7 +8,10 @@ import torch
 from torch import Tensor, nn
 
 import qipf
+from onnx_graphs import table, table_logits
 from qipf.models import collect_labels
+from qipf.models.kinds.predictions import read_predictions
+from qipf.scores import probe_labels
 
 N, D, L = 11, 5, 3
 
@@ -72,9 +75,63 @@ def test_dicts_several_inputs_and_no_labels(model, inputs, labels) -> None:
 
 
 def test_what_does_not_fit_is_named(model, inputs, labels) -> None:
-    with pytest.raises(ValueError, match=r"expected 0 or 1 in shape \(11, 3\).* got int64 of shape \(11, 3\)"):
-        collect_labels(model, (inputs, labels + 1), progress=False)
+    unknown = labels.clone()
+    unknown[7, 1] = -1
+    with pytest.raises(ValueError, match=r"expected 0 or 1, got -1 for label 1 of input 7 .* first of 1 "):
+        collect_labels(model, (inputs, unknown), progress=False)
+    with pytest.raises(ValueError, match=r"in shape \(11, 3\).* got int64 of shape \(11,\)"):
+        collect_labels(model, (inputs, labels[:, 0]), progress=False)
     with pytest.raises(ValueError, match=r"got float32 of shape \(11, 2\)"):
         collect_labels(model, (inputs, labels[:, :2].float()), progress=False)
     with pytest.raises(ValueError, match="in some batches"):
         collect_labels(model, [(inputs, labels), inputs], progress=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.bool])
+def test_one_hot_classes_are_not_read_silently(model, inputs, dtype) -> None:
+    classes = torch.nn.functional.one_hot(torch.arange(N) % L, L).to(dtype)
+    with pytest.warns(UserWarning, match=r"one-hot.*labels\.argmax\(1\)"):
+        collect_labels(model, (inputs, classes), progress=False)
+    with pytest.warns(UserWarning, match="one-hot"), pytest.raises(ValueError, match="one-hot"):
+        read_predictions("labels", model, (inputs, classes), N)
+    collect_labels(model, (inputs[:4], classes[:4]), progress=False)  # four inputs with one label each may be chance
+
+
+@pytest.mark.parametrize("batch", [1, 4, N])
+def test_logits_that_are_not_finite_are_named_by_input_and_label(inputs, labels, batch) -> None:
+    class Spoiled(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(D, L)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.where((x[:, :1] == 9.0) & (torch.arange(L) == 2), torch.nan, self.head(x))
+
+    inputs = inputs.clone()
+    inputs[7, 0] = 9.0
+    with pytest.raises(ValueError, match=r"label 2 of input 7 .* first of 1 "):
+        collect_labels(Spoiled(), (inputs, labels), batch_size=batch, progress=False)
+    same = lambda x, _: x  # noqa: E731
+    with pytest.raises(ValueError, match=r"label 2 of input 7 .* first of 3 "):
+        probe_labels(Spoiled(), (inputs, labels), perturb=same, batch_size=batch, progress=False)
+
+
+def test_probabilities_draw_a_warning_without_labels_too(model, inputs) -> None:
+    with pytest.warns(UserWarning, match="look like probabilities"):
+        collect_labels(nn.Sequential(model, nn.Sigmoid()), inputs, progress=False)
+
+
+@pytest.mark.parametrize("ending", ["", "Sigmoid"])
+def test_several_labels_of_an_onnx_model(tmp_path, ending) -> None:
+    rng = np.random.default_rng(0)
+    path, x = table(tmp_path / "net.onnx", ending), rng.normal(size=(30, 6)).astype(np.float32)
+    logits, features, _ = table_logits(x)
+    labels = (logits + rng.logistic(size=logits.shape) > 0).astype(np.float32)
+    found = collect_labels(path, (x, labels), progress=False)
+    np.testing.assert_allclose(found.table(found.outputs.logits), logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found.table(found.outputs.correct), (logits > 0) == (labels == 1))
+    rows = found.outputs.features
+    assert rows is not None
+    np.testing.assert_allclose(rows[::3, :5], features, rtol=1e-4, atol=1e-5)
+    probe = probe_labels(path, (x, labels), progress=False)
+    assert probe(found.outputs).shape == (90,)

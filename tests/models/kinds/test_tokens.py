@@ -209,8 +209,14 @@ def test_what_does_not_fit_is_named(model, ids) -> None:
         collect_tokens(nn.Linear(T, 3), ids.float(), progress=False)
     with pytest.raises(ValueError, match=r"expected whole numbers of shape \(5, 9\).*got int64 of shape \(5,\)"):
         collect_tokens(model, (ids, ids[:, 0]), progress=False)
-    with pytest.raises(ValueError, match=r"expected labels from 0 to 36.* to 137"):
-        collect_tokens(model, (ids, torch.full_like(ids, 137)), progress=False)
+    labels = ids.clone()
+    labels[4, 6] = 137
+    with pytest.raises(ValueError, match=r"from 0 to 36,.* got 137 at place 6 of sequence 4 .* first of 1 "):
+        collect_tokens(model, (ids, labels), batch_size=2, progress=False)
+    with pytest.raises(TypeError, match="ignore: expected a whole number"):
+        collect_tokens(model, (ids, ids), ignore=[-100, 0], progress=False)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="shift: expected True or False"):
+        collect_tokens(model, (ids, ids), shift="no", progress=False)  # pyright: ignore[reportArgumentType]
     for top, kind in ((1, ValueError), (2.5, TypeError)):
         with pytest.raises(kind, match="top: expected a whole number"):
             collect_tokens(model, ids, top=top, progress=False)  # pyright: ignore[reportArgumentType]

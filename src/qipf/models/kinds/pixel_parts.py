@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from os import PathLike
 from typing import Any
 
 import torch
@@ -16,8 +17,9 @@ from qipf.models.calling import call
 from qipf.models.kinds.makers import could_make, find_maker
 from qipf.models.kinds.taps import Tap
 from qipf.models.kinds.tiles import Tile, check_tiles, cut, cut_arguments, find_images, wider
-from qipf.models.labels import SUPPORTED, check_classes
+from qipf.models.labels import SUPPORTED
 from qipf.models.logits import find_values
+from qipf.models.sessions.model import OnnxModel, is_session
 from qipf.models.state import input_device, untouched, unwrap
 
 BLOCK = 2**22
@@ -106,16 +108,22 @@ class Passes:
         tile: int | None, overlap: int,
     ) -> None:  # fmt: skip
         check_tiles(tile, overlap)
+        if isinstance(model, OnnxModel | str | PathLike) or is_session(model):
+            raise TypeError("model: pixels of an ONNX model are not supported; give the torch module it was made from")
         self._module = unwrap(model)
         self._batches = Batches(data, batch_size, self._module, input_device(self._module, device))
         self._tap = Tap(self._module, features, nn.Conv2d)
         self._progress, self._size, self._overlap = progress, tile, overlap
         self._checked, self._settled = tile is None, features is not True
+        self.data, self._copies = data, getattr(data, "copies", 1)
 
-    def __iter__(self) -> Iterator[Images]:
-        shown = track(self._batches, "reading pixels", total=self._batches.count, show=self._progress)
+    def __iter__(self) -> Iterator[tuple[Batch, int, int]]:
+        """Yield every batch with its number and the number of its first image."""
+        shown, first = track(self._batches, "reading pixels", total=self._batches.count, show=self._progress), 0
         for number, batch in enumerate(shown):
-            yield Images(self, batch, number)
+            yield batch, number, first
+            last_copy = (number + 1) % self._copies == 0
+            first += batch.rows or 0 if last_copy else 0
 
     @property
     def tiled(self) -> bool:
@@ -169,6 +177,13 @@ class Passes:
         logits = find_values(call(self._module, arguments, keywords, number))
         if logits.ndim != 4:
             raise ValueError(f"batch {number}: expected logits (N, C, H, W), got {tuple(logits.shape)}; {SUPPORTED}")
+        size = {tuple(one.shape[2:]) for one in (*arguments, *keywords.values()) if getattr(one, "ndim", 0) == 4}
+        if tuple(logits.shape[1:3]) in size and tuple(logits.shape[2:]) not in size:
+            raise ValueError(
+                f"batch {number}: expected logits (N, C, H, W), got {tuple(logits.shape)} for images of "
+                f"{' x '.join(map(str, logits.shape[1:3]))} pixels, so the classes seem to be last; let the model "
+                "return logits.permute(0, 3, 1, 2)"
+            )
         return logits
 
     def _settle(
@@ -196,38 +211,3 @@ class Passes:
                 "by; a network that pools over the whole image has no exact tiles",
                 stacklevel=5,
             )
-
-
-@dataclass(frozen=True, eq=False)
-class Images:
-    """One batch of images that the network has not read yet."""
-
-    passes: Passes
-    batch: Batch
-    number: int
-
-    def parts(self) -> Iterator[Part]:
-        """Yield what the passes leave, part after part."""
-        return self.passes.parts(self.batch, self.number)
-
-    def labels(self, part: Part, ignore: int | Sequence[int]) -> tuple[Tensor | None, Tensor]:
-        """Return the labels (N, H, W) and which of them count, once a first part shows shape, classes and device.
-
-        Raises:
-            ValueError: The labels do not fit the logits.
-        """
-        given, device = self.batch.labels, part.logits.device
-        count, classes, *shape = part.logits.shape
-        shape = self.passes.shape(self.batch) if self.passes.tiled else shape
-        expected = (count, *shape)
-        if given is None:
-            return None, torch.ones(expected, dtype=torch.bool, device=device)
-        if tuple(given.shape) != expected or given.is_floating_point():
-            raise ValueError(
-                f"batch {self.number}: expected whole numbers of shape {expected}, one label per pixel, got "
-                f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
-            )
-        labels, left_out = given.to(device), (ignore,) if isinstance(ignore, int) else tuple(ignore)
-        labelled = ~torch.isin(labels, torch.tensor(left_out, device=device, dtype=labels.dtype))
-        check_classes(labels[labelled], classes)
-        return labels, labelled

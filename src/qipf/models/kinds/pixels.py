@@ -12,15 +12,13 @@ from qipf._common.errors import check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.models.kinds.groups import Summary, by_group
+from qipf.models.kinds.ignored import IGNORED
 from qipf.models.likeness import warn_of_other
 from qipf.models.outputs import Outputs
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
-
-IGNORED = (-100, 255)
-"""Labels that by custom mean "not labelled": those of torch and of Pascal VOC."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,7 +27,7 @@ class PixelMaps:
 
     Attributes:
         uncertainty: (N, H, W); higher is less sure.
-        predicted: (N, H, W) the class with the largest logit.
+        predicted: (N, H, W) the class with the largest logit; of one logit per pixel, 1 where it is above 0.
         labels: (N, H, W) true classes, or None.
         labelled: (N, H, W) which pixels have a label that counts; all of them in data without labels.
     """
@@ -88,7 +86,7 @@ def collect_pixels(
         model: A torch module that returns logits (N, C, H, W); it is left as it was found, as by `qipf.collect`.
         data: Images, with labels (N, H, W) or without, as `qipf.collect` takes data.
         per_image: Pixels to take of each image; all labelled ones where there are fewer.
-        ignore: Labels of pixels to leave out.
+        ignore: Labels of pixels to leave out. If not given, -100, and 255 unless the model has such a class.
         features: True for what enters the convolution that makes the logits, or the name of a module whose
             output (N, D, h, w) to read; False for none. Maps smaller than the logits are read at the nearest place.
         tile: As for `score_pixels`.
@@ -112,6 +110,7 @@ def sample_pixels(
 ) -> tuple[Outputs, Tensor]:  # fmt: skip
     """Return what `collect_pixels` does, and the number of the image that each pixel belongs to."""
     torch = require("torch", extra="torch")
+    from qipf.models.kinds.pixel_labels import Images
     from qipf.models.kinds.pixel_parts import Passes
     from qipf.models.logits import Rows
 
@@ -119,7 +118,8 @@ def sample_pixels(
     generator = torch.Generator().manual_seed(seed)
     kept: dict[str, Rows] = {}
     count = 0
-    for images in Passes(model, data, features, device, batch_size, progress, tile, overlap):
+    passes = Passes(model, data, features, device, batch_size, progress, tile, overlap)
+    for images in (Images(passes, *one) for one in passes):
         labels = places = labelled = None
         for part in images.parts():
             if places is None:
@@ -130,6 +130,8 @@ def sample_pixels(
             inside &= (places[2] >= columns.start) & (places[2] < columns.stop)
             here = tuple(axis[inside] for axis in places)
             found = part.at(*here)
+            if not bool(found["logits"].isfinite().all()):
+                images.check_finite(part)
             found["image"] = here[0] + count
             if labels is not None:
                 found["labels"] = labels[here]
@@ -139,7 +141,10 @@ def sample_pixels(
             del part  # the logits of two passes would exist at once
         count += 0 if labelled is None else len(labelled)
     if not kept or kept["logits"].count == 0:
-        raise ValueError("data: expected at least one labelled pixel, got none; is the data set empty?")
+        raise ValueError(
+            "data: expected at least one labelled pixel, got none; is the data set empty, or do all labels mean that "
+            "there is none?"
+        )
     whole = {name: rows.finish() for name, rows in kept.items()}
     return Outputs(whole["logits"], whole.get("features"), whole.get("labels")), whole["image"]
 
@@ -196,10 +201,15 @@ def map_pixels(
 ) -> Iterator[PixelMaps]:  # fmt: skip
     """Do what `score_pixels` does, without a look at the weights of the model."""
     torch = require("torch", extra="torch")
+    from qipf.models.kinds.pixel_labels import Images
     from qipf.models.kinds.pixel_parts import Passes
+    from qipf.models.outputs import predicted_classes
 
-    wanted = getattr(scorer, "reads_features", False) if features is None else features
-    for images in Passes(model, data, wanted, device, batch_size, progress, tile, overlap):
+    if not callable(scorer):
+        raise TypeError(f"scorer: expected a fitted scorer such as qipf.Entropy(), got {scorer!r}")
+    wanted, count = getattr(scorer, "reads_features", False) if features is None else features, 0
+    passes = Passes(model, data, wanted, device, batch_size, progress, tile, overlap)
+    for images in (Images(passes, *one) for one in passes):
         labels = labelled = uncertainty = None
         predicted: Any = None
         for part in images.parts():
@@ -208,18 +218,25 @@ def map_pixels(
                 labels, labelled = images.labels(part, ignore)
             rows, columns = part.tile.core
             for image, down, block in part.blocks():
-                scores: Any = scorer(Outputs(**block))  # pyright: ignore[reportArgumentType]
+                try:
+                    scores: Any = scorer(Outputs(**block))  # pyright: ignore[reportArgumentType]
+                except ValueError:
+                    images.check_finite(part)  # names the pixel instead of a row of the block
+                    raise
                 if uncertainty is None:
                     uncertainty = torch.empty(labelled.shape, dtype=scores.dtype, device=keep_on)
                     predicted = torch.empty(labelled.shape, dtype=torch.int64, device=keep_on)
                 here = image, slice(rows.start + down.start, rows.start + down.stop), columns
                 uncertainty[here] = scores.view(uncertainty[here].shape).to(keep_on)
-                predicted[here] = part.logits[image, :, down].argmax(1).to(keep_on)
+                predicted[here] = predicted_classes(block["logits"]).view(uncertainty[here].shape).to(keep_on)
                 del block
             del part  # the logits of two passes would exist at once
         if labelled is not None and uncertainty is not None:
             kept = None if labels is None else labels.to(uncertainty.device)
+            count += len(labelled)
             yield PixelMaps(uncertainty, predicted, kept, labelled.to(uncertainty.device))
+    if not count:
+        raise ValueError("data: expected at least one image, got none; is the data set empty, or the iterator used up?")
 
 
 def _draw(labelled: Tensor, per_image: int, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:

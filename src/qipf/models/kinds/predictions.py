@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qipf.arrays import to_numpy
+from qipf.models.labels import are_one_hot
 from qipf.models.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class PredictionRows:
 
 def read_predictions(
     kind: str, model: Any, data: Any, count: int, *,
-    features: str | None = None, seed: int = 0, device: Any = None, progress: bool = False,
+    features: str | None = None, shift: bool | None = None, seed: int = 0, device: Any = None, progress: bool = False,
 ) -> PredictionRows:  # fmt: skip
     """Run a model on labelled data, and keep at most `MOST` of its pixels or tokens, or all of its labels.
 
@@ -61,6 +62,7 @@ def read_predictions(
         data: Inputs and labels.
         count: How many examples there are.
         features: The module whose output to keep; None for what enters the layer that makes the logits.
+        shift: Of tokens, as for `collect_tokens`.
         seed: Of the sample.
         device: Where the inputs go; None is the device of the model.
         progress: Show a progress bar.
@@ -77,15 +79,19 @@ def read_predictions(
         )
         return PredictionRows(outputs, images.numpy())
     if kind == "tokens":
-        from qipf.models.kinds.tokens import collect_tokens
+        from qipf.models.kinds.tokens import NO_TOKENS, collect_tokens
 
-        tokens = collect_tokens(model, data, features=features or True, **run)
+        tokens = collect_tokens(model, data, features=features or True, shift=shift, **run)
         if not len(tokens):
-            raise ValueError("data: expected at least one labelled token, got none: all labels are -100")
+            raise ValueError(NO_TOKENS)
+        tokens.check_finite(data)
         if len(tokens) > MOST:
             tokens = tokens.take(np.sort(np.random.default_rng(seed).choice(len(tokens), MOST, replace=False)))
         return PredictionRows(tokens.question(), tokens.sequence.numpy(), tokens)
-    from qipf.models.kinds.several_labels import collect_labels
+    from qipf.models.kinds.several_labels import ENOUGH, ONE_HOT, collect_labels
 
     found = collect_labels(model, data, features=features, **run)
+    labels = found.outputs.labels
+    if labels is not None and len(found) >= ENOUGH and are_one_hot(found.table(labels)):
+        raise ValueError(ONE_HOT)
     return PredictionRows(found.outputs, np.repeat(np.arange(len(found)), found.names))

@@ -42,7 +42,8 @@ class SessionTap:
                 reader = Reader(self._model, wanted, (), batch.feeds, self._progress)
             feeds: dict[str, Any] = {name: torch.from_numpy(values) for name, values in batch.feeds.items()}
             labels = None if batch.labels is None else torch.from_numpy(batch.labels)
-            yield Batch((), feeds, labels, batch.rows), partial(self._forward, reader, batch.feeds)
+            mask = None if batch.mask is None else torch.from_numpy(np.array(batch.mask))
+            yield Batch((), feeds, labels, batch.rows, mask), partial(self._forward, reader, batch.feeds)
 
     def _forward(self, reader: Reader, feeds: dict[str, np.ndarray]) -> Tensor:
         logits, found = reader.raw(feeds)

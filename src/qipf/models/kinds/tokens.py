@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qipf._common.errors import check_whole
+from qipf._common.errors import check_flag, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array
+from qipf.models.kinds.excerpts import number_of
 from qipf.models.kinds.groups import Summary, by_group
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.model import as_onnx, check_no_device
@@ -20,12 +20,16 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from qipf.models.batches import Batch
-    from qipf.models.kinds.session_taps import SessionTap
-    from qipf.models.kinds.taps import Tap
-
 SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin")
 """The scores that `Tokens.score` gives; each equals the scorer with that name on the full logits."""
+NO_TOKENS = (
+    "data: expected at least one token with a label, got none: labels of -100 and attention masks leave tokens out, "
+    "and a text of one token has no next one to predict (shift=False, or --token-labels own, compares it with the "
+    "label of its own place)"
+)
+"""For data without any token to learn from or to judge."""
+MASKED = -1e29
+"""A largest logit below this one says that all tokens were masked by minus infinity."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +87,11 @@ class Tokens:
 
         Args:
             name: One of `SCORES`, as the scorers of the same name define them.
+
+        Raises:
+            ValueError: There is no such score, or the logits of a token are NaN or infinite.
         """
+        self.check_finite()
         if name == "softmax-response":
             return self.log_rest.sigmoid()
         if name == "entropy":
@@ -109,6 +117,7 @@ class Tokens:
         """
         if self.features is None:
             raise ValueError("these tokens have no features; collect them with features=True")
+        self.check_finite()
         torch = require("torch", extra="torch")
         numbers = [self.log_rest, self.entropy, self.top[:, 0], self.log_sum, self.top[:, 0] - self.top[:, 1]]
         rows = torch.cat([self.features, torch.stack(numbers, 1).to(self.features)], 1)
@@ -128,7 +137,25 @@ class Tokens:
         """Return the log probability of the labels of each sequence, (N,), per token if `normalised`."""
         if self.log_label is None:
             raise ValueError("these tokens have no labels; collect them from (ids, ids), which are shifted by one")
+        self.check_finite()
         return self.per_sequence(self.log_label, "mean" if normalised else "sum")
+
+    def check_finite(self, data: Any = None) -> None:
+        """Raise ValueError with the first token whose logits are NaN, or infinite, or all masked.
+
+        Args:
+            data: What the tokens were collected from, where that knows the numbers of its texts in a larger set.
+        """
+        bad = ~(self.log_sum.isfinite() & (self.top[:, 0] > MASKED))
+        if not bool(bad.any()):
+            return
+        first = int(bad.int().argmax())
+        text = number_of(data, int(self.sequence[first]))
+        raise ValueError(
+            f"logits: NaN or infinite values in {int(bad.sum())} of {len(bad)} tokens, the first at place "
+            f"{int(self.position[first])} of sequence {text} (both counted from 0); look for what the model makes of "
+            "this text, or run it in single precision"
+        )
 
     def perplexity(self) -> np.ndarray:
         """Return the exponential of the mean negative log probability of the labels of each sequence, (N,)."""
@@ -139,7 +166,7 @@ def collect_tokens(
     model: Any,
     data: Any,
     *,
-    shift: bool = True,
+    shift: bool | None = None,
     ignore: int = -100,
     top: int = 2,
     features: str | bool = False,
@@ -159,7 +186,8 @@ def collect_tokens(
         data: Token ids (N, T), a tuple (ids, labels), or anything else that `qipf.collect` takes. With labels
             (N, T), those that equal `ignore` are left out.
         shift: Compare the logits at each place with the label of the next place, as causal models of Hugging Face do.
-            False for models that predict the token at their own place.
+            False for models that predict the label of their own place, such as taggers and masked language models. None
+            is True, with a warning where the labels are not the token ids.
         ignore: The label of tokens to leave out.
         top: How many of the largest logits of each token to keep, 2 or more.
         features: True for the hidden state that enters the last linear layer, or the name of a module whose output
@@ -170,16 +198,20 @@ def collect_tokens(
         progress: Show a progress bar.
 
     Raises:
+        TypeError: An argument is of the wrong type.
         ValueError: There is no data, or the logits or the labels do not have the expected shape.
     """
     torch = require("torch", extra="torch")
     from qipf._common.progress import track
     from qipf.models.batches import Batches
     from qipf.models.kinds.taps import Tap
+    from qipf.models.kinds.token_batches import TokenReader, forward
     from qipf.models.logits import Rows
     from qipf.models.state import input_device, untouched, unwrap
 
     check_whole("top", top, 2)
+    check_whole("ignore", ignore, -(2**63))
+    read = TokenReader(None if shift is None else check_flag("shift", shift), ignore, top, data)
     onnx = as_onnx(model)
     kept: dict[str, Rows] = {}
     count = 0
@@ -200,10 +232,10 @@ def collect_tokens(
             during.enter_context(tap)
             batches = Batches(data, batch_size, module, target)
             shown = track(batches, "collecting tokens", total=batches.count, show=progress)
-            passes = ((batch, partial(_forward, module, batch, number)) for number, batch in enumerate(shown))
-        for number, (batch, forward) in enumerate(passes):
+            passes = ((batch, forward(module, batch, number)) for number, batch in enumerate(shown))
+        for number, (batch, run) in enumerate(passes):
             # Nothing here may name the logits: those of two batches would exist at once.
-            found, sequences = _read(forward(), batch, number, tap, shift, ignore, top)
+            found, sequences = read(run(), batch, number, tap)
             for name, values in found.items():
                 values = values + count if name == "sequence" else values
                 kept.setdefault(name, Rows(None, keep_on)).append(values)
@@ -212,67 +244,3 @@ def collect_tokens(
         raise ValueError("data: expected at least one sequence, got none; is the data set empty?")
     whole: dict[str, Any] = {name: rows.finish() for name, rows in kept.items()}
     return Tokens(**{"labels": None, "log_label": None, "features": None, **whole}, sequences=count)
-
-
-def _forward(module: torch.nn.Module, batch: Batch, number: int) -> Tensor:
-    from qipf.models.calling import call
-    from qipf.models.logits import find_values
-
-    return find_values(call(module, batch.arguments, batch.keywords, number))
-
-
-def _read(
-    logits: Tensor, batch: Batch, number: int, tap: Tap | SessionTap, shift: bool, ignore: int, top: int
-) -> tuple[dict[str, Tensor], int]:
-    """Return the columns of one batch, and how many sequences it has."""
-    from qipf.models.kinds.vocabulary import reduce_logits
-
-    labels = batch.labels
-    if logits.ndim != 3:
-        raise ValueError(
-            f"batch {number}: the model returned shape {tuple(logits.shape)}, expected logits (N, T, V) of tokens; "
-            "for one prediction per input, use qipf.collect"
-        )
-    if labels is not None and (labels.shape != logits.shape[:2] or labels.is_floating_point()):
-        raise ValueError(
-            f"batch {number}: expected whole numbers of shape {tuple(logits.shape[:2])}, one label per token, got "
-            f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
-        )
-    wanted = _mask(batch, logits)
-    if labels is not None:
-        labels = labels.to(logits.device)
-        known = wanted & (labels != ignore)
-        if shift:  # the label of a place is that of the next, and the last place has none
-            labels, known = labels.roll(-1, 1), known.roll(-1, 1)
-            known[:, -1] = False
-        wanted = wanted & known
-    rows = wanted.flatten().nonzero()[:, 0]
-    own = None if labels is None else labels.flatten()[rows]
-    if own is not None and len(own) and not bool(((own >= 0) & (own < logits.shape[2])).all()):
-        raise ValueError(
-            f"batch {number}: expected labels from 0 to {logits.shape[2] - 1}, or {ignore} for tokens to leave out, "
-            f"got labels from {int(own.min())} to {int(own.max())}"
-        )
-    result: dict[str, Tensor | None] = {
-        **reduce_logits(logits.reshape(-1, logits.shape[2]), rows, own, top)._asdict(),
-        "sequence": rows // logits.shape[1],
-        "position": rows % logits.shape[1] + int(shift),
-        "labels": own,
-    }
-    hidden = tap.take(3)
-    if hidden is not None:
-        if hidden.shape[:2] != logits.shape[:2]:
-            raise ValueError(f"features: expected shape {tuple(logits.shape[:2])} and D, got {tuple(hidden.shape)}")
-        result["features"] = hidden.reshape(-1, hidden.shape[2])[rows].float()
-    return {name: values for name, values in result.items() if values is not None}, len(logits)
-
-
-def _mask(batch: Batch, logits: Tensor) -> Tensor:
-    """Return which places of (N, T) hold real tokens, by the batch's attention mask."""
-    torch = require("torch", extra="torch")
-    mask = batch.keywords.get("attention_mask")
-    if mask is None:
-        return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-    if mask.shape != logits.shape[:2]:
-        raise ValueError(f"attention_mask: expected shape {tuple(logits.shape[:2])}, got {tuple(mask.shape)}")
-    return mask.to(logits.device) != 0

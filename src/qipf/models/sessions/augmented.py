@@ -13,7 +13,7 @@ from torch import Tensor
 from qipf._common.errors import check_whole
 from qipf._common.progress import track
 from qipf.models.draws import Draws, Perturb
-from qipf.models.labels import as_classes, check_binary, check_classes, warn_of_missing_classes
+from qipf.models.labels import as_classes, check_binary, check_classes, in_line, warn_of_missing_classes
 from qipf.models.outputs import Outputs
 from qipf.models.sample import sampled
 from qipf.models.sessions.collecting import Reader
@@ -71,7 +71,7 @@ def collect_augmented_onnx(
         part = _first_rows(batch, room - seen)
         if part.labels is None:
             raise ValueError("data: there are no labels, and the probe learns from them; give (inputs, labels)")
-        labels = as_classes(torch.from_numpy(part.labels), classes)
+        labels = as_classes(in_line(torch.from_numpy(part.labels)), classes)
         if classes == 1:
             check_binary(labels, seen)
         check_classes(labels, max(2, classes), seen)

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy import special
 
 from qipf._common.progress import track
-from qipf.models.labels import SUPPORTED, check_classes, zeros_and_ones
+from qipf.models.labels import SUPPORTED, check_classes, in_line, zeros_and_ones
 from qipf.models.outputs import Outputs
 from qipf.models.probabilities import numbers_expected
+from qipf.models.sessions.endings import find_head, find_logits, in_rows
+from qipf.models.sessions.graph import LogitsAt
 from qipf.models.sessions.inputs import FeedBatches
 from qipf.models.sessions.model import OnnxModel
 from qipf.models.sessions.rows import TensorReading
@@ -43,19 +44,26 @@ class Reader:
         if len(model.choices) > 1:
             model.tell(
                 f"of the outputs {', '.join(map(repr, model.choices))}, {model.output!r} is read; "
-                "OnnxModel(path, output=...) reads another", show,
+                "OnnxModel(path, output=...), or --onnx-output on the command line, reads another", show,
             )  # fmt: skip
-        linear, probabilities = _find_logits(model, feeds, show and not (numbers or model.as_is))
-        self.logits, self.probabilities = (model.output, False) if numbers or model.as_is else (linear, probabilities)
+        as_is = numbers or model.as_is
+        found = find_logits(model, feeds, show and not as_is)
+        self._at = LogitsAt(model.output) if as_is else found
+        self.logits = self._at.tensor
         graph = model.graph if layers or isinstance(features, str) else model.find_graph()
         self.readings: dict[str, TensorReading] = {}
         if isinstance(features, str):
             self.readings["features"] = TensorReading.parse(features, graph)
-        elif features is None and graph is not None:
-            head = graph.head_input(linear)
+        elif features is None:
+            head = find_head(model, found, feeds, show)
             if head is not None:
                 self.readings["features"] = TensorReading(head, "mean-last")
         self.readings |= {f"layer:{text}": TensorReading.parse(text, graph) for text in layers}
+
+    @property
+    def as_is(self) -> bool:
+        """Whether the logits are the output of the model as it is."""
+        return self._at == LogitsAt(self.model.output)
 
     def raw(self, feeds: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The logits of one batch in float32 or wider, and the tensors that are read, in their own shapes."""
@@ -63,24 +71,22 @@ class Reader:
         found = self.model.run(feeds, names)
         values = found[self.logits]
         values = values.astype(np.float32) if values.dtype.itemsize < 4 else values
-        if self.probabilities:
+        if self._at.probabilities:
             values = np.log(np.maximum(values, TINY))
+        if self._at.flat:
+            values = values.reshape(len(values), -1)
         return values, {key: found[reading.tensor] for key, reading in self.readings.items()}
 
     def read(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The logits (N, C) of one batch, and the rows of everything else that is read."""
         values, tensors = self.raw(feeds)
-        shape = values.shape
-        if values.ndim == 1:
-            values = values[:, None]
-        elif values.ndim > 2 and all(size == 1 for size in shape[2:]):
-            values = values.reshape(shape[:2])
-        if values.ndim != 2:
+        rows = in_rows(values)
+        if rows.ndim != 2:
             raise ValueError(
-                f"the ONNX model returned {self.logits!r} of shape {shape}, expected one row of logits per input, "
-                f"(N, C); {SUPPORTED}"
+                f"the ONNX model returned {self.logits!r} of shape {values.shape}, expected one row of logits per "
+                f"input, (N, C); {SUPPORTED}"
             )
-        return {"logits": values, **{key: self.readings[key].rows(tensor) for key, tensor in tensors.items()}}
+        return {"logits": rows, **{key: self.readings[key].rows(tensor) for key, tensor in tensors.items()}}
 
 
 def collect_onnx(
@@ -96,14 +102,15 @@ def collect_onnx(
         if batch.rows == 0:
             continue
         reader = reader or Reader(model, features, layers, batch.feeds, progress, _are_targets(batch.labels))
-        if (reader.logits, reader.probabilities) != (model.output, False) and _are_targets(batch.labels):
+        if not reader.as_is and _are_targets(batch.labels):
             raise ValueError(
                 f"batch {number}: the labels are the targets of a regression, and those before were only 0 and 1, so "
                 "that the output was taken for probabilities; give qipf.models.OnnxModel(path, as_is=True)"
             )
-        found: dict[str, np.ndarray | None] = {**reader.read(batch.feeds), "labels": batch.labels}
-        if batch.labels is not None:
-            check_classes(batch.labels, found["logits"].shape[1], first=count)  # pyright: ignore[reportOptionalMemberAccess]
+        read, labels = reader.read(batch.feeds), None if batch.labels is None else in_line(batch.labels)
+        if labels is not None:
+            check_classes(labels, read["logits"].shape[1], first=count)
+        found: dict[str, np.ndarray | None] = {**read, "labels": labels}  # pyright: ignore[reportAssignmentType]
         for name, values in found.items():
             if count > 0 and (values is None) == (name in kept):
                 raise ValueError(
@@ -134,50 +141,3 @@ def _joined(name: str, parts: list[np.ndarray]) -> np.ndarray:
     if len(widths) > 1:
         raise ValueError(f"{name}: expected rows of one shape in all batches, got {' and '.join(map(str, widths))}")
     return np.concatenate(parts)
-
-
-def _find_logits(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> tuple[str, bool]:
-    """The tensor with the logits, and whether it holds probabilities, whose logarithms are then the logits.
-
-    What stands before a softmax is read where a graph tells, and only if the softmax of it is the output. It is found
-    once per model.
-    """
-    if model.output not in model.known_logits:
-        model.known_logits[model.output] = _search(model, feeds, show)
-    return model.known_logits[model.output]
-
-
-def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> tuple[str, bool]:
-    graph = model.find_graph()
-    few = {name: values[:8] if values.ndim else values for name, values in feeds.items()}
-    ending = None if graph is None else graph.ending(model.output)
-    if graph is not None and ending is not None:
-        found = model.look(few, [model.output, *ending.before])
-        for name in ending.before:
-            if name in found and model.output in found and _agree(found[name], found[model.output], ending.operator):
-                model.tell(
-                    f"{model.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, is read as "
-                    "the logits; if these are the numbers of a regression, give OnnxModel(..., as_is=True)", show,
-                )  # fmt: skip
-                return name, False
-    values = model.run(few, [model.output])[model.output].astype(np.float64)
-    classes = values.shape[-1] if values.ndim > 1 else 1
-    if classes > 1 and values.size and (values >= 0).all() and (np.abs(values.sum(-1) - 1) < 1e-3).all():
-        model.tell(
-            f"{model.output!r} has probabilities, whose rows sum to 1, so their logarithms are taken as the logits; "
-            "energy and max-logit would need the values before the softmax", show,
-        )  # fmt: skip
-        return model.output, True
-    return model.output, False
-
-
-def _agree(before: np.ndarray, after: np.ndarray, operator: str) -> bool:
-    """Whether the operator makes `after` of `before`, up to rounding."""
-    if before.shape != after.shape or before.dtype.kind != "f":
-        return False
-    values = before.astype(np.float64)
-    if operator == "Sigmoid":
-        expected = special.expit(values)
-    else:
-        expected = (special.softmax if operator == "Softmax" else special.log_softmax)(values, axis=-1)
-    return bool(np.allclose(expected, after.astype(np.float64), rtol=1e-2, atol=1e-3))

@@ -10,6 +10,8 @@ import numpy as np
 
 _PASS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Dropout", "Transpose")
 """Operators that change neither values nor their order within a row."""
+_SAME_ORDER = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+"""Operators that change nothing but the shape."""
 _LINEAR = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm")
 _SHAPES = ("Shape", "Size")
 """What they give depends on the form of the inputs alone, so it counts as constant."""
@@ -22,6 +24,16 @@ class Ending(NamedTuple):
 
     before: tuple[str, ...]
     operator: str
+
+
+class LogitsAt(NamedTuple):
+    """The tensor with the logits of a model."""
+
+    tensor: str
+    probabilities: bool = False
+    """whether it has probabilities, whose logarithms are the logits"""
+    flat: bool = False
+    """whether all numbers of an input are its logits, whatever the shape: it stands before a change of the shape"""
 
 
 class Graph:
@@ -84,15 +96,23 @@ class Graph:
         outer = (inner.input[0],) if inner is not None and inner.op_type == "Sub" else ()
         return Ending((*outer, powers.input[0]), "Softmax")
 
-    def head_input(self, logits: str) -> str | None:
-        """The tensor that enters the linear layer behind the logits; None where no such layer is found."""
-        node = self._source(logits)
+    def head_inputs(self, logits: str) -> tuple[str, ...]:
+        """The tensors that may be read as what enters the linear layer behind the logits, best first; often none.
+
+        The first one enters the layer. The others hold the same numbers in the same order in other shapes, as where the
+        places of a sequence are joined to one long batch. Which of them has one row per input shows when they are run.
+        A transposition that moves the batch may mix the rows of several inputs, and nothing is found behind one.
+        """
+        node = self._source(logits, ordered=True)
         while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias, a temperature
             moving = [name for name in node.input if name not in self._constant]
-            node = self._source(moving[0]) if len(moving) == 1 else None
+            node = self._source(moving[0], ordered=True) if len(moving) == 1 else None
         if node is None or node.op_type not in _LINEAR or node.input[1] not in self._constant:
-            return None
-        return None if node.input[0] in self.inputs else node.input[0]
+            return ()
+        found = [node.input[0]]
+        while (node := self._maker.get(found[-1])) is not None and node.op_type in _SAME_ORDER:
+            found.append(node.input[0])
+        return tuple(name for name in found if name not in self.inputs and name not in self._constant)
 
     def first_linear(self) -> str | None:
         """The output of the first linear layer."""
@@ -147,10 +167,10 @@ class Graph:
         """The operator that makes a tensor."""
         return self._maker[name].op_type
 
-    def _source(self, name: str) -> Any:
-        """The node that makes a tensor, past nodes that only pass values on."""
+    def _source(self, name: str, ordered: bool = False) -> Any:
+        """The node that makes a tensor, past nodes that only pass values on; if `ordered`, none that moves rows."""
         node = self._maker.get(name)
-        while node is not None and node.op_type in _PASS:
+        while node is not None and node.op_type in _PASS and not (ordered and _moves_rows(node)):
             node = self._maker.get(node.input[0])
         return node
 
@@ -164,3 +184,9 @@ class Graph:
             found.add(name)
             waiting += self._maker[name].input if name in self._maker else ()
         return found
+
+
+def _moves_rows(node: Any) -> bool:
+    """Whether a transposition moves the first dimension."""
+    order = next((list(part.ints) for part in node.attribute if part.name == "perm"), [])
+    return node.op_type == "Transpose" and order[:1] != [0]

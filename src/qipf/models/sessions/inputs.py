@@ -11,7 +11,7 @@ import numpy as np
 from qipf._common.errors import check_whole
 from qipf.arrays import to_numpy
 from qipf.models.given import check_kind, known_length, one_per_row, split_batch
-from qipf.models.keys import INPUTS
+from qipf.models.keys import INPUTS, MASK
 from qipf.models.sessions.declared import Input, form
 from qipf.models.whole import as_numbers, in_batches, whole_arrays
 
@@ -22,6 +22,8 @@ class FeedBatch(NamedTuple):
     feeds: dict[str, np.ndarray]
     labels: np.ndarray | None
     rows: int
+    mask: np.ndarray | None = None
+    """the attention mask among the inputs, whether or not the model takes it"""
 
 
 class FeedBatches:
@@ -57,7 +59,8 @@ class FeedBatches:
             if len(set(sizes.values())) != 1:
                 raise ValueError(f"batch {number}: expected inputs with the same number of rows, got {sizes}")
             rows = next(iter(sizes.values()))
-            yield FeedBatch(feeds, _labels(labels, rows, number), rows)
+            mask = inputs.get(MASK) if isinstance(inputs, Mapping) else feeds.get(MASK)
+            yield FeedBatch(feeds, _labels(labels, rows, number), rows, None if mask is None else to_numpy(mask))
 
     def _named(self, inputs: Any, number: int) -> list[tuple[Input, Any]]:
         """Every input of the model with the values that the batch has for it."""

@@ -20,10 +20,12 @@ from qipf._common.errors import check_flag
 from qipf._common.optional import require
 from qipf.models.sessions.declared import TYPES, Input, declared_shape
 from qipf.models.sessions.files import has_external_data, read_model
-from qipf.models.sessions.graph import Graph
+from qipf.models.sessions.graph import Graph, LogitsAt
 
 MOST_SESSIONS = 3
 """Sessions that are kept for one model: each holds its weights once more."""
+FLOATING = ("tensor(float)", "tensor(float16)", "tensor(double)")
+"""The types of outputs that may be logits, as ONNX Runtime names them."""
 FOLDER = "session.model_external_initializers_file_folder_path"
 _SHARED: WeakKeyDictionary[Any, _Made] = WeakKeyDictionary()
 
@@ -36,7 +38,8 @@ class _Made:
         self.graph: Graph | None = None
         self.sessions: dict[tuple[str, ...], Any] = {}
         self.told: set[str] = set()
-        self.logits: dict[str, tuple[str, bool]] = {}
+        self.logits: dict[str, LogitsAt] = {}
+        self.heads: dict[str, str | None] = {}
 
 
 class OnnxModel:
@@ -116,9 +119,14 @@ class OnnxModel:
             return None
 
     @property
-    def known_logits(self) -> dict[str, tuple[str, bool]]:
-        """By output, where its logits were found, and whether they are logarithms of its probabilities."""
+    def known_logits(self) -> dict[str, LogitsAt]:
+        """By output, where its logits were found."""
         return self._made.logits
+
+    @property
+    def known_heads(self) -> dict[str, str | None]:
+        """By tensor of logits, the one that enters the linear layer behind it; None where there is no such tensor."""
+        return self._made.heads
 
     @cached_property
     def fingerprint(self) -> str:
@@ -149,12 +157,15 @@ class OnnxModel:
         parts = [self._run(session, feeds, slice(start, start + size), size, names) for start in range(0, rows, size)]
         return {name: np.concatenate([part[name] for part in parts]) for name in dict.fromkeys(names)}
 
-    def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Those of the tensors with these names that have one row per input, for a few rows; no session is kept."""
+    def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
+        """Those of the tensors with these names that have one row per input, for a few rows.
+
+        A session is made for it, which is kept for `run` only if `keep` says so.
+        """
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
         cut = _padded(feeds, rows)
-        session = self._open(self.graph.with_outputs(names), external=True)
+        session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names), external=True)
         try:
             found = dict(zip(names, session.run(list(names), cut), strict=True))
         except Exception as error:  # the errors of ONNX Runtime share no class
@@ -221,13 +232,17 @@ class OnnxModel:
 
     def _choose(self, wanted: str | None) -> str:
         outputs = {output.name: output for output in self.session.get_outputs()}
+        self.floating = floating = [name for name, output in outputs.items() if output.type in FLOATING]
         self.choices: list[str] = []
         if wanted is not None:
             if wanted not in outputs:
-                raise ValueError(f"output: the model has {', '.join(map(repr, outputs))}, and no {wanted!r}")
+                raise ValueError(f"output: there is no {wanted!r}; the model has {', '.join(map(repr, outputs))}")
+            if wanted not in floating:
+                raise ValueError(
+                    f"output: {wanted!r} is of type {outputs[wanted].type}, expected floating-point logits or "
+                    f"probabilities; there are {', '.join(map(repr, floating)) or 'none'}"
+                )
             return wanted
-        floating = [name for name, output in outputs.items() if output.type in ("tensor(float)", "tensor(float16)",
-                    "tensor(double)")]  # fmt: skip
         rows = [name for name in floating if len(outputs[name].shape) != 1]
         if not floating:
             kinds = ", ".join(f"{name!r} of type {output.type}" for name, output in outputs.items())

@@ -34,7 +34,7 @@ def find_reading(model: OnnxModel, feeds: Mapping[str, np.ndarray], logits: str,
     few = {name: values[:2] if values.ndim else values for name, values in feeds.items()}
     count = max(len(values) for values in few.values() if values.ndim)
     shapes = _shapes(model, few, [name for name in graph.cuts(logits) if name not in graph.inputs])
-    head = graph.head_input(logits)
+    head = next((name for name in graph.head_inputs(logits) if name in shapes), None)
     width = shapes[head][-1] if head in shapes else None
     if any(values.dtype.kind in "iu" and values.ndim == 2 for values in few.values()):  # texts, which are padded
         flat = [name for name, shape in shapes.items() if len(shape) == 2 and 1 < shape[1] != classes]

@@ -1,0 +1,99 @@
+"""Where the logits of an ONNX model are, and what enters the linear layer that makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy import special
+
+from qipf.models.sessions.graph import LogitsAt
+from qipf.models.sessions.model import OnnxModel
+
+
+def find_logits(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> LogitsAt:
+    """Where the logits are.
+
+    What stands before a softmax is read where a graph tells, and only if the softmax of it is the output. It is found
+    once per model.
+    """
+    if model.output not in model.known_logits:
+        model.known_logits[model.output] = _search(model, feeds, show)
+    return model.known_logits[model.output]
+
+
+def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> LogitsAt:
+    graph = model.find_graph()
+    few = {name: values[:8] if values.ndim else values for name, values in feeds.items()}
+    ending = None if graph is None else graph.ending(model.output)
+    if graph is not None and ending is not None:
+        found = model.look(few, [model.output, *ending.before])
+        output = found.get(model.output)
+        for name in ending.before:
+            if name in found and output is not None and _agree(found[name], in_rows(output), ending.operator):
+                model.tell(
+                    f"{model.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, is read as "
+                    "the logits; if these are the numbers of a regression, give OnnxModel(..., as_is=True)", show,
+                )  # fmt: skip
+                return LogitsAt(name, flat=in_rows(output).ndim == 2)
+    values = in_rows(model.run(few, [model.output])[model.output]).astype(np.float64)
+    if values.shape[-1] > 1 and values.size and (values >= 0).all() and (np.abs(values.sum(-1) - 1) < 1e-3).all():
+        model.tell(
+            f"{model.output!r} has probabilities, whose rows sum to 1, so their logarithms are taken as the logits; "
+            "energy and max-logit would need the values before the softmax", show,
+        )  # fmt: skip
+        return LogitsAt(model.output, probabilities=True)
+    return LogitsAt(model.output)
+
+
+def find_head(model: OnnxModel, at: LogitsAt, feeds: Mapping[str, np.ndarray], show: bool) -> str | None:
+    """The tensor that enters the last linear layer, where every prediction has one row of it.
+
+    It is found once per model. Logits of an input that come from several places, such as one logit per token of a text,
+    have no such row.
+    """
+    logits = at.tensor
+    graph = model.find_graph()
+    names = () if graph is None else graph.head_inputs(logits)
+    if not names or logits in model.known_heads:
+        return model.known_heads.get(logits)
+    few = {name: values[:2] if values.ndim else values for name, values in feeds.items()}
+    seen: dict[str, tuple[int, ...]] = {}
+    for name in names:
+        found = {key: values.shape for key, values in model.look(few, [logits, name], keep=name == names[0]).items()}
+        seen |= found
+        if name in found and logits in found and _one_row_each(found[name], found[logits], at.flat):
+            model.known_heads[logits] = name
+            return name
+    shapes = " or ".join(f"{name!r} of shape {seen[name]}" for name in names if name in seen) or repr(names[0])
+    model.known_heads[logits] = None
+    model.tell(
+        f"no features are read: the last linear layer makes {logits!r} of {shapes}, which does not have one row per "
+        "prediction; name a tensor that has, by features=... in Python or --features on the command line", show,
+    )  # fmt: skip
+    return None
+
+
+def _one_row_each(shape: tuple[int, ...], logits: tuple[int, ...], flat: bool) -> bool:
+    if not flat and len(logits) == 3 and logits[2] > 1:  # one prediction per token
+        return len(shape) == 3 and shape[:2] == logits[:2]
+    return len(shape) > 1 and all(size == 1 for size in shape[1:-1])
+
+
+def _agree(before: np.ndarray, after: np.ndarray, operator: str) -> bool:
+    """Whether the operator makes `after` of `before`, up to its shape and to rounding."""
+    if before.size != after.size or before.dtype.kind != "f":
+        return False
+    values = before.reshape(after.shape).astype(np.float64)
+    if operator == "Sigmoid":
+        expected = special.expit(values)
+    else:
+        expected = (special.softmax if operator == "Softmax" else special.log_softmax)(values, axis=-1)
+    return bool(np.allclose(expected, after.astype(np.float64), rtol=1e-2, atol=1e-3))
+
+
+def in_rows(values: np.ndarray) -> np.ndarray:
+    """One prediction per input as (N, C), whose further dimensions have the size 1; others as they are."""
+    if values.ndim == 1:
+        return values[:, None]
+    return values.reshape(values.shape[:2]) if all(size == 1 for size in values.shape[2:]) else values
