@@ -72,13 +72,13 @@ class Group:
         self.networks = list(dict.fromkeys(row["network"] for row in self.facts["rows"]))
         self.families = [tuple(family) for family in self.facts["families"]]
         self.suites = [suite for suite in SUITES if any(own == suite for own, _ in self.families)]
-        self.gaps = cache(self._gaps)
+        self.gaps, self.family = cache(self._gaps), cache(self._family)
 
     def scores(self, network: str, *kinds: str) -> list[str]:
         """The scores of these kinds on a network."""
         return [score for (own, score), kind in self._kind.items() if own == network and kind in kinds]
 
-    def family(self, network: str, score: str, metric: str) -> np.ndarray:
+    def _family(self, network: str, score: str, metric: str) -> np.ndarray:
         """The values of all families, (F,); NaN where no condition has both errors and right predictions."""
         values = self._metrics[self._row[network, score], METRICS.index(metric)]
         found = []
