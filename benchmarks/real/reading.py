@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from probe.reading import RELATIVES
+from probe.reading import RELATIVES, Interval
 from real.record import METRICS, STEP
 
 GROUPS = {
@@ -46,14 +46,6 @@ BARRED = ("clean", *SHIFTED)
 """The suites in which the default must not be far behind."""
 OURS = "probe"
 RESAMPLES = 2000
-
-
-class Interval(NamedTuple):
-    """A difference with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 class Group:

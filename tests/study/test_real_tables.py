@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from table_lines import line
 from torch import Tensor
 
 pytest.importorskip("pandas")
@@ -85,11 +86,6 @@ def planted(tmp_path_factory):
     kept.facts["people"] = {n: {"probe": [0.5, 0.01], "entropy": [0.4, 0.02]} for n in ("resnet20", "resnet32")}
     kept.write(root / "real" / "cifar")
     return Results(root)
-
-
-def line(table: str, *starts: str) -> list[str]:
-    found = next(row for row in table.splitlines() if row.startswith("| " + " | ".join(starts)))
-    return [cell.strip() for cell in found.strip("|").split("|")][len(starts) :]
 
 
 def test_the_best_rival_is_chosen_per_network_and_suite(planted):

@@ -1,16 +1,13 @@
 import numpy as np
 import pytest
 import torch
+from made_images import random_images
 from scipy import ndimage
 
 from qipf.models.perturbations import draw_perturbations, perturb_batch
 from qipf.study import shifts
 
 AFFINE = ("rotation", "shear", "zoom", "shift")
-
-
-def random_images(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
 
 
 def smooth_images(size: int, centre: float = 0.0) -> torch.Tensor:
