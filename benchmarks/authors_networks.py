@@ -31,6 +31,7 @@ from qipf.models.keras_files import load_keras, read_keras_layers
 from qipf.predictive import AUTHORS_SETTINGS, DeepEnsemble, MCDropout, MCDropoutLastLayer, Predictive, SVILastLayer
 from qipf.scores import WeightQIPF
 from qipf.study import datasets, shifts
+from rounding import rounded
 
 IMAGES, REFERENCES, PASSES, MEMBERS, RESAMPLES, BINS = 1000, 20_000, 30, 10, 200, 50
 NAMES = {"mnist": "mni", "kmnist": "kmni"}
@@ -109,7 +110,7 @@ def _measured(folder: Path, dataset: str, data_folder: str | None) -> tuple[list
         "modes": _modes(scorers, net, images),
         "shuffled weights": _shuffled(path, reference, net, images),
     }
-    return rows, _rounded(facts)
+    return rows, rounded(facts)
 
 
 def one_pass(methods: dict[str, Predictive], x: Tensor, correct: np.ndarray) -> list[float]:
@@ -242,14 +243,6 @@ def _shuffled(path: Path, reference: Any, net: Any, images: Tensor) -> dict[str,
         for part in (values, mixed)
     )
     return {"largest difference": float(np.abs(own - other).max()), "largest score": float(own.max())}
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_rounded(part) for part in value]
-    return float(f"{value:.4g}")
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ the first, short epoch of each takes, which includes compilation. It takes less 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
 import torch
 from torch import nn
 
+from gpu_passes import seconds
 from qipf.models.split import Split
 from qipf.study import nets
 from qipf.study.recipes import recipe
@@ -51,15 +50,6 @@ def measure(name: str) -> dict[str, Any]:
         taken = seconds(lambda net=net, options=options: train(net, data, epochs=EPOCHS, **options))
         found[kind] = {"epoch": taken / EPOCHS, "first short epoch": first}
     return found
-
-
-def seconds(function: Callable[[], Any]) -> float:
-    """Return how long a call takes, including the GPU's work."""
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    function()
-    torch.cuda.synchronize()
-    return time.perf_counter() - start
 
 
 if __name__ == "__main__":

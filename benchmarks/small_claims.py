@@ -24,6 +24,7 @@ from qipf.scores import WeightQIPF
 from qipf.study.datasets import SEEN, curve
 from qipf.study.datasets import regression as draw_pairs
 from qipf.study.gallery import regression
+from rounding import rounded
 
 SEEDS, ORDERS = 5, (2, 4, 6, 8)
 OPERATORS = {"exact, factor 100": ("exact", 100.0), "authors' program, factor 200": ("published", 200.0)}
@@ -44,7 +45,7 @@ def main() -> None:
         name: {place: [run["modes"][name][place] for run in runs] for place in ("seen", "unseen")} for name in OPERATORS
     }
     found = {"bands": bands, "modes": modes, "orthogonal": _orthogonal(), "cost": _cost()}
-    (given.out / "small-claims.json").write_text(json.dumps(_rounded(found), indent=1) + "\n")
+    (given.out / "small-claims.json").write_text(json.dumps(rounded(found), indent=1) + "\n")
 
 
 def _one_seed(seed: int) -> dict[str, Any]:
@@ -135,14 +136,6 @@ def _seconds(work: Callable[[], Any]) -> float:
         work()
         times.append(time.process_time() - start)
     return max(min(times), 1e-7)
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _rounded(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_rounded(part) for part in value]
-    return float(f"{value:.4g}")
 
 
 if __name__ == "__main__":

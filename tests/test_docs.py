@@ -13,12 +13,23 @@ import pytest
 
 import qipf
 import qipf.predictive
+from qipf.scores import SCORERS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
+@pytest.fixture
+def _own_scorers():
+    """Forgets the scorers that a page defines, so that the tests after it do not find them."""
+    known = dict(SCORERS)
+    yield
+    SCORERS.clear()
+    SCORERS.update(known)
+
+
+@pytest.mark.usefixtures("_own_scorers")
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

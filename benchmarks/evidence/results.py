@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from probe.reading import Interval
 from qipf.study.plan.registry import REGISTRY, column, column_title, info, split_column
 from qipf.study.tables.frame import comparable, long_frame, shifted
 from qipf.study.tables.paired import Difference, Paired
@@ -175,7 +176,7 @@ def number(value: float, digits: int = 3, bold: bool = False) -> str:
     return f"**{text}**" if bold else text
 
 
-def signed(found: Difference | None) -> str:
+def signed(found: Difference | Interval | None) -> str:
     """A difference and its interval."""
     if found is None:
         return NOTHING

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.results import Results, markdown, number
+from evidence.results import Results, markdown, number, signed
 from probe.names import NAMES, slashed
 from probe.other_records import cost, transformers, tried
-from probe.reading import GROUPS, PAIRS, Interval, Pair, Study
+from probe.reading import GROUPS, PAIRS, Pair, Study
 
 BOTH = ("roc_auc", "pr_auc")
 OURS, RIVAL = "probe", "ensemble of 10, contrast"
@@ -112,11 +112,6 @@ def differences(results: Results) -> str:
             cells = [signed(found.difference(OURS, RIVAL, group, metric, only)) for only in (*found.pairs, "")]
             rows.append([f"{words}, {name}", *cells])
     return markdown(["probe minus ensemble's contrast", *_heads(found), "mean"], rows)
-
-
-def signed(found: Interval) -> str:
-    """A difference and its interval."""
-    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
 def accuracy(results: Results) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from evidence.results import number
-from real.reading import OURS, Interval
+from real.reading import OURS
 
 NAMES = {
     "probe": "**qipf.default (the probe)**",
@@ -22,11 +22,6 @@ NETWORKS = {
     "transformer ": "transformer, seed ",
     "segmenter ": "U-Net, seed ",
 }
-
-
-def signed(found: Interval) -> str:
-    """A difference and its interval."""
-    return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
 
 
 def title(network: str) -> str:

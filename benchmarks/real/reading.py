@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from probe.reading import RELATIVES
+from probe.reading import RELATIVES, Interval
 from real.record import METRICS, STEP
 
 GROUPS = {
@@ -48,14 +48,6 @@ OURS = "probe"
 RESAMPLES = 2000
 
 
-class Interval(NamedTuple):
-    """A difference with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
 class Group:
     """What was measured on the networks of one family.
 
@@ -72,13 +64,13 @@ class Group:
         self.networks = list(dict.fromkeys(row["network"] for row in self.facts["rows"]))
         self.families = [tuple(family) for family in self.facts["families"]]
         self.suites = [suite for suite in SUITES if any(own == suite for own, _ in self.families)]
-        self.gaps = cache(self._gaps)
+        self.gaps, self.family = cache(self._gaps), cache(self._family)
 
     def scores(self, network: str, *kinds: str) -> list[str]:
         """The scores of these kinds on a network."""
         return [score for (own, score), kind in self._kind.items() if own == network and kind in kinds]
 
-    def family(self, network: str, score: str, metric: str) -> np.ndarray:
+    def _family(self, network: str, score: str, metric: str) -> np.ndarray:
         """The values of all families, (F,); NaN where no condition has both errors and right predictions."""
         values = self._metrics[self._row[network, score], METRICS.index(metric)]
         found = []

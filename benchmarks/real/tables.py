@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
-from evidence.results import NOTHING, Results, markdown, number
+from evidence.results import NOTHING, Results, markdown, number, signed
 from real import side_tables
-from real.naming import PROBED, both, in_words, signed, title
+from real.naming import PROBED, both, in_words, title
 from real.reading import BARRED, FIRST, GROUPS, OURS, SHIFTED, STRICT, SUITES, Group, Study
 
 BOTH = ("roc_auc", "pr_auc")

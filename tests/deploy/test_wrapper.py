@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import gc
 import io
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from torch import nn
 from qipf.deploy.buffers import _moved
 from qipf.deploy.wrapper import ScorerModule, wrap
 from qipf.models.collect import collect
-from qipf.scores import KNN, ClassField, Entropy, Mahalanobis, Scorer, WeightQIPF
+from qipf.scores import KNN, Entropy, Mahalanobis, Scorer, WeightQIPF
 
 
 class Net(nn.Module):
@@ -184,110 +182,6 @@ def test_errors(images) -> None:
         wrap(net, knn, features="cnov")
     with torch.no_grad():
         np.testing.assert_allclose(wrap(net, knn, features="conv")(images)[1], knn(outputs), atol=1e-6)
-
-
-def overwriting(layer: str, *, breaks: bool = False) -> tuple[nn.Sequential, Scorer, torch.Tensor]:
-    """A network that overwrites what its layers made, a scorer that reads a layer or the features, and inputs."""
-
-    class Broken(nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if breaks:
-                torch._dynamo.graph_break()
-            return x + 0
-
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        dense, head = nn.Linear(4, 6), nn.Linear(6, 3)
-        net = nn.Sequential(dense, nn.ReLU(inplace=True), Broken(), head, nn.Softplus()).eval()
-    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
-    scorer = KNN(k=3) if layer == "features" else ClassField(space=layer, bandwidth=0.3)
-    return net, scorer.fit(net, collect(net, (x, torch.arange(60) % 3), layers=scorer.layers, progress=False)), x
-
-
-@pytest.mark.parametrize("layer", ["0", "features"])
-@torch.no_grad()
-def test_layers_that_are_overwritten_later_are_read_as_they_were(layer: str) -> None:
-    net, scorer, x = overwriting(layer)
-    both = wrap(net, scorer)
-    truth = scorer(collect(net, x, layers=scorer.layers, progress=False))
-    np.testing.assert_allclose(both(x)[1], truth, rtol=1e-5, atol=1e-6)
-    shapes = {"args": ({0: torch.export.Dim("batch", max=1024)},)}
-    program = torch.export.export(both, (x,), dynamic_shapes=shapes)
-    np.testing.assert_allclose(program.module()(x[:7])[1], truth[:7], rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("layer", ["0", "2", "features"])
-@torch.no_grad()
-def test_survives_a_break_in_the_compiled_graph(layer: str) -> None:
-    net, scorer, x = overwriting(layer, breaks=True)
-    both = wrap(net, scorer)
-    compiled = torch.compile(both, backend="eager")
-    for _ in range(2):
-        np.testing.assert_allclose(compiled(x)[1], both(x)[1], rtol=1e-6)
-
-
-def test_gradients_reach_the_inputs_through_the_features() -> None:
-    net, scorer, x = overwriting("0")
-    x = x.clone().requires_grad_()
-    wrap(net, scorer)(x)[1].sum().backward()
-    assert x.grad is not None
-    assert x.grad.abs().sum() > 0
-
-
-@pytest.mark.parametrize("layer", ["0", "features"])
-def test_threads_do_not_see_each_others_features(layer: str) -> None:
-    import threading
-
-    net, scorer, x = overwriting(layer)
-    meet = threading.Barrier(2)
-
-    def wait(*_: object) -> None:
-        meet.wait(20)
-
-    both = wrap(net, scorer)
-    for module in (net[0], net[4]):  # both threads have started, then both have recorded
-        module.register_forward_hook(wait)
-
-    def score(rows: slice) -> torch.Tensor:
-        with torch.no_grad():
-            return both(x[rows])[1]
-
-    halves = slice(0, 30), slice(30, 60)
-    with ThreadPoolExecutor(2) as pool:
-        found = list(pool.map(score, halves))
-    fresh, _, _ = overwriting(layer)
-    expected = scorer(collect(fresh, x, layers=scorer.layers, progress=False))
-    for rows, u in zip(halves, found, strict=True):
-        np.testing.assert_allclose(u, expected[rows], rtol=1e-5, atol=1e-6)
-
-
-def hooks(net: nn.Module) -> int:
-    return sum(len(module._forward_hooks) + len(module._forward_pre_hooks) for module in net.modules())
-
-
-@pytest.mark.parametrize("layer", ["0", "features"])
-@torch.no_grad()
-def test_hooks_go_with_the_wrapped_module(layer: str) -> None:
-    net, scorer, x = overwriting(layer)
-    both = wrap(net, scorer)
-    other = wrap(net, scorer)
-    shallow, deep = copy.copy(both), copy.deepcopy(both)
-    inside = deep.model
-    assert (hooks(net), hooks(inside)) == (2, 2)
-    expected = both(x)[1]
-    del both
-    gc.collect()
-    assert torch.equal(shallow(x)[1], expected)
-    assert torch.equal(deep(x)[1], expected)
-    del shallow
-    gc.collect()
-    assert hooks(net) == 1
-    assert torch.equal(other(x)[1], expected)
-    del other, deep
-    gc.collect()
-    assert hooks(net) == 0
-    assert hooks(inside) == 1  # the copy of the other wrapper's, which is never asked
 
 
 @torch.no_grad()

@@ -31,7 +31,7 @@ def test_log_matches_sixty_digits(golden, case, library):
     np.testing.assert_allclose(np.asarray(field(y)), np.exp(values[f"{case}_logpsi"]), rtol=1e-10)
 
 
-@pytest.mark.parametrize("dimension", [1, 3, 12])
+@pytest.mark.parametrize("dimension", [1, 12])
 def test_derivatives_match_automatic_differentiation(rng, dimension):
     samples, y, s = rng.normal(size=(50, dimension)), rng.normal(size=(dimension,)), 0.8
 
@@ -45,7 +45,7 @@ def test_derivatives_match_automatic_differentiation(rng, dimension):
     np.testing.assert_allclose(exact.laplacian, s * s * np.trace(hessian) / psi(y), rtol=1e-9)
 
 
-@pytest.mark.parametrize("dimension", [1, 3, 12])
+@pytest.mark.parametrize("dimension", [1, 12])
 @pytest.mark.parametrize("library", ["numpy", "torch", "jax"])
 def test_block_size_changes_nothing_but_rounding(rng, dimension, library):
     array = LIBRARIES[library]

@@ -235,8 +235,9 @@ PAIRWISE = [
 ]
 
 
-@pytest.mark.parametrize("function", PAIRWISE)
-@pytest.mark.parametrize("dimension", [None, 3])
+@pytest.mark.parametrize(
+    ("function", "dimension"), [*((function, 3) for function in PAIRWISE), (info.cross_information_potential, None)]
+)
 def test_every_library_gives_the_same_and_keeps_its_type(function, dimension):
     rng = np.random.default_rng(0)
     shape = () if dimension is None else (dimension,)

@@ -8,33 +8,11 @@ import sklearn.metrics as skm
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from planted_scores import RANKING, planted
 from scipy import stats
 
 from qipf import metrics
-from qipf.metrics import METRICS, _resample, evaluate
-from qipf.metrics._resample import _Probability, _Ranking
-
-RANKING = {
-    "roc_auc": metrics.roc_auc,
-    "pr_auc": metrics.pr_auc,
-    "pr_auc_trapezoid": metrics.pr_auc_trapezoid,
-    "fpr_at_95_tpr": metrics.fpr_at_tpr,
-    "aurc": metrics.aurc,
-    "excess_aurc": metrics.excess_aurc,
-    "augrc": metrics.augrc,
-    "spearman": metrics.spearman,
-}
-
-
-def planted(n=500, seed=0, decimals=None):
-    rng = np.random.default_rng(seed)
-    u = rng.normal(size=n)
-    chance = 1 / (1 + np.exp(1 - u))
-    correct = rng.random(n) > chance
-    return (u, correct, chance) if decimals is None else (np.round(u, decimals), correct, np.round(chance, decimals))
-
-
-# --- against scikit-learn and SciPy ---
+from qipf.metrics import METRICS, evaluate
 
 
 @pytest.mark.parametrize("decimals", [None, 1, 0])
@@ -72,9 +50,6 @@ def test_ece_equals_the_definition():
         if inside.any():
             expected += inside.mean() * abs(correct[inside].mean() - confidence[inside].mean())
     assert evaluate(u, correct, probability=p, bootstrap=0)["ece_proper"] == pytest.approx(expected, abs=1e-12)
-
-
-# --- by hand ---
 
 
 def test_risk_coverage_by_hand():
@@ -132,8 +107,6 @@ def test_brier_parts_by_hand():
     assert result.score == pytest.approx((0.04 * 4 + 0.64 + 0.04 * 3 + 0.64 * 2) / 10)
 
 
-# --- what must hold always ---
-
 samples = st.lists(st.tuples(st.integers(-20, 20), st.booleans()), min_size=2, max_size=60)
 
 
@@ -172,9 +145,6 @@ def test_duplicating_every_row_changes_no_share(data):
 def test_turning_the_scores_round_mirrors_roc_auc(data):
     u, correct = np.array([float(u) for u, _ in data]), [c for _, c in data]
     assert metrics.roc_auc(-u, correct) == pytest.approx(1 - metrics.roc_auc(u, correct), abs=1e-12, nan_ok=True)
-
-
-# --- where there is no value ---
 
 
 def undefined(result):
@@ -232,96 +202,6 @@ def test_extreme_scores_are_only_scores():
     result = evaluate(u, [1, 1, 0, 1, 0], bootstrap=50)
     assert result["roc_auc"] == pytest.approx(5 / 6)
     assert np.isfinite([result[name] for name in METRICS if name not in result["reasons"]]).all()
-
-
-# --- the bootstrap ---
-
-
-@pytest.mark.parametrize("decimals", [None, 1])
-def test_the_resampled_formulas_equal_the_metrics_of_the_repeated_rows(decimals):
-    u, correct, p = planted(60, decimals=decimals)
-    order = np.argsort(u, kind="stable")
-    u, correct, p = u[order], correct[order], p[::-1]  # p in no order of u
-    rng = np.random.default_rng(1)
-    weights = rng.multinomial(60, np.full(60, 1 / 60), size=20).astype(float)
-    with np.errstate(all="ignore"):
-        drawn = _Ranking(u, (~correct).astype(float))(weights)
-        drawn |= _Probability(p, (~correct).astype(float), "proper")(weights)
-    for row, weight in enumerate(weights.astype(int)):
-        rows = np.repeat(np.arange(60), weight)
-        expected = evaluate(u[rows], correct[rows], probability=p[rows], bootstrap=0)
-        for name, values in drawn.items():
-            assert values[row] == pytest.approx(expected[name], abs=1e-10, nan_ok=True), name
-
-
-def test_intervals_cover_the_truth():
-    # scores N(1, 1) of errors and N(0, 1) of correct predictions: ROC-AUC = Phi(1 / sqrt 2)
-    truth, covered, rng = stats.norm.cdf(np.sqrt(0.5)), 0, np.random.default_rng(3)
-    for trial in range(100):
-        wrong = rng.random(300) < 0.3
-        result = evaluate(rng.normal(size=300) + wrong, ~wrong, bootstrap=200, seed=trial)
-        covered += result["roc_auc_low"] <= truth <= result["roc_auc_high"]
-    assert covered >= 88  # 95 expected; fewer than 88 has probability 0.002
-
-
-def test_bootstrap_is_reproducible_and_contains_the_value():
-    u, correct, p = planted()
-    result = evaluate(u, correct, probability=p, bootstrap=300)
-    assert result == evaluate(u, correct, probability=p, bootstrap=300)
-    assert result["roc_auc_low"] != evaluate(u, correct, bootstrap=300, seed=1)["roc_auc_low"]
-    for name in ("accuracy", *RANKING, "point_biserial", "brier_proper", "nll_proper", "ece_paper"):
-        assert result[f"{name}_low"] < result[name] < result[f"{name}_high"]
-
-
-def test_a_rare_error_leaves_intervals_over_the_resamples_that_have_one():
-    result = evaluate(np.arange(20.0), np.arange(20) < 19, bootstrap=200)
-    assert result["roc_auc"] == 1
-    assert (result["roc_auc_low"], result["roc_auc_high"]) == (1, 1)
-
-
-@pytest.mark.parametrize(("rows", "resamples"), [(10_000, 1000), (200_000, 167), (1_000_000, 0)])
-def test_the_default_work_is_bounded(rows, resamples, monkeypatch):
-    drawn = []
-
-    def weights(n, count, seed):
-        drawn.append(n * count)
-        yield np.ones((count if n * count < 1e6 else 2, n))
-
-    monkeypatch.setattr(_resample, "_weights", weights)
-    u, correct, _ = planted(rows)
-    result = evaluate(u, correct, progress=False)
-    assert metrics.resamples_for(rows) == resamples
-    assert drawn == ([rows * resamples] if resamples else [])
-    assert sum(drawn) <= 2**25
-    assert ("roc_auc_low" in result) == (resamples > 0)
-
-
-def test_a_given_number_of_resamples_is_always_drawn():
-    assert metrics.resamples_for(0) == metrics.resamples_for(1) == 1000
-    blocks = [len(block) for block in _resample._weights(300_000, 7, 0)]
-    assert sum(blocks) == 7
-
-
-def test_a_long_bootstrap_shows_its_progress(monkeypatch):
-    seen = []
-
-    def track(items, description, *, total):
-        for number, item in enumerate(items, 1):
-            seen.append((description, number, total))
-            yield item
-
-    monkeypatch.setattr("qipf._common.progress.track", track)
-    monkeypatch.setattr(_resample, "_LONG", 50_000)
-    monkeypatch.setattr(_resample, "_BLOCK", 10_000)
-    u, correct, p = planted(1000)
-    shown = evaluate(u, correct, probability=p, bootstrap=100)
-    assert seen == [("resampling", number, 10) for number in range(1, 11)]
-    assert evaluate(u, correct, probability=p, bootstrap=100, progress=False) == shown
-    evaluate(u, correct, bootstrap=10)
-    assert len(seen) == 10
-
-
-# --- inputs ---
 
 
 def test_any_array_library():

@@ -26,10 +26,11 @@ INTENSITIES = {
     "shift": (0.05, 0.1, 0.15, 0.2, 0.25),
     "brightness": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6),
 }
-TABLE = {  # mean ROC-AUC of error detection over the intensities
-    "weight-qipf": (0.681, 0.818, 0.776, 0.549, 0.711),
-    "max-logit": (0.684, 0.826, 0.781, 0.550, 0.717),
-    "softmax-response": (0.683, 0.841, 0.778, 0.578, 0.698),
+MEASURED = ("shear", "shift", "brightness")  # again here: rotation and zoom would take as long as the three together
+TABLE = {  # mean ROC-AUC of error detection over the intensities, by the shifts that are measured again
+    "weight-qipf": (0.818, 0.549, 0.711),
+    "max-logit": (0.826, 0.550, 0.717),
+    "softmax-response": (0.841, 0.578, 0.698),
 }
 
 ROWS = dict(zip(TABLE, ("QIPF, authors' program", "largest logit", "softmax response"), strict=True))
@@ -38,7 +39,7 @@ FILE = Path(__file__).parents[2] / "results" / "paper" / "authors-lenet.csv"  # 
 
 def in_results() -> dict[str, list[float]]:
     rows = {row["score"]: row for row in csv.DictReader(FILE.read_text().splitlines())}
-    return {scorer: [float(rows[name][shift]) for shift in INTENSITIES] for scorer, name in ROWS.items()}
+    return {scorer: [float(rows[name][shift]) for shift in MEASURED] for scorer, name in ROWS.items()}
 
 
 def shifted(images: torch.Tensor, name: str, t: float) -> torch.Tensor:
@@ -87,9 +88,9 @@ def test_the_table_of_the_notes(data_dir, author_checkpoint) -> None:
     published = WeightQIPF(operator="published", factor=80, pool=BLOCKS).fit(author_checkpoint, reference)
     assert published.fitted.facts["samples"] == 1022
     scorers: list[Scorer] = [published, MaxLogit(), SoftmaxResponse()]
-    areas = {scorer.name: {name: [] for name in INTENSITIES} for scorer in scorers}
-    for name, intensities in INTENSITIES.items():
-        for t in intensities:
+    areas = {scorer.name: {name: [] for name in MEASURED} for scorer in scorers}
+    for name in MEASURED:
+        for t in INTENSITIES[name]:
             outputs = collect(net, (shifted(test, name, t), labels), features=False, progress=False).numpy()
             for scorer in scorers:
                 areas[scorer.name][name].append(roc_auc_score(~outputs.correct, scorer(outputs)))

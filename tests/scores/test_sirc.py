@@ -6,6 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from linear_head import BIAS, WEIGHT, planted
 from scipy.optimize import minimize
 from scipy.special import softmax
 
@@ -13,15 +14,6 @@ from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.models.outputs import Outputs
 from qipf.scores import SIRC, GeometricMargin, SoftmaxResponse
-
-WEIGHT = np.random.default_rng(3).standard_normal((4, 10))
-BIAS = np.array([0.5, -1.0, 2.0, 0.1])
-
-
-def planted(rng: np.random.Generator, count: int, noise: float = 0.3) -> Outputs:
-    span = np.random.default_rng(4).standard_normal((5, 10))
-    features = 2 * rng.standard_normal((count, 5)) @ span + noise * rng.standard_normal((count, 10))
-    return Outputs(features @ WEIGHT.T + BIAS, features)
 
 
 def secondary(kind: str, reference: Outputs, queries: Outputs) -> np.ndarray:

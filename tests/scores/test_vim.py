@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from linear_head import BIAS, WEIGHT, planted
 from scipy.special import logsumexp
 from sklearn.metrics import roc_auc_score
 
@@ -13,16 +14,6 @@ from qipf.models.outputs import Outputs
 from qipf.scores import ViM
 from qipf.scores.feature_rows import length, unit
 from qipf.scores.head import find_head
-
-WEIGHT = np.random.default_rng(3).standard_normal((4, 10))
-BIAS = np.array([0.5, -1.0, 2.0, 0.1])
-
-
-def planted(rng: np.random.Generator, count: int, noise: float = 0.3) -> Outputs:
-    """Features in five directions and a little in the others, with the logits of a linear head."""
-    span = np.random.default_rng(4).standard_normal((5, 10))
-    features = 2 * rng.standard_normal((count, 5)) @ span + noise * rng.standard_normal((count, 10))
-    return Outputs(features @ WEIGHT.T + BIAS, features)
 
 
 def oracle(reference: Outputs, queries: Outputs, dimension: int) -> np.ndarray:

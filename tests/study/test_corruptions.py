@@ -3,6 +3,7 @@ import io
 import numpy as np
 import pytest
 import torch
+from made_images import random_images
 from PIL import Image
 from scipy import ndimage, stats
 
@@ -10,10 +11,6 @@ from qipf.models import perturbations
 from qipf.study import shifts
 from qipf.study.shifts import blurs, corruptions, jpeg, noise, tone, weather
 from qipf.study.shifts.counter import Counter
-
-
-def random_images(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    return torch.rand(*shape, generator=torch.Generator().manual_seed(0), dtype=dtype)
 
 
 def natural_images(count: int, channels: int, side: int) -> torch.Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from table_lines import line
 
 pytest.importorskip("pandas")
 pytest.importorskip("sklearn")
@@ -67,11 +68,6 @@ def planted(tmp_path: Path) -> Results:
     plant(tmp_path / "probe", "mnist")
     plant(tmp_path / "probe", "vgg3", scale=3.0, limits=("0.05",))
     return Results(tmp_path)
-
-
-def line(table: str, start: str) -> list[str]:
-    found = next(row for row in table.splitlines() if row.startswith(f"| {start}"))
-    return [cell.strip() for cell in found.strip("|").split("|")][1:]
 
 
 def test_estimates(planted: Results) -> None:

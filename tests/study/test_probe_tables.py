@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from table_lines import line
 
 pytest.importorskip("pandas")
 
@@ -78,11 +79,6 @@ def planted(tmp_path):
     spent = dict.fromkeys(other_records.COSTS, 0.25)
     (folder / "cost-x.json").write_text(json.dumps({"machine": "a machine", "vgg3": spent}))
     return Results(tmp_path)
-
-
-def line(table: str, start: str) -> list[str]:
-    found = next(row for row in table.splitlines() if row.startswith(f"| {start}"))
-    return [cell.strip() for cell in found.strip("|").split("|")][1:]
 
 
 def test_means_are_those_that_were_planted(planted):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import re
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -32,12 +34,8 @@ def render():
 
 @pytest.mark.parametrize("page", TEXTS)
 def test_pages_quote_the_results(render, page):
+    """And they notice a change: with another last digit in any mark, that mark is stale."""
     assert marks.stale(TEXTS[page], render) == [], "run python benchmarks/reproduction.py --write"
-
-
-@pytest.mark.parametrize("page", TEXTS)
-def test_a_changed_number_is_noticed(render, page):
-    """Every digit that a page has between marks: change the last of each mark, and the mark is stale."""
     text, changed = TEXTS[page], 0
     for match in marks.MARK.finditer(text):
         digits = list(re.finditer(r"\d", match["content"]))
@@ -131,7 +129,14 @@ def test_results_stay_light():
 @pytest.mark.slow
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
 def test_every_published_table_gives_a_page(folder, tmp_path):
+    """The largest table as it is, and of the others the first network: every method, shift and metric."""
+    import pandas
+
     from qipf.cli import main
 
+    if folder != max(PUBLISHED, key=lambda place: (place / "table.parquet").stat().st_size):
+        folder = Path(shutil.copytree(folder, tmp_path / folder.name))
+        table = pandas.read_parquet(folder / "table.parquet")
+        table[table["seed"] == table["seed"].min()].to_parquet(folder / "table.parquet")
     assert main(["report", str(folder), "-o", str(tmp_path / "page.html")]) == 0
     assert (tmp_path / "page.html").stat().st_size < LARGEST_REPORT

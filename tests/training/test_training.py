@@ -1,13 +1,12 @@
+"""Training learns, follows its seed, takes data in every form and says what is wrong."""
+
 import copy
 import math
-import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
+from small_training import line, same_weights, small_images, train_vgg
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -16,97 +15,6 @@ from qipf.models.split import Split
 from qipf.study import datasets, nets
 from qipf.study.recipes import RECIPES, USUAL_NET, recipe
 from qipf.training.minibatches import minibatches
-from qipf.training.state import load_state, save_state
-
-
-def small_images(count: int = 60) -> Split:
-    generator = torch.Generator().manual_seed(0)
-    return Split(torch.rand(count, 1, 8, 8, generator=generator), torch.arange(count) % 10)
-
-
-def line(count: int = 20) -> Split:
-    x = torch.linspace(-1, 1, count, dtype=torch.float64)[:, None]
-    return Split(x, 3 * x[:, 0] - 1)
-
-
-def same_weights(first: nn.Module, second: nn.Module) -> bool:
-    a, b = first.state_dict(), second.state_dict()
-    return all(torch.equal(a[name], b[name]) for name in a)
-
-
-def train_vgg(seed: int = 0, **options) -> nn.Module:
-    """Batch-norm, dropout and augmentation: everything that has a state."""
-    net = nets.build("vgg3", channels=1, size=8, seed=1)
-    options = {
-        "epochs": 4,
-        "batch_size": 16,
-        "augment": "crop-flip",
-        "progress": False,
-        "seed": seed,
-    } | options
-    return training.train(net, small_images(), **options)
-
-
-@pytest.mark.parametrize(("step", "share"), [(0, 0.04), (25, 1.0), (100, 0.001)])
-def test_one_cycle_at_its_corners(step: int, share: float) -> None:
-    assert training.one_cycle(step, 101, 0.5) == pytest.approx(0.5 * share)
-
-
-def test_one_cycle_is_torchs() -> None:
-    steps, peak = 101, 0.02
-    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, peak, total_steps=steps, pct_start=26 / steps, div_factor=25, final_div_factor=40
-    )
-    for step in range(steps):
-        assert training.one_cycle(step, steps, peak) == pytest.approx(schedule.get_last_lr()[0], rel=1e-12)
-        optimizer.step()
-        if step < steps - 1:
-            schedule.step()
-
-
-@pytest.mark.parametrize("steps", [1, 2, 3])
-def test_one_cycle_of_very_short_runs(steps: int) -> None:
-    assert all(0 < training.one_cycle(step, steps, 1.0) <= 1 for step in range(steps))
-
-
-def test_sgd_takes_the_steps_of_its_formula() -> None:
-    net = nn.Linear(1, 1).double()
-    weight, bias = float(net.weight.detach()), float(net.bias.detach())
-    x, y = line()
-    velocity = [0.0, 0.0]
-    for _ in range(3):
-        residual = weight * x[:, 0] + bias - y
-        gradient = [2 * float((residual * x[:, 0]).mean()) + 0.01 * weight, 2 * float(residual.mean())]
-        velocity = [0.9 * v + g for v, g in zip(velocity, gradient, strict=True)]
-        weight, bias = weight - 0.1 * velocity[0], bias - 0.1 * velocity[1]
-    training.train(
-        net, line(), epochs=3, batch_size=20, learning_rate=0.1, weight_decay=0.01, optimizer="sgd",
-        schedule="constant", progress=False,
-    )  # fmt: skip
-    assert float(net.weight.detach()) == pytest.approx(weight, rel=1e-12)
-    assert float(net.bias.detach()) == pytest.approx(bias, rel=1e-12)
-
-
-def test_adam_takes_the_steps_of_its_formula_and_decays_weights_only() -> None:
-    net = nn.Linear(1, 1).double()
-    start = torch.tensor([float(net.weight.detach()), float(net.bias.detach())], dtype=torch.float64)
-    value, mean, square = (
-        start.clone(),
-        torch.zeros(2, dtype=torch.float64),
-        torch.zeros(2, dtype=torch.float64),
-    )
-    decay = torch.tensor([0.1, 0.0], dtype=torch.float64)
-    x, y = line()
-    for step in range(1, 4):
-        residual = value[0] * x[:, 0] + value[1] - y
-        gradient = 2 * torch.stack([(residual * x[:, 0]).mean(), residual.mean()])
-        mean, square = 0.9 * mean + 0.1 * gradient, 0.999 * square + 0.001 * gradient**2
-        rate = training.one_cycle(step - 1, 3, 0.05)
-        value = value * (1 - rate * decay)
-        value = value - rate * (mean / (1 - 0.9**step)) / ((square / (1 - 0.999**step)).sqrt() + 1e-8)
-    training.train(net, line(), epochs=3, batch_size=20, learning_rate=0.05, weight_decay=0.1, progress=False)
-    torch.testing.assert_close(torch.stack([net.weight[0, 0], net.bias[0]]).detach(), value, rtol=1e-10, atol=0)
 
 
 def test_digits_are_learnt() -> None:
@@ -152,83 +60,6 @@ def test_the_same_seed_gives_the_same_weights_and_the_global_generator_is_left_a
     torch.rand(5)
     assert same_weights(first, train_vgg(seed=3))
     assert not same_weights(first, train_vgg(seed=4))
-
-
-RUN = """
-import sys, time
-sys.path.insert(0, {tests!r})
-import torch
-from test_training import train_vgg
-
-torch.set_num_threads({threads})
-
-def stop(step, net):
-    if step == 10:  # in the middle of the third epoch
-        print("ready", flush=True)
-        time.sleep(600)
-
-train_vgg(checkpoint={path!r}, on_step=stop)
-"""
-
-
-def test_a_killed_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
-    path = tmp_path / "state.safetensors"
-    code = RUN.format(tests=str(Path(__file__).parent), path=str(path), threads=torch.get_num_threads())
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        os.kill(process.pid, signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL
-    steps: list[int] = []
-    resumed = train_vgg(checkpoint=path, on_step=lambda step, _: steps.append(step))
-    assert steps == list(range(9, 17)), "two of four epochs were done, of four steps each"
-    assert same_weights(resumed, train_vgg())
-    assert [file.name for file in tmp_path.iterdir()] == [path.name]
-
-
-def test_the_checkpoint_of_a_finished_run_restores_it_without_training(tmp_path: Path) -> None:
-    path = tmp_path / "state"
-    first = train_vgg(checkpoint=path)
-    written = path.read_bytes()
-    steps: list[int] = []
-    assert same_weights(train_vgg(checkpoint=path, on_step=lambda step, _: steps.append(step)), first)
-    assert steps == []
-    assert path.read_bytes() == written
-
-
-@pytest.mark.parametrize("change", [{"seed": 1}, {"epochs": 5}, {"learning_rate": 0.1}, {"augment": "crop"}])
-def test_the_checkpoint_of_another_run_is_refused(tmp_path: Path, change: dict) -> None:
-    train_vgg(checkpoint=tmp_path / "state", epochs=4)
-    with pytest.raises(ValueError, match=f"checkpoint of another run.*{next(iter(change))}"):
-        train_vgg(checkpoint=tmp_path / "state", **change)
-
-
-def test_other_data_and_broken_checkpoints_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / "state"
-    net = nets.build("small-cnn", seed=0)
-    training.train(net, small_images(), epochs=1, checkpoint=path, progress=False)
-    with pytest.raises(ValueError, match=r"another run.*data"):
-        training.train(net, small_images(50), epochs=1, checkpoint=path, progress=False)
-    path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="is broken"):
-        training.train(net, small_images(), epochs=1, checkpoint=path, progress=False)
-
-
-def test_restored_moments_have_the_layout_of_their_parameters(tmp_path: Path) -> None:
-    """The fused optimiser of a GPU refuses anything else."""
-    path = tmp_path / "state"
-    device, generator = torch.device("cpu"), torch.Generator()
-    net = nn.Conv2d(3, 4, 3)
-    optimizer = torch.optim.AdamW(net.parameters())
-    net(torch.rand(1, 3, 8, 8)).sum().backward()
-    optimizer.step()
-    save_state(path, net, optimizer, generator, epoch=3, settings={}, device=device)
-    other = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
-    restored = torch.optim.AdamW(other.parameters())
-    assert load_state(path, other, restored, generator, settings={}, device=device) == 3
-    moment = restored.state[other.weight]["exp_avg"]
-    assert moment.stride() == other.weight.stride() != net.weight.stride()
-    assert torch.equal(moment, optimizer.state[net.weight]["exp_avg"])
 
 
 @pytest.mark.parametrize("augment", ["none", "crop", "crop-flip"])

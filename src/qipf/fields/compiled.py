@@ -94,11 +94,6 @@ class CompiledField:
         ends = self._pieces.low + MARGIN, self._pieces.high - MARGIN
         return self._centre + self.bandwidth * ends[0], self._centre + self.bandwidth * ends[1]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the table."""
-        return self._pieces.table.nbytes + self._pieces.starts.nbytes + self._pieces.splits.nbytes
-
     def __len__(self) -> int:
         return self._count
 

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, namespace
+from qipf.arrays import Array, like, namespace
 from qipf.fields.field import Derivatives, as_queries
 from qipf.fields.hermite import check_orders, log_derivatives
 
@@ -113,7 +113,7 @@ def uncertainty_modes(
     xp = namespace(values)
     if 0 in values.shape:
         return values
-    everywhere = values if lower_bound == "batch" else _like(potentials(field, reference, orders, root), values)
+    everywhere = values if lower_bound == "batch" else like(potentials(field, reference, orders, root), values)
     lowest = xp.min(everywhere, axis=0) if everywhere.ndim > 1 else everywhere
     return values - xp.minimum(values, lowest)
 
@@ -145,8 +145,3 @@ def _direction(gradient: Array) -> Array:
     first_axis = xp.astype(xp.arange(gradient.shape[-1], device=compat.device(gradient)) == 0, gradient.dtype)
     safe = xp.where(zero, first_axis, gradient / xp.where(zero, xp.ones_like(largest), largest))
     return safe / xp.sqrt(xp.sum(safe * safe, axis=-1, keepdims=True))
-
-
-def _like(values: Array, reference: Array) -> Array:
-    xp = namespace(reference)
-    return xp.asarray(values, dtype=reference.dtype, device=compat.device(reference))

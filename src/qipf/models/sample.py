@@ -9,14 +9,14 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, Subset
 
 from qipf.models.tensors import to_tensor
-from qipf.models.whole import common_rows, take, whole_arrays
+from qipf.models.whole import count_rows, take, whole_arrays
 
 
 def sampled(data: Any, size: int, seed: int) -> Any:
     """`data` with `size` rows drawn at random, where it has more and any row can be had at once; else `data` itself."""
     whole = whole_arrays(data, to_tensor)
     if whole is not None:
-        count = common_rows(whole)
+        count = count_rows(whole)
         return data if count <= size else take(whole, _random_rows(count, size, seed))
     batches = isinstance(data, DataLoader | IterableDataset | list | tuple | str)
     if batches or not hasattr(data, "__getitem__") or not hasattr(data, "__len__") or len(data) <= size:

@@ -55,7 +55,7 @@ def whole_arrays(data: Any, convert: Callable[[Any, str], Array]) -> Any:
 
 def in_batches(whole: Any, size: int) -> tuple[Iterator[Any], int, int]:
     """Batches of at most `size` rows of what `whole_arrays` returned, how many there are, and the number of rows."""
-    rows = common_rows(whole)
+    rows = count_rows(whole)
     starts = range(0, rows, size)
     return (take(whole, slice(start, start + size)) for start in starts), len(starts), rows
 
@@ -74,7 +74,7 @@ def take(whole: Any, rows: Any) -> Any:
     return whole[rows.to(whole.device) if compat.is_torch_array(rows) else rows]
 
 
-def common_rows(whole: Any) -> int:
+def count_rows(whole: Any) -> int:
     """How many rows every array has.
 
     Raises:

@@ -79,28 +79,19 @@ def test_a_process_that_dies_is_replaced_and_its_task_tried_again(tmp_path):
     assert total(store, last) == 5 + 1 + 0 + 1 + 2 + 3
 
 
-def test_a_task_that_always_kills_its_process_fails_and_the_rest_goes_on(tmp_path):
-    store = Store(tmp_path / "s", create=True)
-    deadly = cell(0.0, function="die", kind="deadly", marker=str(tmp_path / "deaths"), times=100)
-    good = cell(3.0)
-    report = run([cell(1.0, [deadly]), good], store, Local(1))
-    assert "process died" in report.failed[0]["error"]
-    assert report.skipped == ["number 1.0"]
-    assert total(store, good) == 3.0
-
-
 def test_only_the_cell_that_kills_its_process_fails(tmp_path):
-    """Neighbours in other processes, behind it in the same process and in the same task are run and do not fail."""
+    """Neighbours in other processes, behind it in the same process and in the same task are run and do not fail.
+    What needs it is skipped."""
     store = Store(tmp_path / "s", create=True)
     deadly = cell(0.0, function="die", kind="deadly", task="one", marker=str(tmp_path / "deaths"), times=100)
     mates = [cell(float(i), task="one") for i in (1, 2)]
     neighbours = [replace(cell(10.0 + i, sleep=0.3), light=True) for i in range(6)]
     engine = Accelerated(2)  # gives two tasks to each process at a time
-    report = run([deadly, *mates, *neighbours], store, Local(2))
+    report = run([cell(30.0, [deadly]), *mates, *neighbours], store, Local(2))
     assert [failure["label"] for failure in report.failed] == ["die 0.0"]
     assert "its process died 3 times" in report.failed[0]["error"]
     assert (tmp_path / "deaths").read_text() == "xxx"
-    assert (report.done, report.skipped) == (8, [])
+    assert (report.done, report.skipped) == (8, ["number 30.0"])
     light = replace(cell(0.5, function="die", kind="deadly", marker=str(tmp_path / "more"), times=100), light=True)
     behind = [replace(cell(20.0 + i, sleep=0.1), light=True) for i in range(6)]
     report = run([light, *behind], store, engine)

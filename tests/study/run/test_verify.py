@@ -175,19 +175,19 @@ def test_verify_prints_one_line_for_each_damaged_file(whole, tmp_path, capfd):
     assert "is not a benchmark store" in capfd.readouterr().err
 
 
-def test_ten_thousand_cells_are_verified_in_seconds(tmp_path):
+def test_thousands_of_cells_are_verified_in_seconds(tmp_path):
     store = Store(tmp_path / "s", create=True)
     rows = [[0, "score", "base", "roc_auc", 0.5, None, None, 1000, 0.9, "all"]] * 100
     store.write("score", "x", {}, {"score/0": np.zeros(1000, np.float32)})
     store.write("measure", "x", {"rows": rows})
     contents = {kind: store.record(kind, "x") for kind in ("score", "measure")}
     arrays = store.content("score", "x", ".safetensors")
-    for number in range(5000):  # by hand: the store syncs every file to disk
+    for number in range(1000):  # by hand: the store syncs every file to disk
         key = f"{number:032x}"
         store.file("score", key, ".safetensors").write_bytes(arrays)
         for kind, record in contents.items():
             store.file(kind, key, ".json").write_bytes(seal({**record, "cell": f"{kind}/{key}"}))
     begin = time.process_time()  # not what other processes of the machine take
     assert list(damages(store)) == []
-    assert time.process_time() - begin < 10
-    assert len(list(store.path.glob("cells/*/*.json"))) == 10_002
+    assert time.process_time() - begin < 2
+    assert len(list(store.path.glob("cells/*/*.json"))) == 2_002

@@ -159,7 +159,7 @@ def test_an_interval_over_images_is_that_of_a_plain_bootstrap():
     predictions = store.found[places[0]]
     rng = np.random.default_rng(1)
     plain = []
-    for _ in range(1000):
+    for _ in range(400):
         rows = rng.integers(300, size=300)
         wrong = ~predictions.correct[rows]
         ours, theirs = (predictions.scores[name, "score"][rows] for name in ("default", "entropy"))

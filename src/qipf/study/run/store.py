@@ -253,10 +253,6 @@ class Store:
         """Keep how long a cell took."""
         self._write_note("seconds", key, seconds)
 
-    def seconds(self, key: str) -> float | None:
-        """How long a cell took, if that is known."""
-        return self._note("seconds", key)
-
     def write_source(self, key: str, digest: str) -> None:
         """Keep which code makes a cell; before its record, so that every finished cell has a source."""
         self._write_note("sources", key, digest)

@@ -1,0 +1,100 @@
+"""`qipf fit` without a name of a scorer: the recommended one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+from small_model import as_inputs, run, table
+
+from qipf.models.collect import collect
+from qipf.models.outputs import Outputs
+from qipf.scores.default import default
+from qipf.scores.persistence import load
+
+
+def test_the_recommended_scorer_reads_inside_an_exported_program(place, net, images, labels) -> None:
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    torch.export.save(torch.export.export(net, (as_inputs(images[:5]),), dynamic_shapes=({0: batch},)), "net.pt2")
+    np.savez("train.npz", inputs=images, labels=labels)
+    assert run("fit", "net.pt2", "train.npz", "-o", "net.qipf", "--quiet") == 0
+    assert run("score", "net.qipf", "train.npz", "--model", "net.pt2", "-o", "scores.csv", "--quiet") == 0
+    split = (as_inputs(images), torch.asarray(labels))
+    scorer = default(net, split, progress=False)
+    assert load("net.qipf").layers == scorer.layers
+    expected = scorer(collect(net, split, layers=scorer.layers, progress=False))
+    found = np.array(table(place / "scores.csv")["uncertainty"], float)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_without_a_name_the_recommended_scorer_finds_its_layers(place, net, images, labels, capsys) -> None:
+    save_file(net.state_dict(), "net.safetensors")
+    np.savez("train.npz", inputs=images, labels=labels)
+    common = ("--weights", "net.safetensors")
+    call = "builder_for_tests:build"
+    assert run("fit", call, "train.npz", "-o", "d.qipf", *common) == 0
+    assert "d.qipf: probe, fitted to 60 examples" in capsys.readouterr().err
+    assert run("fit", call, "train.npz", "--scorer", "default", "-o", "named.qipf", *common, "--quiet") == 0
+    assert Path("named.qipf").read_bytes() == Path("d.qipf").read_bytes()
+    assert run("score", "d.qipf", "train.npz", "--model", call, "-o", "d.csv", *common, "--quiet") == 0
+    split = (as_inputs(images), torch.asarray(labels))
+    scorer = default(net, split, progress=False)
+    assert scorer.layers  # a hidden layer, which `qipf score` has to collect
+    expected = scorer(collect(net, split, layers=scorer.layers, progress=False))
+    np.testing.assert_allclose(np.array(table(place / "d.csv")["uncertainty"], float), expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:data. [0-9]+ images for [0-9]+ classes are few")
+def test_the_recommended_scorer_takes_options(place, net, images, labels, capsys) -> None:
+    save_file(net.state_dict(), "net.safetensors")
+    np.savez("train.npz", inputs=images, labels=labels)
+    given = ("--option", "effort=quick", "--option", "seed=4", "--weights", "net.safetensors")
+    assert run("fit", "builder_for_tests:build", "train.npz", "-o", "a.qipf", *given) == 0
+    assert "fitted to 60 examples" in capsys.readouterr().err
+    split = (as_inputs(images), torch.asarray(labels))
+    expected = default(net, split, effort="quick", seed=4, progress=False)
+    outputs = collect(net, split, layers=expected.layers, progress=False)
+    np.testing.assert_allclose(load("a.qipf")(outputs), expected(outputs), rtol=1e-4, atol=1e-5)
+    assert load("a.qipf").settings()["epochs"] == 4
+    assert run("fit", "builder_for_tests:build", "train.npz", "-o", "a.qipf", *given, "--option", "size=30") == 0
+    assert "fitted to 30 examples" in capsys.readouterr().err
+
+
+def test_the_recommended_scorer_reads_the_module_that_is_named(place, net, images, labels) -> None:
+    save_file(net.state_dict(), "net.safetensors")
+    np.savez("train.npz", inputs=images, labels=labels)
+    given = ("builder_for_tests:build", "--weights", "net.safetensors", "--quiet")
+    assert run("fit", given[0], "train.npz", "--features", "2", "-o", "a.qipf", *given[1:]) == 0
+    assert load("a.qipf").layers == ("2",)
+    assert run("score", "a.qipf", "train.npz", "-o", "a.csv", "--model", *given) == 0
+    split = (as_inputs(images), torch.asarray(labels))
+    scorer = default(net, split, features="2", progress=False)
+    expected = scorer(collect(net, split, layers=("2",), progress=False))
+    np.testing.assert_allclose(np.array(table(place / "a.csv")["uncertainty"], float), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_recommended_scorer_takes_logits_and_features_of_any_model(place, rng, capsys) -> None:
+    truth = rng.integers(0, 3, 90)
+    features = np.eye(3)[truth] + 0.3 * rng.standard_normal((90, 3))
+    np.savez("train.npz", logits=3 * features, features=features, labels=truth)
+    np.savez("new.npz", logits=3 * features[::-1], features=features[::-1])
+    save_file({"layer.weight": torch.asarray(rng.standard_normal((9, 9)))}, "weights.safetensors")
+    assert run("fit", "weights.safetensors", "train.npz", "-o", "a.qipf", "--option", "size=80") == 0
+    assert "a.qipf: probe, fitted to 80 examples" in capsys.readouterr().err
+    assert run("fit", "weights.safetensors", "train.npz", "-o", "a.qipf", "--quiet") == 0
+    assert run("score", "a.qipf", "new.npz", "-o", "a.csv", "--quiet") == 0
+    scorer = default(None, Outputs(3 * features, features, truth), progress=False)
+    expected = scorer(Outputs(3 * features, features))[::-1]
+    np.testing.assert_allclose(np.array(table(place / "a.csv")["uncertainty"], float), expected, rtol=1e-5)
+
+
+def test_the_recommended_scorer_without_labels_is_one_line_with_the_way_out(place, images, capsys) -> None:
+    np.save("x.npy", images)
+    assert run("fit", "no_such_module:build", "x.npy", "-o", "a.qipf") == 2  # before any code is run
+    (line,) = capsys.readouterr().err.splitlines()
+    for words in ("labels", "--labels", "--scorer weight-qipf"):
+        assert words in line
+    assert not (place / "a.qipf").exists()

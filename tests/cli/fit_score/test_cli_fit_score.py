@@ -1,0 +1,186 @@
+"""`qipf fit` and `qipf score`, from files to files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from small_model import as_inputs, run, table
+
+from qipf.models.collect import collect
+from qipf.scores import KNN, Entropy, WeightQIPF
+from qipf.scores.persistence import load
+
+
+def test_exported_program_to_scores(place, net, images, labels, capsys) -> None:
+    batch = torch.export.Dim("batch", min=1, max=4096)
+    torch.export.save(torch.export.export(net, (as_inputs(images[:5]),), dynamic_shapes=({0: batch},)), "net.pt2")
+    np.savez("train.npz", inputs=images, labels=labels)
+    words = ("--scorer", "weight-qipf", "--option", "factor=40")
+    assert run("fit", "net.pt2", "train.npz", "-o", "net.qipf", *words) == 0
+    assert "fitted to 60 examples" in capsys.readouterr().err
+    outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False)
+    expected = WeightQIPF(factor=40).fit(net, outputs)
+
+    np.save("new.npy", images[::-1])
+    assert run("score", "net.qipf", "new.npy", "--model", "net.pt2", "-o", "scores.csv", "--modes") == 0
+    columns = table(place / "scores.csv")
+    turned = outputs[::-1]
+    assert list(columns) == ["row", "predicted", "uncertainty", "mode_2", "mode_4", "mode_6", "mode_8"]
+    assert columns["row"] == [str(row) for row in range(60)]
+    assert columns["predicted"] == [str(int(value)) for value in turned.predicted]
+    np.testing.assert_allclose(np.array(columns["uncertainty"], float), expected(turned).numpy(), rtol=1e-3)
+    np.testing.assert_allclose(np.array(columns["mode_6"], float), expected.modes(turned)[:, 2].numpy(), rtol=1e-3)
+
+
+def test_callable_with_checkpoint_on_a_folder_of_images(place, net, images, labels) -> None:
+    import pyarrow.parquet
+
+    save_file(net.state_dict(), "net.safetensors")
+    for row, (image, label) in enumerate(zip(images, labels, strict=True)):
+        folder = place / "pictures" / "abc"[label]
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image[0]).save(folder / f"{row:03d}.png")
+    common = ("--weights", "net.safetensors", "--quiet")
+    call = "builder_for_tests:build"
+    assert run("fit", call, "pictures", "--scorer", "knn", "--option", "k=5", "-o", "knn.qipf", *common) == 0
+    assert run("score", "knn.qipf", "pictures", "--model", call, "-o", "scores.parquet", *common) == 0
+    result = pyarrow.parquet.read_table("scores.parquet").to_pydict()
+    assert list(result) == ["row", "file", "predicted", "uncertainty", "label", "correct"]
+    order = np.argsort(labels, kind="stable")  # by class folder, then by name
+    outputs = collect(net, (as_inputs(images[order]), torch.asarray(labels[order])), progress=False)
+    np.testing.assert_allclose(result["uncertainty"], KNN(k=5).fit(outputs=outputs)(outputs), rtol=1e-5)
+    assert result["label"] == labels[order].tolist()
+    assert result["correct"] == outputs.correct.tolist()
+    assert result["file"][0].endswith(f"{order[0]:03d}.png")
+
+
+@pytest.mark.filterwarnings("default")
+def test_scoring_with_other_weights_is_said(place, net, images, labels, capsys) -> None:
+    save_file(net.state_dict(), "net.safetensors")
+    np.savez("train.npz", inputs=images, labels=labels)
+    call = "builder_for_tests:build"
+    assert run("fit", call, "train.npz", "--weights", "net.safetensors", "--scorer", "entropy", "-o", "net.qipf") == 0
+    program = torch.export.export(net, (as_inputs(images[:5]),), dynamic_shapes=({0: torch.export.Dim("batch")},))
+    torch.export.save(program, "net.pt2")
+    capsys.readouterr()
+    common = ("-o", "scores.csv", "--quiet")
+    assert run("score", "net.qipf", "train.npz", "--model", call, "--weights", "net.safetensors", *common) == 0
+    assert run("score", "net.qipf", "train.npz", "--model", "net.pt2", *common) == 0  # the same weights, exported
+    assert capsys.readouterr().err == ""
+    assert run("score", "net.qipf", "train.npz", "--model", call, *common) == 0  # forgot --weights
+    assert "weights are not those that this scorer was fitted to" in capsys.readouterr().err
+
+
+def test_small_archives_may_compress_well(place) -> None:
+    from qipf.cli._data import open_data
+
+    np.savez_compressed("sorted.npz", x=np.zeros((50_000, 4)), y=np.repeat(np.arange(10), 5_000))
+    assert Path("sorted.npz").stat().st_size * 100 < 50_000 * 5 * 8
+    np.testing.assert_array_equal(open_data(Path("sorted.npz")).arrays["labels"][[0, -1]], [0, 9])
+
+
+def test_logits_need_no_model(place, rng) -> None:
+    logits, truth = rng.standard_normal((30, 4)), rng.integers(0, 4, 30)
+    np.savez("logits.npz", logits=logits, labels=truth)
+    save_file({"layer.weight": torch.asarray(rng.standard_normal((12, 12)))}, "weights.safetensors")
+    option = ("--option", "factor=50", "--option", "orders=[2,4]", "--option", "coordinate=log_odds")
+    assert run("fit", "weights.safetensors", "logits.npz", "--scorer", "weight-qipf", "-o", "a.qipf", *option) == 0
+    scorer = load("a.qipf")
+    assert scorer.settings() | {"orders": (2, 4), "coordinate": "log_odds", "factor": 50} == scorer.settings()
+    assert run("score", "a.qipf", "logits.npz", "-o", "scores.csv") == 0
+    columns = table(place / "scores.csv")
+    np.testing.assert_array_equal(np.array(columns["uncertainty"], float), scorer(logits))  # CSV loses no digit
+    assert columns["correct"] == [str(value) for value in (logits.argmax(axis=1) == truth)]
+
+
+def test_regression_gets_predictions_not_classes(place, rng) -> None:
+    outputs = rng.standard_normal((20, 1))
+    np.savez("reg.npz", logits=outputs, labels=rng.standard_normal(20))
+    save_file({"layer.weight": torch.asarray(rng.standard_normal((9, 9)))}, "weights.safetensors")
+    assert run("fit", "weights.safetensors", "reg.npz", "--scorer", "weight-qipf", "-o", "reg.qipf") == 0
+    assert run("score", "reg.qipf", "reg.npz", "-o", "reg.csv") == 0
+    columns = table(place / "reg.csv")
+    assert list(columns) == ["row", "prediction", "uncertainty", "label"]
+    np.testing.assert_array_equal(np.array(columns["prediction"], float), outputs[:, 0])
+
+
+def test_the_accuracy_is_printed(place, net, images, labels, capsys) -> None:
+    save_file(net.state_dict(), "net.safetensors")
+    outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False)
+    expected = f"accuracy of the model: {100 * float(outputs.correct.double().mean()):.1f} % of 60 labelled examples"
+    np.savez("train.npz", inputs=images, labels=labels)
+    model = ("builder_for_tests:build", "--weights", "net.safetensors")
+    for scorer in ("entropy", "default"):
+        assert run("fit", model[0], "train.npz", "-o", "a.qipf", "--scorer", scorer, *model[1:]) == 0
+        assert expected in capsys.readouterr().err
+    score = ("score", "a.qipf", "train.npz", "-o", "a.csv", "--batch-size", 25, "--model", *model)
+    assert run(*score) == 0
+    assert expected in capsys.readouterr().err
+    assert run(*score, "--quiet") == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_an_untrained_network_draws_a_warning(place, images, labels, capsys) -> None:
+    np.savez("train.npz", inputs=images, labels=labels)
+    assert run("fit", "builder_for_tests:build", "train.npz", "-o", "a.qipf", "--scorer", "entropy", "--quiet") == 0
+    assert "not trained; give --weights" in capsys.readouterr().err
+    assert run("fit", "builder_for_tests:fixed", "train.npz", "-o", "a.qipf", "--scorer", "entropy", "--quiet") == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.filterwarnings("default")
+def test_probabilities_in_place_of_logits_draw_a_warning(place, rng, capsys) -> None:
+    Entropy().save("e.qipf")
+    logits = rng.standard_normal((30, 4))
+    for values, warned in ((logits, False), (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), True)):
+        np.savez("data.npz", logits=values)
+        assert run("score", "e.qipf", "data.npz", "-o", "a.csv") == 0
+        assert capsys.readouterr().err.count("look like probabilities") == warned
+
+
+@pytest.mark.filterwarnings("default")
+def test_one_logit_without_labels_is_called_a_regression(place, rng, capsys) -> None:
+    save_file({"layer.weight": torch.asarray(rng.standard_normal((9, 9)))}, "weights.safetensors")
+    for labels, warned in (({}, True), ({"labels": rng.integers(0, 2, 20)}, False)):
+        np.savez("one.npz", logits=rng.standard_normal((20, 1)), **labels)
+        assert run("fit", "weights.safetensors", "one.npz", "--scorer", "weight-qipf", "-o", "a.qipf") == 0
+        assert ("taken as a regression" in capsys.readouterr().err) == warned
+
+
+def test_the_users_own_files_do_not_take_the_place_of_packages(place, images) -> None:
+    (place / "rich.py").write_text("raise SystemExit(77)")
+    (place / "scipy.py").write_text("raise SystemExit(77)")
+    np.save("x.npy", images)
+    command = "import sys, qipf.cli; sys.path = [p for p in sys.path if p]; sys.exit(qipf.cli.main(sys.argv[1:]))"
+    words = ["fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "entropy"]
+    done = subprocess.run([sys.executable, "-P", "-c", command, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_note_is_shown_where_no_labels_are_given(net, images, capsys) -> None:
+    np.save("x.npy", images)
+    assert run("fit", "builder_for_tests:build", "x.npy", "--scorer", "weight-qipf", "-o", "a.qipf") == 0
+    assert "note: factor 160" in capsys.readouterr().err
+
+
+def test_the_table_does_not_depend_on_the_batch_size_and_arrays_stay_on_disk(place, images, labels) -> None:
+    from qipf.cli._data import open_data
+
+    np.save("x.npy", images)
+    np.save("y.npy", labels)
+    opened = open_data(Path("x.npy"), Path("y.npy"))
+    assert isinstance(opened.arrays["inputs"], np.memmap)
+    assert [len(batch) for batch in opened.batches(25)] == [25, 25, 10]
+    np.savez("logits.npz", logits=images.reshape(60, -1)[:, :5].astype(float), labels=labels)
+    assert run("fit", "builder_for_tests:build", "logits.npz", "--scorer", "entropy", "-o", "e.qipf") == 0
+    for size in (7, 500):
+        for ending in ("csv", "parquet"):
+            assert run("score", "e.qipf", "logits.npz", "-o", f"{size}.{ending}", "--batch-size", size) == 0
+    assert (place / "7.csv").read_bytes() == (place / "500.csv").read_bytes()

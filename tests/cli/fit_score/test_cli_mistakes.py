@@ -1,0 +1,198 @@
+"""Mistakes in `qipf fit` and `qipf score` are explained in one line and leave nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+from small_model import run, table
+
+from qipf.scores import Entropy
+
+
+def test_labels_of_a_one_logit_model_are_checked_in_scoring(place, rng, capsys) -> None:
+    Entropy().save("e.qipf")
+    truth = np.array([0, 1, 1, 0, 2, 1])
+    np.savez("two.npz", logits=rng.standard_normal((6, 1)), labels=truth)
+    assert run("score", "e.qipf", "two.npz", "-o", "a.csv", "--batch-size", 2) == 1
+    assert "got 2 in row 4" in capsys.readouterr().err
+    assert not (place / "a.csv").exists()
+    np.savez("two.npz", logits=(logits := rng.standard_normal((6, 1))), labels=truth % 2)
+    assert run("score", "e.qipf", "two.npz", "-o", "a.csv") == 0
+    assert table(place / "a.csv")["correct"] == [str(v) for v in (logits[:, 0] > 0) == (truth % 2)]
+
+
+def test_data_that_does_not_fit_the_model_is_one_line(place, images, labels, capsys) -> None:
+    np.save("narrow.npy", images[:, :, :5])
+    Entropy().save("e.qipf")
+    np.save("y.npy", labels)
+    for words in (
+        ("fit", "builder_for_tests:build", "narrow.npy", "--labels", "y.npy", "-o", "a.qipf"),
+        ("fit", "builder_for_tests:build", "narrow.npy", "--scorer", "weight-qipf", "-o", "a.qipf"),
+        ("score", "e.qipf", "narrow.npy", "--model", "builder_for_tests:build", "-o", "a.csv"),
+    ):
+        assert run(*words, "--quiet") == 1
+        lines = capsys.readouterr().err.splitlines()
+        assert len(lines) == 1
+        assert lines[0].startswith("qipf: ")
+        assert "30" in lines[0]  # the width that came, of 36
+        assert not (place / words[-1]).exists()
+
+
+BAD_FILES = [
+    (("fit", "nothing.pt2", "xy.npz", "-o", "a.qipf"), "no file nothing.pt2"),
+    (("fit", "bad.pt2", "xy.npz", "-o", "a.qipf"), "not an exported program"),
+    (("fit", "no_such_module:build", "xy.npz", "-o", "a.qipf"), "cannot import"),
+    (("fit", "builder_for_tests:nothing", "xy.npz", "-o", "a.qipf"), "has no 'nothing'"),
+    (("fit", "builder_for_tests:number", "xy.npz", "-o", "a.qipf"), "something to call"),
+    (
+        ("fit", "builder_for_tests:unset", "xy.npz", "-o", "a.qipf"),
+        "KeyError: 'config', in builder_for_tests.py, line",
+    ),
+    (("fit", "builder_for_tests:leave", "xy.npz", "-o", "a.qipf"), "failed with SystemExit"),
+    (("fit", "builder_for_tests:broken", "xy.npz", "-o", "a.qipf"), "torch.nn.Module"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "bad.safetensors"), "does not fit"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "cut.safetensors"), "is damaged"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "junk.safetensors"), "is damaged"),
+    (("fit", "builder_for_tests:build", "cut.npz", "-o", "a.qipf"), "DATA: cut.npz is damaged"),
+    (("fit", "builder_for_tests:build", "cut.npy", "-o", "a.qipf"), "cut.npy is damaged"),
+    (
+        ("fit", "builder_for_tests:conv", "xy.npz", "-o", "a.qipf", "--scorer", "knn"),
+        "need none: softmax-response, en",
+    ),
+    (("fit", "builder_for_tests:build", "nothing.npz", "-o", "a.qipf"), "no file or folder"),
+    (("fit", "builder_for_tests:build", "pickled.npy", "-o", "a.qipf"), "without running code"),
+    (("fit", "builder_for_tests:build", "pickled.npz", "-o", "a.qipf"), "without running code"),
+    (("fit", "builder_for_tests:build", "other.npz", "-o", "a.qipf"), "holds a, b; expected inputs"),
+    (("fit", "builder_for_tests:build", "ragged.npz", "-o", "a.qipf"), "differ in length"),
+    (("fit", "builder_for_tests:build", "empty", "-o", "a.qipf"), "no images"),
+    (("fit", "builder_for_tests:build", "sizes", "-o", "a.qipf"), "one size"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "no/a.qipf"), "create it first"),
+    (("score", "nothing.qipf", "x.npy", "-o", "a.csv"), "no file nothing.qipf"),
+    (("score", "x.npy", "x.npy", "-o", "a.csv"), "not a file written by qipf"),
+    (("score", "e.qipf", "x.npy", "-o", "no/a.csv", "--model", "builder_for_tests:build"), "create it first"),
+]
+WRONG_USE = [
+    (("fit", "net.pt", "xy.npz", "-o", "a.qipf"), "safetensors.torch.save_file(torch.load("),
+    (("fit", "net.keras", "xy.npz", "-o", "a.qipf"), "model.weights.h5"),
+    (("fit", "builder_for_tests:build", "table.csv", "-o", "a.qipf"), "pandas.read_csv('table.csv')"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'9' * 400}"), "--option"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'[' * 10**5}"), "--option"),
+    (("fit", "model.keras", "xy.npz", "-o", "a.qipf"), "expected a .pt2"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "tea"), "there is no 'tea'"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor"), "NAME=VALUE"),
+    (
+        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "f=1"),
+        "settings: effort, size, seed",
+    ),
+    (
+        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf", "--option", "f=1"),
+        "its settings: orders",
+    ),
+    (("fit", "w.safetensors", "xy.npz", "-o", "a.qipf"), "cannot be run; give a program, or DATA with logits and fe"),
+    (("fit", "w.safetensors", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf"), "cannot be run"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--device", "tea"), "device 'tea' cannot be used"),
+    (
+        ("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--device", "cuda:99"),
+        "device 'cuda:99' cannot be used",
+    ),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf"), "--labels, or choose a scorer that needs none"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "default"), "learns from labels"),
+    (("fit", "w.safetensors", "logits.npz", "-o", "a.qipf"), "logits and no features"),
+    (("fit", "w.safetensors", "logits.npz", "-o", "a.qipf", "--features", "2"), "--features"),
+    (
+        ("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "builder_for_tests:build", "--device", "cuda:99"),
+        "device 'cuda:99' cannot be used",
+    ),
+    (("score", "e.qipf", "x.npy", "-o", "a.csv"), "--model: needed"),
+    (("score", "e.qipf", "x.npy", "-o", "a.txt", "--model", "builder_for_tests:build"), ".csv or .parquet"),
+    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "w.safetensors"), "cannot be run"),
+    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--modes"), "--modes"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor=40"), "does not take factor"),
+    (
+        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf", "--option", "factor=-1"),
+        "factor",
+    ),
+    (
+        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--batch-size", "0"),
+        "--batch-size: expected at least 1",
+    ),
+    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--batch-size", "0"), "--batch-size: expected at least 1"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--labels", "x.npy"), "has labels already"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "size=no"), "size: expected a whole"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "seed=-1"), "seed: expected a whole"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "effort=much"), "one of quick, standard"),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "message"),
+    [*((1, *case) for case in BAD_FILES), *((2, *case) for case in WRONG_USE)],
+)
+def test_errors_are_explained_and_leave_nothing(place, images, labels, code, words, message, capsys) -> None:
+    np.save("x.npy", images)
+    np.savez("xy.npz", x=images, y=labels)
+    np.save("pickled.npy", np.array([{"a": 1}], dtype=object))
+    np.savez("pickled.npz", inputs=np.array([{"a": 1}], dtype=object))
+    np.savez("logits.npz", logits=np.ones((60, 3)), labels=labels)
+    np.savez("other.npz", a=np.ones(3), b=np.ones(3))
+    np.savez("ragged.npz", inputs=np.ones((3, 2)), labels=np.ones(4))
+    Path("bad.pt2").write_bytes(b"no program")
+    for file in ("bad.safetensors", "w.safetensors"):
+        save_file({"weight": torch.ones(3, 3)}, file)
+    for whole in ("w.safetensors", "xy.npz", "x.npy"):
+        Path("cut").with_suffix(Path(whole).suffix).write_bytes(Path(whole).read_bytes()[:-20])
+    Path("junk.safetensors").write_bytes(b"junk" * 100)
+    Path("table.csv").write_text("a,b,label\n1,2,0\n")
+    Path("empty").mkdir()
+    for side in (6, 7):
+        Path(f"sizes/{side}").mkdir(parents=True)
+        Image.fromarray(np.zeros((side, side), np.uint8)).save(f"sizes/{side}/0.png")
+    Entropy().save("e.qipf")
+    before = sorted(path.name for path in place.iterdir() if path.name != "__pycache__")
+    assert run(*words) == code
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
+    assert sorted(path.name for path in place.iterdir() if path.name != "__pycache__") == before
+
+
+def test_bad_rows_are_named_and_an_old_table_survives(place, rng, capsys) -> None:
+    Entropy().save("e.qipf")
+    logits = rng.standard_normal((50, 3))
+    logits[33, 1] = np.nan
+    np.savez("logits.npz", logits=logits)
+    Path("scores.csv").write_text("old\n")
+    assert run("score", "e.qipf", "logits.npz", "-o", "scores.csv", "--batch-size", 20) == 1
+    assert (
+        "logits.npz: logits: NaN or infinite values in 1 of the rows 20 to 39, the first with any: row 33"
+        in capsys.readouterr().err
+    )
+    assert (place / "scores.csv").read_text() == "old\n"
+    assert not list(place.glob(".*part"))
+
+
+def test_bad_labels_are_named_by_their_row_in_the_file(place, images, labels, rng, capsys) -> None:
+    Entropy().save("e.qipf")
+    labels[33] = 3  # of classes 0 to 2
+    np.savez("inputs.npz", inputs=images, labels=labels)
+    np.savez("logits.npz", logits=rng.standard_normal((60, 3)), labels=labels)
+    for file, model in (("logits.npz", ()), ("inputs.npz", ("--model", "builder_for_tests:build"))):
+        assert run("score", "e.qipf", file, *model, "-o", "scores.csv", "--batch-size", 20) == 1
+        assert "got 3 in row 33" in capsys.readouterr().err
+    assert run("fit", "builder_for_tests:build", "inputs.npz", "-o", "a.qipf", "--batch-size", 20) == 1
+    assert "got 3 in row 33" in capsys.readouterr().err
+    assert not list(place.glob("scores.csv")) + list(place.glob("a.qipf"))
+
+
+def test_damaged_scorer_files_are_explained(place, capsys) -> None:
+    Path("bad.qipf").write_bytes(b"nothing of ours")
+    assert run("inspect", "bad.qipf") == 1
+    assert "truncated, or not a file written by qipf" in capsys.readouterr().err
