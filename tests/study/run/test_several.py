@@ -37,6 +37,10 @@ def tokens() -> nn.Module:
     return nn.Sequential(nn.Embedding(20, 12), nn.Linear(12, 20))
 
 
+def tags() -> nn.Module:
+    return tokens()
+
+
 @pytest.fixture(autouse=True)
 def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "several_nets", sys.modules[__name__])
@@ -58,6 +62,9 @@ def examples(kind: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
                 [ids, np.where(rng.random(count) < 0.5, follow, rng.integers(1, 20, count))[:, None]], 1
             )
         return ids, ids
+    if kind == "tags":
+        ids = rng.integers(1, 20, (count, 10))
+        return ids, (made(tags(), ids) + 0.3 * rng.gumbel(size=(count, 10, 20))).argmax(2)
     if kind == "pixels":
         x = rng.random((count, 1, 6, 7)).astype(np.float32)
         y = (made(pixels(), x) + 0.1 * rng.gumbel(size=(count, 3, 6, 7))).argmax(1)
@@ -73,7 +80,12 @@ def values(kind: str, **settings: object) -> dict:
     return {"name": "own", "calibration_size": 30, "bootstrap": 20, "pairs": [pair], "methods": methods}
 
 
-SHIFTS = {"tokens": {"typos": [2, 5]}, "pixels": {"gaussian-noise": [2, 5]}, "labels": {"swapped-values": [1, 4]}}
+SHIFTS = {
+    "tokens": {"typos": [2, 5]},
+    "tags": {"typos": [2, 5]},
+    "pixels": {"gaussian-noise": [2, 5]},
+    "labels": {"swapped-values": [1, 4]},
+}
 
 
 def write(folder: Path, kind: str) -> tuple[np.ndarray, np.ndarray]:
@@ -83,12 +95,12 @@ def write(folder: Path, kind: str) -> tuple[np.ndarray, np.ndarray]:
         folder / f"{kind}.npz", **{f"{x}_{part}": both[i] for part, both in parts.items() for i, x in enumerate("xy")}
     )
     x, y = examples(kind, 40, 4)
-    x = np.where(x < 5, 19, x) if kind == "tokens" else x * np.float32(0.7)
+    x = np.where(x < 5, 19, x) if kind in ("tokens", "tags") else x * np.float32(0.7)
     np.savez(folder / "late.npz", x=x, y=y)
     return x, y
 
 
-@pytest.mark.parametrize("kind", ["tokens", "pixels", "labels"])
+@pytest.mark.parametrize("kind", ["tokens", "tags", "pixels", "labels"])
 def test_a_plan_judges_every_prediction(tmp_path: Path, kind: str) -> None:
     x, y = write(tmp_path, kind)
     plan = parse(values(kind, shifted={"late": "late.npz"}, shifts=SHIFTS[kind]), folder=tmp_path)
@@ -102,6 +114,12 @@ def test_a_plan_judges_every_prediction(tmp_path: Path, kind: str) -> None:
         logits, truth = logits[:, :-1], torch.from_numpy(y[:, 1:])
         right, entropy = logits.argmax(2) == truth, torch.distributions.Categorical(logits=logits).entropy()
         group = np.repeat(np.arange(40), 9)
+    elif kind == "tags":
+        right, entropy = (
+            logits.argmax(2) == torch.from_numpy(y),
+            torch.distributions.Categorical(logits=logits).entropy(),
+        )
+        group = np.repeat(np.arange(40), 10)
     elif kind == "pixels":
         known = torch.from_numpy(y != 255)
         entropy = torch.distributions.Categorical(logits=logits.movedim(1, 3)).entropy()[known]
@@ -208,6 +226,14 @@ def test_labels_that_do_not_fit_are_named(tmp_path: Path) -> None:
     report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
     assert not report.complete
     assert "y_test: expected labels (N, L) of 0 and 1" in open_store(tmp_path / "out").failures()[0]["error"]
+
+
+def test_labels_of_a_tagger_are_not_taken_for_the_next_token(tmp_path: Path) -> None:
+    write(tmp_path, "tags")
+    plan = parse(values("tags", predicts="tokens"), folder=tmp_path)
+    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
+    assert not report.complete
+    assert 'set predicts = "tags"' in open_store(tmp_path / "out").failures()[0]["error"]
 
 
 def test_a_score_reads_the_module_that_the_plan_names(tmp_path: Path) -> None:

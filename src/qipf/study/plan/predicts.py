@@ -12,8 +12,10 @@ from qipf.study.plan.checks import PlanError, did_you_mean, expect
 if TYPE_CHECKING:
     from qipf.study.plan.pairs import Method
 
-PREDICTS = ("classes", "tokens", "pixels", "labels", "numbers")
-"""One class per input, one token per place, one class per pixel, several labels per input, or a regression."""
+PREDICTS = ("classes", "tokens", "tags", "pixels", "labels", "numbers")
+"""One class per input, the next token, a label per token, one class per pixel, several labels per input, or numbers."""
+OF_TOKENS = {"tokens": True, "tags": False}
+"""Predictions with logits (N, T, V), and whether the label of a place belongs to the logits of the place before."""
 SCALES = (ONE_WIDTH, "residual-scale")
 """The methods for numbers: intervals of one width, and scales of the prediction."""
 COVERAGE = 0.9
@@ -53,7 +55,7 @@ def read_predicts(
     if values.get("out_of_distribution"):
         raise PlanError(f"{where}.out_of_distribution: is for classes; leave it out for {chosen}")
     for name in shifts:
-        if (chosen == "pixels" and name in MOVING) or (chosen == "tokens" and name == "word-drops"):
+        if (chosen == "pixels" and name in MOVING) or (chosen in OF_TOKENS and name == "word-drops"):
             raise PlanError(f"{where}.shifts: {name} moves {chosen} away from their labels; give files in `shifted`")
     if chosen != "numbers":
         _check_one_pass(chosen, methods)
@@ -111,7 +113,7 @@ def _check_one_pass(chosen: str, methods: Sequence[Method]) -> None:
     for method in methods:
         if KINDS[method.kind].passes != "one":
             raise PlanError(f"methods.{method.name}: is for one prediction per input; leave it out for {chosen}")
-        if chosen == "tokens" and method.kind not in ("default", *SCORES):
+        if chosen in OF_TOKENS and method.kind not in ("default", *SCORES):
             known = ", ".join(("default", *SCORES))
             raise PlanError(f"methods.{method.name}: {method.kind} is not for tokens; there are {known}")
         if method.params.get("fit_on") == "perturbed":

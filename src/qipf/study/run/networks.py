@@ -12,13 +12,13 @@ from torch import nn
 from qipf import training
 from qipf.arrays import to_numpy
 from qipf.models.collect import collect
-from qipf.models.kinds.predictions import read_predictions
 from qipf.models.outputs import Outputs
 from qipf.models.probabilities import numbers_expected
 from qipf.study.run import inputs, numbers, own_data, own_model
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.inputs import StudyData
 from qipf.study.run.kept import cached
+from qipf.study.run.several_rows import check_ids, read_rows
 
 FEW = 64
 """Inputs that show whether a model with several predictions per input works."""
@@ -60,8 +60,8 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
         ]
         return Result({"note": "; ".join(filter(None, (note, _seen_note(*found))))})
     if data.predicts != "classes":
-        few = inputs.first(data.test, FEW)
-        right = read_predictions(data.predicts, net, few, len(few.inputs)).correct
+        check_ids(data, params["data"]["dataset"])
+        right = read_rows(data, net, inputs.first(data.test, FEW)).correct
         return Result({"accuracy": float(np.mean(right)), "note": note})
     logits = collect(net, data.test.inputs[:SOME], features=False, progress=False).logits
     own_data.check_file_labels(params["data"]["dataset"], logits.shape[1])

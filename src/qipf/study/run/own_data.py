@@ -150,6 +150,7 @@ def _several(array: np.ndarray, predicts: str, place: str) -> Tensor:
     """The labels of several predictions per input; those that do not count are negative or 255."""
     shape, words = {
         "tokens": (2, "one token per place (N, T), or -100"),
+        "tags": (2, "one label per token (N, T), or -100"),
         "pixels": (3, "one class per pixel (N, h, w), or 255 or -100"),
         "labels": (2, "labels (N, L) of 0 and 1"),
     }[predicts]

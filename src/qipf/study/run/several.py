@@ -13,16 +13,18 @@ import numpy as np
 
 from qipf.arrays import to_numpy
 from qipf.metrics import METRICS, evaluate
-from qipf.models.kinds.predictions import BATCHES, PredictionRows, read_predictions
+from qipf.models.kinds.predictions import BATCHES, PredictionRows
 from qipf.scores import SoftmaxResponse
 from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
 from qipf.study.plan import methods
+from qipf.study.plan.predicts import OF_TOKENS
 from qipf.study.run import inputs
 from qipf.study.run.context import Context, Result
 from qipf.study.run.inputs import Group, StudyData
 from qipf.study.run.kept import cached
 from qipf.study.run.maps import SUFFIX, map_some
 from qipf.study.run.networks import network_of
+from qipf.study.run.several_rows import kind_of, read_rows
 
 PROBES = {"tokens": probe_tokens, "pixels": probe_pixels, "labels": probe_labels}
 
@@ -36,15 +38,17 @@ def fit_scorer(net: Any, data: StudyData, params: Mapping[str, Any], device: str
         params: of the cell.
         device: where the network runs.
     """
-    kind, settings = data.predicts, dict(params["settings"])
+    kind, settings = kind_of(data), dict(params["settings"])
     split = data.held_out if params["fit_on"] == "held-out" else data.reference(params["reference_size"])
     if params["kind"] == "default":
-        features = {"features": settings["features"]} if "features" in settings else {}
-        return PROBES[kind](net, split, device=device, batch_size=BATCHES[kind], progress=False, **features)
+        extra = {"features": settings["features"]} if "features" in settings else {}
+        if kind == "tokens":
+            extra["shift"] = OF_TOKENS[data.predicts]
+        return PROBES[kind](net, split, device=device, batch_size=BATCHES[kind], progress=False, **extra)
     scorer = methods.build(params["kind"], settings)
     if kind == "tokens":
         return mark(scorer.fit(None, None), kind)
-    return mark(scorer.fit(net, read_predictions(kind, net, split, len(split.inputs), device=device).outputs), kind)
+    return mark(scorer.fit(net, read_rows(data, net, split, device=device).outputs), kind)
 
 
 def predict(context: Context, network: Mapping[str, str], group: Group) -> Result:
@@ -95,7 +99,7 @@ def _rows(
 
     def read(place: int) -> PredictionRows:
         split = inputs.inputs_of(data, group, place, context.data, device)
-        return read_predictions(data.predicts, net, split, len(split.inputs), features=features, device=device)
+        return read_rows(data, net, split, features=features, device=device)
 
     key = ("outputs", network["key"], group, ("several", features))
     return cached(key, lambda: [read(i) for i in range(len(group.intensities))])
@@ -125,12 +129,12 @@ def with_intervals(
 
 def one_batch(data: StudyData, size: int) -> inputs.Split:
     """A batch of test inputs of the size in which such models run."""
-    return inputs.first(data.test, min(size, BATCHES[data.predicts]))
+    return inputs.first(data.test, min(size, BATCHES[kind_of(data)]))
 
 
 def score_batch(
     net: Any, data: StudyData, split: inputs.Split, scorer: Any, features: str | None, device: str
 ) -> np.ndarray:
     """The scores of one batch, with the forward pass."""
-    rows = read_predictions(data.predicts, net, split, len(split.inputs), features=features, device=device)
+    rows = read_rows(data, net, split, features=features, device=device)
     return to_numpy(rows.scored(scorer))
