@@ -16,7 +16,7 @@ from qipf.study.run import numbers
 from qipf.study.run.read import open_store
 from qipf.study.run.read_numbers import read_numbers
 from qipf.study.run.run import run_plan
-from qipf.study.tables.intervals import interval_tables, of_numbers
+from qipf.study.tables.intervals import ScaleRow, interval_tables, of_numbers
 from qipf.study.tables.text import results_text
 
 
@@ -147,6 +147,10 @@ def test_training_data_in_the_place_of_new_data_is_noted(tmp_path: Path, measure
     run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
     (note,) = open_store(tmp_path / "out").notes()
     assert "probably trained on x_train" in note
+    write_report(tmp_path / "out", tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("probably trained on x_train") == 1
+    assert page.index("probably trained on x_train") < page.index("<h2>")
 
 
 def test_an_interrupted_plan_goes_on_and_another_promise_measures_again(
@@ -175,3 +179,28 @@ def test_an_interrupted_plan_goes_on_and_another_promise_measures_again(
     widths = {row.method: row.value for row in open_store(measured / "cut").rows() if row.metric == "width"}
     before = {row.method: row.value for row in open_store(measured / "out").rows() if row.metric == "width"}
     assert all(widths[name] > before[name] for name in widths)
+
+
+def test_few_inputs_give_no_recommendation_and_one_gives_no_interval(tmp_path: Path) -> None:
+    data = write(tmp_path)
+    arrays = {name: array[:1] if name.endswith("_test") else array for name, array in data.items() if "_" in name}
+    np.savez(tmp_path / "table.npz", **arrays)
+    methods = {"entropy": {"kind": "residual-scale"}, "one-width": {}}
+    plan = parse({**values(shifts={}), "methods": methods}, folder=tmp_path)
+    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
+    assert report.complete
+    bench = open_store(tmp_path / "out")
+    clean, late = interval_tables(bench.rows())
+    assert (clean.n, late.n) == (1, 112)
+    assert all(np.isnan(row.measures["inside"][1]) for row in clean.rows)
+    assert all(row.measures["inside"][1] < row.measures["inside"][2] for row in late.rows)
+    text = " ".join(results_text(bench).split())
+    assert "1 input is too few to recommend a scale" in text
+    assert "Use " not in text
+    assert {row.title for row in late.rows} == {"entropy", "One width for all inputs"}
+
+
+def test_measures_have_three_digits_and_constants_no_interval() -> None:
+    nothing = (np.nan, np.nan, np.nan)
+    measures = {"inside": (0.5, 0.25, 0.75), "width": (2.4, 2.4, 2.4), "loss": (1.0, 0.95, 100.0), "surest": nothing}
+    assert ScaleRow("head", measures).texts() == ["head", "50.0% [25.0%, 75.0%]", "2.40", "1.00 [0.950, 100]", "–"]
