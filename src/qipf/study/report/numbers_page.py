@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import groupby
@@ -9,9 +10,9 @@ from typing import Any
 
 from qipf.decisions.comparison_page import STYLE
 from qipf.decisions.html import document
-from qipf.study.report.columns import method_title, pair_id
+from qipf.study.report.columns import pair_id
 from qipf.study.report.source import MISSING, Source
-from qipf.study.tables.intervals import HEADS, MEANING, PROMISE, IntervalTable, advice, interval_tables
+from qipf.study.tables.intervals import HEADS, MEANING, PROMISE, IntervalTable, advice, interval_tables, scale_title
 from qipf.study.tables.paper import pair_title
 
 OWN = """
@@ -36,6 +37,7 @@ def render_numbers(source: Source, environment: Sequence[tuple[str, str]]) -> by
     if source.plan is not None and source.plan.description:
         parts.append(f"<p>{escape(source.plan.description)}</p>")
     parts += [f'<p class="answer">{escape(text)}</p>' for pair in pairs if (text := _advice(source, pair))]
+    parts += [f'<p class="notice">{escape(note)}.</p>' for note in _doubts(source)]
     if source.failures:
         count = f"{len(source.failures)} {'part' if len(source.failures) == 1 else 'parts'}"
         parts.append(
@@ -63,16 +65,25 @@ def _advice(source: Source, pair: tuple[str, str, int]) -> str:
         return ""
 
 
+def _doubts(source: Source) -> list[str]:
+    """What makes the numbers doubtful, which a reader should know first."""
+    try:
+        return [] if source.bench is None else source.bench.notes()
+    except MISSING:
+        return []  # whoever read the source has said so
+
+
 def _pair(source: Source, pair: tuple[str, str, int], tables: list[IntervalTable], number: int) -> list[str]:
     settings = [] if source.plan is None else source.plan.pairs
     promised = next((p.coverage for p in settings if (p.dataset_name, p.net) == pair[:2]), None)
     parts = [f"<h2>{escape(pair_title(*pair[:2]))}</h2>"]
     if promised is not None:
-        parts.append(
-            f'<p class="dim">The intervals promise {promised:.4g}. A share inside is <span class="low">marked</span> '
-            "where its whole 95 % interval lies below that. On clean inputs that may be chance: the promise holds on "
-            "average over draws of the held-out inputs.</p>"
+        marked = (
+            ' A share inside is <span class="low">marked</span> where its whole 95 % interval lies below that. On '
+            "clean inputs that may be chance: the promise holds on average over draws of the held-out inputs."
         )
+        known = any(not math.isnan(row.measures["inside"][2]) for table in tables for row in table.rows)
+        parts.append(f'<p class="dim">The intervals promise {promised:.4g}.{marked if known else ""}</p>')
     for place, (shift, found) in enumerate(groupby(tables, key=lambda table: table.shift)):
         name = "Clean inputs" if shift == "clean" else f"Shifted: {shift}"
         parts += [f"<h3>{escape(name)}</h3>", _table(list(found), promised, f"intervals-{number}-{place}")]
@@ -116,7 +127,7 @@ def _times(source: Source) -> list[str]:
         return []
     body = []
     for time in source.times:
-        names = [escape(pair_id(time)), escape(method_title(str(time["method"])))]
+        names = [escape(pair_id(time)), escape(scale_title(str(time["method"])))]
         body.append(_line([*names, _short(time.get("forward_ms")), _short(time["method_ms"])]))
     heads = ("Model", "Scale", "forward pass, ms", "with the scale, ms")
     return ["<h2>Time per input</h2>", _html_table("times", heads, body)]
@@ -128,8 +139,9 @@ def _short(value: Any) -> str:
 
 def _setup(source: Source, environment: Sequence[tuple[str, str]]) -> list[str]:
     parts = ["<h2>Plan and environment</h2>"]
-    if source.notes:
-        parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in source.notes) + "</ul>")
+    notes = [note for note in source.notes if note not in _doubts(source)]
+    if notes:
+        parts.append("<ul>" + "".join(f"<li>{escape(note)}</li>" for note in notes) + "</ul>")
     if source.failures:
         lines = (
             f"<li><b>{escape(str(one.get('label', 'a cell')))}</b>: {escape(str(one.get('error', '')))}</li>"

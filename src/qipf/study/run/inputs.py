@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from qipf.study import datasets, nets, shifts
 from qipf.study.datasets import Dataset, Split
 from qipf.study.run.digests import unchanged
-from qipf.study.run.own_data import OwnDataset, read_npz, read_shifted
+from qipf.study.run.own_data import OwnDataset, labelled, read_npz, read_shifted
 
 if TYPE_CHECKING:
     from qipf.study.plan.pairs import Pair
@@ -46,6 +46,13 @@ def common_rows(count: int, size: int) -> np.ndarray:
 def first(split: Split, size: int) -> Split:
     """The first `size` rows of a split; all of them for 0."""
     return Split(split.inputs[:size], split.targets[:size]) if size else split
+
+
+def some_labelled(split: Split, size: int, predicts: str) -> Split:
+    """At most `size` rows that have a label that counts, evenly spaced because files may be sorted by their labels."""
+    rows = labelled(split.targets, predicts).flatten(1).any(dim=1).nonzero().flatten()
+    places = np.unique(np.linspace(0, len(rows) - 1, min(size, len(rows))).round().astype(int))
+    return _rows(split, rows[torch.from_numpy(places).to(rows.device)])
 
 
 @lru_cache(maxsize=2)

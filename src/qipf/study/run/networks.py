@@ -16,6 +16,7 @@ from qipf.models.outputs import Outputs
 from qipf.models.probabilities import numbers_expected
 from qipf.study.run import inputs, numbers, own_data, own_model
 from qipf.study.run.context import Context, Parents, Result
+from qipf.study.run.doubts import notes_of
 from qipf.study.run.inputs import StudyData
 from qipf.study.run.kept import cached
 from qipf.study.run.several_rows import check_ids, read_rows
@@ -53,7 +54,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     del parents
     data = data_of(context, params)
     net = own_model.load(params["model"], params["weights"], params["digests"])
-    note = _held_out_note(params["data"], data)
+    note = "; ".join(filter(None, (_held_out_note(params["data"], data), *notes_of(data))))
     if data.predicts == "numbers":
         found = [
             _mean_error(net, inputs.first(part, SOME), params["data"]["dataset"]) for part in (data.train, data.test)
@@ -61,7 +62,11 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
         return Result({"note": "; ".join(filter(None, (note, _seen_note(*found))))})
     if data.predicts != "classes":
         check_ids(data, params["data"]["dataset"])
-        right = read_rows(data, net, inputs.first(data.test, FEW)).correct
+        few = inputs.some_labelled(data.test, FEW, data.predicts)
+        if data.predicts == "pixels":
+            one = inputs.Split(few.inputs[:1], torch.zeros_like(few.targets[:1]))
+            own_data.check_file_pixels(params["data"]["dataset"], read_rows(data, net, one).outputs.logits.shape[1])
+        right = read_rows(data, net, few).correct
         return Result({"accuracy": float(np.mean(right)), "note": note})
     logits = collect(net, data.test.inputs[:SOME], features=False, progress=False).logits
     own_data.check_file_labels(params["data"]["dataset"], logits.shape[1])

@@ -133,6 +133,8 @@ def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> li
         own = next(row for row in found if row.name == "")
         values = {ERROR: (live.error, None, None), **{name: getattr(own, name) for name in MEASURES}}
         for metric, estimate in values.items():
-            ends = [None if end is None or np.isnan(end) else float(end) for end in estimate]
-            rows.append([place, "score", ERRORS, metric, *ends, len(live.targets), None, "all"])
+            value, *ends = [None if end is None or np.isnan(end) else float(end) for end in estimate]
+            if len(live.targets) == 1:
+                ends = [None, None]  # one input says nothing about others
+            rows.append([place, "score", ERRORS, metric, value, *ends, len(live.targets), None, "all"])
     return rows

@@ -14,9 +14,15 @@ from torch import Tensor
 
 from qipf._common.budget import budget, too_large
 from qipf._common.npz import load_npz
+from qipf.models.kinds.pixels import IGNORED
 from qipf.models.labels import check_binary, check_classes, zeros_and_ones
 from qipf.scores.base import check_rows
 from qipf.study.datasets import Dataset, Split
+
+PARTS = ("y", "y_train", "y_test", "y_held_out")
+"""The labels in a file."""
+UNLABELLED = {"tokens": (-100,), "tags": (-100,), "pixels": IGNORED}
+"""Labels that do not count."""
 
 
 @dataclass(frozen=True)
@@ -49,19 +55,23 @@ def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
     if len(one_of_two) == 1:
         raise ValueError(f"{path}: expected x_held_out and y_held_out, or neither; it has only {one_of_two.pop()}")
     # checked before rows are drawn, so that errors name rows of the file
-    splits = [_split(arrays, end, path, predicts) for end in ([""] if halves else ["_train", "_test"])]
+    ends = [""] if halves else ["_train", "_test"]
+    splits = [_split(arrays, end, path, predicts) for end in ends]
     if halves:
         order = torch.from_numpy(np.random.default_rng(0).permutation(len(splits[0].inputs)))
         half = len(order) // 2
         drawn = [part.sort().values for part in (order[:half], order[half:])]
         splits = [Split(splits[0].inputs[rows], splits[0].targets[rows]) for rows in drawn]
-    splits += [_split(arrays, "_held_out", path, predicts)] if one_of_two else []
+    if one_of_two:
+        splits.append(_split(arrays, "_held_out", path, predicts))
+        ends.append("_held_out")
     if not all(len(split.inputs) for split in splits):
         raise ValueError(
             f"{path}: expected at least one input for training, for testing and in every other part; one is empty"
         )
-    if predicts == "numbers" and all(zeros_and_ones(split.targets) for split in splits):
-        raise ValueError(f"{path}: expected the targets of a regression, got nothing but 0 and 1, which are classes")
+    if predicts == "numbers":
+        for end in ends:
+            _check_not_classes(arrays[f"y{end}"], f"{path}, y{end}")
     classes = 0 if predicts == "numbers" else int(max(split.targets.max() for split in splits)) + 1
     return OwnDataset(path.stem, splits[0], splits[1], classes, *splits[2:])
 
@@ -85,6 +95,8 @@ def read_shifted(path: Path, predicts: str = "classes") -> Split:
     split = _split(arrays, end, path, predicts)
     if not len(split.inputs):
         raise ValueError(f"{path}: expected at least one input, got none")
+    if predicts == "numbers" and split.targets.ndim == 2:
+        _check_not_classes(arrays[f"y{end}"], f"{path}, y{end}")
     return split
 
 
@@ -109,15 +121,16 @@ def _split(arrays: dict[str, np.ndarray], end: str, path: Path, predicts: str) -
         labels = _numbers(arrays[y], place)
     else:
         labels = _classes(arrays[y], place) if predicts == "classes" else _several(arrays[y], predicts, place)
-    split = Split(_inputs(arrays[x], f"{path}, {x}"), labels)
+    split = Split(_inputs(arrays[x], f"{path}, {x}", ids=predicts in ("tokens", "tags")), labels)
     if len(split.inputs) != len(split.targets):
         counts = f"{len(split.inputs)} inputs and {len(split.targets)} labels"
         raise ValueError(f"{path}: {counts} in {x} and {y}; expected the same number of both")
     return split
 
 
-def _inputs(array: np.ndarray, place: str) -> Tensor:
-    if array.dtype == np.uint8:
+def _inputs(array: np.ndarray, place: str, *, ids: bool = False) -> Tensor:
+    """The inputs as the model reads them; bytes are pixels, unless the inputs are `ids` of tokens."""
+    if array.dtype == np.uint8 and not ids:
         array = array.astype(np.float32)
         array /= np.float32(255)
     if array.dtype.kind in "iu" and array.ndim == 2:
@@ -146,6 +159,14 @@ def _numbers(array: np.ndarray, place: str) -> Tensor:
     return torch.from_numpy(targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets)
 
 
+def _check_not_classes(targets: np.ndarray, place: str) -> None:
+    if zeros_and_ones(targets):
+        raise ValueError(
+            f"{place}: expected the targets of a regression, got nothing but 0 and 1, which are classes; leave "
+            "`predicts` out for a classifier, and give its classes as whole numbers"
+        )
+
+
 def _several(array: np.ndarray, predicts: str, place: str) -> Tensor:
     """The labels of several predictions per input; those that do not count are negative or 255."""
     shape, words = {
@@ -157,12 +178,22 @@ def _several(array: np.ndarray, predicts: str, place: str) -> Tensor:
     whole = array.dtype.kind in "iub" or (predicts == "labels" and array.dtype.kind == "f")
     if array.ndim != shape or not whole or (predicts == "labels" and not zeros_and_ones(array)):
         raise ValueError(f"{place}: expected {words} for {predicts}, got {array.dtype} {array.shape}")
-    return torch.from_numpy(array.astype(np.int64))
+    labels = torch.from_numpy(array.astype(np.int64))
+    if len(labels) and not bool(labelled(labels, predicts).any()):
+        first = " after the first token of each text, which no model predicts" if predicts == "tokens" else ""
+        raise ValueError(
+            f"{place}: expected at least one label that counts{first}, got {array.dtype} {array.shape} with none; "
+            f"labels that do not count are {' and '.join(map(str, UNLABELLED[predicts]))}"
+        )
+    return labels
 
 
 def _classes(array: np.ndarray, place: str) -> Tensor:
     if array.dtype.kind not in "iub" or array.ndim != 1:
-        raise ValueError(f"{place}: expected one label per input, a whole number >= 0, got {array.dtype} {array.shape}")
+        numbers = '; for a regression, set predicts = "numbers"' if array.dtype.kind == "f" else ""
+        raise ValueError(
+            f"{place}: expected one label per input, a whole number >= 0, got {array.dtype} {array.shape}{numbers}"
+        )
     labels = torch.from_numpy(array.astype(np.int64))
     if negative := torch.nonzero(labels < 0).flatten().tolist():
         row = negative[0]
@@ -173,13 +204,39 @@ def _classes(array: np.ndarray, place: str) -> Tensor:
     return labels
 
 
+def labelled(labels: Tensor, predicts: str) -> Tensor:
+    """Which of several labels per input count, (N, ...): of tokens those that follow another one."""
+    if predicts == "labels":
+        return torch.ones_like(labels, dtype=torch.bool)
+    counts = ~torch.isin(labels, torch.tensor(UNLABELLED[predicts], device=labels.device))
+    if predicts == "tokens":
+        counts[:, :1] = False
+    return counts
+
+
+def check_file_pixels(dataset: str, columns: int) -> None:
+    """Raise ValueError that names a pixel of the file whose label is not a class of a model with that many logits."""
+    with load_npz(Path(dataset)) as file:
+        for name in (name for name in PARTS if name in file.files):
+            labels = file[name].astype(np.int64)
+            wrong = np.argwhere(((labels < 0) | (labels >= columns)) & ~np.isin(labels, IGNORED))
+            if len(wrong):
+                image, row, column = wrong[0]
+                found, ignored = labels[image, row, column], " or ".join(map(str, IGNORED))
+                raise ValueError(
+                    f"{dataset}, {name}: expected classes from 0 to {columns - 1}, as there are {columns} logits, or "
+                    f"{ignored} for pixels that do not count; got {found} in image {image}, row {row}, column {column} "
+                    f"(counted from 0), the first of {len(wrong)} such pixels"
+                )
+
+
 def check_file_labels(dataset: str, columns: int) -> None:
     """Raise ValueError that names a row of the file whose label is not a class of a model with that many logits."""
     if not dataset.endswith(".npz"):
         return
     check = partial(check_classes, columns=columns) if columns > 1 else check_binary
     with load_npz(Path(dataset)) as file:
-        for name in (name for name in ("y", "y_train", "y_test", "y_held_out") if name in file.files):
+        for name in (name for name in PARTS if name in file.files):
             try:
                 check(file[name])
             except ValueError as error:

@@ -145,7 +145,12 @@ class _Run:
 
     def consolidate(self) -> list[str]:
         """Write the tables; returns notes for the user."""
-        return consolidate.write(self.store, self.plan, self.index)
+        notes = consolidate.write(self.store, self.plan, self.index)
+        for entry in self.index:
+            if entry["kind"] == "model" and self.store.has("model", entry["key"]):
+                note = self.store.record("model", entry["key"]).get("note")
+                notes += [f"{entry['dataset']}/{entry['net']}: {note}"] if note else []
+        return list(dict.fromkeys(notes))
 
 
 def find_data(plan: Plan, data: str | os.PathLike[str] | None) -> None:

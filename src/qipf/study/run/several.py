@@ -112,6 +112,8 @@ def with_intervals(
     found = evaluate(uncertainty, correct, probability=probability, bootstrap=0)
     order = np.argsort(groups, kind="stable")
     members = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+    if len(members) == 1:
+        return found  # one input says nothing about others
     random = np.random.default_rng(0)
     drawn: dict[str, list[float]] = {name: [] for name in METRICS}
     for _ in range(bootstrap):
@@ -128,8 +130,8 @@ def with_intervals(
 
 
 def one_batch(data: StudyData, size: int) -> inputs.Split:
-    """A batch of test inputs of the size in which such models run."""
-    return inputs.first(data.test, min(size, BATCHES[kind_of(data)]))
+    """A batch of labelled test inputs of the size in which such models run."""
+    return inputs.some_labelled(data.test, min(size, BATCHES[kind_of(data)]), data.predicts)
 
 
 def score_batch(

@@ -34,9 +34,13 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
         many = cells.many_of(context, params, parents)
         passes, measure = many.passes, lambda x: _many_passes(net, many, x, device)
     elif data.predicts not in ("classes", "numbers"):
-        scorer, x = cells.scorer_of(context, parents["fit"]), several.one_batch(data, len(x)).inputs
+        scorer, batch = cells.scorer_of(context, parents["fit"]), several.one_batch(data, len(x))
+        x, targets = batch
         features = params["settings"].get("features")
-        passes, measure = 1, lambda x: _one_pass_of_several(net, data, scorer, features, x, device)
+        passes, measure = (
+            1,
+            lambda x: _one_pass_of_several(net, data, scorer, features, inputs.Split(x, targets[: len(x)]), device),
+        )
     else:
         scorer = cells.scorer_of(context, parents["fit"])
         passes, measure = 1, lambda x: _one_pass(net, scorer, x, device)
@@ -75,11 +79,10 @@ def _one_pass(net: Any, scorer: Any, x: Tensor, device: str) -> tuple[float, flo
 
 
 def _one_pass_of_several(
-    net: Any, data: inputs.StudyData, scorer: Any, features: str | None, x: Tensor, device: str
+    net: Any, data: inputs.StudyData, scorer: Any, features: str | None, batch: inputs.Split, device: str
 ) -> tuple[float, float]:
     """Seconds of a forward pass, and of reading and scoring all predictions of a batch, the pass included."""
-    forward = _seconds(lambda: _forward(net, x), device)
-    batch = inputs.Split(x, data.test.targets[: len(x)])
+    forward = _seconds(lambda: _forward(net, batch.inputs), device)
     return forward, _seconds(lambda: several.score_batch(net, data, batch, scorer, features, device), device)
 
 

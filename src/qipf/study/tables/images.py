@@ -80,7 +80,8 @@ def image_gains(bench: Bench, places: list[Condition], column: str, baseline: st
     """Resampled differences in ROC-AUC between two scores of one network, mean over severities, then over shifts.
 
     A resample draws images with replacement, with all predictions of each. The two scores and all conditions share the
-    draws, because they are about the same images. The array is empty where no condition has both scores.
+    draws, because they are about the same images. The array is empty where no condition has both scores and several
+    images.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
     draws: dict[int, np.ndarray] = {}
@@ -92,8 +93,11 @@ def image_gains(bench: Bench, places: list[Condition], column: str, baseline: st
         groups = predictions.groups
         if groups is None:
             drawn = draws.setdefault(len(wrong), _draws(len(wrong), seed))
-        else:  # all predictions of an input are drawn together
-            drawn = _draws(int(groups.max()) + 1, seed)[:, groups]
+        else:  # all predictions of an input are drawn together; inputs without labels have none
+            known, places_of = np.unique(groups, return_inverse=True)
+            if len(known) == 1:
+                continue
+            drawn = _draws(len(known), seed)[:, places_of]
         ours, theirs = (resampled_areas(found[name], wrong, drawn) for name in (column, baseline))
         by_shift[condition.shift].append(ours - theirs)
     if not by_shift:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from qipf.decisions.comparison import Estimate
 from qipf.decisions.comparison_intervals import ONE_WIDTH, recommend_scale
+from qipf.study.plan.predicts import SCALES
 from qipf.study.plan.registry import info
 from qipf.study.run.consolidate import Row
 from qipf.study.run.numbers import ERROR, ERRORS, MEASURES, compare_scales
@@ -15,6 +16,8 @@ from qipf.study.run.read import Bench, Condition
 from qipf.study.run.read_numbers import read_numbers
 from qipf.study.tables.paper import pair_title
 
+LEAST = 20
+"""Clean inputs that a recommendation needs."""
 RESAMPLES = 200
 """For the intervals of a recommendation, whatever the plan says."""
 HEADS = ("Scale", "inside", "width", "interval score ↓", "error of the surest half ↓")
@@ -42,7 +45,7 @@ class ScaleRow:
     @property
     def title(self) -> str:
         """The name of the method for readers."""
-        return info(self.method).title
+        return scale_title(self.method)
 
     def texts(self, *, ends: bool = True) -> list[str]:
         """The name and the measures as text, with their intervals or without; see `HEADS`."""
@@ -85,7 +88,13 @@ class IntervalTable:
     @property
     def about(self) -> str:
         """How many inputs there are, and how far off the network is."""
-        return f"{self.n} inputs, with a mean absolute error of {self.error:.3g}"
+        count = f"{self.n} input{'' if self.n == 1 else 's'}"
+        return count if math.isnan(self.error) else f"{count}, with a mean absolute error of {self.error:.3g}"
+
+
+def scale_title(method: str) -> str:
+    """The name of a method for readers. Names that other methods have elsewhere stay as the plan has them."""
+    return info(method).title if method in SCALES else method
 
 
 def of_numbers(rows: Iterable[Row]) -> bool:
@@ -131,6 +140,10 @@ def advice(bench: Bench, dataset: str, net: str, seed: int) -> str:
         StoreError: the predictions are not in the store.
     """
     held_out, live = read_numbers(bench, Condition(dataset, net, seed, "clean", 0.0, 0))
+    if len(live.targets) < LEAST:
+        count = f"{len(live.targets)} input{' is' if len(live.targets) == 1 else 's are'}"
+        name = pair_title(dataset, net)
+        return f"On clean inputs of {name}: {count} too few to recommend a scale; give {LEAST} or more."
     pair = bench._pair(dataset, net)
     there = {name for name in live.scales if name in held_out.scales}
     methods = [method.name for method in pair.methods if method.name in there and method.kind != ONE_WIDTH]
@@ -143,11 +156,12 @@ def _percent(value: Estimate, ends: bool) -> str:
 
 
 def _digits(value: Estimate, ends: bool) -> str:
-    return _show(value, ends, "{:.3g}")
+    return _show(value, ends, "{:#.3g}")
 
 
 def _show(value: Estimate, ends: bool, form: str) -> str:
     if math.isnan(value[0]):
         return "–"
-    low, high = (form.format(end) for end in value[1:])
-    return form.format(value[0]) + (f" [{low}, {high}]" if ends and not math.isnan(value[1]) else "")
+    shown, low, high = (form.format(end).removesuffix(".") for end in value)
+    known = ends and not math.isnan(value[1]) and low != high  # the width of one width is a constant
+    return shown + (f" [{low}, {high}]" if known else "")
