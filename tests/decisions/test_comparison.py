@@ -142,3 +142,12 @@ def test_a_scale_that_is_no_better_is_not_recommended(rng: np.random.Generator) 
     rows = compare_intervals({**ends, "good": good}, {**doubt, "good": np.abs(y)}, np.zeros(500), y, 0.9)
     assert recommended_scale(rows) == "good"
     assert recommend_scale(rows).startswith("Use good")
+
+
+def test_intervals_that_are_nearly_all_exact_are_equally_good() -> None:
+    y = np.zeros((40, 1))
+    y[0] = 1.0  # many resamples leave this error out
+    none = (np.zeros_like(y), np.zeros_like(y))
+    doubt = {name: np.zeros(40) for name in ("one-width", "own")}
+    (first, second) = compare_intervals({"one-width": none, "own": none}, doubt, np.zeros_like(y), y, 0.9, bootstrap=50)
+    assert first.loss == second.loss == (1.0, 1.0, 1.0)

@@ -43,6 +43,17 @@ def test_it_finds_the_scale_of_the_noise(fitted: ResidualScale) -> None:
     assert np.corrcoef(fitted(outputs), np.log(scale).sum(axis=1))[0, 1] > 0.8
 
 
+@pytest.mark.parametrize("unit", [1e9, 1e-9])
+def test_the_unit_of_the_targets_does_not_matter(unit: float) -> None:
+    known, new = noisy(300, 0)[0], noisy(50, 1)[0]
+
+    def scales(factor: float) -> Any:
+        of_unit = [Outputs(part.logits * factor, part.features, part.labels * factor) for part in (known, new)]
+        return ResidualScale(method="neighbours").fit(None, of_unit[0]).scales(of_unit[1])
+
+    np.testing.assert_allclose(scales(unit) / unit, scales(1.0), rtol=1e-5)
+
+
 def test_neighbours_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qipf.scores.residual_scale.SCRATCH", 700)
     reference, _ = noisy(100, 2)

@@ -82,7 +82,7 @@ def compare_intervals(
     random = np.random.default_rng(seed)
     drawn = [np.arange(len(y)), *(random.integers(0, len(y), len(y)) for _ in range(bootstrap))]
     ratio = {
-        name: np.array([values[rows].mean() / loss[ONE_WIDTH][rows].mean() for rows in drawn])
+        name: np.array([_ratio(values[rows].mean(), loss[ONE_WIDTH][rows].mean()) for rows in drawn])
         for name, values in loss.items()
     }
     gains = joint_gains({name: 1 - values for name, values in ratio.items() if name != ONE_WIDTH})
@@ -95,6 +95,11 @@ def compare_intervals(
         parts = {"inside": share, "width": wide, "loss": ratio[name], "surest": surest}
         found.append(IntervalsCompared(name, **{key: estimate(part) for key, part in parts.items()}, gain=gains[name]))
     return sorted(found, key=lambda row: row.loss[0])
+
+
+def _ratio(loss: float, unit: float) -> float:
+    """A loss as a share of another one; where every interval is exact both are zero, and equally good."""
+    return 1.0 if loss == unit else float(loss / max(unit, np.finfo(np.float64).tiny))
 
 
 def _surest(uncertainty: np.ndarray, error: np.ndarray) -> float:

@@ -100,11 +100,10 @@ class ResidualScale(Scorer):
         typical = residuals.mean(axis=0)
         if not (typical > 0).all():
             raise ValueError(f"{self.name}: every residual of a target is zero; give inputs of which some are not hit")
-        mean, deviation = rows.mean(axis=0), rows.std(axis=0)
-        spread = np.where(deviation > 1e-6 * max(1e-30, deviation.mean()), deviation, np.inf)  # leave out constants
+        width = rows.shape[1] - predictions.shape[1]
+        mean, spread = rows.mean(axis=0), _spread(rows, width)
         tensors = {"mean": mean, "factor": 1 / spread, "typical": typical}
         standard = (rows - mean) / spread
-        width = rows.shape[1] - predictions.shape[1]
         facts = {"columns": predictions.shape[1], "width": width, "references": len(rows)}
         if self.method == "neighbours":
             tensors |= {"rows": standard, "residuals": residuals}
@@ -168,3 +167,19 @@ class ResidualScale(Scorer):
             return logits
         xp = namespace(logits)
         return xp.concat([xp.astype(wide(outputs.features), logits.dtype, copy=False), logits], axis=1)
+
+
+def _spread(rows: np.ndarray, features: int) -> np.ndarray:
+    """The standard deviation of every column, infinity for constants: they are left out.
+
+    Features are compared with each other, because they share a unit; predictions have the units of their targets.
+
+    Args:
+        rows: (N, features and predictions).
+        features: how many columns are features.
+    """
+    deviation, largest = rows.std(axis=0), np.abs(rows).max(axis=0, initial=0.0)
+    least = np.finfo(np.float32).eps * largest
+    if features:
+        least[:features] = np.maximum(least[:features], 1e-6 * deviation[:features].mean())
+    return np.where(deviation > np.maximum(least, 1e-30), deviation, np.inf)
