@@ -37,8 +37,17 @@ class Texts(nn.Module):
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         return self.classifier((self.table(input_ids) * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
 
+class Tied(Words):
+    def forward(self, input_ids):
+        return self.table(input_ids) @ self.table.weight.T
+
 def words():
     return Words()
+
+def tied():
+    net = Tied()
+    del net.head
+    return net
 
 def texts():
     return Texts()
@@ -284,3 +293,14 @@ def test_tokens_and_several_labels_of_onnx_models(here, rng, scorer) -> None:
     assert main(into) == 0
     assert [row["correct"] == "True" for row in rows_of("a.csv")] == ((logits > 0) == (labels == 1)).ravel().tolist()
     assert main(["compare", "net.onnx", "data.npz", "--scorers", f"{scorer},knn", "--bootstrap", "10", "--quiet"]) == 0
+
+
+def test_scores_without_features_are_compared_where_no_layer_makes_the_logits(here, rng, capsys) -> None:
+    ids = rng.integers(9, size=(60, 8))
+    np.savez("data.npz", x=ids, y=ids)
+    assert compare("tied", "--scorers", "entropy,default") == 0
+    said = capsys.readouterr()
+    assert "Use entropy" in said.out
+    assert "left out: default (features: the model has no Linear layer" in said.err
+    assert compare("tied", "--scorers", "default") == 1
+    assert "--features" in capsys.readouterr().err

@@ -24,7 +24,7 @@ ONE = {"classes": "prediction", "pixels": "pixel", "tokens": "token", "labels": 
 
 
 def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, shift: bool) -> PredictionRows:
-    """The predictions of the model for labelled data.
+    """The predictions of the model for labelled data, without features where no layer is known to make the logits.
 
     Args:
         kind: As `find_kind` says.
@@ -37,7 +37,16 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, shi
     if kind == "classes":
         return PredictionRows(observe(net, data, make_scorer("knn", {}), **run))
     place(net, run["device"])
-    read = {"features": run["features"], "shift": shift, "seed": seed, "progress": not run["quiet"]}
+    read = {"shift": shift, "seed": seed, "progress": not run["quiet"]}
+    try:
+        return _read(kind, net, data, run, features=run["features"], **read)
+    except ValueError as error:
+        if run["features"] is not None or not str(error).startswith("features: "):
+            raise
+    return _read(kind, net, data, run, features=False, **read)  # scores that need them say what is missing
+
+
+def _read(kind: str, net: Any, data: Data, run: dict[str, Any], **read: Any) -> PredictionRows:
     try:
         return read_predictions(kind, net, _batches(net, data, kind, run), len(data), **read)
     except ValueError as error:

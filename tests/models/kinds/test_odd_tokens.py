@@ -157,3 +157,11 @@ def test_nothing_to_judge() -> None:
         read_predictions("tokens", Words(), (ids, torch.full_like(ids, -100)), 4)
     with pytest.raises(ValueError, match="V of at least 2"):
         collect_tokens(nn.Sequential(nn.Embedding(V, 1)), ids, progress=False)
+
+
+def test_attributes_of_a_data_set_of_the_user_are_not_read() -> None:
+    class Own(torch.utils.data.TensorDataset):
+        copies, numbers = 0, "many"
+
+    ids = ids_of(6, 5)
+    assert len(collect_tokens(Words(), Own(ids, ids), progress=False)) == 6 * 4

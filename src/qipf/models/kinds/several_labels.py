@@ -10,7 +10,7 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array
-from qipf.models.kinds.excerpts import number_of
+from qipf.models.kinds.excerpts import copies_of, number_of
 from qipf.models.kinds.groups import Summary, by_group
 from qipf.models.labels import are_one_hot
 from qipf.models.outputs import Outputs
@@ -123,7 +123,7 @@ def _check_finite(logits: torch.Tensor, sizes: list[int], data: Any) -> None:
     if not bool(bad.any()):
         return
     row, column = bad.nonzero()[0].tolist()
-    if (copies := getattr(data, "copies", 1)) > 1:
+    if (copies := copies_of(data)) > 1:
         ends = np.cumsum(sizes)
         batch = int(np.searchsorted(ends, row, side="right"))
         row += sum(sizes[: batch - batch % copies : copies]) - int(ends[batch] - sizes[batch])

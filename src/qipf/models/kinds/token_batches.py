@@ -13,7 +13,7 @@ from torch import Tensor
 from qipf.models.batches import Batch
 from qipf.models.calling import call
 from qipf.models.keys import MASK
-from qipf.models.kinds.excerpts import number_of
+from qipf.models.kinds.excerpts import copies_of, number_of
 from qipf.models.kinds.session_taps import SessionTap
 from qipf.models.kinds.taps import Tap
 from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids
@@ -47,7 +47,7 @@ class TokenReader:
     def __init__(self, shift: bool | None, ignore: int, top: int, data: Any) -> None:
         self._shift, self._ignore, self._top = shift is None or shift, ignore, top
         self._sure = shift is not None
-        self._seen, self._copies, self._data = 0, getattr(data, "copies", 1), data
+        self._seen, self._copies, self._data = 0, copies_of(data), data
 
     def __call__(
         self, logits: Tensor, batch: Batch, number: int, tap: Tap | SessionTap
