@@ -274,7 +274,7 @@ def test_a_file_without_inputs(here, capsys) -> None:
 
 
 @pytest.mark.parametrize("scorer", ["default", "entropy"])
-def test_tokens_and_several_labels_of_onnx_models(here, rng, scorer) -> None:
+def test_tokens_and_several_labels_of_onnx_models(here, rng, capsys, scorer) -> None:
     ids = rng.integers(11, size=(60, 8))
     tokens(here / "net.onnx")
     np.savez("data.npz", x=ids, y=ids % 3)
@@ -289,7 +289,9 @@ def test_tokens_and_several_labels_of_onnx_models(here, rng, scorer) -> None:
     labels = (logits + rng.logistic(size=logits.shape) > 0).astype(int)
     table(here / "net.onnx", "Sigmoid")
     np.savez("data.npz", x=x, y=labels)
-    assert main(["fit", "net.onnx", "data.npz", *words]) == 0
+    capsys.readouterr()
+    assert main(["fit", "net.onnx", "data.npz", *(word for word in words if word != "--quiet")]) == 0
+    assert "comes out of a Sigmoid" in capsys.readouterr().err
     assert main(into) == 0
     assert [row["correct"] == "True" for row in rows_of("a.csv")] == ((logits > 0) == (labels == 1)).ravel().tolist()
     assert main(["compare", "net.onnx", "data.npz", "--scorers", f"{scorer},knn", "--bootstrap", "10", "--quiet"]) == 0

@@ -94,8 +94,9 @@ class DataBatch:
 
     @property
     def images(self) -> np.ndarray:
-        """The images of a model whose pixels are classified."""
-        return next(array for key, array in self.arrays.items() if key == "inputs" or key.startswith(INPUT))
+        """The images of a model whose pixels are classified; of several inputs, the first that has four dimensions."""
+        inputs = [array for key, array in self.arrays.items() if key == "inputs" or key.startswith(INPUT)]
+        return next((array for array in inputs if array.ndim == 4), inputs[0])
 
 
 def _tensor(values: np.ndarray, scaled: bool) -> Any:

@@ -11,7 +11,7 @@ from qipf._common.optional import require
 from qipf.cli._data import Data
 from qipf.cli._onnx import fed, named_arguments
 from qipf.models.kinds.predictions import BATCHES
-from qipf.models.labels import SUPPORTED, zeros_and_ones
+from qipf.models.labels import SUPPORTED, are_one_hot, way_of_pixels, zeros_and_ones
 from qipf.models.loading import is_weights
 from qipf.models.sessions.model import OnnxModel
 
@@ -40,7 +40,7 @@ def find_kind(net: Any, data: Data) -> str:
         kind = "tokens"
     elif len(shape) == 2 and labels.shape[1:] == shape[1:] and zeros_and_ones(np.asarray(labels)):
         kind = "labels"
-        if labels.shape[1] > 1 and bool((np.asarray(labels).sum(axis=1) == 1).all()):
+        if are_one_hot(np.asarray(labels)):
             raise InputError(
                 f"DATA: {found}, with exactly one 1 in every row: these are one-hot classes, not several labels per "
                 "input; give labels.argmax(1)"
@@ -58,16 +58,12 @@ def _way(labels: np.ndarray, shape: tuple[int, ...]) -> str:
     """What to do with labels that fit none of the kinds, where that can be told."""
     if labels.ndim == 2 and labels.shape[1] == 1 and len(shape) == 2:
         return "give labels[:, 0], one label per example"
-    if len(shape) == 4 and labels.ndim == 4 and labels.shape[1] == 1:
-        return "give labels[:, 0], one label per pixel"
-    if len(shape) == 4 and labels.ndim == 4 and shape[1] in (labels.shape[1], labels.shape[3]):
-        return (
-            f"if they are one-hot, give labels.argmax({1 if labels.shape[1] == shape[1] else 3}), one label per pixel"
-        )
+    if len(shape) == 4:
+        return way_of_pixels(labels, shape)
     if labels.ndim == len(shape) == 2 and labels.shape[1:] == shape[1:] and labels.dtype.kind in "iu":
         return "several labels are 0 or 1, and the targets of a regression are floating-point: labels.astype('float64')"
-    if labels.ndim == len(shape) - 1 and len(shape) > 2 and labels.dtype.kind == "f":
-        return "convert them to whole numbers, one per token or pixel"
+    if labels.ndim == 2 and len(shape) == 3 and labels.dtype.kind == "f":
+        return "convert them to whole numbers, one label per token"
     return ""
 
 

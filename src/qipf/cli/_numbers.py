@@ -14,7 +14,7 @@ from qipf.arrays import to_numpy
 from qipf.cli._data import Data
 from qipf.cli._default import DEFAULT
 from qipf.cli._seen import Seen
-from qipf.models.labels import zeros_and_ones
+from qipf.models.labels import ENOUGH, zeros_and_ones
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from qipf.scores.residual_scale import ResidualScale
 
 SCALE = "residual-scale"
-ENOUGH = 10
-"""Targets from which on two values are not taken for chance."""
 
 
 def is_regression(data: Data) -> bool:

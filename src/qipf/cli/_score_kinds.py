@@ -99,6 +99,11 @@ def seen_of_kind(scorer: Scorer, net: Any, data: Data, batch_size: int) -> Seen:
     return _count(collect_labels(net, batches, features=False, progress=False).outputs.correct)
 
 
+def counted(kind: str) -> str:
+    """What is counted where the model is right or wrong."""
+    return "labels" if kind == "labels" else f"labelled {kind}"
+
+
 def _shift(scorer: Scorer) -> bool:
     return scorer._require_fitted().facts.get("shift", True)
 
@@ -157,7 +162,7 @@ def score_kind(
     if not quiet:
         what = "maps" if kind == "pixels" and output.suffix not in (".csv", ".parquet") else "rows"
         print(f"{printable(output)}: {count} {what}", file=sys.stderr)
-        seen.say(f"labelled {kind}")
+        seen.say(counted(kind))
 
 
 def _pixels(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> Any:

@@ -173,14 +173,14 @@ def fit(
     opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
     seen, what = Seen(), "labelled examples"
     if several:
-        from qipf.cli._score_kinds import fit_kind, seen_of_kind
+        from qipf.cli._score_kinds import counted, fit_kind, seen_of_kind
 
         made = fit_kind(net, opened, made, chosen, features, device, batch_size, quiet, token_labels)
         note_features(made, features)
         columns = 0
         if not quiet:
             kind = made._require_fitted().facts["predicts"]
-            seen, what = seen_of_kind(made, net, opened.sample(FEW), batch_size), f"labelled {kind}"
+            seen, what = seen_of_kind(made, net, opened.sample(FEW), batch_size), counted(kind)
     elif made is None:
         made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)
         features = None  # the scorer knows what it reads

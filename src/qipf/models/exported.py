@@ -49,13 +49,10 @@ def _layer(part: nn.Module) -> nn.Linear | nn.Conv2d | None:
     elif called[0].target not in (torch.ops.aten.conv2d.default, torch.ops.aten.conv2d.padding) or called[0].kwargs:
         return None
     else:
-        defaults = (None, None, None, 1, 0, 1, 1)  # of aten.conv2d: input, weight, bias, and what follows
-        given = (*called[0].args, *defaults[len(called[0].args) :])
-        stride, padding, dilation, groups = (tuple(one) if isinstance(one, list) else one for one in given[3:])
-        layer = nn.Conv2d(
-            inputs * groups, outputs, tuple(kernel), stride=stride, padding=padding, dilation=dilation, groups=groups,
-            **made,
-        )  # fmt: skip
+        names = ("stride", "padding", "dilation", "groups")  # in the order of aten.conv2d
+        numbers = (tuple(one) if isinstance(one, list) else one for one in called[0].args[3:])
+        given: dict[str, Any] = dict(zip(names, numbers, strict=False))
+        layer = nn.Conv2d(inputs * given.get("groups", 1), outputs, (kernel[0], kernel[1]), **given, **made)
     for name, values in parameters.items():
         setattr(layer, name, values)
     return layer.train(part.training)

@@ -165,3 +165,17 @@ def test_attributes_of_a_data_set_of_the_user_are_not_read() -> None:
 
     ids = ids_of(6, 5)
     assert len(collect_tokens(Words(), Own(ids, ids), progress=False)) == 6 * 4
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_mask_of_a_decoder_counts_and_not_that_of_what_it_reads(masked) -> None:
+    class Translator(Words):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
+            return super().forward(decoder_input_ids)
+
+    source, ids = ids_of(4, 5), ids_of(3, 5)[[0, 1, 2, 0]]
+    keep = torch.arange(5) < torch.tensor([[5], [3], [2], [4]])
+    own = {"decoder_attention_mask": keep.tolist()} if masked else {}
+    batch = {"input_ids": source, "attention_mask": ~keep, "decoder_input_ids": ids, **own, "labels": ids}
+    found = collect_tokens(Translator(), [batch], shift=False, progress=False)
+    torch.testing.assert_close(found.labels, ids[keep] if masked else ids.flatten())

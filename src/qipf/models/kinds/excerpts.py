@@ -30,6 +30,11 @@ def number_of(data: Any, place: int) -> int:
     return place if numbers is None else int(numbers[place])
 
 
+def is_part(data: Any) -> bool:
+    """Return whether the examples are some of a larger set, so that what all of them have in common may be chance."""
+    return isinstance(data, Excerpt) and data.numbers is not None
+
+
 def copies_of(data: Any) -> int:
     """Return how many batches in a row hold the same examples."""
     return data.copies if isinstance(data, Excerpt) else 1

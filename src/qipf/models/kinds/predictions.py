@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from qipf.arrays import to_numpy
+from qipf.models.kinds.excerpts import Excerpt
 from qipf.models.labels import are_one_hot
 from qipf.models.outputs import Outputs
 
@@ -60,7 +61,7 @@ def read_predictions(
     Args:
         kind: What the model predicts: "pixels", "tokens" or "labels".
         model: As for `qipf.models.collect_pixels`, `collect_tokens` or `collect_labels`.
-        data: Inputs and labels.
+        data: Inputs and labels. Whether those of an `Excerpt` are one-hot is for its maker to judge.
         count: How many examples there are.
         features: The module whose output to keep; None for what enters the layer that makes the logits; False for
             none, which does for scores that do not read them.
@@ -90,10 +91,10 @@ def read_predictions(
             tokens = tokens.take(np.sort(np.random.default_rng(seed).choice(len(tokens), MOST, replace=False)))
         question = tokens.question() if places else Outputs(-tokens.log_rest[:, None], None, tokens.correct.long())
         return PredictionRows(question, tokens.sequence.numpy(), tokens)
-    from qipf.models.kinds.several_labels import ENOUGH, ONE_HOT, collect_labels
+    from qipf.models.kinds.several_labels import ONE_HOT, collect_labels
 
     found = collect_labels(model, data, features=features, **run)
     labels = found.outputs.labels
-    if labels is not None and len(found) >= ENOUGH and are_one_hot(found.table(labels)):
+    if labels is not None and not isinstance(data, Excerpt) and are_one_hot(found.table(labels)):
         raise ValueError(ONE_HOT)
     return PredictionRows(found.outputs, np.repeat(np.arange(len(found)), found.names))

@@ -10,7 +10,7 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array
-from qipf.models.kinds.excerpts import copies_of, number_of
+from qipf.models.kinds.excerpts import copies_of, is_part, number_of
 from qipf.models.kinds.groups import Summary, by_group
 from qipf.models.labels import are_one_hot
 from qipf.models.outputs import Outputs
@@ -24,8 +24,6 @@ ONE_HOT = (
     "labels.argmax(1) and read the model as a classifier (qipf.collect), because it did not learn a sigmoid per class"
 )
 """About labels that are probably classes."""
-ENOUGH = 10
-"""Inputs from which on one label for each of them is not taken for chance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,6 +154,6 @@ def _checked(labels: torch.Tensor, count: int, names: int, data: Any) -> torch.T
             "inputs with labels that are missing"
         )
     table = table.long()
-    if count >= ENOUGH and are_one_hot(table):
+    if not is_part(data) and are_one_hot(table):
         warnings.warn(ONE_HOT, stacklevel=3)
     return table

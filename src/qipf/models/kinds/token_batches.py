@@ -20,6 +20,7 @@ from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids
 from qipf.models.kinds.vocabulary import reduce_logits
 from qipf.models.logits import find_values
 from qipf.models.probabilities import PROBABILITIES, look_like_probabilities
+from qipf.models.tensors import to_tensor
 
 LOOK = 64
 """Rows of logits that are looked at to see whether they are probabilities."""
@@ -139,6 +140,10 @@ def _mask(batch: Batch, logits: Tensor) -> Tensor:
     """Return which places of (N, T) hold real tokens, by the batch's attention mask."""
     if batch.mask is None:
         return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-    if batch.mask.shape != logits.shape[:2]:
-        raise ValueError(f"{MASK}: expected shape {tuple(logits.shape[:2])}, got {tuple(batch.mask.shape)}")
-    return batch.mask.to(logits.device) != 0
+    mask = to_tensor(batch.mask, MASK)
+    if mask.shape != logits.shape[:2]:
+        raise ValueError(
+            f"{MASK}: expected shape {tuple(logits.shape[:2])}, one number per token, got {tuple(mask.shape)}; of a "
+            "model with a decoder, give decoder_input_ids, whose mask is decoder_attention_mask"
+        )
+    return mask.to(logits.device) != 0

@@ -18,11 +18,15 @@ def find_logits(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -
     once per model.
     """
     if model.output not in model.known_logits:
-        model.known_logits[model.output] = _search(model, feeds, show)
-    return model.known_logits[model.output]
+        model.known_logits[model.output] = _search(model, feeds)
+    found, note = model.known_logits[model.output]
+    if note:
+        model.tell(note, show)
+    return found
 
 
-def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> LogitsAt:
+def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray]) -> tuple[LogitsAt, str]:
+    """Where the logits are, and what to tell the user about that."""
     graph = model.find_graph()
     few = {name: values[:8] if values.ndim else values for name, values in feeds.items()}
     ending = None if graph is None else graph.ending(model.output)
@@ -31,19 +35,17 @@ def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> Lo
         output = found.get(model.output)
         for name in ending.before:
             if name in found and output is not None and _agree(found[name], in_rows(output), ending.operator):
-                model.tell(
+                return LogitsAt(name, flat=in_rows(output).ndim == 2), (
                     f"{model.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, is read as "
-                    "the logits; if these are the numbers of a regression, give OnnxModel(..., as_is=True)", show,
-                )  # fmt: skip
-                return LogitsAt(name, flat=in_rows(output).ndim == 2)
+                    "the logits; if these are the numbers of a regression, give OnnxModel(..., as_is=True)"
+                )
     values = in_rows(model.run(few, [model.output])[model.output]).astype(np.float64)
     if values.shape[-1] > 1 and values.size and (values >= 0).all() and (np.abs(values.sum(-1) - 1) < 1e-3).all():
-        model.tell(
+        return LogitsAt(model.output, probabilities=True), (
             f"{model.output!r} has probabilities, whose rows sum to 1, so their logarithms are taken as the logits; "
-            "energy and max-logit would need the values before the softmax", show,
-        )  # fmt: skip
-        return LogitsAt(model.output, probabilities=True)
-    return LogitsAt(model.output)
+            "energy and max-logit would need the values before the softmax"
+        )
+    return LogitsAt(model.output), ""
 
 
 def find_head(model: OnnxModel, at: LogitsAt, feeds: Mapping[str, np.ndarray], show: bool) -> str | None:

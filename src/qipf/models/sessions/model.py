@@ -38,7 +38,7 @@ class _Made:
         self.graph: Graph | None = None
         self.sessions: dict[tuple[str, ...], Any] = {}
         self.told: set[str] = set()
-        self.logits: dict[str, LogitsAt] = {}
+        self.logits: dict[str, tuple[LogitsAt, str]] = {}
         self.heads: dict[str, str | None] = {}
 
 
@@ -119,8 +119,8 @@ class OnnxModel:
             return None
 
     @property
-    def known_logits(self) -> dict[str, LogitsAt]:
-        """By output, where its logits were found."""
+    def known_logits(self) -> dict[str, tuple[LogitsAt, str]]:
+        """By output, where its logits were found, and what to tell the user about that."""
         return self._made.logits
 
     @property
