@@ -68,9 +68,14 @@ def _of_module(net: Any, data: Data) -> Data:
         first = next((name for name in parameters if name not in others), "inputs")
         return _joined(data, {first: data.arrays["inputs"], **others})
     if not set(others) - {MASK}:
+        named = (
+            f"or an array with the name of each argument of the model ({', '.join(parameters)})"
+            if parameters
+            else "as the arguments of this model have no names; a model with several inputs is given as module:callable"
+        )
         raise InputError(
             f"DATA: it holds {', '.join((*data.arrays, *data.named)) or 'nothing'}; expected inputs (or x), or logits, "
-            f"or an array with the name of each argument of the model ({', '.join(parameters) or 'none has a name'})"
+            f"{named}"
         )
     return _joined(data, others)
 

@@ -12,7 +12,7 @@ from qipf.arrays import to_numpy
 from qipf.cli._data import Data
 from qipf.cli._default import DEFAULT, check_data, fit_default
 from qipf.cli._find_kind import rows_at_once
-from qipf.cli._onnx import excerpt, place
+from qipf.cli._onnx import excerpt, named_arguments, place
 from qipf.cli.fit import make_scorer, observe
 from qipf.models.kinds.predictions import MOST, PredictionRows, read_predictions
 
@@ -48,7 +48,8 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, shi
 
 def _read(kind: str, net: Any, data: Data, run: dict[str, Any], **read: Any) -> PredictionRows:
     try:
-        return read_predictions(kind, net, _batches(net, data, kind, run), len(data), **read)
+        with named_arguments(net):
+            return read_predictions(kind, net, _batches(net, data, kind, run), len(data), **read)
     except ValueError as error:
         if not str(error).startswith("data: "):
             raise

@@ -64,7 +64,7 @@ def fit_kind(
 
         if scorer.name not in SCORES:
             raise UserError(f"--scorer: {scorer.name} is not for tokens; there are {', '.join([DEFAULT, *SCORES])}")
-        return mark(scorer.fit(None, None), kind, shift=is_shifted(data, about))
+        return mark(scorer.fit(net, None), kind, shift=is_shifted(data, about))
     read["features"] = read["features"] if scorer.reads_features else False
     if kind == "pixels":
         from qipf.models.kinds.pixels import collect_pixels

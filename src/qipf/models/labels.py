@@ -123,8 +123,10 @@ def way_of_pixels(labels: Array, logits: tuple[int, ...]) -> str:
         return f"if they are one-hot, give labels.argmax({1 if shape[1] == classes else 3}), one label per pixel"
     if shape[1:] == logits[2:]:
         return "convert them to whole numbers, one label per pixel"
-    if len(shape) == 3:
+    if len(shape) == 3 and shape[1] > logits[2]:
         return "let the model enlarge its logits to the size of the labels"
+    if len(shape) == 3:
+        return "give labels of the height and width of the logits"
     return ""
 
 

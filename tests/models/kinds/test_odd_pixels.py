@@ -121,7 +121,8 @@ def test_what_to_do_is_said(images, labels) -> None:
         (nn.functional.one_hot(labels, 3), r"labels\.argmax\(3\)"),
         (nn.functional.one_hot(labels, 3).movedim(3, 1), r"labels\.argmax\(1\)"),
         (labels.float(), "convert them to whole numbers"),
-        (labels[:, ::2, ::2], "enlarge its logits"),
+        (labels[:, ::2, ::2], "labels of the height and width of the logits"),
+        (labels.repeat_interleave(2, 1).repeat_interleave(2, 2), "enlarge its logits"),
     ):
         with pytest.raises(ValueError, match=words):
             maps(network(), (images, given))

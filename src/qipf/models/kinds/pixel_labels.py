@@ -60,10 +60,11 @@ class Images:
             image, row, column = bad.nonzero()[0].tolist()
             words = f"as there are {classes} logits" if classes > 1 else "as there is one logit"
             place = self._place(image, row, column)
+            way = f"give pixels without a label {some[0]}, or name theirs in ignore" if some else "repair them"
             raise ValueError(
                 f"labels: expected classes from 0 to {max(2, classes) - 1}, {words}, or {_listed(some)} for pixels "
                 f"without a label; got {int(labels[image, row, column])} {place}, the first of {int(bad.sum())} such "
-                "pixels in this batch; repair them, or name the label in ignore"
+                f"pixels in this batch; {way}"
             )
         return labels, labelled
 
