@@ -25,8 +25,8 @@ def bound(net: Any, data: Data) -> Data:
     """The data with the inputs that a model takes, found by their names in an .npz.
 
     A model with one input takes `inputs` (or `x`) where there are such, whatever its own input is called. A torch
-    module also gets the arrays with the names of arguments of its forward; an `attention_mask` counts for tokens in any
-    case.
+    module also gets the arrays with the names of arguments of its forward; an `attention_mask` always counts for
+    tokens.
 
     Raises:
         InputError: DATA has no array of some name, or one that is not numbers or of another length.

@@ -33,7 +33,7 @@ class Data:
     named: dict[str, np.ndarray] = field(default_factory=dict)
     """every array of an .npz by its own name, from which a model with several inputs takes them"""
     numbers: np.ndarray | None = None
-    """the row of every example in its file, where these are some of them"""
+    """the row of every example in its file, where these are only some of the rows"""
 
     def __len__(self) -> int:
         return len(self.files) or len(next(iter(self.arrays.values() or self.named.values())))

@@ -10,7 +10,7 @@ import numpy as np
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 
 ENOUGH = 10
-"""Labels from which on a pattern in all of them, such as one 1 per row, is not taken for chance."""
+"""How many labels it takes before a pattern in all of them, such as one 1 per row, is not put down to chance."""
 SUPPORTED = (
     "supported are logits (N, C) with labels (N,); tokens (N, T, V) with (N, T) by qipf.models.collect_tokens and "
     "qipf.scores.probe_tokens; pixels (N, C, H, W) with (N, H, W) by qipf.models.score_pixels and "

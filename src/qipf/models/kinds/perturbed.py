@@ -91,7 +91,7 @@ def _copy(inputs: Any, kind: Kind, draw: Draws, generator: torch.Generator, own:
 
 
 def _tensors(inputs: Any) -> Any:
-    """The inputs with tensors in the place of other arrays, also among several."""
+    """The inputs with every array as a tensor, whether there is one input or several."""
     if isinstance(inputs, dict):
         return {name: to_tensor(part) if is_array(part) else part for name, part in inputs.items()}
     if isinstance(inputs, tuple | list):

@@ -77,7 +77,7 @@ class Images:
             place = self._place(image, rows.start + row, columns.start + column)
             raise ValueError(
                 f"logits: NaN or infinite values {place}, the first of {int(bad.sum())} such pixels in this batch; "
-                "look for what the model makes of this image, or run it in single precision"
+                "check what the model does with this image, or run it in single precision"
             )
 
     def _place(self, image: int, row: int, column: int) -> str:

@@ -127,7 +127,7 @@ def _check_finite(logits: torch.Tensor, sizes: list[int], data: Any) -> None:
         row += sum(sizes[: batch - batch % copies : copies]) - int(ends[batch] - sizes[batch])
     raise ValueError(
         f"logits: NaN or infinite values for label {column} of input {number_of(data, row)} (both counted from 0), "
-        f"the first of {int(bad.sum())} such logits; look for what the model makes of this input, or run it in single "
+        f"the first of {int(bad.sum())} such logits; check what the model does with this input, or run it in single "
         "precision"
     )
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -26,12 +24,8 @@ LOOK = 64
 """Rows of logits that are looked at to see whether they are probabilities."""
 
 
-def forward(module: torch.nn.Module, batch: Batch, number: int) -> Callable[[], Tensor]:
-    """Return a function that runs the model on a batch and returns its logits."""
-    return partial(_forward, module, batch, number)
-
-
-def _forward(module: torch.nn.Module, batch: Batch, number: int) -> Tensor:
+def forward(module: torch.nn.Module, batch: Batch, number: int) -> Tensor:
+    """Run the model on a batch and return its logits."""
     return find_values(call(module, batch.arguments, batch.keywords, number))
 
 
@@ -75,7 +69,7 @@ class TokenReader:
         rows = wanted.flatten().nonzero()[:, 0]
         own = None if labels is None else (labels.roll(-1, 1) if self._shift else labels).flatten()[rows]
         if labels is not None and own is not None:
-            self._check_range(own, rows, logits)
+            self._check_range(batch, own, rows, logits)
             self._check_ids(batch, labels, known)
         result: dict[str, Tensor | None] = {
             **reduce_logits(logits.reshape(-1, logits.shape[2]), rows, own, self._top)._asdict(),
@@ -86,7 +80,10 @@ class TokenReader:
         hidden = tap.take(3)
         if hidden is not None:
             if hidden.shape[:2] != logits.shape[:2]:
-                raise ValueError(f"features: expected shape {tuple(logits.shape[:2])} and D, got {tuple(hidden.shape)}")
+                raise ValueError(
+                    f"features: expected shape ({logits.shape[0]}, {logits.shape[1]}, D), one row per token, got "
+                    f"{tuple(hidden.shape)}; name another module"
+                )
             result["features"] = hidden.reshape(-1, hidden.shape[2])[rows].float()
         self._seen += len(logits) if (number + 1) % self._copies == 0 else 0
         return {name: values for name, values in result.items() if values is not None}, len(logits)
@@ -121,10 +118,14 @@ class TokenReader:
                 stacklevel=4,
             )
 
-    def _check_range(self, labels: Tensor, rows: Tensor, logits: Tensor) -> None:
+    def _check_range(self, batch: Batch, labels: Tensor, rows: Tensor, logits: Tensor) -> None:
+        """Raise ValueError where a label that counts is not a token."""
         _, length, words = logits.shape
+        given: Any = batch.labels  # mostly on the CPU, where a look at them does not wait for the model
+        if not bool(((given < 0) | (given >= words)).logical_and(given != self._ignore).any()):
+            return
         bad = (labels < 0) | (labels >= words)
-        if not bool(bad.any()):
+        if not bool(bad.any()):  # those are left out by the mask, or have no logits
             return
         first = int(bad.int().argmax())
         place = int(rows[first]) % length + int(self._shift)

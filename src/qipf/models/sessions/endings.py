@@ -14,8 +14,8 @@ from qipf.models.sessions.model import OnnxModel
 def find_logits(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> LogitsAt:
     """Where the logits are.
 
-    What stands before a softmax is read where a graph tells, and only if the softmax of it is the output. It is found
-    once per model.
+    The tensor before a softmax is read where the graph shows one, and only if its softmax is the output. It is looked
+    for once per model.
     """
     if model.output not in model.known_logits:
         model.known_logits[model.output] = _search(model, feeds)
@@ -51,8 +51,8 @@ def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray]) -> tuple[LogitsAt
 def find_head(model: OnnxModel, at: LogitsAt, feeds: Mapping[str, np.ndarray], show: bool) -> str | None:
     """The tensor that enters the last linear layer, where every prediction has one row of it.
 
-    It is found once per model. Logits of an input that come from several places, such as one logit per token of a text,
-    have no such row.
+    It is looked for once per model. Logits of an input that come from several places, such as one logit per token of a
+    text, have no such row.
     """
     logits = at.tensor
     graph = model.find_graph()
