@@ -21,8 +21,13 @@ def rows_at_once(kind: str, batch_size: int) -> int:
     return batch_size if kind == "labels" else min(batch_size, BATCHES.get(kind, batch_size))
 
 
-def find_kind(net: Any, data: Data) -> str:
+def find_kind(net: Any, data: Data, quiet: bool) -> str:
     """What the model predicts: "classes", "pixels", "tokens" or "labels", by the shapes of labels and logits.
+
+    Args:
+        net: The model.
+        data: Inputs or logits, and labels.
+        quiet: Do not tell which tensor of an ONNX model is read as the logits.
 
     Raises:
         InputError: The labels fit none of them, or are one-hot classes.
@@ -30,7 +35,7 @@ def find_kind(net: Any, data: Data) -> str:
     labels = data.arrays["labels"]
     if labels.ndim == 1:
         return "classes"
-    shape = data.arrays["logits"].shape if "logits" in data.arrays else _logits_shape(net, data)
+    shape = data.arrays["logits"].shape if "logits" in data.arrays else _logits_shape(net, data, quiet)
     found = f"labels: {labels.dtype} of shape {labels.shape}, for logits of shape (N, {', '.join(map(str, shape[1:]))})"
     whole = labels.dtype.kind in "iub"
     kind = ""
@@ -67,7 +72,7 @@ def _way(labels: np.ndarray, shape: tuple[int, ...]) -> str:
     return ""
 
 
-def _logits_shape(net: Any, data: Data) -> tuple[int, ...]:
+def _logits_shape(net: Any, data: Data, quiet: bool) -> tuple[int, ...]:
     """The shape of the logits of the first two examples."""
     if is_weights(net):
         raise UserError("MODEL: a file of weights cannot be run; give a program")
@@ -78,7 +83,7 @@ def _logits_shape(net: Any, data: Data) -> tuple[int, ...]:
 
         with named_arguments(net):
             feeds = {one.name: given[one.name] for one in net.inputs}
-            return Reader(net, False, (), feeds, False).raw(feeds)[0].shape
+            return Reader(net, False, (), feeds, not quiet).raw(feeds)[0].shape
     require("torch", extra="torch")
     from qipf.models.batches import Batches
     from qipf.models.calling import call

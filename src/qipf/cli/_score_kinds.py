@@ -45,7 +45,7 @@ def fit_kind(
         quiet: No progress bars.
         about: What the labels of tokens are about.
     """
-    kind = find_kind(net, data)
+    kind = find_kind(net, data, quiet)
     check_about(about, kind)
     place(net, device)
     batches = excerpt(net, data, rows_at_once(kind, batch_size))

@@ -179,3 +179,15 @@ def test_the_mask_of_a_decoder_counts_and_not_that_of_what_it_reads(masked) -> N
     batch = {"input_ids": source, "attention_mask": ~keep, "decoder_input_ids": ids, **own, "labels": ids}
     found = collect_tokens(Translator(), [batch], shift=False, progress=False)
     torch.testing.assert_close(found.labels, ids[keep] if masked else ids.flatten())
+
+
+def test_logits_with_the_tokens_last_are_named() -> None:
+    class Last(Words):
+        def forward(self, input_ids: Tensor) -> Tensor:
+            return super().forward(input_ids).transpose(1, 2)
+
+    ids = ids_of(6, 5)
+    with pytest.raises(ValueError, match=r"logits\.transpose\(1, 2\)"):
+        collect_tokens(Last(), (ids, ids), progress=False)
+    with pytest.raises(ValueError, match="convert them to whole numbers"):
+        collect_tokens(Words(), (ids, ids.float()), progress=False)

@@ -95,7 +95,7 @@ class TokenReader:
         if labels.shape != logits.shape[:2] or labels.is_floating_point():
             raise ValueError(
                 f"batch {number}: expected whole numbers of shape {tuple(logits.shape[:2])}, one label per token, got "
-                f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
+                f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}{_way(labels, logits)}"
             )
         return labels.to(logits.device, torch.int64)
 
@@ -135,6 +135,15 @@ class TokenReader:
             f"to leave out; got {int(labels[first])} at place {place} of sequence {text} (both counted from 0), the "
             f"first of {int(bad.sum())} such labels in this batch"
         )
+
+
+def _way(labels: Tensor, logits: Tensor) -> str:
+    """What to do with labels that do not fit the logits."""
+    if labels.shape == logits.shape[:2]:
+        return "; convert them to whole numbers"
+    if labels.shape == (logits.shape[0], logits.shape[2]):
+        return f" for logits {tuple(logits.shape)}, whose tokens seem to be last; return logits.transpose(1, 2)"
+    return ""
 
 
 def _mask(batch: Batch, logits: Tensor) -> Tensor:
