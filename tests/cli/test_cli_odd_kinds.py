@@ -12,6 +12,8 @@ import torch
 
 from onnx_graphs import EMBEDDED, OUTER, table, table_logits, tokens
 from qipf.cli import main
+from qipf.cli._data import INPUT, Data
+from qipf.cli._shifted import apply_shift
 from qipf.models.loading import load_model
 
 NETS = """
@@ -37,8 +39,17 @@ class Texts(nn.Module):
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         return self.classifier((self.table(input_ids) * mask[..., None]).sum(1) / mask.sum(1, keepdim=True))
 
+class Tied(Words):
+    def forward(self, input_ids):
+        return self.table(input_ids) @ self.table.weight.T
+
 def words():
     return Words()
+
+def tied():
+    net = Tied()
+    del net.head
+    return net
 
 def texts():
     return Texts()
@@ -110,6 +121,9 @@ def test_the_recommended_scorer_and_compare_take_the_mask(here, rng, capsys) -> 
     with torch.no_grad():
         logits = load_model("odd_nets:texts")(torch.from_numpy(ids), torch.from_numpy(MASK))
     assert [int(row["predicted"]) for row in rows_of("a.csv")] == logits.argmax(1).tolist()
+    for shift in ("typos:3", "word-drops:3"):
+        assert compare("texts", "--scorers", "entropy", "--shift", shift) == 0
+    capsys.readouterr()
     assert compare("texts") == 0
     half = np.random.default_rng(0).permutation(60)[30:]
     wrong = int((logits.argmax(1).numpy() != ids[:, 0] % 3)[half].sum())
@@ -265,7 +279,7 @@ def test_a_file_without_inputs(here, capsys) -> None:
 
 
 @pytest.mark.parametrize("scorer", ["default", "entropy"])
-def test_tokens_and_several_labels_of_onnx_models(here, rng, scorer) -> None:
+def test_tokens_and_several_labels_of_onnx_models(here, rng, capsys, scorer) -> None:
     ids = rng.integers(11, size=(60, 8))
     tokens(here / "net.onnx")
     np.savez("data.npz", x=ids, y=ids % 3)
@@ -280,7 +294,33 @@ def test_tokens_and_several_labels_of_onnx_models(here, rng, scorer) -> None:
     labels = (logits + rng.logistic(size=logits.shape) > 0).astype(int)
     table(here / "net.onnx", "Sigmoid")
     np.savez("data.npz", x=x, y=labels)
-    assert main(["fit", "net.onnx", "data.npz", *words]) == 0
+    capsys.readouterr()
+    assert main(["fit", "net.onnx", "data.npz", *(word for word in words if word != "--quiet")]) == 0
+    assert "comes out of a Sigmoid" in capsys.readouterr().err
     assert main(into) == 0
     assert [row["correct"] == "True" for row in rows_of("a.csv")] == ((logits > 0) == (labels == 1)).ravel().tolist()
     assert main(["compare", "net.onnx", "data.npz", "--scorers", f"{scorer},knn", "--bootstrap", "10", "--quiet"]) == 0
+
+
+def test_scores_without_features_are_compared_where_no_layer_makes_the_logits(here, rng, capsys) -> None:
+    ids = rng.integers(9, size=(60, 8))
+    np.savez("data.npz", x=ids, y=ids)
+    assert compare("tied", "--scorers", "entropy,default") == 0
+    said = capsys.readouterr()
+    assert "Use entropy" in said.out
+    assert "left out: default (features: the model has no Linear layer" in said.err
+    assert compare("tied", "--scorers", "default") == 1
+    assert "--features" in capsys.readouterr().err
+
+
+def test_words_are_dropped_with_their_labels_and_masks(rng) -> None:
+    ids = rng.integers(1, 9, size=(60, 8)) * MASK
+    data = Data({"labels": np.where(MASK, ids * 10, -100), INPUT + "input_ids": ids, INPUT + "attention_mask": MASK})
+    moved = apply_shift(data, "word-drops", 5, "tokens", 0).arrays
+    new, mask, labels = (moved[key] for key in (INPUT + "input_ids", INPUT + "attention_mask", "labels"))
+    assert mask.sum() < MASK.sum()
+    np.testing.assert_array_equal(new[mask == 1] * 10, labels[mask == 1])
+    assert (labels[mask == 0] == -100).all()
+    for before, after, keep in zip(ids, new, mask, strict=True):
+        rest = iter(before.tolist())
+        assert all(token in rest for token in after[keep == 1].tolist())  # a subsequence

@@ -259,7 +259,7 @@ def test_the_accuracy_of_every_kind_is_printed(place: Path, capsys) -> None:
     tokens = collect_tokens(net("tokens"), (torch.from_numpy(ids), torch.from_numpy(ids)), progress=False).correct
     right = 100 * float(tokens.double().mean())
     said = {
-        "labels": f"accuracy of the model: {share:.1f} % of {labels.size} labelled labels",
+        "labels": f"accuracy of the model: {share:.1f} % of {labels.size} labels",
         "tokens": f"accuracy of the model: {right:.1f} % of {len(tokens)} labelled tokens",
         "pixels": "labelled pixels",  # of which `fit` takes a sample
     }

@@ -110,5 +110,6 @@ def test_lists_and_scales_of_zero() -> None:
     fitted = qipf.Intervals(0.9).fit(predictions.tolist(), [1.0] * 30, targets.tolist())
     factor = np.sort(np.abs(targets - predictions))[math.ceil(31 * 0.9) - 1]
     lower, upper = fitted.of([0.0, 2.0], [1.0, 0.0])
-    np.testing.assert_allclose(np.ravel(lower), [-factor, 2.0])
-    np.testing.assert_allclose(np.ravel(upper), [factor, 2.0])
+    assert lower.shape == upper.shape == (2,)
+    np.testing.assert_allclose(lower, [-factor, 2.0])
+    np.testing.assert_allclose(upper, [factor, 2.0])

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 import qipf
 from qipf.models import collect_labels, collect_tokens, score_pixels
-from qipf.models.kinds.perturbed import PerturbedBatches, draw_pixels, draw_tokens
+from qipf.models.kinds.perturbed import draw_pixels, draw_tokens, perturbed_batches
 from qipf.scores import probe_labels, probe_pixels, probe_tokens
 
 
@@ -54,14 +54,14 @@ def test_a_probe_of_pixels_finds_errors_that_the_entropy_does_not() -> None:
 
 def test_copies_leave_labels_and_places_as_they_are() -> None:
     images, labels = bars(20, 0)
-    found = list(PerturbedBatches((images, labels), "pixels", draws=2, perturb=True, batch_size=8, seed=0))
+    found = list(perturbed_batches((images, labels), "pixels", draws=2, perturb=True, batch_size=8, seed=0))
     assert [len(one) for one, _ in found] == [8] * 6 + [4] * 3
     for number, (copy, own) in enumerate(found):
         rows = slice(number // 3 * 8, number // 3 * 8 + 8)
         torch.testing.assert_close(own, labels[rows])
         assert torch.equal(copy, images[rows]) == (number % 3 == 0)
         assert copy.shape == images[rows].shape
-    again = list(PerturbedBatches((images, labels), "pixels", draws=2, perturb=True, batch_size=8, seed=0))
+    again = list(perturbed_batches((images, labels), "pixels", draws=2, perturb=True, batch_size=8, seed=0))
     assert all(torch.equal(one, other) for (one, _), (other, _) in zip(found, again, strict=True))
 
 
@@ -116,7 +116,7 @@ def test_a_probe_of_tokens_learns_which_predictions_are_wrong(size: float) -> No
     torch.testing.assert_close(probe(tokens.question()), torch.logit(wrong), rtol=1e-4, atol=1e-4)
     assert abs(areas[1] - 0.5) < 0.05  # the network is equally sure of everything
     with_masks = {"ids": ids[:50], "attention_mask": torch.ones_like(ids[:50])}
-    batches = list(PerturbedBatches([(with_masks, ids[:50])], "tokens", draws=1, perturb=True, batch_size=8, seed=0))
+    batches = list(perturbed_batches([(with_masks, ids[:50])], "tokens", draws=1, perturb=True, batch_size=8, seed=0))
     assert torch.equal(batches[1][0]["attention_mask"], with_masks["attention_mask"])
     assert not torch.equal(batches[1][0]["ids"], ids[:50])
 
@@ -141,7 +141,7 @@ def test_mistakes_are_named() -> None:
         (lambda: probe_pixels(Bars(), (images, labels), perturb="noise", progress=False), TypeError, "perturb"),  # pyright: ignore[reportArgumentType]
         (
             lambda: list(
-                PerturbedBatches((images[:, 0], labels), "pixels", draws=1, perturb=True, batch_size=8, seed=0)
+                perturbed_batches((images[:, 0], labels), "pixels", draws=1, perturb=True, batch_size=8, seed=0)
             ),
             ValueError,
             "cannot be perturbed for pixels",

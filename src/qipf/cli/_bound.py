@@ -25,8 +25,8 @@ def bound(net: Any, data: Data) -> Data:
     """The data with the inputs that a model takes, found by their names in an .npz.
 
     A model with one input takes `inputs` (or `x`) where there are such, whatever its own input is called. A torch
-    module also gets the arrays with the names of arguments of its forward; an `attention_mask` counts for tokens in any
-    case.
+    module also gets the arrays with the names of arguments of its forward; an `attention_mask` always counts for
+    tokens.
 
     Raises:
         InputError: DATA has no array of some name, or one that is not numbers or of another length.
@@ -68,9 +68,14 @@ def _of_module(net: Any, data: Data) -> Data:
         first = next((name for name in parameters if name not in others), "inputs")
         return _joined(data, {first: data.arrays["inputs"], **others})
     if not set(others) - {MASK}:
+        named = (
+            f"or an array with the name of each argument of the model ({', '.join(parameters)})"
+            if parameters
+            else "as the arguments of this model have no names; a model with several inputs is given as module:callable"
+        )
         raise InputError(
             f"DATA: it holds {', '.join((*data.arrays, *data.named)) or 'nothing'}; expected inputs (or x), or logits, "
-            f"or an array with the name of each argument of the model ({', '.join(parameters) or 'none has a name'})"
+            f"{named}"
         )
     return _joined(data, others)
 

@@ -33,7 +33,7 @@ class Data:
     named: dict[str, np.ndarray] = field(default_factory=dict)
     """every array of an .npz by its own name, from which a model with several inputs takes them"""
     numbers: np.ndarray | None = None
-    """the row of every example in its file, where these are some of them"""
+    """the row of every example in its file, where these are only some of the rows"""
 
     def __len__(self) -> int:
         return len(self.files) or len(next(iter(self.arrays.values() or self.named.values())))
@@ -94,8 +94,9 @@ class DataBatch:
 
     @property
     def images(self) -> np.ndarray:
-        """The images of a model whose pixels are classified."""
-        return next(array for key, array in self.arrays.items() if key == "inputs" or key.startswith(INPUT))
+        """The images of a model whose pixels are classified; of several inputs, the first that has four dimensions."""
+        inputs = [array for key, array in self.arrays.items() if key == "inputs" or key.startswith(INPUT)]
+        return next((array for array in inputs if array.ndim == 4), inputs[0])
 
 
 def _tensor(values: np.ndarray, scaled: bool) -> Any:

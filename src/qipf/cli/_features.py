@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from qipf._common.errors import InputError, UserError
 from qipf._common.text import printable
-from qipf.models.likeness import OUTPUT, read_output
+from qipf.models.likeness import OUTPUT
 from qipf.models.sessions.model import OnnxModel
 from qipf.scores.fitted import Fitted
 
@@ -38,13 +38,6 @@ def noted_features(scorer: Scorer, features: str | None) -> str | None:
         file=sys.stderr,
     )
     return features
-
-
-def note_output(scorer: Scorer, net: Any) -> None:
-    """Note which output of an ONNX model was read, where it has several."""
-    output = read_output(net)
-    if output is not None and scorer.fitted is not None:
-        scorer._use(Fitted(scorer.fitted.tensors, {**scorer.fitted.facts, OUTPUT: output}))
 
 
 def noted_output(scorer: Scorer, net: Any, given: str | None) -> Any:

@@ -11,7 +11,7 @@ from qipf._common.optional import require
 from qipf.cli._data import Data
 from qipf.cli._onnx import fed, named_arguments
 from qipf.models.kinds.predictions import BATCHES
-from qipf.models.labels import SUPPORTED, zeros_and_ones
+from qipf.models.labels import SUPPORTED, are_one_hot, way_of_pixels, zeros_and_ones
 from qipf.models.loading import is_weights
 from qipf.models.sessions.model import OnnxModel
 
@@ -21,8 +21,13 @@ def rows_at_once(kind: str, batch_size: int) -> int:
     return batch_size if kind == "labels" else min(batch_size, BATCHES.get(kind, batch_size))
 
 
-def find_kind(net: Any, data: Data) -> str:
+def find_kind(net: Any, data: Data, quiet: bool) -> str:
     """What the model predicts: "classes", "pixels", "tokens" or "labels", by the shapes of labels and logits.
+
+    Args:
+        net: The model.
+        data: Inputs or logits, and labels.
+        quiet: Do not tell which tensor of an ONNX model is read as the logits.
 
     Raises:
         InputError: The labels fit none of them, or are one-hot classes.
@@ -30,7 +35,7 @@ def find_kind(net: Any, data: Data) -> str:
     labels = data.arrays["labels"]
     if labels.ndim == 1:
         return "classes"
-    shape = data.arrays["logits"].shape if "logits" in data.arrays else _logits_shape(net, data)
+    shape = data.arrays["logits"].shape if "logits" in data.arrays else _logits_shape(net, data, quiet)
     found = f"labels: {labels.dtype} of shape {labels.shape}, for logits of shape (N, {', '.join(map(str, shape[1:]))})"
     whole = labels.dtype.kind in "iub"
     kind = ""
@@ -40,7 +45,7 @@ def find_kind(net: Any, data: Data) -> str:
         kind = "tokens"
     elif len(shape) == 2 and labels.shape[1:] == shape[1:] and zeros_and_ones(np.asarray(labels)):
         kind = "labels"
-        if labels.shape[1] > 1 and bool((np.asarray(labels).sum(axis=1) == 1).all()):
+        if are_one_hot(np.asarray(labels)):
             raise InputError(
                 f"DATA: {found}, with exactly one 1 in every row: these are one-hot classes, not several labels per "
                 "input; give labels.argmax(1)"
@@ -58,20 +63,16 @@ def _way(labels: np.ndarray, shape: tuple[int, ...]) -> str:
     """What to do with labels that fit none of the kinds, where that can be told."""
     if labels.ndim == 2 and labels.shape[1] == 1 and len(shape) == 2:
         return "give labels[:, 0], one label per example"
-    if len(shape) == 4 and labels.ndim == 4 and labels.shape[1] == 1:
-        return "give labels[:, 0], one label per pixel"
-    if len(shape) == 4 and labels.ndim == 4 and shape[1] in (labels.shape[1], labels.shape[3]):
-        return (
-            f"if they are one-hot, give labels.argmax({1 if labels.shape[1] == shape[1] else 3}), one label per pixel"
-        )
+    if len(shape) == 4:
+        return way_of_pixels(labels, shape)
     if labels.ndim == len(shape) == 2 and labels.shape[1:] == shape[1:] and labels.dtype.kind in "iu":
         return "several labels are 0 or 1, and the targets of a regression are floating-point: labels.astype('float64')"
-    if labels.ndim == len(shape) - 1 and len(shape) > 2 and labels.dtype.kind == "f":
-        return "convert them to whole numbers, one per token or pixel"
+    if labels.ndim == 2 and len(shape) == 3 and labels.dtype.kind == "f":
+        return "convert them to whole numbers, one label per token"
     return ""
 
 
-def _logits_shape(net: Any, data: Data) -> tuple[int, ...]:
+def _logits_shape(net: Any, data: Data, quiet: bool) -> tuple[int, ...]:
     """The shape of the logits of the first two examples."""
     if is_weights(net):
         raise UserError("MODEL: a file of weights cannot be run; give a program")
@@ -82,7 +83,7 @@ def _logits_shape(net: Any, data: Data) -> tuple[int, ...]:
 
         with named_arguments(net):
             feeds = {one.name: given[one.name] for one in net.inputs}
-            return Reader(net, False, (), feeds, False).raw(feeds)[0].shape
+            return Reader(net, False, (), feeds, not quiet).raw(feeds)[0].shape
     require("torch", extra="torch")
     from qipf.models.batches import Batches
     from qipf.models.calling import call

@@ -12,7 +12,7 @@ from qipf.arrays import to_numpy
 from qipf.cli._data import Data
 from qipf.cli._default import DEFAULT, check_data, fit_default
 from qipf.cli._find_kind import rows_at_once
-from qipf.cli._onnx import excerpt, place
+from qipf.cli._onnx import excerpt, named_arguments, place
 from qipf.cli.fit import make_scorer, observe
 from qipf.models.kinds.predictions import MOST, PredictionRows, read_predictions
 
@@ -24,7 +24,7 @@ ONE = {"classes": "prediction", "pixels": "pixel", "tokens": "token", "labels": 
 
 
 def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, shift: bool) -> PredictionRows:
-    """The predictions of the model for labelled data.
+    """The predictions of the model for labelled data, without features where no layer is known to make the logits.
 
     Args:
         kind: As `find_kind` says.
@@ -37,9 +37,19 @@ def predict(kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, shi
     if kind == "classes":
         return PredictionRows(observe(net, data, make_scorer("knn", {}), **run))
     place(net, run["device"])
-    read = {"features": run["features"], "shift": shift, "seed": seed, "progress": not run["quiet"]}
+    read = {"shift": shift, "seed": seed, "progress": not run["quiet"]}
     try:
-        return read_predictions(kind, net, _batches(net, data, kind, run), len(data), **read)
+        return _read(kind, net, data, run, features=run["features"], **read)
+    except ValueError as error:
+        if run["features"] is not None or not str(error).startswith("features: "):
+            raise
+    return _read(kind, net, data, run, features=False, **read)  # scores that need them say what is missing
+
+
+def _read(kind: str, net: Any, data: Data, run: dict[str, Any], **read: Any) -> PredictionRows:
+    try:
+        with named_arguments(net):
+            return read_predictions(kind, net, _batches(net, data, kind, run), len(data), **read)
     except ValueError as error:
         if not str(error).startswith("data: "):
             raise

@@ -14,7 +14,7 @@ from qipf.arrays import to_numpy
 from qipf.cli._data import Data
 from qipf.cli._default import DEFAULT
 from qipf.cli._seen import Seen
-from qipf.models.labels import zeros_and_ones
+from qipf.models.labels import ENOUGH, zeros_and_ones
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from qipf.scores.residual_scale import ResidualScale
 
 SCALE = "residual-scale"
-ENOUGH = 10
-"""Targets from which on two values are not taken for chance."""
 
 
 def is_regression(data: Data) -> bool:
@@ -35,7 +33,7 @@ def is_regression(data: Data) -> bool:
 
 
 def check_not_classes(data: Data, way: str) -> None:
-    """Refuse targets that are classes in all likelihood, although they are floating-point numbers.
+    """Refuse floating-point targets that are probably classes.
 
     Args:
         data: With the targets.
@@ -49,14 +47,14 @@ def check_not_classes(data: Data, way: str) -> None:
     if targets.ndim == 2 and targets.shape[1] > 1:
         if (targets >= 0).all() and (np.abs(targets.sum(axis=1, dtype=np.float64) - 1) < 1e-3).all():
             raise InputError(
-                f"DATA: labels: {targets.dtype} of shape {targets.shape}, not negative, with the sum 1 in every row, "
-                f"as smoothed or soft classes have it; for a classifier, give labels.argmax(1){after}"
+                f"DATA: labels: {targets.dtype} of shape {targets.shape}, none of them negative, and every row sums "
+                f"to 1, as for smoothed or soft classes; for a classifier, give labels.argmax(1){after}"
             )
         return
     values = np.unique(targets)
     if len(targets) >= ENOUGH and len(values) == 2:
         raise InputError(
-            f"DATA: labels: {targets.dtype} with the two values {values[0]:g} and {values[1]:g}, as two classes have; "
+            f"DATA: labels: {targets.dtype} with the two values {values[0]:g} and {values[1]:g}, as for two classes; "
             f"for a classifier with one logit, give 0 and 1{after}"
         )
 

@@ -45,7 +45,7 @@ def fit_kind(
         quiet: No progress bars.
         about: What the labels of tokens are about.
     """
-    kind = find_kind(net, data)
+    kind = find_kind(net, data, quiet)
     check_about(about, kind)
     place(net, device)
     batches = excerpt(net, data, rows_at_once(kind, batch_size))
@@ -64,7 +64,7 @@ def fit_kind(
 
         if scorer.name not in SCORES:
             raise UserError(f"--scorer: {scorer.name} is not for tokens; there are {', '.join([DEFAULT, *SCORES])}")
-        return mark(scorer.fit(None, None), kind, shift=is_shifted(data, about))
+        return mark(scorer.fit(net, None), kind, shift=is_shifted(data, about))
     read["features"] = read["features"] if scorer.reads_features else False
     if kind == "pixels":
         from qipf.models.kinds.pixels import collect_pixels
@@ -97,6 +97,11 @@ def seen_of_kind(scorer: Scorer, net: Any, data: Data, batch_size: int) -> Seen:
     from qipf.models.kinds.several_labels import collect_labels
 
     return _count(collect_labels(net, batches, features=False, progress=False).outputs.correct)
+
+
+def counted(kind: str) -> str:
+    """What is counted where the model is right or wrong."""
+    return "labels" if kind == "labels" else f"labelled {kind}"
 
 
 def _shift(scorer: Scorer) -> bool:
@@ -157,7 +162,7 @@ def score_kind(
     if not quiet:
         what = "maps" if kind == "pixels" and output.suffix not in (".csv", ".parquet") else "rows"
         print(f"{printable(output)}: {count} {what}", file=sys.stderr)
-        seen.say(f"labelled {kind}")
+        seen.say(counted(kind))
 
 
 def _pixels(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> Any:

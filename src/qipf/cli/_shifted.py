@@ -12,8 +12,10 @@ import numpy as np
 from qipf._common.budget import GIB, VARIABLE, budget
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
-from qipf.cli._data import Data, open_data
+from qipf.cli._data import INPUT, Data, open_data
 from qipf.cli._images import image_mode
+from qipf.cli._tokens import IGNORE
+from qipf.models.keys import MASK
 
 
 def open_shifted(given: list[str], data: Data, *, named: bool = False) -> dict[str, Data]:
@@ -104,7 +106,7 @@ def read_shifts(given: list[str]) -> list[tuple[str, float]]:
 
 
 def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -> Data:
-    """The data with its inputs shifted; of tokens, labels follow words that are dropped.
+    """The data with its inputs shifted; the labels of tokens, and a mask, follow words that are dropped.
 
     Raises:
         InputError: The shift is not for such inputs, or would move them away from their labels.
@@ -112,36 +114,42 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
     torch = require("torch", extra="torch")
     from qipf.study import shifts
 
-    if not data.files and "inputs" not in data.arrays:
+    changed = [key for key in data.arrays if key == "inputs" or (key.startswith(INPUT) and key != INPUT + MASK)]
+    if not data.files and len(changed) != 1:
         raise InputError(f"--shift: {name} changes one input, and DATA has logits or several; give --shifted files")
+    key = "inputs" if data.files else changed[0]
     if kind == "pixels" and name in ("rotation", "shear", "zoom", "shift", "scale"):
         raise UserError(f"--shift: {name} moves pixels away from their labels; give --shifted files with both moved")
     if data.files:
         data = replace(data, mode=data.mode or image_mode(data.files[0]))
-    inputs = torch.cat(list(_whole(data)))
+    inputs = torch.cat(list(_whole(data, key)))
     arrays: dict[str, Any] = dict(data.arrays)
     try:
         moved = shifts.apply(inputs, name, intensity, seed)
-        if kind == "tokens" and name == "word-drops":
+        if name == "word-drops":
             kept = shifts.text.kept_tokens(inputs, intensity, seed)
-            labels = torch.from_numpy(np.array(arrays["labels"], dtype=np.int64))
-            arrays["labels"] = shifts.text.compact(labels, kept, -100).numpy()
+            following = {"labels": IGNORE} if kind == "tokens" else {}
+            for other, fill in (following | {INPUT + MASK: 0}).items():
+                if other in arrays:
+                    values = torch.from_numpy(np.array(arrays[other], dtype=np.int64))
+                    arrays[other] = shifts.text.compact(values, kept, fill).numpy()
     except (ValueError, TypeError) as error:
         raise InputError(f"--shift: {name}: {str(error).removeprefix(f'{name}: ')}") from None
-    return Data({**arrays, "inputs": moved.numpy()}, classes=data.classes, numbers=data.numbers)
+    return Data({**arrays, key: moved.numpy()}, classes=data.classes, numbers=data.numbers)
 
 
-def _whole(data: Data) -> Iterator[Any]:
-    """All inputs, batch by batch, as a built-in shift needs them together.
+def _whole(data: Data, key: str) -> Iterator[Any]:
+    """All inputs of one array, batch by batch, as a built-in shift needs them together.
 
     Raises:
         InputError: They take more memory than they may.
     """
-    stored = data.arrays.get("inputs")
+    stored = data.arrays.get(key)
     most, spent = max(budget(), 0 if stored is None else stored.nbytes), 0
     for batch in data.batches(500):
         tensors = batch.tensors()
         inputs = tensors[0] if isinstance(tensors, tuple) else tensors
+        inputs = inputs[key.removeprefix(INPUT)] if isinstance(inputs, dict) else inputs
         spent += inputs.nbytes
         if spent > most:
             raise InputError(

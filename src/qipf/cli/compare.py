@@ -152,7 +152,7 @@ def compare(
     net = of_numbers(net) if numbers else net
     opened = bound(net, opened)
     parts = [opened.take(rows) for rows in halves]
-    kind = "numbers" if numbers else find_kind(net, opened)
+    kind = "numbers" if numbers else find_kind(net, opened, quiet)
     check_about(token_labels, kind)
     following = is_shifted(opened, token_labels) if kind == "tokens" else True
     sets = {name: _bound_set(net, name, other) for name, other in sets.items()}

@@ -23,7 +23,7 @@ from qipf.cli._calibration import (
 )
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
-from qipf.cli._features import note_features, note_output
+from qipf.cli._features import note_features
 from qipf.cli._numbers import (
     SCALE,
     check_not_classes,
@@ -173,14 +173,15 @@ def fit(
     opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
     seen, what = Seen(), "labelled examples"
     if several:
-        from qipf.cli._score_kinds import fit_kind, seen_of_kind
+        from qipf.cli._score_kinds import counted, fit_kind, seen_of_kind
 
-        made = fit_kind(net, opened, made, chosen, features, device, batch_size, quiet, token_labels)
+        with named_arguments(net):
+            made = fit_kind(net, opened, made, chosen, features, device, batch_size, quiet, token_labels)
         note_features(made, features)
         columns = 0
         if not quiet:
             kind = made._require_fitted().facts["predicts"]
-            seen, what = seen_of_kind(made, net, opened.sample(FEW), batch_size), f"labelled {kind}"
+            seen, what = seen_of_kind(made, net, opened.sample(FEW), batch_size), counted(kind)
     elif made is None:
         made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)
         features = None  # the scorer knows what it reads
@@ -194,7 +195,6 @@ def fit(
         note_features(made, features)
         columns = outputs.logits.shape[1]
         seen = seen_in(outputs)
-    note_output(made, net)
     calibrated = ""
     if held_out is not None and calibrate is not None:
         try:

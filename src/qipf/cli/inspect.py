@@ -105,7 +105,8 @@ def _onnx(file: Path, as_json: bool, output: str | None) -> None:
     for name, about in found["outputs"].items():
         print(f"output    {printable(name)}  {printable(about)}")
     print(f"logits    {printable(logits)}")
-    print(f"features  {printable(found['features'] or 'none: no linear layer makes the logits')}")
+    missing = "none: no linear layer makes the logits, or it reads the inputs themselves"
+    print(f"features  {printable(found['features'] or missing)}")
     print("tensors that --features takes (* all data passes through it):")
     for one in found["tensors"]:
         print(f"{'*' if one['all_data'] else ' '} {printable(one['name'])}  {printable(one['operator'])}")

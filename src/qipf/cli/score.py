@@ -106,7 +106,8 @@ def score(
         opened = bound(net, opened)
         warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)
         if kind is not None:
-            score_kind(kind, scorer, net, opened, output, features, batch_size, quiet)
+            with named_arguments(net):
+                score_kind(kind, scorer, net, opened, output, features, batch_size, quiet)
             if weights is None:
                 warn_of_random(model, net)
             return

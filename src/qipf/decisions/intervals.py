@@ -98,10 +98,9 @@ class Intervals(Attachment):
                 f"{s.shape}"
             )
         _check_numbers(predictions=f, scales=np.where(s == 0, 1.0, s))  # of scale 0, the interval is the prediction
-        shape = f.shape if not hasattr(predictions, "shape") else predictions.shape
-        ends = ((f - factors * s).reshape(shape), (f + factors * s).reshape(shape))
-        plain = isinstance(predictions, np.ndarray) or not hasattr(predictions, "shape")
-        return Interval(*(end if plain else like(end, predictions) for end in ends))
+        given = predictions if hasattr(predictions, "shape") else np.asarray(predictions)  # a list
+        ends = ((f - factors * s).reshape(given.shape), (f + factors * s).reshape(given.shape))
+        return Interval(*(end if isinstance(given, np.ndarray) else like(end, given) for end in ends))
 
     def state(self) -> Fitted:
         """The settings and the factors."""

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from qipf._common.errors import check_whole
 from qipf.arrays import widest_float
 from qipf.models.given import check_kind, describe, known_length, one_per_row, split_batch
-from qipf.models.keys import INPUTS, MASK
+from qipf.models.keys import INPUTS, mask_key
 from qipf.models.tensors import to_tensor
 from qipf.models.whole import in_batches, is_array, whole_arrays
 
@@ -27,8 +27,8 @@ class Batch(NamedTuple):
     keywords: dict[str, Any]
     labels: Tensor | None
     rows: int | None
-    mask: Tensor | None = None
-    """the attention mask among the inputs, whether or not the model takes it"""
+    mask: Any = None
+    """the attention mask among the inputs, whether or not the model takes it; a tensor, unless the user gave another"""
 
 
 class Batches:
@@ -47,13 +47,16 @@ class Batches:
             arguments, keywords = self._call(inputs, number)
             arguments, keywords = self._move(arguments), self._move(keywords)
             rows = row_count((*arguments, *keywords.values()))
-            yield Batch(arguments, keywords, as_labels(labels, rows, number), rows, self._mask(inputs, arguments))
+            mask = self._mask(inputs, arguments, keywords)
+            yield Batch(arguments, keywords, as_labels(labels, rows, number), rows, mask)
 
-    def _mask(self, inputs: Any, arguments: tuple[Any, ...]) -> Tensor | None:
-        """Return the attention mask, by its key in a dict or by the place of the argument of this name."""
-        named = inputs if isinstance(inputs, Mapping) else dict(zip(self._parameters, arguments, strict=False))
-        mask = named.get(MASK)
-        return None if mask is None else to_tensor(mask, MASK).to(self._device)
+    def _mask(self, inputs: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+        """Return the attention mask, as the model takes it, or else by its key in a dict."""
+        taken = {**dict(zip(self._parameters, arguments, strict=False)), **keywords}
+        key = mask_key(taken)
+        if key in taken or not isinstance(inputs, Mapping):
+            return taken.get(key)
+        return self._move(inputs.get(key))
 
     def _call(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and keyword arguments for `forward`."""

@@ -9,6 +9,8 @@ import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 
+ENOUGH = 10
+"""How many labels it takes before a pattern in all of them, such as one 1 per row, is not put down to chance."""
 SUPPORTED = (
     "supported are logits (N, C) with labels (N,); tokens (N, T, V) with (N, T) by qipf.models.collect_tokens and "
     "qipf.scores.probe_tokens; pixels (N, C, H, W) with (N, H, W) by qipf.models.score_pixels and "
@@ -112,10 +114,27 @@ def zeros_and_ones(labels: Array) -> bool:
     return bool(xp.all((labels == 0) | (labels == 1)))
 
 
+def way_of_pixels(labels: Array, logits: tuple[int, ...]) -> str:
+    """What to do with labels that do not fit logits of this shape (N, C, H, W); empty where that cannot be told."""
+    shape, classes = tuple(labels.shape), logits[1]
+    if len(shape) == 4 and shape[1] == 1:
+        return "give labels[:, 0], one label per pixel"
+    if len(shape) == 4 and classes > 1 and classes in (shape[1], shape[3]):
+        return f"if they are one-hot, give labels.argmax({1 if shape[1] == classes else 3}), one label per pixel"
+    if shape[1:] == logits[2:]:
+        return "convert them to whole numbers, one label per pixel"
+    if len(shape) == 3 and shape[1] > logits[2]:
+        return "let the model enlarge its logits to the size of the labels"
+    if len(shape) == 3:
+        return "give labels of the height and width of the logits"
+    return ""
+
+
 def are_one_hot(labels: Array) -> bool:
-    """Whether labels (N, L) of 0 and 1 have exactly one 1 in every row, as one-hot classes do."""
+    """Whether labels (N, L) of 0 and 1 have exactly one 1 in every row, in enough rows, as one-hot classes do."""
     xp = namespace(labels)
-    return labels.shape[1] > 1 and bool(xp.all(xp.sum(xp.astype(labels, xp.int64), axis=1) == 1))
+    rows, columns = labels.shape
+    return rows >= ENOUGH and columns > 1 and bool(xp.all(xp.sum(xp.astype(labels, xp.int64), axis=1) == 1))
 
 
 def _check_columns(labels: Array, columns: int, whole: bool) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from os import PathLike
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import array_api_compat as compat
 import numpy as np
@@ -18,25 +16,20 @@ from qipf.models.likeness import check_one_prediction, check_output, marks, warn
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.model import as_onnx
 from qipf.scores import file_format
+from qipf.scores.attached import Attached
 from qipf.scores.checks import check_matrix as check_matrix
 from qipf.scores.checks import check_rows as check_rows
 from qipf.scores.checks import check_settings
 from qipf.scores.checks import wide as wide
 from qipf.scores.file_format import plain as plain
-from qipf.scores.fitted import Attachment
 from qipf.scores.fitted import Fitted as Fitted
 from qipf.scores.precision import check_scores, in_range, without_autocast
-
-if TYPE_CHECKING:
-    from qipf.decisions.decision import Decision
-    from qipf.decisions.probability import ErrorProbability
-    from qipf.decisions.sets import PredictionSets
 
 SCORERS: dict[str, type[Scorer]] = {}
 """Every scorer by its name: `qipf.load`, the command line and the contract tests find them here."""
 
 
-class Scorer(ABC):
+class Scorer(Attached, ABC):
     """One number per prediction, from one forward pass. Higher is less sure, always.
 
     A subclass is a dataclass whose fields are its settings (plain JSON values). It gives `name`, `_fit` and `_score`;
@@ -49,11 +42,8 @@ class Scorer(ABC):
         attachments: what travels with this fitted scorer, by kind; see `attach`.
     """
 
-    name: ClassVar[str]
     reads_features: ClassVar[bool] = False
     reads_labels: ClassVar[bool] = False
-    fitted: Fitted | None = None
-    _attachments: Mapping[str, Attachment] = MappingProxyType({})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -147,75 +137,6 @@ class Scorer(ABC):
         file_format.write(path, header, tensors)
 
     @property
-    def attachments(self) -> Mapping[str, Attachment]:
-        """What travels with this fitted scorer, by kind, for example `probability`, `decision` or `intervals`."""
-        return MappingProxyType(dict(self._attachments))
-
-    def attach(self, attachment: Attachment) -> Self:
-        """Keep `attachment` with this scorer: `save`, `load`, `wrap` and `qipf score` take it along.
-
-        It replaces an attachment of the same kind. Fitting the scorer again drops it.
-
-        Raises:
-            ValueError: it was learned about another scorer, or about another fit of this one.
-        """
-        self._require_fitted()
-        if not isinstance(attachment, Attachment):
-            raise TypeError(
-                "attachment: expected an ErrorProbability, a Decision, PredictionSets, Intervals or a Monitor, got "
-                f"{type(attachment).__name__}"
-            )
-        other = attachment.scorer
-        if other is not None and not _same(self, other):
-            raise ValueError(
-                f"{attachment.kind}: it was learned about another scorer ({other.name}) or another fit, and does not "
-                f"hold for this one ({self.name}); learn it again with this scorer"
-            )
-        attachment.bind(self)
-        self._attachments = {**self._attachments, attachment.kind: attachment}
-        return self
-
-    @property
-    def probability(self) -> ErrorProbability | None:
-        """What turns scores into probabilities of error, `ErrorProbability().fit_scorer(scorer, held_out)`."""
-        return self._attachments.get("probability")  # pyright: ignore[reportReturnType]
-
-    @probability.setter
-    def probability(self, value: ErrorProbability | None) -> None:
-        self._set("probability", value)
-
-    @property
-    def decision(self) -> Decision | None:
-        """Which predictions to accept, `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
-        return self._attachments.get("decision")  # pyright: ignore[reportReturnType]
-
-    @decision.setter
-    def decision(self, value: Decision | None) -> None:
-        self._set("decision", value)
-
-    @property
-    def prediction_sets(self) -> PredictionSets | None:
-        """Which classes are possible, `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
-        return self._attachments.get("prediction_sets")  # pyright: ignore[reportReturnType]
-
-    @prediction_sets.setter
-    def prediction_sets(self, value: PredictionSets | None) -> None:
-        self._set("prediction_sets", value)
-
-    def _set(self, kind: str, value: Attachment | None) -> None:
-        if value is None:
-            self._attachments = {name: part for name, part in self._attachments.items() if name != kind}
-            return
-        if getattr(value, "kind", None) != kind:
-            expected = {"probability": "ErrorProbability", "decision": "Decision"}.get(kind, "PredictionSets")
-            raise TypeError(f"{kind}: expected {expected} or None, got {type(value).__name__}")
-        self.attach(value)
-
-    def settings(self) -> dict[str, Any]:
-        """The constructor's arguments."""
-        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
-
-    @property
     def layers(self) -> tuple[str, ...]:
         """Names of the layers, in addition to the features, whose outputs this scorer reads."""
         return ()
@@ -246,11 +167,6 @@ class Scorer(ABC):
         """Take over what was fitted or loaded; the last assignment makes it visible."""
         self._cache: tuple[Fitted, dict[tuple[str, str], Mapping[str, Array]]] = (fitted, {})
         self.fitted = fitted
-
-    def _require_fitted(self) -> Fitted:
-        if self.fitted is None:
-            raise RuntimeError(f"{type(self).__name__} is not fitted: call .fit(model, outputs), or qipf.load a file")
-        return self.fitted
 
     def _placed(self, fitted: Fitted, reference: Array) -> Mapping[str, Array]:
         """The fitted tensors in the library and on the device of `reference`, moved once for each place."""
@@ -289,11 +205,3 @@ class Scorer(ABC):
                 )
             check_rows(as_array(outputs.features, "features"), "features")
         return outputs
-
-
-def _same(one: Scorer, other: Scorer) -> bool:
-    """Whether two scorers give the same scores: the same kind, settings and fit."""
-    if one.name != other.name or not one._require_fitted().equals(other._require_fitted()):
-        return False
-    mine, others = (plain(scorer.settings()) for scorer in (one, other))
-    return all(repr(mine[key]) == repr(others[key]) for key in mine if key != "progress")

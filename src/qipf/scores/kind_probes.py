@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     import torch
 
     from qipf.models.draws import Perturb
-    from qipf.models.kinds.perturbed import Kind, PerturbedBatches
+    from qipf.models.kinds.excerpts import Excerpt
+    from qipf.models.kinds.perturbed import Kind
 
 
 def probe_tokens(
@@ -145,17 +146,15 @@ def probe_labels(
     return _fitted(Probe(hidden=128, epochs=4, temperature=1.0, seed=seed), model, found.outputs, "labels", progress)
 
 
-def _batches(
-    data: Any, kind: Kind, draws: int, perturb: Perturb | bool, batch_size: int, seed: int
-) -> PerturbedBatches:
+def _batches(data: Any, kind: Kind, draws: int, perturb: Perturb | bool, batch_size: int, seed: int) -> Excerpt:
     require("torch", extra="torch")
-    from qipf.models.kinds.perturbed import PerturbedBatches
+    from qipf.models.kinds.perturbed import perturbed_batches
 
     check_whole("draws", draws, 0)
     check_whole("seed", seed, 0)
     if not isinstance(perturb, bool) and not callable(perturb):
         raise TypeError(f"perturb: expected True, False or a function of inputs and a generator, got {perturb!r}")
-    return PerturbedBatches(data, kind, draws=draws, perturb=perturb, batch_size=batch_size, seed=seed)
+    return perturbed_batches(data, kind, draws=draws, perturb=perturb, batch_size=batch_size, seed=seed)
 
 
 def mark(scorer: S, kind: str, **facts: Any) -> S:

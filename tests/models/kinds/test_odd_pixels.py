@@ -117,11 +117,12 @@ def test_classes_in_the_last_dimension_are_refused(images) -> None:
 
 def test_what_to_do_is_said(images, labels) -> None:
     for given, words in (
-        (labels[:, None], r"pass labels\[:, 0\]"),
+        (labels[:, None], r"give labels\[:, 0\]"),
         (nn.functional.one_hot(labels, 3), r"labels\.argmax\(3\)"),
         (nn.functional.one_hot(labels, 3).movedim(3, 1), r"labels\.argmax\(1\)"),
         (labels.float(), "convert them to whole numbers"),
-        (labels[:, ::2, ::2], "enlarge its logits"),
+        (labels[:, ::2, ::2], "labels of the height and width of the logits"),
+        (labels.repeat_interleave(2, 1).repeat_interleave(2, 2), "enlarge its logits"),
     ):
         with pytest.raises(ValueError, match=words):
             maps(network(), (images, given))

@@ -157,3 +157,37 @@ def test_nothing_to_judge() -> None:
         read_predictions("tokens", Words(), (ids, torch.full_like(ids, -100)), 4)
     with pytest.raises(ValueError, match="V of at least 2"):
         collect_tokens(nn.Sequential(nn.Embedding(V, 1)), ids, progress=False)
+
+
+def test_attributes_of_a_data_set_of_the_user_are_not_read() -> None:
+    class Own(torch.utils.data.TensorDataset):
+        copies, numbers = 0, "many"
+
+    ids = ids_of(6, 5)
+    assert len(collect_tokens(Words(), Own(ids, ids), progress=False)) == 6 * 4
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_the_mask_of_a_decoder_counts_and_not_that_of_what_it_reads(masked) -> None:
+    class Translator(Words):
+        def forward(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
+            return super().forward(decoder_input_ids)
+
+    source, ids = ids_of(4, 5), ids_of(3, 5)[[0, 1, 2, 0]]
+    keep = torch.arange(5) < torch.tensor([[5], [3], [2], [4]])
+    own = {"decoder_attention_mask": keep.tolist()} if masked else {}
+    batch = {"input_ids": source, "attention_mask": ~keep, "decoder_input_ids": ids, **own, "labels": ids}
+    found = collect_tokens(Translator(), [batch], shift=False, progress=False)
+    torch.testing.assert_close(found.labels, ids[keep] if masked else ids.flatten())
+
+
+def test_logits_with_the_tokens_last_are_named() -> None:
+    class Last(Words):
+        def forward(self, input_ids: Tensor) -> Tensor:
+            return super().forward(input_ids).transpose(1, 2)
+
+    ids = ids_of(6, 5)
+    with pytest.raises(ValueError, match=r"logits\.transpose\(1, 2\)"):
+        collect_tokens(Last(), (ids, ids), progress=False)
+    with pytest.raises(ValueError, match="convert them to whole numbers"):
+        collect_tokens(Words(), (ids, ids.float()), progress=False)

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import qipf
 from onnx_graphs import table, table_logits
 from qipf.models import collect_labels
+from qipf.models.kinds.excerpts import Excerpt
 from qipf.models.kinds.predictions import read_predictions
 from qipf.scores import probe_labels
 
@@ -135,3 +136,14 @@ def test_several_labels_of_an_onnx_model(tmp_path, ending) -> None:
     np.testing.assert_allclose(rows[::3, :5], features, rtol=1e-4, atol=1e-5)
     probe = probe_labels(path, (x, labels), progress=False)
     assert probe(found.outputs).shape == (90,)
+
+
+def test_a_part_with_one_label_per_input_is_not_taken_for_one_hot_classes() -> None:
+    x, y = torch.randn(12, 3), nn.functional.one_hot(torch.arange(12) % 4, 4)
+    net = nn.Linear(3, 4)
+    found = collect_labels(net, Excerpt([(x, y)], range(30, 42)), progress=False)
+    torch.testing.assert_close(found.outputs.labels, y.flatten())
+    rows = read_predictions("labels", net, Excerpt([(x, y)], range(30, 42)), 12)
+    np.testing.assert_array_equal(rows.correct, (net(x).flatten() > 0) == (y.flatten() == 1))
+    with pytest.warns(UserWarning, match="one-hot"):
+        collect_labels(net, (x, y), progress=False)

@@ -22,6 +22,7 @@ from torch import Tensor
 from qipf.models.batches import as_labels, raw_batches
 from qipf.models.draws import Draws, Perturb
 from qipf.models.given import describe, split_batch
+from qipf.models.kinds.excerpts import Excerpt
 from qipf.models.perturbations import draw_perturbations, perturb_batch
 from qipf.models.tensors import to_tensor
 from qipf.models.whole import is_array
@@ -33,8 +34,10 @@ MOST_TOKENS = 0.3
 """The largest share of the tokens of a text that is replaced."""
 
 
-class PerturbedBatches:
-    """Every labelled batch as it is, and then `draws` perturbed copies of it with the same labels.
+def perturbed_batches(
+    data: Any, kind: Kind, *, draws: int, perturb: Perturb | bool, batch_size: int, seed: int
+) -> Excerpt:
+    """Return every labelled batch as it is, and after it `draws` perturbed copies of it with the same labels.
 
     Args:
         data: As for `qipf.collect`, with labels.
@@ -43,39 +46,28 @@ class PerturbedBatches:
         perturb: False for no copies, or a function of the inputs and a generator that returns inputs of the same form.
         batch_size: Inputs per batch, for data that does not come in batches.
         seed: Of the perturbations.
-
-    Attributes:
-        copies: How many batches in a row hold the same inputs, as they are and perturbed.
-        numbers: As for `qipf.models.kinds.excerpts.Excerpt`.
     """
+    batches = _batches(data, kind, draws, perturb, batch_size, seed)
+    numbers = data.numbers if isinstance(data, Excerpt) else None
+    return Excerpt(batches, numbers, copies=1 if perturb is False else 1 + draws)
 
-    def __init__(
-        self, data: Any, kind: Kind, *, draws: int, perturb: Perturb | bool, batch_size: int, seed: int
-    ) -> None:
-        self.copies = 1 + (draws if perturb is not False else 0)
-        self.numbers = getattr(data, "numbers", None)
-        self._data, self._perturb, self._size, self._seed = data, perturb, batch_size, seed
-        self._kind: Kind = kind
 
-    def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
-        """Yield the batches.
-
-        Raises:
-            ValueError: A batch has no labels, or nothing is known about how to perturb its inputs.
-        """
-        own = self._perturb if callable(self._perturb) else None
-        generator = torch.Generator().manual_seed(self._seed)
-        draw = Draws(own, generator)
-        for number, batch in enumerate(raw_batches(self._data, self._size)[0]):
-            inputs, given = split_batch(batch, number)
-            labels = as_labels(given, None, number)
-            if labels is None:
-                raise ValueError(
-                    f"data: batch {number} has no labels, and the probe learns from them; give (inputs, labels)"
-                )
-            yield inputs, labels
-            for _ in range(self.copies - 1):
-                yield _copy(inputs, self._kind, draw, generator, own is not None), labels
+def _batches(
+    data: Any, kind: Kind, draws: int, perturb: Perturb | bool, batch_size: int, seed: int
+) -> Iterator[tuple[Any, Tensor]]:
+    own = perturb if callable(perturb) else None
+    generator = torch.Generator().manual_seed(seed)
+    draw = Draws(own, generator)
+    for number, batch in enumerate(raw_batches(data, batch_size)[0]):
+        inputs, given = split_batch(batch, number)
+        labels = as_labels(given, None, number)
+        if labels is None:
+            raise ValueError(
+                f"data: batch {number} has no labels, and the probe learns from them; give (inputs, labels)"
+            )
+        yield inputs, labels
+        for _ in range(0 if perturb is False else draws):
+            yield _copy(inputs, kind, draw, generator, own is not None), labels
 
 
 def _copy(inputs: Any, kind: Kind, draw: Draws, generator: torch.Generator, own: bool) -> Any:
@@ -99,7 +91,7 @@ def _copy(inputs: Any, kind: Kind, draw: Draws, generator: torch.Generator, own:
 
 
 def _tensors(inputs: Any) -> Any:
-    """The inputs with tensors in the place of other arrays, also among several."""
+    """The inputs with every array as a tensor, whether there is one input or several."""
     if isinstance(inputs, dict):
         return {name: to_tensor(part) if is_array(part) else part for name, part in inputs.items()}
     if isinstance(inputs, tuple | list):

@@ -12,6 +12,7 @@ from qipf.models.batches import Batch
 from qipf.models.kinds.excerpts import number_of
 from qipf.models.kinds.ignored import left_out
 from qipf.models.kinds.pixel_parts import Part, Passes
+from qipf.models.labels import way_of_pixels
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,10 +48,10 @@ class Images:
         if given is None:
             return None, torch.ones(expected, dtype=torch.bool, device=device)
         if tuple(given.shape) != expected or given.is_floating_point():
+            way = way_of_pixels(given, (count, classes, *shape))
             raise ValueError(
                 f"batch {self.number}: expected whole numbers of shape {expected}, one label per pixel, got "
-                f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
-                f"{_way(given, expected, classes)}"
+                f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}{way and '; '}{way}"
             )
         labels = given.to(device, torch.int64)
         labelled = ~torch.isin(labels, torch.tensor(some, device=device, dtype=labels.dtype))
@@ -59,10 +60,11 @@ class Images:
             image, row, column = bad.nonzero()[0].tolist()
             words = f"as there are {classes} logits" if classes > 1 else "as there is one logit"
             place = self._place(image, row, column)
+            way = f"give pixels without a label {some[0]}, or name theirs in ignore" if some else "repair them"
             raise ValueError(
                 f"labels: expected classes from 0 to {max(2, classes) - 1}, {words}, or {_listed(some)} for pixels "
                 f"without a label; got {int(labels[image, row, column])} {place}, the first of {int(bad.sum())} such "
-                "pixels in this batch; repair them, or name the label in ignore"
+                f"pixels in this batch; {way}"
             )
         return labels, labelled
 
@@ -75,7 +77,7 @@ class Images:
             place = self._place(image, rows.start + row, columns.start + column)
             raise ValueError(
                 f"logits: NaN or infinite values {place}, the first of {int(bad.sum())} such pixels in this batch; "
-                "look for what the model makes of this image, or run it in single precision"
+                "check what the model does with this image, or run it in single precision"
             )
 
     def _place(self, image: int, row: int, column: int) -> str:
@@ -85,17 +87,3 @@ class Images:
 
 def _listed(labels: tuple[int, ...]) -> str:
     return " or ".join(map(str, labels)) or "nothing"
-
-
-def _way(given: Tensor, expected: tuple[int, ...], classes: int) -> str:
-    """What to do with labels of another shape or type."""
-    shape = tuple(given.shape)
-    if given.ndim == 4 and shape == (expected[0], 1, *expected[1:]):
-        return "; pass labels[:, 0]"
-    if given.ndim == 4 and classes > 1 and classes in (shape[1], shape[3]):
-        return f"; if they are one-hot, pass labels.argmax({1 if shape[1] == classes else 3})"
-    if shape == expected:
-        return "; convert them to whole numbers"
-    if given.ndim == 3 and shape[0] == expected[0]:
-        return "; let the model enlarge its logits to the size of the labels"
-    return ""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from qipf._common.progress import track
 from qipf.models.batches import Batch, Batches
 from qipf.models.calling import call
+from qipf.models.kinds.excerpts import copies_of
 from qipf.models.kinds.makers import could_make, find_maker
 from qipf.models.kinds.taps import Tap
 from qipf.models.kinds.tiles import Tile, check_tiles, cut, cut_arguments, find_images, wider
@@ -115,7 +116,7 @@ class Passes:
         self._tap = Tap(self._module, features, nn.Conv2d)
         self._progress, self._size, self._overlap = progress, tile, overlap
         self._checked, self._settled = tile is None, features is not True
-        self.data, self._copies = data, getattr(data, "copies", 1)
+        self.data, self._copies = data, copies_of(data)
 
     def __iter__(self) -> Iterator[tuple[Batch, int, int]]:
         """Yield every batch with its number and the number of its first image."""
@@ -123,7 +124,7 @@ class Passes:
         for number, batch in enumerate(shown):
             yield batch, number, first
             last_copy = (number + 1) % self._copies == 0
-            first += batch.rows or 0 if last_copy else 0
+            first += (batch.rows or 0) if last_copy else 0
 
     @property
     def tiled(self) -> bool:

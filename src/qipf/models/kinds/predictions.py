@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from qipf.arrays import to_numpy
+from qipf.models.kinds.excerpts import Excerpt
 from qipf.models.labels import are_one_hot
 from qipf.models.outputs import Outputs
 
@@ -50,7 +51,8 @@ class PredictionRows:
 
 def read_predictions(
     kind: str, model: Any, data: Any, count: int, *,
-    features: str | None = None, shift: bool | None = None, seed: int = 0, device: Any = None, progress: bool = False,
+    features: str | Literal[False] | None = None, shift: bool | None = None, seed: int = 0, device: Any = None,
+    progress: bool = False,
 ) -> PredictionRows:  # fmt: skip
     """Run a model on labelled data, and keep at most `MOST` of its pixels or tokens, or all of its labels.
 
@@ -59,9 +61,10 @@ def read_predictions(
     Args:
         kind: What the model predicts: "pixels", "tokens" or "labels".
         model: As for `qipf.models.collect_pixels`, `collect_tokens` or `collect_labels`.
-        data: Inputs and labels.
+        data: Inputs and labels. Whether those of an `Excerpt` are one-hot is for its maker to judge.
         count: How many examples there are.
-        features: The module whose output to keep; None for what enters the layer that makes the logits.
+        features: The module whose output to keep; None for what enters the layer that makes the logits; False for
+            none, which does for scores that do not read them.
         shift: Of tokens, as for `collect_tokens`.
         seed: Of the sample.
         device: Where the inputs go; None is the device of the model.
@@ -71,27 +74,27 @@ def read_predictions(
         ValueError: There is nothing to judge, or the labels do not fit the model.
     """
     run: dict[str, Any] = {"device": device, "batch_size": BATCHES[kind], "progress": progress}
+    places = True if features is None else features  # of pixels and tokens
     if kind == "pixels":
         from qipf.models.kinds.pixels import sample_pixels
 
-        outputs, images = sample_pixels(
-            model, data, per_image=max(1, MOST // count), features=features or True, seed=seed, **run
-        )
+        outputs, images = sample_pixels(model, data, per_image=max(1, MOST // count), features=places, seed=seed, **run)
         return PredictionRows(outputs, images.numpy())
     if kind == "tokens":
         from qipf.models.kinds.tokens import NO_TOKENS, collect_tokens
 
-        tokens = collect_tokens(model, data, features=features or True, shift=shift, **run)
+        tokens = collect_tokens(model, data, features=places, shift=shift, **run)
         if not len(tokens):
             raise ValueError(NO_TOKENS)
         tokens.check_finite(data)
         if len(tokens) > MOST:
             tokens = tokens.take(np.sort(np.random.default_rng(seed).choice(len(tokens), MOST, replace=False)))
-        return PredictionRows(tokens.question(), tokens.sequence.numpy(), tokens)
-    from qipf.models.kinds.several_labels import ENOUGH, ONE_HOT, collect_labels
+        question = tokens.question() if places else Outputs(-tokens.log_rest[:, None], None, tokens.correct.long())
+        return PredictionRows(question, tokens.sequence.numpy(), tokens)
+    from qipf.models.kinds.several_labels import ONE_HOT, collect_labels
 
     found = collect_labels(model, data, features=features, **run)
     labels = found.outputs.labels
-    if labels is not None and len(found) >= ENOUGH and are_one_hot(found.table(labels)):
+    if labels is not None and not isinstance(data, Excerpt) and are_one_hot(found.table(labels)):
         raise ValueError(ONE_HOT)
     return PredictionRows(found.outputs, np.repeat(np.arange(len(found)), found.names))

@@ -10,7 +10,7 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array
-from qipf.models.kinds.excerpts import number_of
+from qipf.models.kinds.excerpts import copies_of, is_part, number_of
 from qipf.models.kinds.groups import Summary, by_group
 from qipf.models.labels import are_one_hot
 from qipf.models.outputs import Outputs
@@ -24,8 +24,6 @@ ONE_HOT = (
     "labels.argmax(1) and read the model as a classifier (qipf.collect), because it did not learn a sigmoid per class"
 )
 """About labels that are probably classes."""
-ENOUGH = 10
-"""Inputs from which on one label for each of them is not taken for chance."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,13 +121,13 @@ def _check_finite(logits: torch.Tensor, sizes: list[int], data: Any) -> None:
     if not bool(bad.any()):
         return
     row, column = bad.nonzero()[0].tolist()
-    if (copies := getattr(data, "copies", 1)) > 1:
+    if (copies := copies_of(data)) > 1:
         ends = np.cumsum(sizes)
         batch = int(np.searchsorted(ends, row, side="right"))
         row += sum(sizes[: batch - batch % copies : copies]) - int(ends[batch] - sizes[batch])
     raise ValueError(
         f"logits: NaN or infinite values for label {column} of input {number_of(data, row)} (both counted from 0), "
-        f"the first of {int(bad.sum())} such logits; look for what the model makes of this input, or run it in single "
+        f"the first of {int(bad.sum())} such logits; check what the model does with this input, or run it in single "
         "precision"
     )
 
@@ -156,6 +154,6 @@ def _checked(labels: torch.Tensor, count: int, names: int, data: Any) -> torch.T
             "inputs with labels that are missing"
         )
     table = table.long()
-    if count >= ENOUGH and are_one_hot(table):
+    if not is_part(data) and are_one_hot(table):
         warnings.warn(ONE_HOT, stacklevel=3)
     return table

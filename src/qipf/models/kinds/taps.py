@@ -28,7 +28,8 @@ class Tap:
             self._modules = [module for module in model.modules() if features and isinstance(module, classifier)]
             if features and not self._modules:
                 raise ValueError(
-                    f"features: the model has no {classifier.__name__} layer; name the module whose output to read"
+                    f"features: the model has no {classifier.__name__} layer; name the module whose output to read by "
+                    "features=... (--features), or take a score that reads no features, such as entropy"
                 )
         self._handles: list[Any] = []
         self.last: nn.Module | None = None

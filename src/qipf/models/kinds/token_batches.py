@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
@@ -13,24 +11,21 @@ from torch import Tensor
 from qipf.models.batches import Batch
 from qipf.models.calling import call
 from qipf.models.keys import MASK
-from qipf.models.kinds.excerpts import number_of
+from qipf.models.kinds.excerpts import copies_of, number_of
 from qipf.models.kinds.session_taps import SessionTap
 from qipf.models.kinds.taps import Tap
 from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids
 from qipf.models.kinds.vocabulary import reduce_logits
 from qipf.models.logits import find_values
 from qipf.models.probabilities import PROBABILITIES, look_like_probabilities
+from qipf.models.tensors import to_tensor
 
 LOOK = 64
 """Rows of logits that are looked at to see whether they are probabilities."""
 
 
-def forward(module: torch.nn.Module, batch: Batch, number: int) -> Callable[[], Tensor]:
-    """Return a function that runs the model on a batch and returns its logits."""
-    return partial(_forward, module, batch, number)
-
-
-def _forward(module: torch.nn.Module, batch: Batch, number: int) -> Tensor:
+def forward(module: torch.nn.Module, batch: Batch, number: int) -> Tensor:
+    """Run the model on a batch and return its logits."""
     return find_values(call(module, batch.arguments, batch.keywords, number))
 
 
@@ -47,7 +42,7 @@ class TokenReader:
     def __init__(self, shift: bool | None, ignore: int, top: int, data: Any) -> None:
         self._shift, self._ignore, self._top = shift is None or shift, ignore, top
         self._sure = shift is not None
-        self._seen, self._copies, self._data = 0, getattr(data, "copies", 1), data
+        self._seen, self._copies, self._data = 0, copies_of(data), data
 
     def __call__(
         self, logits: Tensor, batch: Batch, number: int, tap: Tap | SessionTap
@@ -74,7 +69,7 @@ class TokenReader:
         rows = wanted.flatten().nonzero()[:, 0]
         own = None if labels is None else (labels.roll(-1, 1) if self._shift else labels).flatten()[rows]
         if labels is not None and own is not None:
-            self._check_range(own, rows, logits)
+            self._check_range(batch, own, rows, logits)
             self._check_ids(batch, labels, known)
         result: dict[str, Tensor | None] = {
             **reduce_logits(logits.reshape(-1, logits.shape[2]), rows, own, self._top)._asdict(),
@@ -85,7 +80,10 @@ class TokenReader:
         hidden = tap.take(3)
         if hidden is not None:
             if hidden.shape[:2] != logits.shape[:2]:
-                raise ValueError(f"features: expected shape {tuple(logits.shape[:2])} and D, got {tuple(hidden.shape)}")
+                raise ValueError(
+                    f"features: expected shape ({logits.shape[0]}, {logits.shape[1]}, D), one row per token, got "
+                    f"{tuple(hidden.shape)}; name another module"
+                )
             result["features"] = hidden.reshape(-1, hidden.shape[2])[rows].float()
         self._seen += len(logits) if (number + 1) % self._copies == 0 else 0
         return {name: values for name, values in result.items() if values is not None}, len(logits)
@@ -97,7 +95,7 @@ class TokenReader:
         if labels.shape != logits.shape[:2] or labels.is_floating_point():
             raise ValueError(
                 f"batch {number}: expected whole numbers of shape {tuple(logits.shape[:2])}, one label per token, got "
-                f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
+                f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}{_way(labels, logits)}"
             )
         return labels.to(logits.device, torch.int64)
 
@@ -120,10 +118,14 @@ class TokenReader:
                 stacklevel=4,
             )
 
-    def _check_range(self, labels: Tensor, rows: Tensor, logits: Tensor) -> None:
+    def _check_range(self, batch: Batch, labels: Tensor, rows: Tensor, logits: Tensor) -> None:
+        """Raise ValueError where a label that counts is not a token."""
         _, length, words = logits.shape
+        given: Any = batch.labels  # mostly on the CPU, where a look at them does not wait for the model
+        if not bool(((given < 0) | (given >= words)).logical_and(given != self._ignore).any()):
+            return
         bad = (labels < 0) | (labels >= words)
-        if not bool(bad.any()):
+        if not bool(bad.any()):  # those are left out by the mask, or have no logits
             return
         first = int(bad.int().argmax())
         place = int(rows[first]) % length + int(self._shift)
@@ -135,10 +137,23 @@ class TokenReader:
         )
 
 
+def _way(labels: Tensor, logits: Tensor) -> str:
+    """What to do with labels that do not fit the logits."""
+    if labels.shape == logits.shape[:2]:
+        return "; convert them to whole numbers"
+    if labels.shape == (logits.shape[0], logits.shape[2]):
+        return f" for logits {tuple(logits.shape)}, whose tokens seem to be last; return logits.transpose(1, 2)"
+    return ""
+
+
 def _mask(batch: Batch, logits: Tensor) -> Tensor:
     """Return which places of (N, T) hold real tokens, by the batch's attention mask."""
     if batch.mask is None:
         return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-    if batch.mask.shape != logits.shape[:2]:
-        raise ValueError(f"{MASK}: expected shape {tuple(logits.shape[:2])}, got {tuple(batch.mask.shape)}")
-    return batch.mask.to(logits.device) != 0
+    mask = to_tensor(batch.mask, MASK)
+    if mask.shape != logits.shape[:2]:
+        raise ValueError(
+            f"{MASK}: expected shape {tuple(logits.shape[:2])}, one number per token, got {tuple(mask.shape)}; of a "
+            "model with a decoder, give decoder_input_ids, whose mask is decoder_attention_mask"
+        )
+    return mask.to(logits.device) != 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -153,8 +154,8 @@ class Tokens:
         text = number_of(data, int(self.sequence[first]))
         raise ValueError(
             f"logits: NaN or infinite values in {int(bad.sum())} of {len(bad)} tokens, the first at place "
-            f"{int(self.position[first])} of sequence {text} (both counted from 0); look for what the model makes of "
-            "this text, or run it in single precision"
+            f"{int(self.position[first])} of sequence {text} (both counted from 0); check what the model does "
+            "with this text, or run it in single precision"
         )
 
     def perplexity(self) -> np.ndarray:
@@ -232,7 +233,7 @@ def collect_tokens(
             during.enter_context(tap)
             batches = Batches(data, batch_size, module, target)
             shown = track(batches, "collecting tokens", total=batches.count, show=progress)
-            passes = ((batch, forward(module, batch, number)) for number, batch in enumerate(shown))
+            passes = ((batch, partial(forward, module, batch, number)) for number, batch in enumerate(shown))
         for number, (batch, run) in enumerate(passes):
             # Nothing here may name the logits: those of two batches would exist at once.
             found, sequences = read(run(), batch, number, tap)

@@ -14,15 +14,19 @@ from qipf.models.sessions.model import OnnxModel
 def find_logits(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> LogitsAt:
     """Where the logits are.
 
-    What stands before a softmax is read where a graph tells, and only if the softmax of it is the output. It is found
-    once per model.
+    The tensor before a softmax is read where the graph shows one, and only if its softmax is the output. It is looked
+    for once per model.
     """
     if model.output not in model.known_logits:
-        model.known_logits[model.output] = _search(model, feeds, show)
-    return model.known_logits[model.output]
+        model.known_logits[model.output] = _search(model, feeds)
+    found, note = model.known_logits[model.output]
+    if note:
+        model.tell(note, show)
+    return found
 
 
-def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> LogitsAt:
+def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray]) -> tuple[LogitsAt, str]:
+    """Where the logits are, and what to tell the user about that."""
     graph = model.find_graph()
     few = {name: values[:8] if values.ndim else values for name, values in feeds.items()}
     ending = None if graph is None else graph.ending(model.output)
@@ -31,26 +35,24 @@ def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> Lo
         output = found.get(model.output)
         for name in ending.before:
             if name in found and output is not None and _agree(found[name], in_rows(output), ending.operator):
-                model.tell(
+                return LogitsAt(name, flat=in_rows(output).ndim == 2), (
                     f"{model.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, is read as "
-                    "the logits; if these are the numbers of a regression, give OnnxModel(..., as_is=True)", show,
-                )  # fmt: skip
-                return LogitsAt(name, flat=in_rows(output).ndim == 2)
+                    "the logits; if these are the numbers of a regression, give OnnxModel(..., as_is=True)"
+                )
     values = in_rows(model.run(few, [model.output])[model.output]).astype(np.float64)
     if values.shape[-1] > 1 and values.size and (values >= 0).all() and (np.abs(values.sum(-1) - 1) < 1e-3).all():
-        model.tell(
+        return LogitsAt(model.output, probabilities=True), (
             f"{model.output!r} has probabilities, whose rows sum to 1, so their logarithms are taken as the logits; "
-            "energy and max-logit would need the values before the softmax", show,
-        )  # fmt: skip
-        return LogitsAt(model.output, probabilities=True)
-    return LogitsAt(model.output)
+            "energy and max-logit would need the values before the softmax"
+        )
+    return LogitsAt(model.output), ""
 
 
 def find_head(model: OnnxModel, at: LogitsAt, feeds: Mapping[str, np.ndarray], show: bool) -> str | None:
     """The tensor that enters the last linear layer, where every prediction has one row of it.
 
-    It is found once per model. Logits of an input that come from several places, such as one logit per token of a text,
-    have no such row.
+    It is looked for once per model. Logits of an input that come from several places, such as one logit per token of a
+    text, have no such row.
     """
     logits = at.tensor
     graph = model.find_graph()

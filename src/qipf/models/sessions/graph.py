@@ -33,7 +33,7 @@ class LogitsAt(NamedTuple):
     probabilities: bool = False
     """whether it has probabilities, whose logarithms are the logits"""
     flat: bool = False
-    """whether all numbers of an input are its logits, whatever the shape: it stands before a change of the shape"""
+    """whether all numbers of an input are its logits, because only a change of shape follows this tensor"""
 
 
 class Graph:

@@ -11,7 +11,7 @@ import numpy as np
 from qipf._common.errors import check_whole
 from qipf.arrays import to_numpy
 from qipf.models.given import check_kind, known_length, one_per_row, split_batch
-from qipf.models.keys import INPUTS, MASK
+from qipf.models.keys import INPUTS, mask_key
 from qipf.models.sessions.declared import Input, form
 from qipf.models.whole import as_numbers, in_batches, whole_arrays
 
@@ -59,7 +59,8 @@ class FeedBatches:
             if len(set(sizes.values())) != 1:
                 raise ValueError(f"batch {number}: expected inputs with the same number of rows, got {sizes}")
             rows = next(iter(sizes.values()))
-            mask = inputs.get(MASK) if isinstance(inputs, Mapping) else feeds.get(MASK)
+            named: Mapping[str, Any] = inputs if isinstance(inputs, Mapping) else feeds
+            mask = named.get(mask_key(named))
             yield FeedBatch(feeds, _labels(labels, rows, number), rows, None if mask is None else to_numpy(mask))
 
     def _named(self, inputs: Any, number: int) -> list[tuple[Input, Any]]:

@@ -21,11 +21,10 @@ from qipf._common.optional import require
 from qipf.models.sessions.declared import TYPES, Input, declared_shape
 from qipf.models.sessions.files import has_external_data, read_model
 from qipf.models.sessions.graph import Graph, LogitsAt
+from qipf.models.sessions.outputs import choose_output
 
 MOST_SESSIONS = 3
 """Sessions that are kept for one model: each holds its weights once more."""
-FLOATING = ("tensor(float)", "tensor(float16)", "tensor(double)")
-"""The types of outputs that may be logits, as ONNX Runtime names them."""
 FOLDER = "session.model_external_initializers_file_folder_path"
 _SHARED: WeakKeyDictionary[Any, _Made] = WeakKeyDictionary()
 
@@ -38,7 +37,7 @@ class _Made:
         self.graph: Graph | None = None
         self.sessions: dict[tuple[str, ...], Any] = {}
         self.told: set[str] = set()
-        self.logits: dict[str, LogitsAt] = {}
+        self.logits: dict[str, tuple[LogitsAt, str]] = {}
         self.heads: dict[str, str | None] = {}
 
 
@@ -82,7 +81,7 @@ class OnnxModel:
             Input(one.name, np.dtype(TYPES[one.type]) if one.type in TYPES else None, declared_shape(one.shape))
             for one in self.session.get_inputs()
         ]
-        self.output = self._choose(output)
+        self.output, self.floating, self.choices = choose_output(self.session.get_outputs(), output)
 
     def __repr__(self) -> str:
         return f"OnnxModel({str(self.path) if self.path else self.session!r}, output={self.output!r})"
@@ -119,8 +118,8 @@ class OnnxModel:
             return None
 
     @property
-    def known_logits(self) -> dict[str, LogitsAt]:
-        """By output, where its logits were found."""
+    def known_logits(self) -> dict[str, tuple[LogitsAt, str]]:
+        """By output, where its logits were found, and what to tell the user about that."""
         return self._made.logits
 
     @property
@@ -229,29 +228,6 @@ class OnnxModel:
             raise ValueError(
                 f"{name} cannot be run by ONNX Runtime {runtime.__version__}: {in_one_line(error)}"
             ) from None
-
-    def _choose(self, wanted: str | None) -> str:
-        outputs = {output.name: output for output in self.session.get_outputs()}
-        self.floating = floating = [name for name, output in outputs.items() if output.type in FLOATING]
-        self.choices: list[str] = []
-        if wanted is not None:
-            if wanted not in outputs:
-                raise ValueError(f"output: there is no {wanted!r}; the model has {', '.join(map(repr, outputs))}")
-            if wanted not in floating:
-                raise ValueError(
-                    f"output: {wanted!r} is of type {outputs[wanted].type}, expected floating-point logits or "
-                    f"probabilities; there are {', '.join(map(repr, floating)) or 'none'}"
-                )
-            return wanted
-        rows = [name for name in floating if len(outputs[name].shape) != 1]
-        if not floating:
-            kinds = ", ".join(f"{name!r} of type {output.type}" for name, output in outputs.items())
-            raise ValueError(
-                f"the ONNX model has the outputs {kinds}, and none is a tensor of floating-point logits or "
-                "probabilities; export it with one (of scikit-learn: options={'zipmap': False})"
-            )
-        self.choices = [] if "logits" in floating else rows or floating
-        return "logits" if "logits" in floating else self.choices[0]
 
 
 def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
