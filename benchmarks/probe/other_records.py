@@ -45,6 +45,34 @@ def tried(results: Results) -> str:
     return markdown(["shifts: ROC-AUC / average precision / clean: ROC-AUC", *DEVELOPMENT.values()], lines)
 
 
+HELD_OUT = {
+    "mnist": "MNIST LeNet",
+    "kmnist": "K-MNIST LeNet",
+    "resnet20": "CIFAR-10 ResNet-20",
+    "imagenet": "ImageNet EfficientNet-Lite0",
+}
+WAYS = {
+    "share 1": "softmax alone",
+    "share 0": "head alone",
+    "share 0.2": "softmax 0.2, fixed",
+    "share 0.5": "softmax 0.5, fixed",
+    "share 0.8": "softmax 0.8, fixed",
+    "chosen share": "share chosen on held-out inputs",
+    "regression": "logistic regression on held-out inputs",
+}
+
+
+def held_out_share(results: Results) -> str:
+    """ROC-AUC of ways to weigh head and softmax, on images that no other study judges."""
+    found = results.json("probe/held-out-share.json")
+    lines = [
+        [words, *(slashed([found[task]["roc_auc"][way][part] for part in ("clean", "shift")]) for task in HELD_OUT)]
+        for way, words in WAYS.items()
+    ]
+    lines.append(["the share that was chosen", *(f"{found[task]['share']:g}" for task in HELD_OUT)])
+    return markdown(["ROC-AUC clean / shift", *HELD_OUT.values()], lines)
+
+
 def _tag(text: str) -> str:
     name, _, end = text.strip().rpartition(" (")
     return name if end.endswith("s)") else text.strip()

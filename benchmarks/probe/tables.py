@@ -13,7 +13,7 @@ import numpy as np
 
 from evidence.results import Results, markdown, number, signed
 from probe.names import NAMES, slashed
-from probe.other_records import cost, transformers, tried
+from probe.other_records import cost, held_out_share, transformers, tried
 from probe.reading import GROUPS, PAIRS, Pair, Study
 
 BOTH = ("roc_auc", "pr_auc")
@@ -219,6 +219,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "probe-cost": cost,
     "probe-transformers": transformers,
     "probe-tried": tried,
+    "probe-held-out-share": held_out_share,
 }
 """By name, what stands between `<!-- table: NAME -->` and its end."""
 
