@@ -77,6 +77,11 @@ def planted(tmp_path):
     scores["probe"] = {**scores["probe"], "shift": [0.9, 0.6]}
     (folder / "transformers.json").write_text(json.dumps([{"heads": 2, "seed": 1, "scores": scores}]))
     spent = dict.fromkeys(other_records.COSTS, 0.25)
+    ways = {way: {"clean": 0.9, "shift": 0.8} for way in other_records.WAYS} | {
+        "chosen share": {"clean": 0.7, "shift": 0.6}
+    }
+    weighed = {task: {"share": 0.15, "roc_auc": ways} for task in other_records.HELD_OUT}
+    (folder / "held-out-share.json").write_text(json.dumps(weighed))
     (folder / "cost-x.json").write_text(json.dumps({"machine": "a machine", "vgg3": spent}))
     return Results(tmp_path)
 
@@ -103,6 +108,7 @@ def test_means_are_those_that_were_planted(planted):
     assert line(tables.bars(planted), "shifts, over the ensemble")[-1] == "+0.130 ROC-AUC, +0.130 average precision"
     assert line(tables.tried(planted), "four perturbed copies") == [".800 / .700 / .900"] * 4
     assert line(tables.cost(planted), "fitting, quick") == ["0.25"]
+    assert line(tables.held_out_share(planted), "share chosen on held-out inputs") == [".700 / .600"] * 4
     again = [f"the paper's five shifts: {words}" for words in ("a second network", "ensemble of 5")]
     assert [line(tables.again(planted), start)[-1] for start in again] == [".700 / .500", ".680 / .480"]
     assert all(table(planted) for table in tables.TABLES.values())
