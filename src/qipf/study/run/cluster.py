@@ -98,11 +98,12 @@ class Cluster(OneLane):
                 return None
         if future.status == "error":
             error = future.exception()
-            self._deaths[job["task"]] = deaths = self._deaths.get(job["task"], 0) + 1
-            if not isinstance(error, self._killed) or deaths > DEATHS * (1 + len(job["cells"])):
+            if isinstance(error, self._killed):
+                self._deaths[job["task"]] = self._deaths.get(job["task"], 0) + 1
+            if not isinstance(error, self._killed) or self._deaths[job["task"]] > DEATHS * (1 + len(job["cells"])):
                 return Outcome(job["task"], {}, error)
             self.submit(job)
-        if future.status == "cancelled" and self._client.status == "running":  # the scheduler was lost and came back
+        elif future.status == "cancelled" and self._client.status == "running":  # the scheduler was lost and came back
             self.submit(job)
         return None
 
