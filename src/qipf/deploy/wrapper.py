@@ -138,6 +138,9 @@ class ScorerModule(PreciseBuffers):
         """The uncertainty (N,); NaN where a logit is NaN or infinite, since a graph cannot raise."""
         if self._has_no_marks(outputs.logits):
             return self.scorer.graph_score(outputs, self._buffers)
+        fused = self.scorer.fused_score(outputs.logits)
+        if fused is not None:
+            return fused
         mark, known = self._prepared(outputs)
         return self.scorer.graph_score(known, self._buffers) + mark
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import array_api_compat as compat
@@ -106,6 +108,17 @@ class ModeTable:
             return namespace(z).from_numpy(self._in_numpy(z.numpy(), mean))  # NumPy has the smaller cost per operation
         return self._evaluate(namespace(z), z, self.place(z), mean)
 
+    def of_logits(self, logits: Array, sign: int) -> Array | None:
+        """Return the mean over the orders for float32 logits (N, C) on a GPU by one kernel, or None where it has none.
+
+        Rows with a logit that is not finite give NaN. For `sign` see `qipf.fields._mode_kernel.mean_modes`.
+        """
+        kernel = _kernel()
+        if kernel is None:
+            return None
+        numbers = {"orders": self.orders, "limit": self._limit, "first": self.first, "scale": self.scale}
+        return kernel(logits, self.place(logits), **numbers, sign=sign)
+
     def place(self, reference: Array) -> Array:
         """Return the coefficients in the library and on the device of `reference`; they are kept for the next call."""
         xp, device = namespace(reference), compat.device(reference)
@@ -146,6 +159,23 @@ class ModeTable:
             return [np.take(part, index, axis=0) for part in self._parts]
         rows, width = xp.take(table, index, axis=0), 4 * self.orders  # one look-up is what a GPU likes best
         return [rows[:, start : start + width] for start in range(rows.shape[1] - width, -1, -width)]
+
+
+@cache
+def _kernel() -> Callable[..., Array] | None:
+    """Return the kernel that scores on a GPU, or None where it cannot be compiled."""
+    import torch
+
+    try:
+        from qipf.fields._mode_kernel import mean_modes
+
+        logits, table = torch.zeros((1, 2), device="cuda"), torch.ones((3, 8), device="cuda")
+        mean_modes(logits, table, orders=1, limit=1.0, first=-1, scale=1.0, sign=0)
+    except torch.OutOfMemoryError:
+        raise  # it says nothing about the kernel
+    except Exception:  # no Triton, or no compiler for it: plain operations give the same scores, more slowly
+        return None
+    return mean_modes
 
 
 def _horner(xp: Any, coefficients: list[Array], place: Array) -> Array:

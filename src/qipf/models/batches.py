@@ -28,7 +28,7 @@ class Batch(NamedTuple):
     labels: Tensor | None
     rows: int | None
     mask: Any = None
-    """the attention mask among the inputs, whether or not the model takes it; a tensor, unless the user gave another"""
+    """the attention mask among the inputs, whether or not the model takes it, as and where the user gave it"""
 
 
 class Batches:
@@ -45,9 +45,9 @@ class Batches:
         for number, batch in enumerate(self._source):
             inputs, labels = split_batch(batch, number)
             arguments, keywords = self._call(inputs, number)
+            mask = self._mask(inputs, arguments, keywords)
             arguments, keywords = self._move(arguments), self._move(keywords)
             rows = row_count((*arguments, *keywords.values()))
-            mask = self._mask(inputs, arguments, keywords)
             yield Batch(arguments, keywords, as_labels(labels, rows, number), rows, mask)
 
     def _mask(self, inputs: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
@@ -56,7 +56,7 @@ class Batches:
         key = mask_key(taken)
         if key in taken or not isinstance(inputs, Mapping):
             return taken.get(key)
-        return self._move(inputs.get(key))
+        return inputs.get(key)
 
     def _call(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the positional and keyword arguments for `forward`."""

@@ -6,6 +6,7 @@ import dataclasses
 from numbers import Integral, Real
 from typing import Any
 
+import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
@@ -52,6 +53,19 @@ def wide(values: Array) -> Array:
     """`values` in 32 bits or more: half precision is for storage, not for sums."""
     xp = namespace(values)
     return xp.astype(values, xp.float32) if xp.finfo(values.dtype).bits < 32 else values
+
+
+def double(values: Array) -> Array:
+    """Return float64 where the library has it: the modes are small differences of nearly equal potentials."""
+    xp = namespace(values)
+    if compat.is_jax_array(values):
+        import jax
+
+        if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+            return values
+    if compat.is_torch_array(values) and values.device.type == "mps":
+        return values
+    return xp.astype(values, xp.float64, copy=False)
 
 
 _PLAIN = {"int": (Integral, "a whole number"), "float": (Real, "a number"), "str": (str, "a text")}

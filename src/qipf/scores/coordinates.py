@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import array_api_compat as compat
 
 from qipf.arrays import Array, namespace
 from qipf.scores.base import wide
+
+if TYPE_CHECKING:
+    from qipf.models.outputs import Outputs
 
 Coordinate = Literal["max_logit", "log_odds"] | Callable[[Array], Array]
 FLOOR = -80.0  # exponentials of less vanish next to 1, and are many times slower on the CPU
@@ -136,3 +140,21 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
     if kind == "max_logit":
         return xp.max(two_sided, axis=1)
     return log_odds(two_sided)
+
+
+def task_of(outputs: Outputs) -> Task:
+    """What the outputs of a network with one prediction per input are for `WeightQIPF`, by their shape and labels."""
+    if outputs.logits.shape[1] > 1:
+        if outputs.regression:
+            raise ValueError(
+                f"weight-qipf: reads one number per input, and these outputs have {outputs.logits.shape[1]} targets "
+                "each; use qipf.ResidualScale('qipf')"
+            )
+        return "classification"
+    if outputs.labels is None:
+        warnings.warn(
+            "outputs: one output and no labels are taken as a regression; for a binary classifier give labels of 0 and "
+            "1, for a regression the targets",
+            stacklevel=4,
+        )
+    return "binary" if outputs.binary else "regression"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -19,7 +18,8 @@ from qipf.fields.hermite import check_orders
 from qipf.fields.mode_table import ModeTable
 from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
 from qipf.scores.base import Fitted, Scorer, plain, wide
-from qipf.scores.coordinates import Coordinate, Task, coordinate
+from qipf.scores.checks import double
+from qipf.scores.coordinates import Coordinate, coordinate, task_of
 from qipf.scores.weight_factor import choose_factor
 from qipf.scores.weight_samples import Pool, field_from, field_in, field_tensors, standardised_weights
 
@@ -124,7 +124,10 @@ class WeightQIPF(Scorer):
         tables = self._tables if self.fitted is not None and not callable(self.coordinate) else {}
         if compat.is_torch_array(logits) and _plain_bits(logits) in tables:
             return namespace(logits).from_numpy(super().__call__(logits.numpy()))  # NumPy costs less per operation
-        return super().__call__(outputs)
+        scores = self.fused_score(logits) if self.fitted is not None and _fits(logits, self.fitted) else None
+        if scores is not None and bool(scores.isfinite().all()):
+            return scores
+        return super().__call__(outputs)  # it says what is wrong
 
     def modes(self, outputs: Outputs | Array) -> Array:
         """Return the modes of every prediction, (N, K), one column per order; `__call__` returns their mean."""
@@ -155,6 +158,19 @@ class WeightQIPF(Scorer):
         """Return the modes without any check, from the given fitted tensors: what an exported graph traces."""
         return self._evaluate(logits, tensors, mean=False)
 
+    def fused_score(self, logits: Array) -> Array | None:
+        """The scores by one kernel of a GPU, NaN where a logit is not finite; None where there is no such kernel.
+
+        It serves float32 logits that no gradient is asked of, and the largest logit as the coordinate.
+        """
+        if not compat.is_torch_array(logits) or not logits.is_cuda or logits.requires_grad or is_traced(logits):
+            return None
+        table = self._tables.get(32)
+        if table is None or self.coordinate != "max_logit" or str(logits.dtype) != "torch.float32":
+            return None
+        task = self._require_fitted().facts["task"]
+        return table.of_logits(logits, {"classification": 0, "regression": 1, "binary": 2}[task])
+
     def prepare(self, reference: Array) -> None:
         """Move all tables to the library and device of `reference`, ahead of scoring."""
         self._require_fitted()
@@ -173,7 +189,7 @@ class WeightQIPF(Scorer):
         table = self._tables.get(namespace(values).finfo(values.dtype).bits)
         if table is not None:
             return table(values, mean=mean)
-        y = (_double(values) - facts["mean"]) / facts["std"]
+        y = (double(values) - facts["mean"]) / facts["std"]
         field = field_in(self._field, tensors, facts["bandwidth"])
         modes = self._modes(field, y, tensors.get("reference"))
         return namespace(modes).mean(modes, axis=1) if mean else modes
@@ -191,8 +207,8 @@ class WeightQIPF(Scorer):
             missing = "the model" if model is None else "its outputs on reference inputs (qipf.collect)"
             raise ValueError(f"weight-qipf: fit(model, outputs) needs {missing}")
         weights = standardised_weights(model, self.pool, None if self.operator == "published" else self.tolerance)
-        task = _task(outputs)
-        values = _double(coordinate(outputs.logits, self.coordinate, task))
+        task = task_of(outputs)
+        values = double(coordinate(outputs.logits, self.coordinate, task))
         values = to_numpy(values).astype(np.float64)
         mean, std = float(values.mean()), float(values.std())
         if values.min() == values.max():
@@ -264,31 +280,5 @@ def _plain_bits(logits: Array) -> int | None:
     return {"torch.float32": 32, "torch.float64": 64}.get(str(logits.dtype))
 
 
-def _task(outputs: Outputs) -> Task:
-    if outputs.logits.shape[1] > 1:
-        if outputs.regression:
-            raise ValueError(
-                f"weight-qipf: reads one number per input, and these outputs have {outputs.logits.shape[1]} targets "
-                "each; use qipf.ResidualScale('qipf')"
-            )
-        return "classification"
-    if outputs.labels is None:
-        warnings.warn(
-            "outputs: one output and no labels are taken as a regression; for a binary classifier give labels of 0 and "
-            "1, for a regression the targets",
-            stacklevel=4,
-        )
-    return "binary" if outputs.binary else "regression"
-
-
-def _double(values: Array) -> Array:
-    """Return float64 where the library has it: the modes are small differences of nearly equal potentials."""
-    xp = namespace(values)
-    if compat.is_jax_array(values):
-        import jax
-
-        if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
-            return values
-    if compat.is_torch_array(values) and values.device.type == "mps":
-        return values
-    return xp.astype(values, xp.float64, copy=False)
+def _fits(logits: Array, fitted: Fitted) -> bool:
+    return getattr(logits, "ndim", 0) == 2 and logits.shape[1] == fitted.facts["columns"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -43,11 +43,49 @@ class TokenReader:
         self._shift, self._ignore, self._top = shift is None or shift, ignore, top
         self._sure = shift is not None
         self._seen, self._copies, self._data = 0, copies_of(data), data
+        self._chosen: _Chosen | None = None
+
+    def choose(self, batch: Batch, device: torch.device) -> None:
+        """Find the tokens of a batch that count, before the model runs.
+
+        On a GPU this waits for all that is queued there; after the pass, the GPU would then have nothing to do until
+        the next pass is queued. Labels and masks that do not fit each other are left to `__call__`, which knows the
+        logits.
+
+        Args:
+            batch: What the model will read.
+            device: Where its logits will be.
+        """
+        labels, mask = batch.labels, None if batch.mask is None else to_tensor(batch.mask, MASK)
+        given = [values for values in (labels, mask) if values is not None]
+        self._chosen = None
+        if not given or given[0].ndim != 2 or any(values.shape != given[0].shape for values in given):
+            return
+        if labels is not None and labels.is_floating_point():
+            return
+        where = given[0].device if all(values.device == given[0].device for values in given) else device
+        wanted = torch.ones_like(given[0], dtype=torch.bool, device=where) if mask is None else mask.to(where) != 0
+        own, limits = None, (0, 0)
+        if labels is not None:
+            labels = labels.to(where, torch.int64)
+            known = wanted & (labels != self._ignore)
+            self._check_ids(batch, labels, known)
+            if self._shift:  # the label of a place is that of the next, and the last place has none
+                labels, wanted = labels.roll(-1, 1), wanted & known.roll(-1, 1)
+                wanted[:, -1] = False
+            else:
+                wanted = known
+        rows = wanted.flatten().nonzero()[:, 0]
+        if labels is not None:
+            own = labels.flatten()[rows]
+            limits = tuple(torch.stack(own.aminmax()).tolist()) if len(own) else limits
+            own = own.to(device, non_blocking=own.device.type == "cpu")
+        self._chosen = _Chosen(rows.to(device, non_blocking=rows.device.type == "cpu"), own, limits)
 
     def __call__(
         self, logits: Tensor, batch: Batch, number: int, tap: Tap | SessionTap
     ) -> tuple[dict[str, Tensor], int]:
-        """Return the columns of one batch, and how many sequences it has.
+        """Return the columns of the batch that was chosen from last, and how many sequences it has.
 
         Raises:
             ValueError: The logits are not those of tokens, or the labels or the mask do not fit them.
@@ -59,22 +97,20 @@ class TokenReader:
             )
         if number == 0:
             self._look(logits)
-        labels, wanted = self._labels(batch, number, logits), _mask(batch, logits)
-        known = wanted if labels is None else wanted & (labels != self._ignore)
-        if labels is not None and self._shift:  # the label of a place is that of the next, and the last place has none
-            wanted = wanted & known.roll(-1, 1)
-            wanted[:, -1] = False
-        elif labels is not None:
-            wanted = known
-        rows = wanted.flatten().nonzero()[:, 0]
-        own = None if labels is None else (labels.roll(-1, 1) if self._shift else labels).flatten()[rows]
-        if labels is not None and own is not None:
-            self._check_range(batch, own, rows, logits)
-            self._check_ids(batch, labels, known)
+        _check_labels(batch, number, logits)
+        _check_mask(batch, logits)
+        length = logits.shape[1]
+        rows, own, limits = self._chosen or _Chosen(
+            torch.arange(logits.shape[0] * length, device=logits.device), None, (0, 0)
+        )
+        rows = rows.to(logits.device)  # of a model on several devices, the logits may be elsewhere than its inputs
+        own = None if own is None else own.to(logits.device)
+        if own is not None and (limits[0] < 0 or limits[1] >= logits.shape[2]):
+            self._refuse(own, rows, logits)
         result: dict[str, Tensor | None] = {
             **reduce_logits(logits.reshape(-1, logits.shape[2]), rows, own, self._top)._asdict(),
-            "sequence": rows // logits.shape[1],
-            "position": rows % logits.shape[1] + int(self._shift),
+            "sequence": rows // length,
+            "position": rows % length + int(self._shift),
             "labels": own,
         }
         hidden = tap.take(3)
@@ -87,17 +123,6 @@ class TokenReader:
             result["features"] = hidden.reshape(-1, hidden.shape[2])[rows].float()
         self._seen += len(logits) if (number + 1) % self._copies == 0 else 0
         return {name: values for name, values in result.items() if values is not None}, len(logits)
-
-    def _labels(self, batch: Batch, number: int, logits: Tensor) -> Tensor | None:
-        labels = batch.labels
-        if labels is None:
-            return None
-        if labels.shape != logits.shape[:2] or labels.is_floating_point():
-            raise ValueError(
-                f"batch {number}: expected whole numbers of shape {tuple(logits.shape[:2])}, one label per token, got "
-                f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}{_way(labels, logits)}"
-            )
-        return labels.to(logits.device, torch.int64)
 
     def _look(self, logits: Tensor) -> None:
         rows = logits.reshape(-1, logits.shape[2])[:LOOK].float()
@@ -118,15 +143,10 @@ class TokenReader:
                 stacklevel=4,
             )
 
-    def _check_range(self, batch: Batch, labels: Tensor, rows: Tensor, logits: Tensor) -> None:
-        """Raise ValueError where a label that counts is not a token."""
+    def _refuse(self, labels: Tensor, rows: Tensor, logits: Tensor) -> None:
+        """Raise ValueError that names the first label that counts and is not a token."""
         _, length, words = logits.shape
-        given: Any = batch.labels  # mostly on the CPU, where a look at them does not wait for the model
-        if not bool(((given < 0) | (given >= words)).logical_and(given != self._ignore).any()):
-            return
         bad = (labels < 0) | (labels >= words)
-        if not bool(bad.any()):  # those are left out by the mask, or have no logits
-            return
         first = int(bad.int().argmax())
         place = int(rows[first]) % length + int(self._shift)
         text = number_of(self._data, self._seen + int(rows[first]) // length)
@@ -134,6 +154,25 @@ class TokenReader:
             f"labels: expected tokens from 0 to {words - 1}, as there are {words} logits, or {self._ignore} for tokens "
             f"to leave out; got {int(labels[first])} at place {place} of sequence {text} (both counted from 0), the "
             f"first of {int(bad.sum())} such labels in this batch"
+        )
+
+
+class _Chosen(NamedTuple):
+    """The tokens of a batch that count."""
+
+    rows: Tensor
+    """(M,) their places among all N * T of the batch"""
+    labels: Tensor | None
+    limits: tuple[int, int]
+    """the smallest and the largest of the labels; zeros without any"""
+
+
+def _check_labels(batch: Batch, number: int, logits: Tensor) -> None:
+    labels = batch.labels
+    if labels is not None and (labels.shape != logits.shape[:2] or labels.is_floating_point()):
+        raise ValueError(
+            f"batch {number}: expected whole numbers of shape {tuple(logits.shape[:2])}, one label per token, got "
+            f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}{_way(labels, logits)}"
         )
 
 
@@ -146,14 +185,13 @@ def _way(labels: Tensor, logits: Tensor) -> str:
     return ""
 
 
-def _mask(batch: Batch, logits: Tensor) -> Tensor:
-    """Return which places of (N, T) hold real tokens, by the batch's attention mask."""
+def _check_mask(batch: Batch, logits: Tensor) -> None:
+    """Raise ValueError unless the attention mask has one number per token."""
     if batch.mask is None:
-        return torch.ones(logits.shape[:2], dtype=torch.bool, device=logits.device)
-    mask = to_tensor(batch.mask, MASK)
-    if mask.shape != logits.shape[:2]:
+        return
+    shape = tuple(to_tensor(batch.mask, MASK).shape)
+    if shape != tuple(logits.shape[:2]):
         raise ValueError(
-            f"{MASK}: expected shape {tuple(logits.shape[:2])}, one number per token, got {tuple(mask.shape)}; of a "
+            f"{MASK}: expected shape {tuple(logits.shape[:2])}, one number per token, got {shape}; of a "
             "model with a decoder, give decoder_input_ids, whose mask is decoder_attention_mask"
         )
-    return mask.to(logits.device) != 0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+import array_api_compat as compat
+
 from qipf.arrays import Array, namespace
 
 FEW_IDS = 0.5
@@ -25,6 +27,6 @@ def share_of_ids(inputs: Iterable[Any], labels: Array, known: Array) -> float:
     for values in inputs:
         whole = hasattr(values, "dtype") and namespace(values).isdtype(values.dtype, "integral")
         if whole and tuple(values.shape) == tuple(labels.shape):
-            same = (xp.astype(values, labels.dtype) == labels) & known
+            same = (xp.astype(compat.to_device(values, compat.device(labels)), labels.dtype) == labels) & known
             best = max(best, int(xp.sum(xp.astype(same, xp.int64))) / count)
     return best

@@ -221,7 +221,7 @@ def collect_tokens(
             from qipf.models.kinds.session_taps import SessionTap
 
             check_no_device(device)
-            keep_on = torch.device(store or "cpu")
+            target, keep_on = torch.device("cpu"), torch.device(store or "cpu")
             tap = SessionTap(onnx, data, features, batch_size, progress)
             passes = iter(tap)
         else:
@@ -235,6 +235,7 @@ def collect_tokens(
             shown = track(batches, "collecting tokens", total=batches.count, show=progress)
             passes = ((batch, partial(forward, module, batch, number)) for number, batch in enumerate(shown))
         for number, (batch, run) in enumerate(passes):
+            read.choose(batch, target)
             # Nothing here may name the logits: those of two batches would exist at once.
             found, sequences = read(run(), batch, number, tap)
             for name, values in found.items():
