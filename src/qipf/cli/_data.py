@@ -13,7 +13,7 @@ from qipf._common.budget import TooLargeError
 from qipf._common.errors import InputError, UserError
 from qipf._common.npz import load_npz
 from qipf._common.optional import require
-from qipf.cli._images import find_images, image_mode, read_images
+from qipf.cli._images import image_mode, list_images, read_images
 
 NAMES = {"inputs": ("inputs", "x"), "labels": ("labels", "y"), "logits": ("logits",), "features": ("features",)}
 INPUT = "input "
@@ -123,7 +123,7 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
         UserError: it is of another kind, or has labels although others were given.
     """
     if path.is_dir():
-        files, classes, names = find_images(path)
+        files, classes, names = list_images(path)
         data = Data({} if classes is None else {"labels": classes}, files, names)
     elif not path.is_file():
         hint = "; MODEL comes before DATA" if ":" in path.name or path.suffix in (".pt2", ".onnx") else ""

@@ -20,7 +20,7 @@ PIXEL, VALUE = 8, 5
 """Bytes that decoding takes per pixel of one image, and per value of all: one as a byte, four as a float."""
 
 
-def find_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tuple[str, ...]]:
+def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tuple[str, ...]]:
     """The image files of a folder; with subfolders, the class of each and the names of the classes.
 
     Raises:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from qipf.study.run.own_model import digests
-from qipf.study.run.own_source import imported_files, source_digest
+from qipf.study.run.own_source import imported_files, module_digest
 
 
 @pytest.fixture
@@ -34,15 +34,15 @@ def test_what_is_imported_is_found_by_reading(folder: Path) -> None:
 
 
 def test_a_change_of_any_helper_changes_the_digest_and_one_of_another_file_does_not(folder: Path) -> None:
-    before = source_digest("nets", folder / "nets.py")
+    before = module_digest("nets", folder / "nets.py")
     for name in ("nets.py", "blocks.py", "lazily.py", "parts/__init__.py", "parts/near.py"):
         file = folder / name
         text = file.read_text()
         file.write_text(text + "# changed\n")
-        assert source_digest("nets", folder / "nets.py") != before, name
+        assert module_digest("nets", folder / "nets.py") != before, name
         file.write_text(text)
     (folder / "unused.py").write_text("VALUE = 2\n")
-    assert source_digest("nets", folder / "nets.py") == before
+    assert module_digest("nets", folder / "nets.py") == before
 
 
 def test_of_an_installed_module_only_its_own_package_counts(folder: Path) -> None:

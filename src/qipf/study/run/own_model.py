@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from qipf.study.run.digests import ChangedError, file_digest, short, unchanged
-from qipf.study.run.own_source import source_digest
+from qipf.study.run.own_source import module_digest
 
 FILES = (".pt2", ".h5")
 """The endings of files that hold a whole network."""
-_PINNED = "__qipf_source_digest__"
+_PINNED = "__qipf_module_digest__"
 """Attribute of an imported module: the digest of its source when this process first built a network from it."""
 
 
@@ -77,7 +77,7 @@ def _build(model: str, weights: str | None) -> nn.Module:
 
 
 def _network_digest(model: str, net: nn.Module) -> str:
-    found = hashlib.sha256(f"{model} {_source_digest(model.partition(':')[0])}".encode())
+    found = hashlib.sha256(f"{model} {_pinned_digest(model.partition(':')[0])}".encode())
     for name, value in net.state_dict().items():
         found.update(f"{name} {getattr(value, 'dtype', type(value))} {getattr(value, 'shape', '')}".encode())
         if isinstance(value, Tensor):
@@ -87,7 +87,7 @@ def _network_digest(model: str, net: nn.Module) -> str:
     return found.hexdigest()
 
 
-def _source_digest(name: str) -> str:
+def _pinned_digest(name: str) -> str:
     """The digest of a module's source, and of its helpers beside it, as this process imported them.
 
     It is kept with the module: a process that lives longer than an edit of the file still runs the old source.
@@ -95,5 +95,5 @@ def _source_digest(name: str) -> str:
     module = sys.modules[name]
     if _PINNED not in vars(module):
         source = getattr(module, "__file__", None)
-        setattr(module, _PINNED, "" if source is None else source_digest(name, Path(source)))
+        setattr(module, _PINNED, "" if source is None else module_digest(name, Path(source)))
     return vars(module)[_PINNED]

@@ -12,7 +12,7 @@ from qipf.study.run.digests import file_digest
 _INSTALLED = {"site-packages", "dist-packages"}
 
 
-def source_digest(name: str, source: Path) -> str:
+def module_digest(name: str, source: Path) -> str:
     """A digest of a module's source file and of the files of the same folder that it imports, directly or not.
 
     Imports are found by reading, not by running: those inside functions count, and those that are made by
