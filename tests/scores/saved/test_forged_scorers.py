@@ -1,0 +1,77 @@
+"""Files that somebody made up: the checksum is right, and what they say is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rewriting import forge
+from safetensors.numpy import save_file
+
+from qipf.models.outputs import Outputs
+from qipf.scores import ClassField, Combine, Entropy
+from qipf.scores.persistence import load
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scorer": []}, "name of a scorer"),
+        ({"scorer": None}, "name of a scorer"),
+        ({"settings": [1]}, "settings by name"),
+        ({"facts": "none"}, "facts by name"),
+        ({"format": float("inf")}, "not one written by qipf"),
+    ],
+)
+def test_forged_headers_are_refused(file, change, message) -> None:
+    forge(file, lambda header, tensors: header.update(change))
+    with pytest.raises(ValueError, match=message):
+        load(file)
+
+
+@pytest.mark.parametrize("depth", [300, 5_000, 200_000])
+def test_deeply_nested_headers_are_refused(tmp_path, depth) -> None:
+    nested = "[" * depth + "]" * depth
+    header = f'{{"format": 1, "checksum": "", "versions": {{"qipf": "1"}}, "facts": {nested}}}'
+    save_file({"weight": np.zeros(3)}, tmp_path / "deep.qipf", metadata={"qipf": header})
+    with pytest.raises(ValueError, match=r"checksum|nested too deeply|not one written by qipf"):
+        load(tmp_path / "deep.qipf")
+
+
+@pytest.mark.parametrize(
+    ("fact", "value"), [("bandwidth", 0), ("std", 0.0), ("std", "wide"), ("mean", float("nan")), ("task", "tea")]
+)
+def test_forged_facts_are_refused(file, fact, value) -> None:
+    forge(file, lambda header, tensors: header["facts"].update({fact: value}))
+    with pytest.raises(ValueError, match=fact):
+        load(file)
+
+
+def test_a_missing_fact_is_named(file) -> None:
+    forge(file, lambda header, tensors: header["facts"].pop("mean"))
+    with pytest.raises(ValueError, match="mean"):
+        load(file)
+
+
+def test_facts_of_other_scorers_and_of_parts_are_checked_too(rng, tmp_path) -> None:
+    labelled = Outputs(rng.standard_normal((40, 3)), rng.standard_normal((40, 5)), rng.integers(0, 3, 40))
+    path = tmp_path / "both.qipf"
+    Combine((Entropy(), ClassField(bandwidth=1.0))).fit(outputs=labelled).save(path)
+    forge(path, lambda header, tensors: header["facts"]["parts"][1].update(bandwidths=[[0.0]]))
+    with pytest.raises(ValueError, match="bandwidths"):
+        load(path)
+
+
+def test_a_table_with_bandwidth_zero_is_refused(file) -> None:
+    def change(header, tensors) -> None:
+        tensors["field_numbers"] = tensors["field_numbers"].copy()
+        tensors["field_numbers"][1] = 0
+
+    forge(file, change)
+    with pytest.raises(ValueError, match="damaged"):
+        load(file)
+
+
+def test_unbounded_orders_are_refused(file) -> None:
+    forge(file, lambda header, tensors: header["settings"].update(orders=[2, 10**9]))
+    with pytest.raises(ValueError, match="orders up to 1000"):
+        load(file)
