@@ -1,58 +1,23 @@
-"""`qipf watch`: tables that grow, the page in a browser, metrics, and a kill."""
+"""`qipf watch`: tables that grow, the page, metrics, and errors."""
 
 from __future__ import annotations
 
 import re
-import shutil
-import signal
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from live_tables import as_csv, columns, draw, measured
 
 import qipf
 from qipf.cli import main
 from qipf.cli._tail import CHUNK, Tail
 
 
-def draw(rng: np.random.Generator, count: int, scale: float = 3.0) -> qipf.Outputs:
-    logits = scale * rng.standard_normal((count, 3))
-    return qipf.Outputs(logits, labels=np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
-
-
-def columns(outputs: qipf.Outputs) -> dict[str, np.ndarray]:
-    return {"uncertainty": qipf.Entropy()(outputs), "predicted": outputs.predicted, "label": outputs.labels}
-
-
-def as_csv(table: dict[str, np.ndarray], header: bool = True) -> str:
-    rows = "".join(",".join(map(str, row)) + "\n" for row in zip(*table.values(), strict=True))
-    return (",".join(table) + "\n" if header else "") + rows
-
-
-@pytest.fixture
-def place(tmp_path, monkeypatch, rng) -> Path:
-    monkeypatch.chdir(tmp_path)
-    scorer = qipf.Entropy().fit()
-    scorer.decision = qipf.Decision("accept>=0.8").fit_scorer(scorer, held_out := draw(rng, 1000))
-    scorer.attach(qipf.Monitor().fit_scorer(scorer, held_out))
-    scorer.save("net.qipf")
-    (tmp_path / "scores").mkdir()
-    return tmp_path
-
-
 def once(*words: str) -> int:
     return main(["watch", "scores", "--reference", "net.qipf", "--once", *words])
-
-
-def measured(text: str) -> dict[str, float]:
-    return {name: float(value) for name, value in re.findall(r"^(qipf_\S+) (\S+)$", text, re.MULTILINE)}
 
 
 def test_a_folder_of_both_kinds_is_counted_once(place: Path, rng, capsys) -> None:
@@ -221,94 +186,3 @@ def test_rows_of_a_file_that_grows_are_counted_from_its_beginning(place: Path, r
         file.write("0.3\nnan\n")
     with pytest.raises(qipf._common.errors.InputError, match=r"scores/a\.csv, rows counted from row 2: .*\(rows 1\)"):
         watched.look()
-
-
-def serving(place: Path) -> tuple[subprocess.Popen[str], str]:
-    words = ["watch", "scores", "--reference", "net.qipf", "--serve", "--port", "0", "--every", "0.2"]
-    started = subprocess.Popen(
-        [sys.executable, "-m", "qipf", *words], cwd=place, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-    )
-    assert started.stderr is not None
-    address = started.stderr.readline().strip()
-    assert address.startswith("http://127.0.0.1:"), address
-    return started, address
-
-
-def fetch(address: str) -> str:
-    with urllib.request.urlopen(address, timeout=10) as answer:
-        return answer.read().decode()
-
-
-def until(address: str, rows: int) -> dict[str, float]:
-    for _ in range(150):
-        found = measured(fetch(f"{address}metrics"))
-        if found["qipf_predictions_total"] == rows:
-            return found
-        time.sleep(0.1)
-    raise AssertionError(f"{found} after 15 s, expected {rows} rows")
-
-
-def test_a_kill_loses_nothing(place: Path, rng) -> None:
-    live = columns(draw(rng, 300))
-    half = {name: values[:120] for name, values in live.items()}
-    Path("scores/a.csv").write_text(as_csv(half))
-    first, address = serving(place)
-    try:
-        before = until(address, 120)
-    finally:
-        first.send_signal(signal.SIGKILL)
-        first.communicate()
-    with Path("scores/a.csv").open("a") as file:
-        file.write(as_csv({name: values[120:] for name, values in live.items()}, header=False))
-    second, address = serving(place)
-    try:
-        after = until(address, 300)
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            fetch(f"{address}etc/passwd")
-    finally:
-        second.terminate()
-        second.communicate()
-    assert before["qipf_labelled_total"] == 120
-    assert after["qipf_labelled_total"] == 300
-
-
-@pytest.mark.browser
-def test_the_page_in_a_browser_follows_the_files(place: Path, rng) -> None:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.support.wait import WebDriverWait
-
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("chromium and chromedriver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    Path("scores/a.csv").write_text(as_csv(columns(draw(rng, 200))))
-    process, address = serving(place)
-    browser = webdriver.Chrome(options=options, service=Service(executable_path=driver))
-    try:
-        until(address, 200)
-        browser.get(address)
-        # one script for each look: the page may be loaded again between two calls
-        seen = browser.execute_script(
-            "const tall = [...document.querySelectorAll('svg[aria-label=bin] rect')].map(bar => bar.getBBox().height);"
-            "return [rows.innerText, state.innerText, document.querySelectorAll('svg').length, Math.max(...tall)]"
-        )
-        assert "200" in seen[0]
-        assert "No sign of a change" in seen[1]
-        assert seen[2] == 3
-        assert seen[3] > 30
-        with Path("scores/a.csv").open("a") as file:
-            file.write(as_csv(columns(draw(rng, 1500, scale=0.5)), header=False))
-        WebDriverWait(browser, 20, ignored_exceptions=[Exception]).until(
-            lambda opened: "Alarm" in opened.execute_script("return state.innerText")
-        )
-        assert "1,700" in browser.execute_script("return rows.innerText")
-        assert [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]] == []
-    finally:
-        browser.quit()
-        process.terminate()
-        process.communicate()
