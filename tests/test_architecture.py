@@ -8,8 +8,6 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-import pytest
-
 import qipf
 
 PACKAGE = Path(qipf.__file__).parent
@@ -77,10 +75,10 @@ def place(module: str) -> str:
     return ".".join(parts[:2]) if parts[0] == "study" and len(parts) > 1 else parts[0]
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_no_module_is_longer_than_300_lines(module: str) -> None:
-    lines = len(modules()[module].read_text(encoding="utf-8").splitlines())
-    assert lines <= 300, f"{module} has {lines} lines; make two files of it"
+def test_no_module_is_longer_than_300_lines() -> None:
+    lengths = {name: len(path.read_text(encoding="utf-8").splitlines()) for name, path in modules().items()}
+    long = {name: lines for name, lines in lengths.items() if lines > 300}
+    assert not long, f"make two files of each: {long}"
 
 
 def test_no_two_classes_have_the_same_name() -> None:
@@ -97,29 +95,29 @@ def test_every_module_has_a_place() -> None:
     assert {place(name) for name in modules()} - {"study"} <= set(ORDER)
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_a_module_imports_only_what_comes_before_it(module: str) -> None:
-    if module == "study":
-        return
-    later = {
-        other
-        for other in imported(modules()[module])
-        if other != "study" and ORDER.index(place(other)) > ORDER.index(place(module))
-    }
-    assert not later, f"{module} imports {sorted(later)}, which come after it"
+def imports() -> list[tuple[str, str]]:
+    """Every module with every module that it imports."""
+    return [(module, other) for module, path in sorted(modules().items()) for other in sorted(imported(path))]
 
 
-@pytest.mark.parametrize("module", sorted(modules()))
-def test_private_modules_stay_in_their_folder(module: str) -> None:
-    foreign = {
-        other
-        for other in imported(modules()[module])
+def test_a_module_imports_only_what_comes_before_it() -> None:
+    later = [
+        f"{module} imports {other}"
+        for module, other in imports()
+        if "study" not in (module, other) and ORDER.index(place(other)) > ORDER.index(place(module))
+    ]
+    assert not later, f"which comes after it: {later}"
+
+
+def test_private_modules_stay_in_their_folder() -> None:
+    foreign = [
+        f"{module} imports {other}"
+        for module, other in imports()
         if other.rpartition(".")[2].startswith("_")
-        and other.rpartition(".")[0] != module.rpartition(".")[0]
-        and other.rpartition(".")[0] != module
+        and other.rpartition(".")[0] not in (module.rpartition(".")[0], module)
         and other.partition(".")[0] != "_common"
-    }
-    assert not foreign, f"{module} imports {sorted(foreign)}, which are private to another folder"
+    ]
+    assert not foreign, f"which is private to another folder: {foreign}"
 
 
 def test_no_module_imports_itself_in_a_circle() -> None:
