@@ -11,7 +11,7 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
 from qipf.cli._data import Data
 from qipf.cli._images import image_mode
-from qipf.cli._onnx import NamedExamples, named_arguments, place
+from qipf.cli._onnx import fed, named_arguments, place
 from qipf.models.loading import is_weights
 from qipf.models.sessions.model import OnnxModel
 
@@ -92,11 +92,10 @@ def fit_default(
         raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits and features")
     place(net, device)
     run = {"features": features, "batch_size": batch_size, "progress": not quiet, **settings}
-    if not isinstance(net, OnnxModel):
-        return default(net, Examples(data), **run)
-    _check_torch()
+    if isinstance(net, OnnxModel):
+        _check_torch()
     with named_arguments(net):
-        return default(net, NamedExamples(net, data), **run)
+        return default(net, Examples(net, data), **run)
 
 
 def _check_torch() -> None:
@@ -111,9 +110,10 @@ def _check_torch() -> None:
 
 
 class Examples:
-    """Labelled data as a torch data set that reads the rows of one batch at a time."""
+    """Labelled data as a data set for a model, of which one batch is in memory at a time."""
 
-    def __init__(self, data: Data) -> None:
+    def __init__(self, net: Any, data: Data) -> None:
+        self.net = net
         self.data = replace(data, mode=data.mode or image_mode(data.files[0])) if data.files else data
 
     def __len__(self) -> int:
@@ -125,7 +125,7 @@ class Examples:
     def __getitems__(self, rows: list[int]) -> list[Any]:
         """The inputs and labels of some rows; a DataLoader asks for those of a batch."""
         part = self.data.take(np.asarray(rows, dtype=np.int64))
-        inputs, labels = next(part.batches(len(rows))).tensors()
+        inputs, labels = fed(self.net, next(part.batches(len(rows))))
         if isinstance(inputs, dict):
             return [
                 {**{name: values[row] for name, values in inputs.items()}, "labels": label}

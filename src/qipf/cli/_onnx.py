@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from qipf._common.errors import InputError, UserError
 from qipf.cli._data import INPUT, Data, DataBatch
 from qipf.cli._device import usable_device
-from qipf.cli._images import image_mode
 from qipf.models.keys import MASK
 from qipf.models.kinds.excerpts import Excerpt
 from qipf.models.sessions.declared import Input
@@ -67,22 +65,6 @@ def _as_taken(values: np.ndarray, to: Input, from_files: bool) -> np.ndarray:
     if values.dtype == np.uint8 and to.dtype is not None and to.dtype.kind == "f":
         values = values.astype(to.dtype) / to.dtype.type(255)
     return values
-
-
-class NamedExamples:
-    """Labelled data as a data set for an ONNX model, of which one batch is in memory at a time."""
-
-    def __init__(self, net: OnnxModel, data: Data) -> None:
-        self._net = net
-        self._data = replace(data, mode=data.mode or image_mode(data.files[0])) if data.files else data
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def __getitem__(self, row: int) -> dict[str, Any]:
-        batch = next(self._data.take(np.asarray([row])).batches(1))
-        inputs, labels = fed(self._net, batch)
-        return {**{name: values[0] for name, values in inputs.items()}, "labels": labels[0]}
 
 
 @contextmanager
