@@ -1,13 +1,14 @@
 SHELL := /bin/bash
 # make demo: from a fresh checkout to a report on how well uncertainties find errors under shift.
-# make test: everything that must hold before a change lands. Both make .venv themselves.
-# make coverage: the same tests, with the lines and branches that they reach; fails below the floor in pyproject.toml.
+# make test: the linters and every test except those marked `thorough`. Both make .venv themselves.
+# make test-all: the linters and every test, which must hold before a change lands.
+# make coverage: every test, with the lines and branches that they reach; fails below the floor in pyproject.toml.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test pytest coverage fuzz lint docs clean
+.PHONY: demo test test-all pytest pytest-all coverage fuzz lint docs clean
 
 demo: .venv/.demo
 	@$(BIN)/qipf demo
@@ -19,7 +20,13 @@ TESTS := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 --dist workste
 test: .venv/.dev  # the linters use one core while the tests start on the other
 	@$(MAKE) --no-print-directory --jobs 2 lint pytest
 
+test-all: .venv/.dev
+	@$(MAKE) --no-print-directory --jobs 2 lint pytest-all
+
 pytest: .venv/.dev
+	@$(TESTS) -m "not thorough" $(ARGS)
+
+pytest-all: .venv/.dev
 	@$(TESTS) $(ARGS)
 
 coverage: lint

@@ -17,6 +17,8 @@ from qipf.scores import SCORERS
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PROGRAMS = ("docs/index.md", "docs/start.md", "docs/howto/")
+"""How the paths of pages begin whose code is one long program, of calls that other tests make as well."""
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
@@ -29,8 +31,13 @@ def _own_scorers():
     SCORERS.update(known)
 
 
+def with_marks(page: Path) -> object:
+    name = page.relative_to(ROOT).as_posix()
+    return pytest.param(page, id=name, marks=[pytest.mark.thorough] if name.startswith(PROGRAMS) else [])
+
+
 @pytest.mark.usefixtures("_own_scorers")
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [with_marks(page) for page in PAGES])
 def test_code_blocks_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = page.read_text()

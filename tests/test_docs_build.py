@@ -62,6 +62,7 @@ def site(tmp_path_factory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_every_page_is_built(site):
     pages = [path for path in DOCS.rglob("*.md") if path.parent.name != "images"]
     assert len(pages) > 20
@@ -70,6 +71,7 @@ def test_every_page_is_built(site):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_version_and_the_changelog_are_shown(site):
     assert f"qipf {version('qipf')}" in (site / "index.html").read_text()
     page = (site / "changelog.html").read_text()
@@ -79,6 +81,7 @@ def test_the_version_and_the_changelog_are_shown(site):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_links_inside_lead_somewhere(site):
     pages = {path: Page(path.read_text()) for path in site.rglob("*.html")}
     broken = []
@@ -97,6 +100,7 @@ def test_links_inside_lead_somewhere(site):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_reference_shows_the_docstrings(site):
     page = (site / "reference" / "fields.html").read_text()
     assert "information potential field of samples" in page
@@ -104,6 +108,7 @@ def test_reference_shows_the_docstrings(site):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.browser
 @pytest.mark.parametrize("page", PAGES)
 def test_everybody_can_read_it(site, browser, page):
@@ -114,6 +119,7 @@ def test_everybody_can_read_it(site, browser, page):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.browser
 def test_no_page_scrolls_sideways(site, browser):
     wide = []

@@ -38,14 +38,12 @@ def test_errors_are_one_line_on_standard_error(capsys, tmp_path):
     assert "Traceback" not in printed.err
 
 
-def test_debug_shows_the_traceback(tmp_path):
-    command = [sys.executable, "-m", "qipf", "--debug", "evaluate", str(tmp_path / "scores.csv")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert "Traceback" in done.stderr
-    done = subprocess.run([*command, "--bootstrap", "-1"], capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert "Traceback" in done.stderr
+def test_debug_shows_the_traceback(capsys, tmp_path):
+    command = ["--debug", "evaluate", str(tmp_path / "scores.csv")]
+    assert main(command) == 1
+    assert "Traceback" in capsys.readouterr().err
+    assert main([*command, "--bootstrap", "-1"]) == 2
+    assert "Traceback" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("error", [RuntimeError, AssertionError, KeyError, IndexError])

@@ -23,6 +23,7 @@ from qipf.decisions.threshold import Unsupported
 from qipf.models.outputs import Outputs
 from qipf.scores import Energy
 
+pytestmark = pytest.mark.thorough
 DRAWS = 1000
 LEVEL = 0.05
 

@@ -53,6 +53,7 @@ def finished(store):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_killed_again_and_again_and_run_twice_at_once_the_table_is_the_same(plan, whole, tmp_path):
     """A second run on the store is refused and names the first one. Kills come when some cells are there, and a little
     later, so that they may hit any part of a cell."""
@@ -158,6 +159,7 @@ def test_predictions_are_those_of_the_stored_network(whole):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_dask_cluster_gives_the_same_table(plan, whole, tmp_path):
     pytest.importorskip("distributed")
     from dask_processes import open_dask
