@@ -20,6 +20,7 @@ from evidence.results import ROOT, Results
 LARGEST_IMAGE, ALL_RESULTS, LARGEST_REPORT = 300_000, 14_000_000, 2_000_000  # bytes
 PUBLISHED = sorted(path.parent for path in (ROOT / "results" / "paper").glob("*/table.parquet"))
 TEXTS = {name: page.read_text() for name, page in pages.PAGES.items()}
+LONG = ("docs/reproduction.md", "docs/research/class-fields.md")  # pages whose tables take seconds to compute
 DECIDED = any((ROOT / "results" / "probe").glob("*-decisions.json.gz"))
 FEWEST_MARKS = {"docs/limits.md": 1, "docs/howto/decide.md": 4 * DECIDED, "docs/howto/watch.md": 2 * DECIDED}
 WIDEST = 115  # characters of a table's row in docs/reproduction.md, so that a laptop shows it whole
@@ -32,7 +33,9 @@ def render():
     return pages.renderer(Results())
 
 
-@pytest.mark.parametrize("page", TEXTS)
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.thorough] if page in LONG else []) for page in TEXTS]
+)
 def test_pages_quote_the_results(render, page):
     """And they notice a change: with another last digit in any mark, that mark is stale."""
     assert marks.stale(TEXTS[page], render) == [], "run python benchmarks/reproduction.py --write"
@@ -127,6 +130,7 @@ def test_results_stay_light():
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("folder", PUBLISHED, ids=lambda folder: folder.name)
 def test_every_published_table_gives_a_page(folder, tmp_path):
     """The largest table as it is, and of the others the first network: every method, shift and metric."""

@@ -56,6 +56,7 @@ def test_numbers_have_no_exponent(value: float, text: str):
     assert toys.readable(value) == text
 
 
+@pytest.mark.thorough
 def test_qipf_is_a_function_of_the_predicted_value(run):
     """The reason the captions give: equal predictions have equal bands, whether they were seen or not."""
     centre, half = run.centre["QIPF, paper's factor"], run.half["QIPF, paper's factor"]
@@ -70,6 +71,7 @@ def test_qipf_is_a_function_of_the_predicted_value(run):
         assert half[at] == pytest.approx(guess, abs=0.1 * usual)
 
 
+@pytest.mark.thorough
 def test_every_method_fits_the_seen_region(run):
     seen = regression.regions(run.x)["seen"]
     from qipf.study.datasets import curve
@@ -82,11 +84,13 @@ def test_every_method_fits_the_seen_region(run):
         assert np.isfinite(half).all(), name
 
 
+@pytest.mark.thorough
 def test_dropout_widens_outside_the_seen_region(run):
     half, masks = run.half["MC dropout"], regression.regions(run.x)
     assert half[masks["unseen"]].mean() > 1.5 * half[masks["seen"]].mean()
 
 
+@pytest.mark.thorough
 def test_caption_numbers_are_those_of_the_table(run):
     found = toys.gather([toys.by_region(run.half, regression.regions(run.x))])
     text = " ".join(regression.caption([run], found).split())
@@ -97,11 +101,13 @@ def test_caption_numbers_are_those_of_the_table(run):
     assert not any(line.startswith(("+ ", "- ")) for line in regression.caption([run], found).splitlines())
 
 
+@pytest.mark.thorough
 def test_qipf_shows_the_gap_of_the_authors_regions(run):
     half, masks = run.half["QIPF, paper's factor"], regression.regions(run.x)
     assert np.median(half[masks["gap"]]) > 1.5 * np.median(half[masks["seen"]])
 
 
+@pytest.mark.thorough
 def test_moons_regions_and_boundary():
     run = moons.one_seed(0, size=40)
     seen, boundary = run.regions["seen"], run.regions["boundary"]
@@ -117,6 +123,7 @@ def test_moons_regions_and_boundary():
     assert set(moons.PANELS) <= set(run.maps)
 
 
+@pytest.mark.thorough
 def test_a_penalty_costs_accuracy_and_leaves_a_network_that_still_fits():
     free, penalised = (regularisation.one_fit(0, strength, points=46) for strength in (0.0, 0.2))
     assert free.error < 0.4

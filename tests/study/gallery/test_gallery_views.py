@@ -16,6 +16,7 @@ def test_shares_are_ranks() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_plane_and_the_map_of_the_digits(monkeypatch) -> None:
     for name, value in {"SHOWN": 240, "TRAINED": 600, "EPOCHS": 12}.items():
         monkeypatch.setattr(views, name, value)

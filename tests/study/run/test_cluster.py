@@ -64,6 +64,7 @@ def test_the_loss_of_a_worker_costs_nothing(tmp_path, dask):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_loss_of_the_scheduler_ends_the_run_and_the_next_one_continues(tmp_path, dask):
     dask.worker()
     store, log = Store(tmp_path / "s", create=True), tmp_path / "log"
@@ -79,6 +80,7 @@ def test_the_loss_of_the_scheduler_ends_the_run_and_the_next_one_continues(tmp_p
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_scheduler_that_comes_back_is_given_its_tasks_again(tmp_path, dask):
     dask.worker()
     store, log = Store(tmp_path / "s", create=True), tmp_path / "log"
@@ -99,6 +101,7 @@ def test_a_scheduler_that_comes_back_is_given_its_tasks_again(tmp_path, dask):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_result_that_is_lost_with_its_worker_is_waited_for(tmp_path, dask, monkeypatch):
     """Dask tells of the first end of a future only, and the result of that end may be lost before it is fetched."""
     dask.worker()
@@ -122,6 +125,7 @@ def test_a_result_that_is_lost_with_its_worker_is_waited_for(tmp_path, dask, mon
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_only_the_cell_that_kills_its_worker_fails(tmp_path, dask):
     for _ in range(4):
         dask.worker()

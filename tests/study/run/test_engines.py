@@ -79,6 +79,7 @@ def test_a_process_that_dies_is_replaced_and_its_task_tried_again(tmp_path):
     assert total(store, last) == 5 + 1 + 0 + 1 + 2 + 3
 
 
+@pytest.mark.thorough
 def test_only_the_cell_that_kills_its_process_fails(tmp_path):
     """Neighbours in other processes, behind it in the same process and in the same task are run and do not fail.
     What needs it is skipped."""
