@@ -80,6 +80,7 @@ def test_the_shifts_of_the_study_are_those_of_the_notes(data_dir, name) -> None:
 
 @pytest.mark.real_data
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_table_of_the_notes(data_dir, author_checkpoint) -> None:
     train, test = mnist(data_dir, "train")[:20_000], mnist(data_dir, "t10k")
     labels = torch.asarray(idx(data_dir / "mnist" / "t10k-labels-idx1-ubyte.gz", 8).astype(np.int64))

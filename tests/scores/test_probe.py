@@ -258,7 +258,7 @@ def test_a_compiled_model_gives_the_same(lenet, images) -> None:
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", ["lenet", "small-cnn"])
+@pytest.mark.parametrize("name", [pytest.param("lenet", marks=pytest.mark.thorough), "small-cnn"])
 def test_onnx_gives_the_same(name, images, tmp_path) -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     x = images if name == "lenet" else images[..., :8, :8].contiguous()
