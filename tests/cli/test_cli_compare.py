@@ -191,7 +191,7 @@ def test_errors_are_one_line(place: Path, capsys, words, message, code) -> None:
 def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, width: int) -> None:
     import rich.console
 
-    from qipf.cli._compared import Found, show
+    from qipf.cli._compared import ScoresFound, show
     from qipf.decisions.comparison import Compared
     from qipf.decisions.comparison_page import Timing
 
@@ -204,7 +204,7 @@ def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, 
     names = ["last-layer-laplace", "default"]
     rows = [Compared(name, (0.812, 0.7, 0.9), (0.0567, 0.01, 0.12), (0.934, 0.9, 0.95), (0, 0, 0)) for name in names]
     times = dict.fromkeys(names, Timing(12.34, 56.78))
-    show(Found("", "600 predictions", rows, times, {}, {}, np.zeros(0), {}))
+    show(ScoresFound("", "600 predictions", rows, times, {}, {}, {}, np.zeros(0)))
     shown = capsys.readouterr().out
     for text in (*names, "0.812", "0.0567 [0.0100, 0.1200]", "0.934", "12.34", "56.78"):
         assert text in shown

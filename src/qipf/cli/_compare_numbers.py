@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ import numpy as np
 from qipf._common.errors import InputError, UserError, first_line
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
+from qipf.cli._compared import Found
 from qipf.cli._data import Data
 from qipf.cli._numbers import check_targets
 from qipf.cli.fit import observe
@@ -44,26 +46,15 @@ def wanted_scales(text: str) -> list[str]:
     return list(dict.fromkeys([ONE_WIDTH, *names]))
 
 
-class NumbersFound(NamedTuple):
-    """What was measured.
+@dataclass(frozen=True)
+class NumbersFound(Found):
+    """What was measured of intervals.
 
     Attributes:
-        title: The model and the data.
-        about: The predictions in words.
         coverage: What the intervals promise.
-        rows: What was found on the data itself.
-        times: Of every scale.
-        failed: Scales that were left out, and why.
-        shifted: Of every shifted set, the predictions in words and what was found.
     """
 
-    title: str
-    about: str
     coverage: float
-    rows: list[IntervalsCompared]
-    times: dict[str, Timing]
-    failed: dict[str, str]
-    shifted: dict[str, tuple[str, list[IntervalsCompared]]]
 
 
 class _Fitted(NamedTuple):
@@ -139,7 +130,7 @@ def compare_numbers(
     for name, other in sets.items():
         outputs = _read(net, other, run, name)
         shifted[name] = _about(outputs), judge(outputs)
-    return NumbersFound(title, _about(live), coverage, rows, times, failed, shifted)
+    return NumbersFound(title, _about(live), rows, times, failed, shifted, coverage)
 
 
 def _read(net: Any, data: Data, run: dict[str, Any], where: str) -> Outputs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -26,22 +27,66 @@ class Found:
         title: The model and the data.
         about: The predictions in words.
         rows: What was found on the data itself.
-        times: Of every score.
-        failed: Scores that were left out, and why.
-        scores: One uncertainty per prediction, by the name of the score.
-        correct: Which predictions are right.
+        times: Of every score or scale.
+        failed: Those that were left out, and why.
         shifted: Of every shifted set, the predictions in words and what was found.
-        overlays: Of segmented images, some pictures of every set.
     """
 
     title: str
     about: str
-    rows: list[Compared]
+    rows: list[Any]
     times: dict[str, Timing]
     failed: dict[str, str]
+    shifted: dict[str, tuple[str, list[Any]]]
+
+    def sets(self) -> dict[str, tuple[str, list[Any]]]:
+        """The predictions in words and what was found, of the data itself under "" and of every shifted set."""
+        return {"": (self.about, self.rows), **self.shifted}
+
+    def csv(self, first: str, measures: Sequence[str]) -> str:
+        """A table of these measures with their intervals; `first` is the name of the first column."""
+        file = io.StringIO()
+        writer = csv.writer(file, lineterminator="\n")
+        head = [f"{name}{end}" for name in measures for end in ("", "_low", "_high")]
+        writer.writerow([first, *head, "fit_seconds", "ms_per_1000", *(["data"] if self.shifted else [])])
+        for name, (_, rows) in self.sets().items():
+            data = [name or "clean"] if self.shifted else []
+            for row in rows:
+                values = [value for measure in measures for value in getattr(row, measure)]
+                writer.writerow([row.name, *values, *astuple(self.times[row.name]), *data])
+        return file.getvalue()
+
+    def json(self, key: str, recommend: Callable[[list[Any]], str], **facts: Any) -> str:
+        """All of it after some `facts`; the rows are under `key`, and numbers that are not known are null."""
+
+        def told(about: str, rows: list[Any]) -> dict[str, Any]:
+            lines = [{**asdict(row), **asdict(self.times[row.name])} for row in rows]
+            return {"data": about, key: lines, "recommendation": recommend(rows)}
+
+        whole = {**facts, **told(self.about, self.rows)}
+        if self.shifted:
+            whole["shifted"] = {name: told(about, rows) for name, (about, rows) in self.shifted.items()}
+        plain = json.loads(json.dumps(whole), parse_constant=lambda word: None)
+        return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table whose columns, but for the first, are numbers."""
+    return [f"| {' | '.join(head)} |", "|---|" + (len(head) - 1) * "--:|", *(f"| {' | '.join(row)} |" for row in rows)]
+
+
+@dataclass(frozen=True)
+class ScoresFound(Found):
+    """What was measured of scores.
+
+    Attributes:
+        scores: One uncertainty per prediction, by the name of the score.
+        correct: Which predictions are right.
+        overlays: Of segmented images, some pictures of every set.
+    """
+
     scores: dict[str, np.ndarray]
     correct: np.ndarray
-    shifted: dict[str, tuple[str, list[Compared]]] = field(default_factory=dict)
     overlays: dict[str, list[Overlay]] = field(default_factory=dict)
 
 
@@ -68,7 +113,7 @@ def _short_cells(row: Compared, times: dict[str, Timing]) -> list[str]:
     return [row.name, *numbers, f"{times[row.name].fit_seconds:.2f}", f"{times[row.name].ms_per_1000:.2f}"]
 
 
-def show(found: Found) -> None:
+def show(found: ScoresFound) -> None:
     """Print the table, and that of shifted data."""
     rows = [_cells(row, found.times) for row in found.rows]
     short = [_short_cells(row, found.times) for row in found.rows]
@@ -81,7 +126,7 @@ def show(found: Found) -> None:
         show_table(table_of(head, lines, title), table_of(head, brief, title, "A wider terminal shows all intervals."))
 
 
-def _under_shift(found: Found) -> list[list[str]]:
+def _under_shift(found: ScoresFound) -> list[list[str]]:
     """A head and one line per score: its ROC-AUC on clean and on every shifted data."""
     values = {name: {row.name: row.roc_auc for row in rows} for name, (_, rows) in found.shifted.items()}
     lines = [["score", "clean", *values]]
@@ -90,52 +135,29 @@ def _under_shift(found: Found) -> list[list[str]]:
     return lines
 
 
-def _csv(found: Found) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    names, ends = ("roc_auc", "aurc", "accuracy", "gain"), ("", "_low", "_high")
-    head = ["score", *(f"{name}{end}" for name in names for end in ends), "fit_seconds", "ms_per_1000"]
-    writer.writerow([*head, *(["data"] if found.shifted else [])])
-    sets = {"clean": found.rows, **{name: rows for name, (_, rows) in found.shifted.items()}}
-    for data, rows in sets.items():
-        for row in rows:
-            values = [value for name in names for value in getattr(row, name)]
-            writer.writerow([row.name, *values, *astuple(found.times[row.name]), *([data] if found.shifted else [])])
-    return file.getvalue()
+def _csv(found: ScoresFound) -> str:
+    return found.csv("score", ("roc_auc", "aurc", "accuracy", "gain"))
 
 
-def _json(found: Found) -> str:
+def _json(found: ScoresFound) -> str:
     from qipf.decisions.comparison import recommend
 
-    def told(rows: list[Compared], about: str) -> dict[str, Any]:
-        lines = [{**asdict(row), **asdict(found.times[row.name])} for row in rows]
-        return {"data": about, "scores": lines, "recommendation": recommend(rows)}
-
-    whole = told(found.rows, found.about)
-    if found.shifted:
-        whole["shifted"] = {name: told(rows, about) for name, (about, rows) in found.shifted.items()}
-    plain = json.loads(json.dumps(whole), parse_constant=lambda word: None)
-    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+    return found.json("scores", recommend)
 
 
-def _markdown(found: Found) -> str:
+def _markdown(found: ScoresFound) -> str:
     from qipf.decisions.comparison import recommend
 
-    lines = [f"| {' | '.join(HEAD)} |", "|---|--:|--:|--:|--:|--:|"]
-    lines += [f"| {' | '.join(_cells(row, found.times))} |" for row in found.rows]
+    lines = markdown_table(HEAD, [_cells(row, found.times) for row in found.rows])
     lines += ["", recommend(found.rows)]
     if found.shifted:
         head, *others = _under_shift(found)
-        lines += ["", "ROC-AUC under shift:", "", f"| {' | '.join(head)} |", "|---|" + (len(head) - 1) * "--:|"]
-        lines += [f"| {' | '.join(line)} |" for line in others]
-        lines += [
-            "",
-            *(f"Shifted, {name}: {about}. {recommend(rows)}" for name, (about, rows) in found.shifted.items()),
-        ]
+        lines += ["", "ROC-AUC under shift:", "", *markdown_table(head, others), ""]
+        lines += [f"Shifted, {name}: {about}. {recommend(rows)}" for name, (about, rows) in found.shifted.items()]
     return "\n".join(lines) + "\n"
 
 
-def _html(found: Found) -> str:
+def _html(found: ScoresFound) -> str:
     from qipf.decisions.comparison import risk_curve
     from qipf.decisions.comparison_page import page
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from dataclasses import asdict, astuple
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qipf.cli._compare_numbers import NumbersFound
+from qipf.cli._compared import markdown_table
 from qipf.cli._console import show_table, table_of
 from qipf.decisions.comparison_intervals import IntervalsCompared, recommend_scale
 
@@ -50,13 +47,9 @@ def _cells(row: IntervalsCompared, found: NumbersFound) -> list[str]:
     return [row.name, *measures, f"{time.fit_seconds:.2f}", f"{time.ms_per_1000:.2f}"]
 
 
-def _sets(found: NumbersFound) -> dict[str, tuple[str, list[IntervalsCompared]]]:
-    return {"": (found.about, found.rows), **found.shifted}
-
-
 def show_numbers(found: NumbersFound) -> None:
     """Print one table for the data and one for every shifted set, and what to use."""
-    for name, (about, rows) in _sets(found).items():
+    for name, (about, rows) in found.sets().items():
         title = f"Shifted, {name}: {about}" if name else f"{about}; the intervals promise {found.coverage:.0%}"
         every = [_cells(row, found) for row in rows]
         brief = [[cell.partition(" ")[0] for cell in cells[:6]] for cells in every]
@@ -67,42 +60,24 @@ def show_numbers(found: NumbersFound) -> None:
 
 
 def _csv(found: NumbersFound) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    head = [f"{name}{end}" for name in MEASURES for end in ("", "_low", "_high")]
-    writer.writerow(["scale", *head, "fit_seconds", "ms_per_1000", *(["data"] if found.shifted else [])])
-    for name, (_, rows) in _sets(found).items():
-        for row in rows:
-            values = [value for measure in MEASURES for value in getattr(row, measure)]
-            data = [name or "clean"] if found.shifted else []
-            writer.writerow([row.name, *values, *astuple(found.times[row.name]), *data])
-    return file.getvalue()
+    return found.csv("scale", MEASURES)
 
 
 def _json(found: NumbersFound) -> str:
-    def told(about: str, rows: list[IntervalsCompared]) -> dict[str, Any]:
-        lines = [{**asdict(row), **asdict(found.times[row.name])} for row in rows]
-        return {"data": about, "scales": lines, "recommendation": recommend_scale(rows)}
-
-    whole = {"coverage": found.coverage, **told(found.about, found.rows)}
-    if found.shifted:
-        whole["shifted"] = {name: told(about, rows) for name, (about, rows) in found.shifted.items()}
-    plain = json.loads(json.dumps(whole), parse_constant=lambda word: None)
-    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+    return found.json("scales", recommend_scale, coverage=found.coverage)
 
 
 def _markdown(found: NumbersFound) -> str:
     lines = []
-    for name, (about, rows) in _sets(found).items():
+    for name, (about, rows) in found.sets().items():
         lines += [f"Shifted, {name}: {about}." if name else f"{about}.", ""]
-        lines += [f"| {' | '.join(HEAD)} |", "|---|" + (len(HEAD) - 1) * "--:|"]
-        lines += [*(f"| {' | '.join(_cells(row, found))} |" for row in rows), ""]
+        lines += [*markdown_table(HEAD, [_cells(row, found) for row in rows]), ""]
     return "\n".join([*lines, f"The intervals promise {found.coverage:.0%}. {recommend_scale(found.rows)}"]) + "\n"
 
 
 def _html(found: NumbersFound) -> str:
     from qipf.decisions.comparison_page import STYLE
-    from qipf.decisions.html import document
+    from qipf.decisions.html import document, wide_table
 
     title = f"Which intervals for {found.title}?"
     parts = [
@@ -111,21 +86,14 @@ def _html(found: NumbersFound) -> str:
         f'<p class="dim">Measured on {escape(found.about)}; nothing was fitted to them. The intervals promise '
         f"{found.coverage:.0%}. In brackets are 95 % intervals from resampled inputs. {MEANING}</p>",
     ]
-    for number, (name, (about, rows)) in enumerate(_sets(found).items()):
+    for number, (name, (about, rows)) in enumerate(found.sets().items()):
         if name:
             parts += [
                 f"<h2>Shifted: {escape(name)}</h2>",
                 f'<p class="dim">{escape(about)}; no share inside is promised here.</p>',
             ]
         key = f"scales-{number}" if number else "scales"
-        head = "".join(f'<th scope="col">{escape(text)}</th>' for text in HEAD)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in _cells(row, found)) + "</tr>" for row in rows
-        )
-        parts.append(
-            f'<div class="wide" tabindex="0" role="region" aria-label="{key}"><table id="{key}"><thead><tr>{head}</tr>'
-            f"</thead><tbody>{body}</tbody></table></div>"
-        )
+        parts.append(wide_table(key, HEAD, [list(map(escape, _cells(row, found))) for row in rows]))
     if found.failed:
         why = "".join(f"<li><code>{escape(name)}</code>: {escape(text)}</li>" for name, text in found.failed.items())
         parts += ["<h2>Scales that were left out</h2>", f'<ul class="dim" id="failed">{why}</ul>']

@@ -18,7 +18,7 @@ from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._bound import bound, takes_names
 from qipf.cli._compare_numbers import compare_numbers, wanted_scales
-from qipf.cli._compared import WRITERS, Found, show
+from qipf.cli._compared import WRITERS, ScoresFound, show
 from qipf.cli._compared_numbers import NUMBER_WRITERS, show_numbers
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT
@@ -200,7 +200,8 @@ def compare(
             numbers = np.arange(len(other)) if name in own else halves[1]
             images.append(_segmented(f"Shifted: {name}", other, numbers, made, found[best]))
     shown = draw(images, net, fitted[best].of, run) if out is not None and out.suffix == ".html" else {}
-    result = Found(f"{model} on {data}", _about(live, kind), rows, times, failed, scores, live.correct, there, shown)
+    title, about = f"{model} on {data}", _about(live, kind)
+    result = ScoresFound(title, about, rows, times, failed, there, scores, live.correct, shown)
     show(result)
     print(recommend(rows))
     for name, (_, some) in there.items():

@@ -11,7 +11,7 @@ import numpy as np
 from qipf.decisions import comparison_overlays
 from qipf.decisions.comparison import BASE, Compared, Estimate, recommend, recommended
 from qipf.decisions.comparison_overlays import Overlay, overlay_section
-from qipf.decisions.html import document
+from qipf.decisions.html import document, wide_table
 
 LINES = (("a", ""), ("b", "7 4"), ("c", "2 3"), ("d", "9 3 2 3"))
 """Colour and dashes of the curves that are named; all others are thin and grey."""
@@ -123,12 +123,8 @@ def _table(rows: list[Compared], times: Mapping[str, Timing], chosen: str, key: 
         time = times[row.name]
         cells = [name, _interval(row.roc_auc, 3), _interval(row.aurc, 4), _interval(row.accuracy, 3)]
         cells += [f"{time.fit_seconds:.2f}", f"{time.ms_per_1000:.2f}"]
-        lines.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-    head = "".join(f'<th scope="col">{text}</th>' for text in heads)
-    return (
-        f'<div class="wide" tabindex="0" role="region" aria-label="{key}"><table id="{key}"><thead><tr>{head}'
-        f"</tr></thead><tbody>{''.join(lines)}</tbody></table></div>"
-    )
+        lines.append(cells)
+    return wide_table(key, heads, lines)
 
 
 def _interval(value: Estimate, digits: int) -> str:

@@ -46,6 +46,22 @@ def document(title: str, parts: Sequence[str], refresh: int = 0, style: str = ""
     )
 
 
+def wide_table(key: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table as HTML, in a frame that scrolls sideways on a narrow screen.
+
+    Args:
+        key: the id of the table.
+        head: the names of the columns, as HTML.
+        rows: one cell per column, as HTML.
+    """
+    names = "".join(f'<th scope="col">{text}</th>' for text in head)
+    lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+    return (
+        f'<div class="wide" tabindex="0" role="region" aria-label="{key}"><table id="{key}"><thead><tr>{names}'
+        f"</tr></thead><tbody>{lines}</tbody></table></div>"
+    )
+
+
 def embedded(pixels: np.ndarray, longest: int) -> str:
     """A picture as the address of a PNG image that a page contains; needs Pillow.
 
