@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 
 import numpy as np
+import pytest
 import torch.distributed as dist
 import torch.multiprocessing as processes
 
@@ -24,6 +25,7 @@ def _work(rank: int, port: int, folder: str) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.thorough
 def test_two_processes_equal_one(tmp_path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
