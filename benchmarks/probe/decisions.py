@@ -15,8 +15,7 @@ import numpy as np
 from qipf.arrays import to_numpy
 from qipf.decisions.accuracy import held_out_facts, per_prediction
 from qipf.decisions.decision import Decision
-from qipf.decisions.monitor import ENOUGH_ERRORS
-from qipf.decisions.probability import ErrorProbability
+from qipf.decisions.probability import ENOUGH_ERRORS, ErrorProbability
 from qipf.decisions.sets import PredictionSets, posterior
 from qipf.decisions.threshold import Unsupported
 from qipf.decisions.two_sample import some_rows

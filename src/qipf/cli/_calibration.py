@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
     from qipf.scores import Scorer
 
-ENOUGH_ERRORS = 200
-"""For an isotonic probability of error; a logistic one is better with fewer."""
-
 FIRST = 100
 """Examples by which a copy of the data is known."""
 ENOUGH_TO_WATCH = 10
@@ -137,14 +134,14 @@ def learn_from(scorer: Scorer, outputs: Outputs, columns: int, decision: Decisio
 
 def _probability(scorer: Scorer, outputs: Outputs, columns: int) -> str:
     """Give the scorer its probability of error; says how, and from what."""
-    from qipf.decisions.probability import ErrorProbability
+    from qipf.decisions.probability import ErrorProbability, method_for
 
     if outputs.logits.shape[1] != columns:
         raise ValueError(
             f"logits: expected {columns} columns, as the model gives for DATA, got {outputs.logits.shape[1]}"
         )
     errors = int((~to_numpy(outputs.correct)).sum())
-    calibrator = ErrorProbability("isotonic" if errors >= ENOUGH_ERRORS else "logistic")
+    calibrator = ErrorProbability(method_for(errors))
     scorer.probability = calibrator.fit_scorer(scorer, outputs)
     return f"probability of error: {calibrator.method}, from {len(outputs)} examples, {errors} of them wrong"
 

@@ -96,16 +96,12 @@ class Decision(Attachment):
     @property
     def threshold(self) -> float:
         """The largest uncertainty that is accepted."""
-        if self._threshold is None:
-            raise RuntimeError("Decision is not fitted: call .fit_scorer(scorer, held_out) first")
-        return self._threshold
+        return self._require_fitted()[0]
 
     @property
     def proof(self) -> Proof:
         """The counts and intervals that the promise rests on."""
-        if self._proof is None:
-            raise RuntimeError("Decision is not fitted: call .fit_scorer(scorer, held_out) first")
-        return self._proof
+        return self._require_fitted()[1]
 
     def accept(self, uncertainty: Array) -> Array:
         """Whether each prediction is accepted, from its uncertainty; of the shape and library of `uncertainty`."""
@@ -238,9 +234,10 @@ class Decision(Attachment):
         dtype = str(getattr(uncertainty, "dtype", "float64")).rpartition(".")[2]
         return round_down(self.threshold, dtype)
 
-    def _require_fitted(self) -> None:
-        if self._threshold is None:
+    def _require_fitted(self) -> tuple[float, Proof]:
+        if self._threshold is None or self._proof is None:
             raise RuntimeError("Decision is not fitted: call .fit_scorer(scorer, held_out) first")
+        return self._threshold, self._proof
 
     def _require_scorer(self) -> Scorer:
         self._require_fitted()

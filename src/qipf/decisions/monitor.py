@@ -15,7 +15,7 @@ from qipf.decisions.accuracy import METHODS, held_out_facts, per_prediction
 from qipf.decisions.arguments import check_independent, check_outputs
 from qipf.decisions.bounds import error_interval
 from qipf.decisions.history import History
-from qipf.decisions.probability import ErrorProbability
+from qipf.decisions.probability import ErrorProbability, method_for
 from qipf.decisions.sequential import SequentialTest
 from qipf.decisions.status import Status
 from qipf.metrics.inputs import finite, vector
@@ -26,8 +26,6 @@ from qipf.scores.fitted import Attachment, Fitted
 if TYPE_CHECKING:
     from qipf.scores.base import Scorer
 
-ENOUGH_ERRORS = 200
-"""For an isotonic probability of error; a logistic one is better with fewer."""
 CHUNK = 65_536
 """Rows that are counted at once, so that memory does not grow with the size of a batch."""
 
@@ -66,8 +64,7 @@ class Monitor(Attachment):
         if scores.size < 10:
             raise ValueError(f"outputs: {scores.size} held-out predictions are too few to watch with; give ten or more")
         wrong = int((~to_numpy(outputs.correct).astype(bool)).sum())
-        method = "isotonic" if wrong >= ENOUGH_ERRORS else "logistic"
-        self.probability = scorer.probability or ErrorProbability(method).fit(scores, outputs.correct)
+        self.probability = scorer.probability or ErrorProbability(method_for(wrong)).fit(scores, outputs.correct)
         self.threshold = None if scorer.decision is None else scorer.decision.threshold
         self.facts = held_out_facts(outputs, scores)
         size = max(2, int(outputs.logits.shape[1]))
@@ -199,8 +196,8 @@ class Monitor(Attachment):
         return Status(
             rows=self.rows,
             accuracy=accuracy,
-            low=accuracy - half if math.isnan(half) else max(0.0, accuracy - half),
-            high=accuracy + half if math.isnan(half) else min(1.0, accuracy + half),
+            low=float(np.maximum(0.0, accuracy - half)),  # NaN stays NaN
+            high=float(np.minimum(1.0, accuracy + half)),
             estimates=estimates,
             reference_accuracy=self.facts["accuracy"],
             accepted=None if self.threshold is None or not self.rows else self.accepted / self.rows,

@@ -17,6 +17,13 @@ if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
 
 _ARRAYS = {"isotonic": ("scores", "probabilities"), "logistic": ("coefficients",)}
+ENOUGH_ERRORS = 200
+"""For an isotonic probability of error; a logistic one is better with fewer."""
+
+
+def method_for(errors: int) -> Literal["isotonic", "logistic"]:
+    """The method that suits this number of errors among the held-out predictions."""
+    return "isotonic" if errors >= ENOUGH_ERRORS else "logistic"
 
 
 class ErrorProbability(Attachment):

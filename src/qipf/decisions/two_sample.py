@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from qipf._common.errors import check_probability
+
 MOST_SCORES = 2_000
 MOST_ROWS = 500
 """Rows of features that are kept of the held-out data, and compared of the live data."""
@@ -43,8 +45,7 @@ class Check:
 
 def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level: float, seed: int = 0) -> Check:
     """Compare what both have, scores by Kolmogorov and Smirnov's test and matrices by the energy distance."""
-    if not 0 < level < 1:
-        raise ValueError(f"level: expected a probability between 0 and 1, got {level!r}")
+    check_probability("level", level)
     tests: dict[str, float] = {}
     for name in (name for name in reference if name in live):
         before, now = reference[name], live[name]
