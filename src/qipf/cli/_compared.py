@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, astuple, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qipf.cli._console import show_table, table_of
+from qipf.cli._console import markdown_table, show_table, table_of
 
 if TYPE_CHECKING:
     from qipf.decisions.comparison import Compared
@@ -68,11 +68,6 @@ class Found:
             whole["shifted"] = {name: told(about, rows) for name, (about, rows) in self.shifted.items()}
         plain = json.loads(json.dumps(whole), parse_constant=lambda word: None)
         return json.dumps(plain, indent=2, allow_nan=False) + "\n"
-
-
-def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table whose columns, but for the first, are numbers."""
-    return [f"| {' | '.join(head)} |", "|---|" + (len(head) - 1) * "--:|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from qipf.cli._compare_numbers import NumbersFound
-from qipf.cli._compared import markdown_table
-from qipf.cli._console import show_table, table_of
+from qipf.cli._console import markdown_table, show_table, table_of
 from qipf.decisions.comparison_intervals import IntervalsCompared, recommend_scale
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Tables in the terminal that are never cut off."""
+"""Tables in the terminal that are never cut off, and tables in Markdown."""
 
 from __future__ import annotations
 
@@ -41,3 +41,8 @@ def show_table(table: Any, short: Any) -> None:
     chosen = short if console.is_terminal and measure(console, wide, table).maximum > console.width else table
     console.width = max(console.width, measure(console, wide, chosen).maximum)
     console.print(chosen)
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """The lines of a table whose columns, but for the first, are numbers."""
+    return [f"| {' | '.join(head)} |", "|---|" + (len(head) - 1) * "--:|", *(f"| {' | '.join(row)} |" for row in rows)]

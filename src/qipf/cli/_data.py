@@ -92,6 +92,14 @@ class DataBatch:
         labels = self.arrays.get("labels")
         return given if labels is None else (given, torch.from_numpy(np.array(labels)))
 
+    def columns(self, examples: np.ndarray | None = None) -> dict[str, Any]:
+        """The first columns of a table: the row in the data, and the file, of these examples of the batch or of all."""
+        chosen = np.arange(len(self)) if examples is None else examples
+        columns: dict[str, Any] = {"row": chosen + self.start}
+        if self.files:
+            columns["file"] = [str(self.files[example]) for example in chosen]
+        return columns
+
     @property
     def images(self) -> np.ndarray:
         """The images of a model whose pixels are classified; of several inputs, the first that has four dimensions."""

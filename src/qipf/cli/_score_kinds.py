@@ -89,14 +89,14 @@ def seen_of_kind(scorer: Scorer, net: Any, data: Data, batch_size: int) -> Seen:
     if kind == "tokens":
         from qipf.models.kinds.tokens import collect_tokens
 
-        return _count(collect_tokens(net, batches, shift=_shift(scorer), progress=False).correct)
+        return Seen.of(collect_tokens(net, batches, shift=_shift(scorer), progress=False).correct)
     if kind == "pixels":
         from qipf.models.kinds.pixels import collect_pixels
 
-        return _count(collect_pixels(net, batches, progress=False).correct)
+        return Seen.of(collect_pixels(net, batches, progress=False).correct)
     from qipf.models.kinds.several_labels import collect_labels
 
-    return _count(collect_labels(net, batches, features=False, progress=False).outputs.correct)
+    return Seen.of(collect_labels(net, batches, features=False, progress=False).outputs.correct)
 
 
 def counted(kind: str) -> str:
@@ -106,10 +106,6 @@ def counted(kind: str) -> str:
 
 def _shift(scorer: Scorer) -> bool:
     return scorer._require_fitted().facts.get("shift", True)
-
-
-def _count(correct: Any) -> Seen:
-    return Seen(len(correct), int(to_numpy(correct).sum()))
 
 
 def score_kind(
@@ -137,7 +133,7 @@ def score_kind(
         def maps() -> Iterator[tuple[DataBatch, Any]]:
             for batch in shown:
                 one = _pixels(net, batch, scorer, features)
-                found.append(_right_pixels(one))
+                found.append(Seen() if one.labels is None else Seen.of(one.correct[one.labelled]))
                 yield batch, one
 
         _write_maps(maps(), output) if output.suffix == ".npy" else _write_overlays(maps(), output)
@@ -152,7 +148,7 @@ def score_kind(
                     labelled = int(columns["labelled_pixels"].sum())
                     seen += Seen(labelled, labelled - int(columns["wrong_pixels"].sum()))
                 elif "correct" in columns:
-                    seen += _count(columns["correct"])
+                    seen += Seen.of(columns["correct"])
                 table.write(columns)
             if not count:
                 raise InputError(
@@ -172,13 +168,9 @@ def _pixels(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) ->
     return maps
 
 
-def _right_pixels(maps: Any) -> Seen:
-    return Seen() if maps.labels is None else _count(maps.correct[maps.labelled])
-
-
 def _image_rows(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> dict[str, Any]:
     maps = _pixels(net, batch, scorer, features)
-    columns = _first(batch, np.arange(len(batch)))
+    columns = batch.columns()
     known, doubt = to_numpy(maps.labelled), to_numpy(maps.uncertainty)
     for name, how in (("uncertainty", "mean"), ("largest", "max")):
         unlabelled = getattr(doubt, how)((1, 2))  # of all pixels, for an image without any label
@@ -197,7 +189,7 @@ def _token_rows(net: Any, batch: DataBatch, scorer: Scorer, features: str | None
     given = one_batch(net, batch)
     tokens = collect_tokens(net, given, progress=False, **read)
     tokens.check_finite(given)
-    columns = _first(batch, to_numpy(tokens.sequence))
+    columns = batch.columns(to_numpy(tokens.sequence))
     columns |= {"position": to_numpy(tokens.position), "predicted": to_numpy(tokens.predicted)}
     columns["uncertainty"] = to_numpy(scorer(tokens.question()) if probe else tokens.score(scorer.name))
     if tokens.labels is not None:
@@ -209,19 +201,12 @@ def _label_rows(net: Any, batch: DataBatch, scorer: Scorer, features: str | None
     from qipf.models.kinds.several_labels import collect_labels
 
     found = collect_labels(net, one_batch(net, batch), features=features, progress=False)
-    columns = _first(batch, np.repeat(np.arange(len(found)), found.names))
+    columns = batch.columns(np.repeat(np.arange(len(found)), found.names))
     columns |= {"name": np.tile(np.arange(found.names), len(found))}
     columns["predicted"] = (to_numpy(found.outputs.logits)[:, 0] > 0).astype(np.int64)
     columns["uncertainty"] = to_numpy(scorer(found.outputs))
     if found.outputs.labels is not None:
         columns |= {"label": to_numpy(found.outputs.labels), "correct": to_numpy(found.outputs.correct)}
-    return columns
-
-
-def _first(batch: DataBatch, examples: np.ndarray) -> dict[str, Any]:
-    columns: dict[str, Any] = {"row": examples + batch.start}
-    if batch.files:
-        columns["file"] = [str(batch.files[example]) for example in examples]
     return columns
 
 

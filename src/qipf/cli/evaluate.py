@@ -18,6 +18,7 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf._common.text import printable
+from qipf.cli._console import markdown_table
 from qipf.cli._table import Columns, read_columns
 
 NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}
@@ -258,19 +259,10 @@ def _csv(results: Results) -> str:
 
 
 def _markdown(results: Results) -> str:
-    lines = [
-        f"{_title(results)}.",
-        "",
-        f"| metric | {' | '.join(map(_in_markdown, results))} |",
-        "|---|" + "--:|" * len(results),
-    ]
-    lines += [f"| {title} | {' | '.join(cells)} |" for title, cells in _lines(results)]
+    names = [printable(name).replace("|", "\\|") for name in results]
+    table = markdown_table(["metric", *names], [[title, *cells] for title, cells in _lines(results)])
     notes = [f"- {printable(note)}" for note in _notes(results)]
-    return "\n".join([*lines, *([""] if notes else []), *notes]) + "\n"
-
-
-def _in_markdown(name: str) -> str:
-    return printable(name).replace("|", "\\|")
+    return "\n".join([f"{_title(results)}.", "", *table, *([""] if notes else []), *notes]) + "\n"
 
 
 WRITERS = {".json": _json, ".csv": _csv, ".md": _markdown}

@@ -165,9 +165,7 @@ def _task(scorer: Scorer) -> str:
 def _columns(batch: DataBatch, outputs: Outputs, scorer: Scorer, modes: bool) -> dict[str, Any]:
     from qipf.models.outputs import predicted_classes
 
-    columns: dict[str, Any] = {"row": np.arange(batch.start, batch.start + len(batch))}
-    if batch.files:
-        columns["file"] = [str(file) for file in batch.files]
+    columns = batch.columns()
     if scorer.name == SCALE:
         return columns | number_columns(scorer, outputs, batch.arrays.get("labels"))  # pyright: ignore[reportArgumentType]
     logits = np.asarray(outputs.logits)

@@ -74,11 +74,8 @@ def _tiles(status: Status) -> str:
         tiles.append(
             ("labelled", _percent(status.labelled_accuracy), f"of {status.labelled:,} labelled [{low}, {high}]")
         )
-    return '<div class="tiles">' + "".join(_tile(*tile) for tile in tiles) + "</div>"
-
-
-def _tile(name: str, value: str, about: str) -> str:
-    return f'<div class="tile" id="{name}"><b>{value}</b><span>{about}</span></div>'
+    shown = [f'<div class="tile" id="{name}"><b>{value}</b><span>{about}</span></div>' for name, value, about in tiles]
+    return f'<div class="tiles">{"".join(shown)}</div>'
 
 
 def _percent(value: float) -> str:
