@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qipf._common.errors import InputError
-from qipf.cli._data import INPUT, NAMES, Data
+from qipf.cli._data import INPUT, NAMES, Data, check_numbers
 from qipf.models.keys import MASK
 from qipf.models.loading import WEIGHT_FILES, is_weights
 from qipf.models.sessions.model import OnnxModel
@@ -87,6 +87,5 @@ def _joined(data: Data, inputs: dict[str, Any]) -> Data:
     if len(set(lengths.values())) > 1:
         raise InputError(f"DATA: expected arrays with the same number of rows, got {lengths}")
     for name, array in inputs.items():
-        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-            raise InputError(f"DATA: {name}: expected numbers of at most 64 bits, got values of type {array.dtype}")
+        check_numbers(name, array)
     return Data(arrays, classes=data.classes, numbers=data.numbers)

@@ -155,13 +155,10 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
     if len(data) == 0:
         raise InputError(f"DATA: {path} holds no examples")
     for name, array in data.arrays.items():
-        if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
-            way = {"labels": "; give the number of each class, counted from 0 as the model counts them"}.get(name, "")
-            if name == "inputs" and array.dtype.kind in "US":
-                way = "; give the token ids that the model takes instead of texts"
-            raise InputError(
-                f"DATA: {name}: expected numbers of at most 64 bits, got values of type {array.dtype}{way}"
-            )
+        way = {"labels": "; give the number of each class, counted from 0 as the model counts them"}.get(name, "")
+        if name == "inputs" and array.dtype.kind in "US":
+            way = "; give the token ids that the model takes instead of texts"
+        check_numbers(name, array, way)
     found = data.arrays.get("labels")
     if found is not None and found.ndim != 1 and not several:
         raise InputError(
@@ -169,6 +166,12 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
             "pixels, several labels or numbers is fitted to data with such labels (qipf fit)"
         )
     return data
+
+
+def check_numbers(name: str, array: np.ndarray, way: str = "") -> None:
+    """Raise InputError unless an array has numbers that a model can take; `way` says what to do."""
+    if array.dtype.kind not in "biuf" or array.dtype.itemsize > 8:
+        raise InputError(f"DATA: {name}: expected numbers of at most 64 bits, got values of type {array.dtype}{way}")
 
 
 def _way_out(path: Path) -> str:

@@ -99,14 +99,14 @@ def _of_torch(model: Any) -> tuple[dict[str, Array], set[str]]:
 
     import torch
 
+    from qipf.models.state import unwrap
+
     def clean(name: str) -> str:
         return name.replace("_orig_mod.", "")
 
-    while isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
-        model = model.module
     named: dict[str, Array] = {}
     norms: set[str] = set()
-    for prefix, module in model.named_modules():
+    for prefix, module in unwrap(model).named_modules():
         if "Norm" in type(module).__name__:
             norms.add(clean(prefix))
         if "parametrizations" in clean(prefix).split("."):
