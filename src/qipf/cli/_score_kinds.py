@@ -89,14 +89,14 @@ def seen_of_kind(scorer: Scorer, net: Any, data: Data, batch_size: int) -> Seen:
     if kind == "tokens":
         from qipf.models.kinds.tokens import collect_tokens
 
-        return Seen.of(collect_tokens(net, batches, shift=_shift(scorer), progress=False).correct)
+        return _count(collect_tokens(net, batches, shift=_shift(scorer), progress=False).correct)
     if kind == "pixels":
         from qipf.models.kinds.pixels import collect_pixels
 
-        return Seen.of(collect_pixels(net, batches, progress=False).correct)
+        return _count(collect_pixels(net, batches, progress=False).correct)
     from qipf.models.kinds.several_labels import collect_labels
 
-    return Seen.of(collect_labels(net, batches, features=False, progress=False).outputs.correct)
+    return _count(collect_labels(net, batches, features=False, progress=False).outputs.correct)
 
 
 def counted(kind: str) -> str:
@@ -106,6 +106,10 @@ def counted(kind: str) -> str:
 
 def _shift(scorer: Scorer) -> bool:
     return scorer._require_fitted().facts.get("shift", True)
+
+
+def _count(correct: Any) -> Seen:
+    return Seen(len(correct), int(to_numpy(correct).sum()))
 
 
 def score_kind(
@@ -133,7 +137,7 @@ def score_kind(
         def maps() -> Iterator[tuple[DataBatch, Any]]:
             for batch in shown:
                 one = _pixels(net, batch, scorer, features)
-                found.append(Seen() if one.labels is None else Seen.of(one.correct[one.labelled]))
+                found.append(Seen() if one.labels is None else _count(one.correct[one.labelled]))
                 yield batch, one
 
         _write_maps(maps(), output) if output.suffix == ".npy" else _write_overlays(maps(), output)
@@ -148,7 +152,7 @@ def score_kind(
                     labelled = int(columns["labelled_pixels"].sum())
                     seen += Seen(labelled, labelled - int(columns["wrong_pixels"].sum()))
                 elif "correct" in columns:
-                    seen += Seen.of(columns["correct"])
+                    seen += _count(columns["correct"])
                 table.write(columns)
             if not count:
                 raise InputError(

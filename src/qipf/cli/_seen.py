@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from qipf.arrays import to_numpy
 from qipf.models.loading import is_random
 
@@ -19,11 +21,6 @@ class Seen:
 
     labelled: int = 0
     right: int = 0
-
-    @classmethod
-    def of(cls, correct: Any) -> Seen:
-        """The counts of rows of which it is known whether each is right."""
-        return cls(len(correct), int(to_numpy(correct).sum()))
 
     def __add__(self, other: Seen) -> Seen:
         return Seen(self.labelled + other.labelled, self.right + other.right)
@@ -53,4 +50,4 @@ def seen_in(outputs: Outputs, correct: Any = None) -> Seen:
     """Count the rows of some outputs; `correct` says which are right where that is known already."""
     if correct is None and outputs.labels is not None and not outputs.regression:
         correct = to_numpy(outputs.correct)
-    return Seen() if correct is None else Seen.of(correct)
+    return Seen() if correct is None else Seen(len(correct), int(np.sum(correct)))
