@@ -1,10 +1,14 @@
-"""Pack the tables of a benchmark for publication: python benchmarks/pack_results.py STORE results/paper/NAME [--into]
+"""Pack the tables of a benchmark for publication.
+
+python benchmarks/pack_results.py STORE results/paper/NAME
+python benchmarks/pack_results.py STORE [STORE ...] results/paper/NAME --into
 
 STORE is the folder that `qipf bench -o` wrote, or a folder with its tables. Numbers are rounded to four decimals, which
 is far less than they differ between networks, and rows about the same inputs stand together. Four benchmarks thus take
 less than ten megabytes.
 
-With `--into`, STORE holds some methods of a published plan that were measured again (`benchmarks/rivals_again.py`).
+With `--into`, each STORE holds some methods of a published plan that were measured again
+(`benchmarks/rivals_again.py`), on some of its networks. Give all stores of a plan at once.
 Their rows take the place of the published ones; the others stay. The scores that were not changed must repeat the
 published numbers exactly, or nothing is written. environment-again.json records the machine and what was replaced.
 """
@@ -42,14 +46,15 @@ def main(store: str, target: str) -> None:
     (folder / "environment.json").write_text(json.dumps(source.environment, indent=1) + "\n")
 
 
-def merge(store: str, target: str, without: Sequence[str] = ()) -> None:
+def merge(stores: Sequence[str], target: str, without: Sequence[str] = ()) -> None:
     """Put the methods that were measured again in the place of their published rows, apart from those of `without`.
 
     What was not measured again of a method (inputs of other datasets, say) stays if nothing in the method was mended or
     if its numbers are the published ones, and goes otherwise.
     """
-    source, folder = open_source(store), Path(target)
-    published, again = pd.read_parquet(folder / "table.parquet"), _table(source.rows)
+    sources, folder = [open_source(store) for store in stores], Path(target)
+    published = pd.read_parquet(folder / "table.parquet")
+    again = pd.concat([_table(source.rows) for source in sources], ignore_index=True)
     again = again[~again["method"].isin(without)]
     both = published.merge(again, on=KEYS, suffixes=("", "_again"))
     both["gap"] = (both["value"] - both["value_again"]).abs()
@@ -58,15 +63,16 @@ def merge(store: str, target: str, without: Sequence[str] = ()) -> None:
     checks = both[both["method"].isin(CHECKS)]
     different = int((checks["gap"] > 10**-DECIMALS / 2).sum())
     if checks.empty or different:
-        sys.exit(f"{store}: {different} of {len(checks)} numbers of {' and '.join(CHECKS)} are not the published ones")
+        where = ", ".join(stores)
+        sys.exit(f"{where}: {different} of {len(checks)} numbers of {' and '.join(CHECKS)} are not the published ones")
     areas = both[both["metric"] == "roc_auc"].groupby("method")["gap"].max()
     kept = {*SAME, *areas[areas <= UNCHANGED].index}
     measured = pd.MultiIndex.from_frame(published[KEYS]).isin(pd.MultiIndex.from_frame(again[KEYS]))
     gone = published["method"].isin(set(again["method"]) - kept) | measured
     _write(pd.concat([published[~gone], again], ignore_index=True), folder)
     facts = {
-        "environment": source.environment,
-        "networks": sorted(int(seed) for seed in again["seed"].unique()),
+        "environment": sources[0].environment,
+        "networks": {method: sorted(map(int, rows["seed"].unique())) for method, rows in again.groupby("method")},
         "checked": {"scores": list(CHECKS), "numbers": len(checks), "different": different},
         "largest difference in ROC-AUC": {
             method: round(float(gap), DECIMALS) if math.isfinite(gap) else None for method, gap in areas.items()
@@ -93,12 +99,14 @@ def _write(table: pd.DataFrame, folder: Path) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("store")
+    parser.add_argument("stores", nargs="+", metavar="store")
     parser.add_argument("folder")
     parser.add_argument("--into", action="store_true")
     parser.add_argument("--without", nargs="+", default=[], help="methods of the store that are left out")
     given = parser.parse_args()
     if given.into:
-        merge(given.store, given.folder, given.without)
+        merge(given.stores, given.folder, given.without)
+    elif len(given.stores) == 1:
+        main(given.stores[0], given.folder)
     else:
-        main(given.store, given.folder)
+        parser.error("several stores are for --into")

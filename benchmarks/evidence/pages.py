@@ -61,6 +61,7 @@ TABLES: dict[str, Callable[[Results], str]] = {
     "rerun": setup.rerun,
     "rivals-statistics": rivals.statistics,
     "rivals-calibration": rivals.calibration,
+    "dropout-rates": rivals.rates,
     **{f"claims-{part}": partial(verdicts.table, part=part) for part in verdicts.ENTRIES},
     **{f"cells-{metric}": partial(cells.by_shift, metric=metric) for metric in paper.METRICS},
     "curves": cells.curves,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
+from evidence.judging import FAILS, HOLDS, WORDS, Found
 from evidence.results import NOTHING, Results, markdown, number
 from qipf.study.plan.registry import column
+from qipf.study.tables.paired import SMALLEST
 
-AGAIN = {("mnist", "lenet"): "MNIST", ("kmnist", "lenet"): "K-MNIST", ("cifar10", "vgg3"): "VGG-3"}
+AGAIN = {
+    ("mnist", "lenet"): "MNIST", ("kmnist", "lenet"): "K-MNIST", ("cifar10", "vgg3"): "VGG-3",
+    ("cifar10", "resnet18"): "ResNet-18",
+}  # fmt: skip
 """The pairs that were measured again, and their names in the tables."""
 METHODS = {
     "mc-dropout": "MC dropout", "mc-dropout-ll": "MC dropout LL",
@@ -20,10 +27,18 @@ STATISTICS = {
     "mutual_information": "mutual inf.", "max_logit_one_pass": "one pass",
 }  # fmt: skip
 MISSING = "*Not measured yet.*"
+RATES_FILE = "paper/dropout-rates.json"
+DROPPING = {"mc-dropout": "every layer", "mc-dropout-ll": "before the last"}
+PLAN_NAMES = {"mnist": "MNIST", "kmnist": "K-MNIST", "cifar10-vgg3": "VGG-3"}
+PAPER_RATES = {
+    "mc-dropout": {"mnist": 0.1, "kmnist": 0.1, "cifar10-vgg3": 0.2},
+    "mc-dropout-ll": dict.fromkeys(PLAN_NAMES, 0.2),
+}
+"""The rates that the paper's appendix F.2 calls the best."""
 
 
 def statistics(results: Results) -> str:
-    """ROC-AUC under shift by every statistic of every method, the best of each method in bold: LeNets, then VGG-3."""
+    """ROC-AUC under shift by every statistic, the best of each method in bold: LeNets, then CIFAR-10."""
     return "\n\n".join(_statistics(results, pairs) for pairs in (list(AGAIN)[:2], list(AGAIN)[2:]))
 
 
@@ -66,3 +81,36 @@ def own_accuracy(results: Results, method: str, dataset: str, net: str) -> str:
     rows = rows[(rows["method"] == method) & (rows["dataset"] == dataset) & (rows["net"] == net)]
     rows = rows[rows["shift"] == "clean"]
     return f"{100 * rows[(rows['metric'] == 'accuracy') & (rows['errors'] == 'own')]['value'].mean():.1f} %"
+
+
+def rates(results: Results) -> str:
+    """ROC-AUC of MC dropout's standard deviation by rate, means over networks, the paper's rate in bold."""
+    found = results.json(RATES_FILE)
+    if found is None:
+        return MISSING
+    rows = []
+    for kind, words in DROPPING.items():
+        for pair, values in found["roc_auc"].items():
+            own = [float(np.mean(values[kind][f"{rate:g}"])) for rate in found["rates"]]
+            cells = [
+                number(v, bold=rate == PAPER_RATES[kind][pair]) for rate, v in zip(found["rates"], own, strict=True)
+            ]
+            rows.append([f"{words}, {PLAN_NAMES[pair]}", *cells])
+    return markdown(["ROC-AUC by dropout rate", *(f"{rate:g}" for rate in found["rates"])], rows)
+
+
+def best_rates(kind: str) -> Callable[[Results], Found]:
+    """Whether the paper's rate is the best of those that were tried, or nearly so, on every pair."""
+
+    def found(results: Results) -> Found:
+        facts = results.json(RATES_FILE)
+        if facts is None:
+            return WORDS["not measured"], ""
+        behind = []
+        for pair, values in facts["roc_auc"].items():
+            means = {float(rate): float(np.mean(own)) for rate, own in values[kind].items()}
+            behind.append(max(means.values()) - means[PAPER_RATES[kind][pair]])
+        sizes = ", ".join(number(size) for size in behind)
+        return (HOLDS if max(behind) < SMALLEST else FAILS), f"behind the best of {len(means)} rates by {sizes}"
+
+    return found

@@ -173,7 +173,6 @@ def test_every_claim_has_a_verdict_and_counts_add_up(planted):
         "not determined",
         "no verdict",
         "not measured",
-        "not checked",
     }
     assert sum(int(verdicts.count(planted, word)) for word in words) == total
     assert line(verdicts.table(planted, "detection"), "Table 1 | better than MC dropout |")[1:] == [

@@ -14,7 +14,7 @@ pytest.importorskip("pandas")
 import pandas
 from planted_results import plant
 
-from evidence import authors, field_speed, speed
+from evidence import authors, field_speed, rivals, speed
 from evidence.results import Results
 from qipf.study.tables.long_table import read_table
 
@@ -60,7 +60,7 @@ def test_methods_that_were_measured_again_replace_their_rows(again):
 
     published, store = again
     before = pandas.read_parquet(published / "table.parquet")
-    pack_results.merge(str(store), str(published), without=["svi-authors"])
+    pack_results.merge([str(store)], str(published), without=["svi-authors"])
     after = pandas.read_parquet(published / "table.parquet")
     assert set(after["method"]) == set(before["method"])  # the added method was left out
     svi, old = (table[table["method"] == "svi"] for table in (after, before))
@@ -74,6 +74,30 @@ def test_methods_that_were_measured_again_replace_their_rows(again):
     assert facts["largest difference in ROC-AUC"]["svi"] == pytest.approx(0.1)
 
 
+def test_stores_of_other_networks_are_merged_together(again, tmp_path: Path):
+    """Of a method that changed, the rows of every store stay; published rows of other networks go."""
+    import pack_results
+
+    published, store = again
+    table = pandas.read_parquet(store / "table.parquet")
+    seeds = sorted(table["seed"].unique())
+    third = pandas.read_parquet(published / "table.parquet")
+    third = pandas.concat([third, third[third["seed"] == seeds[0]].assign(seed=7)])
+    third.to_parquet(published / "table.parquet", index=False)
+    assert len(seeds) == 2
+    stores = []
+    for seed in seeds:
+        stores.append(tmp_path / f"store-{seed}")
+        stores[-1].mkdir()
+        table[table["seed"] == seed].to_parquet(stores[-1] / "table.parquet", index=False)
+    pack_results.merge([str(store) for store in stores], str(published))
+    after = pandas.read_parquet(published / "table.parquet")
+    assert sorted(after[after["method"] == "svi"]["seed"].unique()) == seeds
+    assert sorted(after[after["method"] == "ensemble"]["seed"].unique()) == [*seeds, 7]
+    facts = json.loads((published / "environment-again.json").read_text())
+    assert facts["networks"]["svi"] == [int(seed) for seed in seeds]
+
+
 def test_other_networks_are_refused(again):
     import pack_results
 
@@ -83,7 +107,7 @@ def test_other_networks_are_refused(again):
     table.to_parquet(store / "table.parquet", index=False)
     content = (published / "table.parquet").read_bytes()
     with pytest.raises(SystemExit, match="not the published"):
-        pack_results.merge(str(store), str(published))
+        pack_results.merge([str(store)], str(published))
     assert (published / "table.parquet").read_bytes() == content
 
 
@@ -95,7 +119,7 @@ def test_a_number_that_is_missing_now_is_not_the_published_one(again):
     table.loc[table["method"] == "entropy", "value"] = float("nan")
     table.to_parquet(store / "table.parquet", index=False)
     with pytest.raises(SystemExit, match="not the published"):
-        pack_results.merge(str(store), str(published))
+        pack_results.merge([str(store)], str(published))
 
 
 def test_times_of_both_devices_stand_side_by_side(tmp_path: Path):
@@ -127,7 +151,8 @@ def test_speed_of_the_field_from_its_files(tmp_path: Path):
         "beside a forward pass": {"lenet": beside, "resnet18": beside},
     }
     gpu = {"copy_bandwidth_GB_s": 4000.0, "build_pass_ms": 1.0, "build_pass_share_of_copy": 0.5}
-    gpu |= {"lenet_eager_ms": 0.4, "lenet_scored_eager_ms": 0.6, "scoring_eager_percent": 50.0}
+    gpu |= {f"{key}_eager_in_a_row_ms": ms for key, ms in (("lenet", 0.4), ("lenet_scored", 0.6))}
+    gpu |= {"scoring_eager_in_a_row_percent": 50.0}
     measured = {"passes": 20, "seconds": 0.2}
     net = {
         "forward": 0.01,
@@ -194,3 +219,38 @@ def test_the_authors_networks_from_their_files(tmp_path: Path):
     assert authors.largest_image_error(results) == "0.0032"  # 0.01 at 1,000 images, by the root of ten
     assert line(authors.scores(results), "QIPF, authors' program")[0::2] == [".750", ".650"]
     assert authors.scores(Results(tmp_path / "nothing")).startswith("*Not measured yet")
+
+
+def test_rates_of_dropout_are_judged_by_the_best_of_all(tmp_path: Path):
+    """With dropout everywhere the paper's rate is .02 behind on one pair; before the last layer by .004 at most."""
+    (tmp_path / "paper").mkdir()
+    everywhere = {"0.1": [0.7, 0.72], "0.2": [0.72, 0.72], "0.01": [0.73, 0.73]}
+    last = {"0.1": [0.7, 0.7], "0.2": [0.7, 0.7], "0.01": [0.706, 0.702]}
+    facts = {"rates": [0.01, 0.1, 0.2], "roc_auc": {"mnist": {"mc-dropout": everywhere, "mc-dropout-ll": last}}}
+    assert rivals.best_rates("mc-dropout")(Results(tmp_path))[0] == "not measured"
+    (tmp_path / "paper" / "dropout-rates.json").write_text(json.dumps(facts))
+    results = Results(tmp_path)
+    assert rivals.best_rates("mc-dropout")(results) == ("does not hold", "behind the best of 3 rates by .020")
+    assert rivals.best_rates("mc-dropout-ll")(results) == ("holds", "behind the best of 3 rates by .004")
+    assert line(rivals.rates(results), "every layer, MNIST") == [".730", "**.710**", ".720"]
+
+
+def test_images_count_by_what_was_measured_on_the_authors_networks(tmp_path: Path):
+    """1,000 images there and 10,000 here: the larger of both data sets, divided by the square root of ten."""
+    errors = {"qipf-80": 0.004, "max-logit": 0.002, "entropy": 0.005, "svi-ll": 0.01}
+    folder = tmp_path / "authors"
+    folder.mkdir()
+    (tmp_path / "paper").mkdir()
+    assert Results(tmp_path).image_error("qipf", "entropy") == 0
+    for dataset, factor in (("mnist", 1.0), ("kmnist", 0.5)):
+        own = {column: factor * error for column, error in errors.items()}
+        (folder / f"{dataset}.json").write_text(json.dumps({"images": 1000, "image standard error": own}))
+    results = Results(tmp_path)
+    for columns, error in (
+        (("qipf", "entropy"), 0.005),
+        (("entropy", "qipf-published"), 0.005),
+        (("qipf", "max-logit"), 0.004),
+        (("qipf", "swag"), 0.01),
+        (("ensemble", "svi"), 0.01),
+    ):
+        assert results.image_error(*columns) == pytest.approx(error / 10**0.5)

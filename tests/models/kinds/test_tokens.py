@@ -12,7 +12,7 @@ from tiny_gpt import N, T, TinyGPT, V, made, sequences
 from torch import Tensor, nn
 
 import qipf
-from qipf.models.kinds import vocabulary
+from qipf.models.kinds import token_columns, vocabulary
 from qipf.models.kinds.tokens import SCORES, collect_tokens
 
 
@@ -156,3 +156,17 @@ def test_the_logits_of_two_batches_never_exist_at_once(model, ids, features) -> 
     collect_tokens(counting, (ids, ids), features=features, batch_size=1, progress=False)
     assert len(counting.made) == N
     assert counting.most == 0
+
+
+@pytest.mark.parametrize("waiting", [0, 500, 10**6])
+def test_columns_are_the_same_however_many_batches_wait(model, ids, waiting, monkeypatch) -> None:
+    whole = collect_tokens(model, (ids, ids), features=True, batch_size=N, progress=False)
+    monkeypatch.setattr(token_columns, "WAITING", waiting)
+    parts = collect_tokens(model, (ids, ids), features=True, batch_size=1, progress=False)
+    for name, values in vars(whole).items():
+        torch.testing.assert_close(getattr(parts, name), values)
+
+
+def test_labels_in_some_batches_only_are_refused(model, ids) -> None:
+    with pytest.raises(ValueError, match="some batches have labels"):
+        collect_tokens(model, [(ids[:2], ids[:2]), (ids[2:],)], progress=False)

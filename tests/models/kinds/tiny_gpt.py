@@ -21,7 +21,7 @@ class TinyGPT(nn.Module):
         self.lm_head = nn.Linear(width, V)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor | None = None) -> Any:
-        causal = nn.Transformer.generate_square_subsequent_mask(input_ids.shape[1])
+        causal = nn.Transformer.generate_square_subsequent_mask(input_ids.shape[1], input_ids.device)
         hidden = self.block(self.embedding(input_ids), src_mask=causal)
         return SimpleNamespace(logits=4 * self.lm_head(hidden))
 

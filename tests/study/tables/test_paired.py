@@ -73,3 +73,16 @@ def test_a_difference_that_does_not_matter():
     assert (near.negligible, near.verdict) == (True, "yes")
     assert far is not None
     assert not far.negligible
+
+
+def test_the_error_of_images_widens_the_interval():
+    """A certain difference of 0.05 with a standard error of 0.01 over images: 0.05 +- 1.96 * 0.01."""
+    paired = Paired(rows("a", 0.55, (0, 1, 2)) + rows("b", 0.5, (0, 1, 2)), "roc_auc")
+    found = paired.difference("a", "b", image_error=0.01)
+    assert found is not None
+    assert found.value == pytest.approx(0.05)
+    assert (found.low, found.high) == tuple(pytest.approx(end, abs=6e-4) for end in (0.0304, 0.0696))
+    unsure = paired.difference("a", "b", image_error=0.05)
+    assert unsure is not None
+    assert unsure.verdict == "undecided"
+    assert unsure.chance == pytest.approx(0.317, abs=0.02)  # beyond one standard error on either side

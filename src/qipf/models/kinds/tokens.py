@@ -207,14 +207,13 @@ def collect_tokens(
     from qipf.models.batches import Batches
     from qipf.models.kinds.taps import Tap
     from qipf.models.kinds.token_batches import TokenReader, forward
-    from qipf.models.logits import Rows
+    from qipf.models.kinds.token_columns import Columns
     from qipf.models.state import input_device, untouched, unwrap
 
     check_whole("top", top, 2)
     check_whole("ignore", ignore, -(2**63))
     read = TokenReader(None if shift is None else check_flag("shift", shift), ignore, top, data)
     onnx = as_onnx(model)
-    kept: dict[str, Rows] = {}
     count = 0
     with ExitStack() as during:
         if onnx is not None:
@@ -234,15 +233,14 @@ def collect_tokens(
             batches = Batches(data, batch_size, module, target)
             shown = track(batches, "collecting tokens", total=batches.count, show=progress)
             passes = ((batch, partial(forward, module, batch, number)) for number, batch in enumerate(shown))
+        kept = Columns(keep_on)
         for number, (batch, run) in enumerate(passes):
             read.choose(batch, target)
             # Nothing here may name the logits: those of two batches would exist at once.
             found, sequences = read(run(), batch, number, tap)
-            for name, values in found.items():
-                values = values + count if name == "sequence" else values
-                kept.setdefault(name, Rows(None, keep_on)).append(values)
+            kept.append({**found, "sequence": found["sequence"] + count})
             count += sequences
-    if not kept:
+    whole: dict[str, Any] = kept.finish()
+    if not whole:
         raise ValueError("data: expected at least one sequence, got none; is the data set empty?")
-    whole: dict[str, Any] = {name: rows.finish() for name, rows in kept.items()}
     return Tokens(**{"labels": None, "log_label": None, "features": None, **whole}, sequences=count)

@@ -3,9 +3,9 @@
 Both methods have scored the same inputs of the same networks (seeds) under the same intensities. The interval resamples
 seeds, intensities and, where cases with several shifts are averaged, shifts, each with replacement, because predictions
 of one network are not independent trials of a method. All pairs of dataset and network share the draws of shifts, and
-all cases of a pair share those of networks. The table has no single predictions, so images are not resampled. Fewer
-than six pairs of numbers decide nothing: even if all favour one side, a fair coin would do the same in more than 5 % of
-trials.
+all cases of a pair share those of networks. The table has no single predictions, so images are not resampled; where
+their standard error is known from elsewhere, every resample is moved by an error of that size. Fewer than six pairs of
+numbers decide nothing: even if all favour one side, a fair coin would do the same in more than 5 % of trials.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -92,13 +92,16 @@ class Paired:
             values.setdefault(Case(*key[:3]), {})[key[3]] = dict(zip(places, found["value"], strict=True))
         self.values = {case: values[case] for case in sorted(values, key=paper.case_order)}
 
-    def difference(self, ours: str, theirs: str, cases: Iterable[Case] | None = None) -> Difference | None:
+    def difference(
+        self, ours: str, theirs: str, cases: Iterable[Case] | None = None, *, image_error: float = 0.0
+    ) -> Difference | None:
         """Ours minus theirs, on average over the cases that have both; None where there is no such case.
 
         Args:
             ours: a column, see `qipf.study.tables.frame.column_of`.
             theirs: another column.
             cases: the cases to take; all of them if left out.
+            image_error: the standard error of the mean difference over the choice of images, where it is known.
         """
         found = [
             (case, self.grid(case, ours, theirs))
@@ -109,6 +112,7 @@ class Paired:
         if not known:
             return None
         drawn = self.averaged([case for case, _ in known], [self.resampled(case, grid) for case, grid in known])
+        drawn = drawn + image_error * self._errors
         low, high = (float(v) for v in np.nanquantile(drawn, [0.025, 0.975]))
         beyond = min(int((drawn <= 0).sum()), int((drawn >= 0).sum()))
         return Difference(
@@ -149,6 +153,11 @@ class Paired:
         times = self._times_drawn(len(shifts), *shifts)
         weights = np.stack([times[:, shifts.index(case.shift)] for case in cases])
         return (weights * np.stack(draws)).sum(axis=0) / weights.sum(axis=0)
+
+    @cached_property
+    def _errors(self) -> np.ndarray:
+        """A standard normal number for every resample."""
+        return np.random.default_rng([self.seed, zlib.crc32(b"images")]).normal(size=self.resamples)
 
     def _count_draws(self, number: int, *names: str) -> np.ndarray:
         """How often each of `number` items is drawn in every resample."""
