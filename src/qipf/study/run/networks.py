@@ -61,17 +61,25 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
         ]
         return Result({"note": "; ".join(filter(None, (note, _seen_note(*found))))})
     if data.predicts != "classes":
-        check_ids(data, params["data"]["dataset"])
+        _check_ids(data, params["data"]["dataset"])
         few = inputs.some_labelled(data.test, FEW, data.predicts)
         if data.predicts == "pixels":
             one = inputs.Split(few.inputs[:1], torch.zeros_like(few.targets[:1]))
-            own_data.check_file_pixels(params["data"]["dataset"], read_rows(data, net, one).outputs.logits.shape[1])
+            columns = read_rows(data, net, one).outputs.logits.shape[1]
+            own_data.check_file_places(params["data"]["dataset"], columns, data.predicts)
         right = read_rows(data, net, few).correct
         return Result({"accuracy": float(np.mean(right)), "note": note})
     logits = collect(net, data.test.inputs[:SOME], features=False, progress=False).logits
     own_data.check_file_labels(params["data"]["dataset"], logits.shape[1])
     found = Outputs(logits, labels=data.test.targets[:SOME].to(logits.device))
     return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": note})
+
+
+def _check_ids(data: StudyData, dataset: str) -> None:
+    try:
+        check_ids(data.test, data.predicts)
+    except ValueError as error:
+        raise ValueError(f"{dataset}: {error}") from None
 
 
 def _mean_error(net: Any, split: inputs.Split, where: str) -> float:
