@@ -54,8 +54,6 @@ def find_kind(net: Any, data: Data, quiet: bool) -> str:
         raise InputError(f"DATA: {found}; {_way(labels, shape) or SUPPORTED}")
     if not data.has_inputs:
         raise InputError(f"DATA: {found}: these are {kind}, which are read from a model; give inputs and no logits")
-    if isinstance(net, OnnxModel) and kind == "pixels":
-        raise UserError("MODEL: pixels of an .onnx file are not supported; give a .pt2 program or module:callable")
     return kind
 
 

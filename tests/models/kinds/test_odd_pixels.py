@@ -132,5 +132,3 @@ def test_what_to_do_is_said(images, labels) -> None:
         maps(network(), iter(()))
     with pytest.raises(TypeError, match="scorer: expected a fitted scorer"):
         next(score_pixels(network(), images, "entropy", progress=False))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="pixels of an ONNX model are not supported"):
-        collect_pixels("net.onnx", images, progress=False)  # pyright: ignore[reportArgumentType]

@@ -15,10 +15,11 @@ from qipf.models.kinds.groups import Summary, by_group
 from qipf.models.kinds.ignored import IGNORED
 from qipf.models.likeness import warn_of_other
 from qipf.models.outputs import Outputs
+from qipf.models.sessions.model import as_onnx
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +67,7 @@ class PixelMaps:
 
 
 def collect_pixels(
-    model: nn.Module,
+    model: Any,
     data: Any,
     *,
     per_image: int = 200,
@@ -83,12 +84,14 @@ def collect_pixels(
     """Return the logits, features and labels of a random sample of pixels, one row per pixel, to fit a scorer to.
 
     Args:
-        model: A torch module that returns logits (N, C, H, W); it is left as it was found, as by `qipf.collect`.
+        model: A torch module that returns logits (N, C, H, W), which is left as it was found, or an ONNX model, also
+            one with a softmax or a sigmoid at its end; both as for `qipf.collect`.
         data: Images, with labels (N, H, W) or without, as `qipf.collect` takes data.
         per_image: Pixels to take of each image; all labelled ones where there are fewer.
         ignore: Labels of pixels to leave out. If not given, -100, and 255 unless the model has such a class.
         features: True for what enters the convolution that makes the logits, or the name of a module whose
-            output (N, D, h, w) to read; False for none. Maps smaller than the logits are read at the nearest place.
+            output (N, D, h, w) to read; False for none. Of an ONNX model, the name of a tensor. Maps smaller than the
+            logits are read at the nearest place.
         tile: As for `score_pixels`.
         overlap: As for `score_pixels`.
         seed: Of the sample.
@@ -104,7 +107,7 @@ def collect_pixels(
 
 
 def sample_pixels(
-    model: nn.Module, data: Any, *, per_image: int, ignore: int | Sequence[int] = IGNORED, features: str | bool = False,
+    model: Any, data: Any, *, per_image: int, ignore: int | Sequence[int] = IGNORED, features: str | bool = False,
     tile: int | None = None, overlap: int = 64, seed: int = 0, device: torch.device | str | None = None,
     store: torch.device | str | None = "cpu", batch_size: int = 4, progress: bool = True,
 ) -> tuple[Outputs, Tensor]:  # fmt: skip
@@ -150,7 +153,7 @@ def sample_pixels(
 
 
 def score_pixels(
-    model: nn.Module,
+    model: Any,
     data: Any,
     scorer: Callable[[Outputs], Array],
     *,
@@ -166,7 +169,8 @@ def score_pixels(
     """Score every pixel and yield the maps of one batch after another, so memory does not grow with the data.
 
     Args:
-        model: A torch module that returns logits (N, C, H, W); it is left as it was found, as by `qipf.collect`.
+        model: A torch module that returns logits (N, C, H, W), which is left as it was found, or an ONNX model, also
+            one with a softmax or a sigmoid at its end; both as for `qipf.collect`.
         data: Images, with labels (N, H, W) or without, as `qipf.collect` takes data.
         scorer: Any fitted scorer that reads logits and features.
         ignore: Labels of pixels that do not count as labelled; they are scored all the same.
@@ -184,7 +188,7 @@ def score_pixels(
 
     A scorer that was fitted to a model with other weights draws a warning.
     """
-    fitted = getattr(scorer, "fitted", None)
+    model, fitted = as_onnx(model) or model, getattr(scorer, "fitted", None)
     if fitted is not None:
         warn_of_other(fitted.facts, model)
     return map_pixels(
@@ -194,7 +198,7 @@ def score_pixels(
 
 
 def map_pixels(
-    model: nn.Module, data: Any, scorer: Callable[[Outputs], Array], *, ignore: int | Sequence[int] = IGNORED,
+    model: Any, data: Any, scorer: Callable[[Outputs], Array], *, ignore: int | Sequence[int] = IGNORED,
     features: str | bool | None = None, tile: int | None = None, overlap: int = 64,
     device: torch.device | str | None = None, store: torch.device | str | None = "cpu", batch_size: int = 4,
     progress: bool = True,
