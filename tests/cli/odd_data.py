@@ -39,8 +39,15 @@ class Tied(Words):
     def forward(self, input_ids):
         return self.table(input_ids) @ self.table.weight.T
 
+class Broken(Words):
+    def forward(self, input_ids):
+        return torch.where((input_ids == 3)[..., None], float("nan"), super().forward(input_ids))
+
 def words():
     return Words()
+
+def broken():
+    return Broken()
 
 def tied():
     net = Tied()
@@ -50,9 +57,15 @@ def tied():
 def texts():
     return Texts()
 
-def pixels():
+def pixels(classes=3):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 1))
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, classes, 1))
+
+def mask():
+    return pixels(1)
+
+def two():
+    return pixels(2)
 
 def rows(columns=4):
     torch.manual_seed(0)

@@ -125,3 +125,21 @@ def test_tokens_and_several_labels_of_onnx_models(here, rng, capsys, scorer) -> 
     assert main(into) == 0
     assert [row["correct"] == "True" for row in rows_of("a.csv")] == ((logits > 0) == (labels == 1)).ravel().tolist()
     assert main(["compare", "net.onnx", "data.npz", "--scorers", f"{scorer},knn", "--bootstrap", "10", "--quiet"]) == 0
+
+
+@pytest.mark.parametrize("net", ["mask", "two"])
+def test_masks_of_0_and_255_are_not_labels_that_are_missing(here, rng, capsys, net) -> None:
+    x, y = rng.normal(size=(20, 1, 5, 7)).astype(np.float32), rng.integers(2, size=(20, 5, 7))
+    np.savez("data.npz", x=x, y=y)
+    assert fit(net) == 0
+    np.savez("data.npz", x=x, y=(255 * y).astype(np.uint8))
+    for run in (lambda: fit(net), lambda: compare(net), lambda: score(net)):
+        assert run() == 1
+        assert "give labels // 255" in capsys.readouterr().err
+    missing = np.where(y, -100, 0)
+    np.savez("data.npz", x=x, y=missing)
+    assert fit(net) == 0
+    np.savez("data.npz", x=x, y=np.where(y, 255, rng.integers(2, size=y.shape)))
+    assert fit(net) == 0
+    assert score(net) == 0
+    assert sum(int(row["labelled_pixels"]) for row in rows_of("a.csv")) == int((y == 0).sum())

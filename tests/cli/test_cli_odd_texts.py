@@ -140,3 +140,25 @@ def test_words_are_dropped_with_their_labels_and_masks(rng) -> None:
     for before, after, keep in zip(ids, new, mask, strict=True):
         rest = iter(before.tolist())
         assert all(token in rest for token in after[keep == 1].tolist())  # a subsequence
+
+
+@pytest.mark.parametrize("about", [[], ["--token-labels", "next"]])
+def test_labels_that_are_shifted_already(here, rng, capsys, about) -> None:
+    ids = rng.integers(9, size=(60, 9))
+    np.savez("data.npz", x=ids[:, :-1], y=ids[:, 1:])
+    assert fit("words", *about) == 1
+    assert "shifted already; give --token-labels own" in capsys.readouterr().err
+    assert fit("words", "--token-labels", "own") == 0
+    assert score("words") == 0
+    with torch.no_grad():
+        right = load_model("odd_nets:words")(torch.from_numpy(ids[:, :-1])).argmax(2).numpy() == ids[:, 1:]
+    assert [row["correct"] == "True" for row in rows_of("a.csv")] == right.ravel().tolist()
+
+
+def test_logits_of_tokens_that_are_not_numbers(here, rng, capsys) -> None:
+    ids = rng.integers(9, size=(60, 8))
+    np.savez("data.npz", x=ids, y=ids)
+    words = ["fit", "odd_nets:broken", "data.npz", "--scorer", "entropy", "-o", "a.qipf"]
+    assert main(words) == 1
+    row, place = np.argwhere(ids[:, :-1] == 3)[0]
+    assert f"the first at place {place + 1} of sequence {row} " in capsys.readouterr().err

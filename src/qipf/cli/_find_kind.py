@@ -10,6 +10,7 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
 from qipf.cli._data import Data
 from qipf.cli._onnx import fed, named_arguments
+from qipf.models.kinds.ignored import MASKS, look_like_masks
 from qipf.models.kinds.predictions import BATCHES
 from qipf.models.labels import SUPPORTED, are_one_hot, way_of_pixels, zeros_and_ones
 from qipf.models.loading import is_weights
@@ -41,6 +42,8 @@ def find_kind(net: Any, data: Data, quiet: bool) -> str:
     kind = ""
     if len(shape) == 4 and labels.ndim == 3 and whole:
         kind = "pixels"
+        if look_like_masks(np.asarray(labels), shape[1]):
+            raise InputError(f"DATA: labels: {MASKS}")
     elif len(shape) == 3 and labels.ndim == 2 and whole:
         kind = "tokens"
     elif len(shape) == 2 and labels.shape[1:] == shape[1:] and zeros_and_ones(np.asarray(labels)):

@@ -92,11 +92,15 @@ MISTAKES: dict[str, tuple[str, Callable[[Arrays], Arrays], str]] = {
     "one logit, another class": (
         "one_logit", lambda a: {**a, "y": changed(a["y"], (0, 1, 2), 2)}, "from 0 to 1, as there is one logit.*got 2"
     ),
+    "one logit, bytes of a mask": ("one_logit", lambda a: {**a, "y": 255 * a["y"]}, "give labels // 255"),
     "tokens, other length": ("tokens", lambda a: {name: ids[:, :9] for name, ids in a.items()}, r"shape \(N, 10\)"),
     "tokens, labels of other length": ("tokens", lambda a: {**a, "y": a["y"][:, :9]}, r"labels of shape \(N, 10\)"),
     "tokens, floats": ("tokens", lambda a: {**a, "x": a["x"] * 1.0}, "type torch.int64"),
     "tokens, unknown label": ("tokens", lambda a: {**a, "y": changed(a["y"], (7, 3), 20)}, "got 20 in text 7, place 3"),
     "tokens, unknown id": ("tokens", lambda a: {**a, "x": changed(a["x"], (7, 3), 20)}, "cannot read .* in row 7"),
+    "tokens, labels of the next place": (
+        "tokens", lambda a: {**a, "y": np.roll(a["y"], -1, 1)}, "shifted already; set predicts"
+    ),
     "tokens, labels of a tagger": ("tokens", lambda a: {**a, "y": a["y"] % 2}, 'set predicts = "tags"'),
     "labels, fewer": ("labels", lambda a: {**a, "y": a["y"][:, :3]}, r"labels of shape \(N, 4\).*got \(30, 3\)"),
     "labels, classes": ("labels", lambda a: {**a, "y": a["y"].argmax(1)}, r"labels \(N, L\) of 0 and 1.*got int64"),

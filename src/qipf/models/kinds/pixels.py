@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ from qipf._common.errors import check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.models.kinds.groups import Summary, by_group
-from qipf.models.kinds.ignored import IGNORED
+from qipf.models.kinds.ignored import IGNORED, MASKS, parts_of_masks
 from qipf.models.likeness import warn_of_other
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.model import as_onnx
@@ -120,13 +121,15 @@ def sample_pixels(
     check_whole("per_image", per_image, 1)
     generator = torch.Generator().manual_seed(seed)
     kept: dict[str, Rows] = {}
-    count = 0
+    count, seen = 0, (False, False, False)
     passes = Passes(model, data, features, device, batch_size, progress, tile, overlap)
     for images in (Images(passes, *one) for one in passes):
         labels = places = labelled = None
         for part in images.parts():
             if places is None:
                 labels, labelled = images.labels(part, ignore)
+                if labels is not None and ignore is IGNORED and part.logits.shape[1] <= 2:
+                    seen = tuple(map(max, seen, parts_of_masks(labels)))
                 places = _draw(labelled, per_image, generator)
             rows, columns = part.tile.core
             inside = (places[1] >= rows.start) & (places[1] < rows.stop)
@@ -148,6 +151,8 @@ def sample_pixels(
             "data: expected at least one labelled pixel, got none; is the data set empty, or do all labels mean that "
             "there is none?"
         )
+    if seen == (True, True, False):
+        warnings.warn(f"labels: {MASKS}", stacklevel=3)
     whole = {name: rows.finish() for name, rows in kept.items()}
     return Outputs(whole["logits"], whole.get("features"), whole.get("labels")), whole["image"]
 

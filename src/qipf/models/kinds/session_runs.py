@@ -10,14 +10,12 @@ import torch
 from torch import Tensor
 
 from qipf.models.batches import Batch
+from qipf.models.kinds.perturbed import COLOURS
 from qipf.models.kinds.pixel_runs import check_logits
 from qipf.models.sessions.collecting import Reader
 from qipf.models.sessions.endings import find_logits
 from qipf.models.sessions.inputs import FeedBatches
 from qipf.models.sessions.model import OnnxModel, check_no_device
-
-COLOURS = (1, 3, 4)
-"""How many numbers a pixel of an image has."""
 
 
 class SessionRuns:

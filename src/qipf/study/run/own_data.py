@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qipf._common.budget import budget, too_large
 from qipf._common.npz import load_npz
-from qipf.models.kinds.pixels import IGNORED
+from qipf.models.kinds.ignored import IGNORED, MASKS, look_like_masks
 from qipf.models.labels import check_binary, check_classes, zeros_and_ones
 from qipf.scores.base import check_rows
 from qipf.study.datasets import Dataset, Split
@@ -225,6 +225,8 @@ def check_places(labels: np.ndarray, columns: int, predicts: str) -> None:
     classes, values = max(columns, 2), labels.astype(np.int64)
     some = [one for one in UNLABELLED[predicts] if not 0 <= one < classes]
     wrong = np.argwhere(((values < 0) | (values >= classes)) & ~np.isin(values, some))
+    if predicts == "pixels" and look_like_masks(values, columns):
+        raise ValueError(MASKS)
     if not len(wrong):
         return
     words = ("image", "row", "column") if predicts == "pixels" else ("text", "place")

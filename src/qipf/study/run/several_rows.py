@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from qipf.models.kinds.predictions import PredictionRows, read_predictions
-from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids
+from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids, shifted_already
 from qipf.study.plan.predicts import OF_TOKENS
 from qipf.study.run.inputs import Split, StudyData
 
@@ -35,6 +35,8 @@ def check_ids(split: Split, predicts: str) -> None:
     inputs, labels = split
     known = labels >= 0
     if bool(known.any()) and (share := share_of_ids([inputs], labels, known)) < FEW_IDS:
+        if shifted_already([inputs], labels, known):
+            raise ValueError('the labels are the token ids of the next places, shifted already; set predicts = "tags"')
         raise ValueError(
             f"only {share:.0%} of the labels are the token ids of their places, as where the next token is predicted; "
             'set predicts = "tags" if each label is about the token in its place'
