@@ -79,6 +79,24 @@ def test_compare(x: np.ndarray) -> None:
     assert row["roc_auc"][0] == pytest.approx(roc_auc(entropy(noisy)[known], right[known]), abs=1e-4)
 
 
+@pytest.mark.parametrize(("dtype", "scale"), [(np.float64, 1), (np.uint8, 255)])
+def test_other_types_of_images(x: np.ndarray, dtype: type, scale: int) -> None:
+    segmenter(Path("net.onnx"), "softmax")
+    with np.load("data.npz") as file:
+        labels = file["y"]
+    given = (scale * x).astype(dtype)
+    np.savez("data.npz", x=given, y=labels)
+    assert main(["fit", "net.onnx", "data.npz", "--scorer", "entropy", "--quiet", "-o", "a.qipf"]) == 0
+    assert main(["score", "a.qipf", "data.npz", "--model", "net.onnx", "--quiet", "-o", "maps.npy"]) == 0
+    np.testing.assert_allclose(np.load("maps.npy"), entropy((given / scale).astype(np.float32)), atol=2e-5)
+
+
+def test_inspect_names_the_map(x: np.ndarray, capsys) -> None:
+    segmenter(Path("net.onnx"), "softmax", enlarged=True)
+    assert main(["inspect", "net.onnx", "--as-json"]) == 0
+    assert json.loads(capsys.readouterr().out)["features"] == "map"
+
+
 def test_mistakes_are_named(x: np.ndarray, capsys) -> None:
     segmenter(Path("net.onnx"))
     segmenter(Path("last.onnx"), "last")

@@ -78,12 +78,13 @@ def _logits_shape(net: Any, data: Data, quiet: bool) -> tuple[int, ...]:
     if is_weights(net):
         raise UserError("MODEL: a file of weights cannot be run; give a program")
     batch = next(data.take(np.arange(min(2, len(data)))).batches(2))
-    given = fed(net, batch)[0]
+    given = fed(net, batch)
     if isinstance(net, OnnxModel):
         from qipf.models.sessions.collecting import Reader
+        from qipf.models.sessions.inputs import FeedBatches
 
         with named_arguments(net):
-            feeds = {one.name: given[one.name] for one in net.inputs}
+            feeds = next(iter(FeedBatches([given], 2, net.inputs))).feeds
             return Reader(net, False, (), feeds, not quiet).raw(feeds)[0].shape
     require("torch", extra="torch")
     from qipf.models.batches import Batches
@@ -92,5 +93,5 @@ def _logits_shape(net: Any, data: Data, quiet: bool) -> tuple[int, ...]:
     from qipf.models.state import input_device, untouched
 
     with untouched(net, eager=False):
-        (first,) = Batches([(given,)], 2, net, input_device(net, None))
+        (first,) = Batches([(given[0],)], 2, net, input_device(net, None))
         return tuple(find_values(call(net, first.arguments, first.keywords)).shape)
