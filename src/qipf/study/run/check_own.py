@@ -18,7 +18,7 @@ from qipf.study.run import inputs, own_model
 from qipf.study.run.check_numbers import check_model, check_parts
 from qipf.study.run.grid import groups
 from qipf.study.run.inputs import Group, Split, StudyData
-from qipf.study.run.own_data import check_places
+from qipf.study.run.own_data import check_file_labels, check_file_places, check_places
 from qipf.study.run.several_rows import check_ids, read_rows
 
 FEW = 2
@@ -53,6 +53,7 @@ def _check_pair(pair: Pair, data: StudyData) -> None:
         check_parts(pair, data)
     net = _load(pair)
     columns = None if numbers or net is None else _columns(net, data)
+    _check_dataset(pair.dataset, data, columns)
     for group in groups(pair):
         for place, intensity in enumerate(group.intensities):
             if group.files:
@@ -92,6 +93,18 @@ def _columns(net: Any, data: StudyData) -> int | None:
 
 def _logits(found: Any) -> torch.Tensor:
     return getattr(found, "logits", found)
+
+
+def _check_dataset(dataset: str, data: StudyData, columns: int | None) -> None:
+    """Raise ValueError where a label of the dataset is not a class of the model, or is not about the next token."""
+    if data.predicts == "classes" and columns is not None:
+        check_file_labels(dataset, columns)
+    elif data.predicts not in ("classes", "labels", "numbers") and columns is not None:
+        check_file_places(dataset, columns, data.predicts)
+    try:
+        check_ids(data.test, data.predicts)
+    except ValueError as error:
+        raise ValueError(f"{dataset}: {error}") from None
 
 
 def _check_file(data: StudyData, group: Group, place: int) -> Split:
