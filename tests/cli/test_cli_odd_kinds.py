@@ -143,3 +143,31 @@ def test_masks_of_0_and_255_are_not_labels_that_are_missing(here, rng, capsys, n
     assert fit(net) == 0
     assert score(net) == 0
     assert sum(int(row["labelled_pixels"]) for row in rows_of("a.csv")) == int((y == 0).sum())
+
+
+@pytest.mark.parametrize(
+    ("net", "change", "said"),
+    [
+        ("two", lambda y: (255 * y).astype(np.uint8), "give labels // 255"),
+        ("words", lambda y: np.roll(y, -1, 1), "shifted already"),
+        ("words", lambda y: (y + 1) % 9, "only 0% of the labels are the token ids"),
+        ("rows", lambda y: np.eye(4, dtype=int)[np.arange(len(y)) % 4], "one-hot"),
+    ],
+)
+def test_labels_of_a_shifted_set_mean_what_those_of_the_data_do(here, rng, capsys, net, change, said) -> None:
+    images, ids = rng.normal(size=(40, 1, 5, 7)).astype(np.float32), rng.integers(9, size=(40, 8))
+    table_of = rng.normal(size=(40, 6)).astype(np.float32)
+    x, y = {
+        "two": (images, rng.integers(2, size=(40, 5, 7))),
+        "words": (ids, ids),
+        "rows": (table_of, rng.integers(2, size=(40, 4))),
+    }[net]
+    np.savez("data.npz", x=x, y=y)
+    np.savez("late.npz", x=x, y=y)
+    assert compare(net, "--scorers", "entropy", "--shifted", "late=late.npz") == 0
+    capsys.readouterr()
+    np.savez("late.npz", x=x, y=change(y))
+    assert compare(net, "--scorers", "entropy", "--shifted", "late=late.npz") == 1
+    error = capsys.readouterr().err
+    assert error.startswith("qipf: --shifted: late: ")
+    assert said in error

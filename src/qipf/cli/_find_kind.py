@@ -10,6 +10,7 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
 from qipf.cli._data import Data
 from qipf.cli._onnx import fed, named_arguments
+from qipf.cli._tokens import About, is_shifted
 from qipf.models.kinds.ignored import MASKS, look_like_masks
 from qipf.models.kinds.predictions import BATCHES
 from qipf.models.labels import SUPPORTED, are_one_hot, way_of_pixels, zeros_and_ones
@@ -58,6 +59,27 @@ def find_kind(net: Any, data: Data, quiet: bool) -> str:
     if not data.has_inputs:
         raise InputError(f"DATA: {found}: these are {kind}, which are read from a model; give inputs and no logits")
     return kind
+
+
+def check_set(data: Data, clean: Data, kind: str, about: About | None) -> None:
+    """Raise InputError where the labels of a shifted set mean something else than those of the clean data.
+
+    Args:
+        data: The shifted set.
+        clean: The clean data.
+        kind: As `find_kind` says of the clean data.
+        about: What the labels of tokens are about.
+    """
+    labels = data.arrays["labels"]
+    if kind == "tokens" and labels.ndim == 2:
+        is_shifted(data, about)
+    if kind == "pixels":
+        known = clean.arrays["labels"]
+        classes = int(np.max(known, where=known != 255, initial=0)) + 1
+        if look_like_masks(np.asarray(labels), classes):
+            raise InputError(f"DATA: labels: {MASKS}")
+    if kind == "labels" and labels.ndim == 2 and are_one_hot(np.asarray(labels)):
+        raise InputError("DATA: labels: exactly one 1 in every row: these are one-hot classes, not several labels")
 
 
 def _way(labels: np.ndarray, shape: tuple[int, ...]) -> str:
