@@ -8,6 +8,7 @@ from typing import Any
 
 from qipf._common.errors import InputError
 from qipf.cli._data import INPUT, NAMES, Data, check_numbers
+from qipf.cli._ids import with_ids
 from qipf.models.keys import MASK
 from qipf.models.loading import WEIGHT_FILES, is_weights
 from qipf.models.sessions.model import OnnxModel
@@ -21,19 +22,24 @@ def takes_names(model: str | None) -> bool:
     return model is not None and Path(model).suffix not in WEIGHT_FILES
 
 
-def bound(net: Any, data: Data) -> Data:
+def bound(net: Any, data: Data, tokens: bool = False) -> Data:
     """The data with the inputs that a model takes, found by their names in an .npz.
 
     A model with one input takes `inputs` (or `x`) where there are such, whatever its own input is called. A torch
     module also gets the arrays with the names of arguments of its forward; an `attention_mask` always counts for
     tokens.
 
+    Args:
+        net: The model.
+        data: What was opened.
+        tokens: Whether the scorer was fitted to tokens, so that bytes are ids.
+
     Raises:
         InputError: DATA has no array of some name, or one that is not numbers or of another length.
     """
     if is_weights(net) or not data.has_inputs:
         return replace(data, named={})
-    return _of_onnx(net, data) if isinstance(net, OnnxModel) else _of_module(net, data)
+    return _of_onnx(net, data) if isinstance(net, OnnxModel) else with_ids(net, _of_module(net, data), tokens)
 
 
 def _of_onnx(net: OnnxModel, data: Data) -> Data:

@@ -34,6 +34,8 @@ class Data:
     """every array of an .npz by its own name, from which a model with several inputs takes them"""
     numbers: np.ndarray | None = None
     """the row of every example in its file, where these are only some of the rows"""
+    ids: tuple[str, ...] = ()
+    """the arrays of token ids in a small type, which a model takes as whole numbers of 64 bits"""
 
     def __len__(self) -> int:
         return len(self.files) or len(next(iter(self.arrays.values() or self.named.values())))
@@ -62,6 +64,7 @@ class Data:
         for start in range(0, len(self), size):
             rows = slice(start, min(start + size, len(self)))
             part = {key: np.asarray(value[rows]) for key, value in self.arrays.items()}
+            part |= {key: part[key].astype(np.int64) for key in self.ids}
             files = self.files[rows]
             if files:
                 mode = mode or image_mode(files[0])

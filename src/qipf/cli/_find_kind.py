@@ -10,6 +10,8 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
 from qipf.cli._data import Data
 from qipf.cli._onnx import fed, named_arguments
+from qipf.cli._tokens import About, is_shifted
+from qipf.models.kinds.ignored import MASKS, look_like_masks
 from qipf.models.kinds.predictions import BATCHES
 from qipf.models.labels import SUPPORTED, are_one_hot, way_of_pixels, zeros_and_ones
 from qipf.models.loading import is_weights
@@ -41,6 +43,8 @@ def find_kind(net: Any, data: Data, quiet: bool) -> str:
     kind = ""
     if len(shape) == 4 and labels.ndim == 3 and whole:
         kind = "pixels"
+        if look_like_masks(np.asarray(labels), shape[1]):
+            raise InputError(f"DATA: labels: {MASKS}")
     elif len(shape) == 3 and labels.ndim == 2 and whole:
         kind = "tokens"
     elif len(shape) == 2 and labels.shape[1:] == shape[1:] and zeros_and_ones(np.asarray(labels)):
@@ -54,9 +58,28 @@ def find_kind(net: Any, data: Data, quiet: bool) -> str:
         raise InputError(f"DATA: {found}; {_way(labels, shape) or SUPPORTED}")
     if not data.has_inputs:
         raise InputError(f"DATA: {found}: these are {kind}, which are read from a model; give inputs and no logits")
-    if isinstance(net, OnnxModel) and kind == "pixels":
-        raise UserError("MODEL: pixels of an .onnx file are not supported; give a .pt2 program or module:callable")
     return kind
+
+
+def check_set(data: Data, clean: Data, kind: str, about: About | None) -> None:
+    """Raise InputError where the labels of a shifted set mean something else than those of the clean data.
+
+    Args:
+        data: The shifted set.
+        clean: The clean data.
+        kind: As `find_kind` says of the clean data.
+        about: What the labels of tokens are about.
+    """
+    labels = data.arrays["labels"]
+    if kind == "tokens" and labels.ndim == 2:
+        is_shifted(data, about)
+    if kind == "pixels":
+        known = clean.arrays["labels"]
+        classes = int(np.max(known, where=known != 255, initial=0)) + 1
+        if look_like_masks(np.asarray(labels), classes):
+            raise InputError(f"DATA: labels: {MASKS}")
+    if kind == "labels" and labels.ndim == 2 and are_one_hot(np.asarray(labels)):
+        raise InputError("DATA: labels: exactly one 1 in every row: these are one-hot classes, not several labels")
 
 
 def _way(labels: np.ndarray, shape: tuple[int, ...]) -> str:
@@ -77,12 +100,13 @@ def _logits_shape(net: Any, data: Data, quiet: bool) -> tuple[int, ...]:
     if is_weights(net):
         raise UserError("MODEL: a file of weights cannot be run; give a program")
     batch = next(data.take(np.arange(min(2, len(data)))).batches(2))
-    given = fed(net, batch)[0]
+    given = fed(net, batch)
     if isinstance(net, OnnxModel):
         from qipf.models.sessions.collecting import Reader
+        from qipf.models.sessions.inputs import FeedBatches
 
         with named_arguments(net):
-            feeds = {one.name: given[one.name] for one in net.inputs}
+            feeds = next(iter(FeedBatches([given], 2, net.inputs))).feeds
             return Reader(net, False, (), feeds, not quiet).raw(feeds)[0].shape
     require("torch", extra="torch")
     from qipf.models.batches import Batches
@@ -91,5 +115,5 @@ def _logits_shape(net: Any, data: Data, quiet: bool) -> tuple[int, ...]:
     from qipf.models.state import input_device, untouched
 
     with untouched(net, eager=False):
-        (first,) = Batches([(given,)], 2, net, input_device(net, None))
+        (first,) = Batches([(given[0],)], 2, net, input_device(net, None))
         return tuple(find_values(call(net, first.arguments, first.keywords)).shape)

@@ -21,6 +21,7 @@ from qipf.cli._onnx import excerpt, one_batch, place
 from qipf.cli._seen import Seen
 from qipf.cli._tokens import About, check_about, is_shifted
 from qipf.cli._writer import TableWriter
+from qipf.models.kinds.ignored import MASKS, look_like_masks
 from qipf.models.kinds.predictions import MOST
 from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
 
@@ -89,7 +90,9 @@ def seen_of_kind(scorer: Scorer, net: Any, data: Data, batch_size: int) -> Seen:
     if kind == "tokens":
         from qipf.models.kinds.tokens import collect_tokens
 
-        return _count(collect_tokens(net, batches, shift=_shift(scorer), progress=False).correct)
+        tokens = collect_tokens(net, batches, shift=_shift(scorer), progress=False)
+        tokens.check_finite(batches)
+        return _count(tokens.correct)
     if kind == "pixels":
         from qipf.models.kinds.pixels import collect_pixels
 
@@ -106,6 +109,10 @@ def counted(kind: str) -> str:
 
 def _shift(scorer: Scorer) -> bool:
     return scorer._require_fitted().facts.get("shift", True)
+
+
+def _columns(scorer: Scorer) -> int:
+    return scorer._require_fitted().facts.get("columns", 2)
 
 
 def _count(correct: Any) -> Seen:
@@ -131,6 +138,9 @@ def score_kind(
 
     size, seen = rows_at_once(kind, batch_size), Seen()
     shown = track(data.batches(size), "scoring", total=-(-len(data) // size), show=not quiet)
+    labels = data.arrays.get("labels")
+    if kind == "pixels" and labels is not None and look_like_masks(labels, _columns(scorer)):
+        raise InputError(f"DATA: labels: {MASKS}")
     if kind == "pixels" and output.suffix not in (".csv", ".parquet"):
         found: list[Seen] = []
 

@@ -9,7 +9,7 @@ import numpy as np
 from qipf._common.errors import InputError, UserError
 from qipf.cli._data import INPUT, Data
 from qipf.models.keys import MASK
-from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids
+from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids, shifted_already
 
 About = Literal["next", "own"]
 IGNORE = -100
@@ -25,10 +25,10 @@ def is_shifted(data: Data, about: About | None) -> bool:
     """Whether the label of a place belongs to the logits of the place before, as where the labels are the token ids.
 
     Raises:
-        InputError: The labels are not the ids, and nothing says what they are about.
+        InputError: The labels are not the ids, and nothing says what they are about; or they are shifted already.
     """
-    if about is not None:
-        return about == "next"
+    if about == "own":
+        return False
     labels = np.asarray(data.arrays["labels"])
     known = labels != IGNORE
     mask = data.arrays.get(INPUT + MASK)
@@ -38,7 +38,12 @@ def is_shifted(data: Data, about: About | None) -> bool:
         return True
     inputs = [np.asarray(array) for key, array in data.arrays.items() if key == "inputs" or key.startswith(INPUT)]
     share = share_of_ids(inputs, labels, known)
-    if share < FEW_IDS:
+    if share < FEW_IDS and shifted_already(inputs, labels, known):
+        raise InputError(
+            "DATA: the labels are the token ids of the next places, so they are shifted already; give --token-labels "
+            "own"
+        )
+    if about is None and share < FEW_IDS:
         raise InputError(
             f"DATA: only {share:.0%} of the labels are the token ids of their places; give --token-labels own if each "
             "label is about the token in its place, or --token-labels next if the logits of the place before predict it"

@@ -22,7 +22,7 @@ from qipf.cli._compared import WRITERS, ScoresFound, show
 from qipf.cli._compared_numbers import NUMBER_WRITERS, show_numbers
 from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT
-from qipf.cli._find_kind import find_kind
+from qipf.cli._find_kind import check_set, find_kind
 from qipf.cli._kinds import ONE, Score, fit_score, predict
 from qipf.cli._numbers import check_not_classes, is_regression, one_column
 from qipf.cli._onnx import of_numbers
@@ -155,7 +155,7 @@ def compare(
     kind = "numbers" if numbers else find_kind(net, opened, quiet)
     check_about(token_labels, kind)
     following = is_shifted(opened, token_labels) if kind == "tokens" else True
-    sets = {name: _bound_set(net, name, other) for name, other in sets.items()}
+    sets = {name: _bound_set(net, name, other, opened, kind, token_labels) for name, other in sets.items()}
     own = set(sets)
     for name, intensity in built_in:
         title = f"{name} {intensity:.15g}"
@@ -224,11 +224,13 @@ def _end(
         atomic_write(out, writers[out.suffix](result))
 
 
-def _bound_set(net: Any, name: str, data: Data) -> Data:
+def _bound_set(net: Any, name: str, data: Data, clean: Data, kind: str, about: About | None) -> Data:
     try:
-        return bound(net, data)
+        found = bound(net, data)
+        check_set(found, clean, kind, about)
     except InputError as error:
         raise InputError(f"--shifted: {name}: {str(error).removeprefix('DATA: ')}") from None
+    return found
 
 
 def _predicted(

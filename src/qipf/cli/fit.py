@@ -92,10 +92,10 @@ def fit(
             read.
         data: Reference inputs, for the recommended scorer those that the model was trained on: an .npz with inputs (or
             x), or with logits, and perhaps labels (or y) and features; an .npy of inputs; or a folder of images, with
-            class subfolders as labels. Bytes are scaled to [0, 1]. The .npz may also have an array with the name of
-            each input of the model, such as input_ids and attention_mask. Labels of tokens are (N, T), of pixels
-            (N, H, W), and several labels per input (N, L) of 0 and 1; the targets of a regression are floating-point
-            numbers, (N,) or (N, k). For these, give data that the model was not trained on.
+            class subfolders as labels. Bytes are scaled to [0, 1], unless they are token ids. The .npz may also have an
+            array with the name of each input of the model, such as input_ids and attention_mask. Labels of tokens are
+            (N, T), of pixels (N, H, W), and several labels per input (N, L) of 0 and 1; the targets of a regression are
+            floating-point numbers, (N,) or (N, k). For these, give data that the model was not trained on.
         output: The file to write.
         scorer: Which one: default (the probe, recommended for classifiers; needs labels), weight-qipf (the method of
             the paper), entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; of a regression

@@ -91,7 +91,7 @@ def _onnx(file: Path, as_json: bool, output: str | None) -> None:
         "inputs": {one.name: f"{one.dtype} {list(one.shape)}".replace("None", "any") for one in model.inputs},
         "outputs": {one.name: f"{one.type} {list(one.shape)}" for one in model.session.get_outputs()},
         "logits": logits,
-        "features": next(iter(model.graph.head_inputs(logits)), None),
+        "features": next(iter(model.graph.head_inputs(logits)), None) or model.graph.map_input(logits),
         "tensors": [
             {"name": name, "operator": model.graph.operator(name), "all_data": name in through}
             for name in model.graph.tensors
@@ -105,7 +105,7 @@ def _onnx(file: Path, as_json: bool, output: str | None) -> None:
     for name, about in found["outputs"].items():
         print(f"output    {printable(name)}  {printable(about)}")
     print(f"logits    {printable(logits)}")
-    missing = "none: no linear layer makes the logits, or it reads the inputs themselves"
+    missing = "none: no linear layer or convolution makes the logits, or it reads the inputs themselves"
     print(f"features  {printable(found['features'] or missing)}")
     print("tensors that --features takes (* all data passes through it):")
     for one in found["tensors"]:

@@ -103,7 +103,7 @@ def score(
             )
         net = of_numbers(net) if numbers or _task(scorer) == "regression" else net
         place(net, device)
-        opened = bound(net, opened)
+        opened = bound(net, opened, kind == "tokens")
         warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)
         if kind is not None:
             with named_arguments(net):

@@ -132,5 +132,14 @@ def test_what_to_do_is_said(images, labels) -> None:
         maps(network(), iter(()))
     with pytest.raises(TypeError, match="scorer: expected a fitted scorer"):
         next(score_pixels(network(), images, "entropy", progress=False))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="pixels of an ONNX model are not supported"):
-        collect_pixels("net.onnx", images, progress=False)  # pyright: ignore[reportArgumentType]
+
+
+def test_masks_of_bytes_draw_a_warning() -> None:
+    images, masks = torch.rand(9, 1, 8, 8), torch.zeros(9, 8, 8, dtype=torch.int64)
+    masks[5:, :4] = 255
+    one, many = nn.Conv2d(1, 1, 3, padding=1), nn.Conv2d(1, 5, 3, padding=1)
+    with pytest.warns(UserWarning, match="labels // 255"):
+        collect_pixels(one, (images, masks), progress=False)
+    collect_pixels(many, (images, masks), progress=False)
+    collect_pixels(one, (images, masks // 255), progress=False)
+    collect_pixels(one, (images, masks), ignore=255, progress=False)

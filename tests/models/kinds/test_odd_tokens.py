@@ -191,3 +191,13 @@ def test_logits_with_the_tokens_last_are_named() -> None:
         collect_tokens(Last(), (ids, ids), progress=False)
     with pytest.raises(ValueError, match="convert them to whole numbers"):
         collect_tokens(Words(), (ids, ids.float()), progress=False)
+
+
+def test_labels_that_are_shifted_already_draw_a_warning() -> None:
+    ids = ids_of(12, 9)
+    with pytest.warns(UserWarning, match="shifted already; give shift=False"):
+        collect_tokens(Words(), (ids[:, :-1], ids[:, 1:]), progress=False)
+    found = collect_tokens(Words(), (ids[:, :-1], ids[:, 1:]), shift=False, progress=False)
+    expected = collect_tokens(Words(), (ids, ids), progress=False)
+    assert torch.equal(found.correct, expected.correct)
+    torch.testing.assert_close(found.entropy, expected.entropy)

@@ -6,8 +6,28 @@ from collections.abc import Sequence
 from numbers import Integral
 from typing import Any
 
+from qipf.arrays import Array, namespace
+
 IGNORED = (-100, 255)
 """Labels that by custom mean "not labelled": those of torch and of Pascal VOC."""
+
+MASKS = (
+    'all labels are 0 or 255, and 255 means "not labelled"; if these are the two classes of a mask, give '
+    "labels // 255, and if 255 really means that there is no label, give these pixels -100 instead"
+)
+"""About labels that are probably the classes of a network that says yes or no."""
+
+
+def look_like_masks(labels: Array, classes: int) -> bool:
+    """Return whether labels of a network with at most two classes are 0 and 255 and nothing else, as in images."""
+    return classes <= 2 and parts_of_masks(labels) == (True, True, False)
+
+
+def parts_of_masks(labels: Array) -> tuple[bool, bool, bool]:
+    """Return whether there are labels of 0, of 255, and others."""
+    xp = namespace(labels)
+    none, full = labels == 0, labels == 255
+    return bool(xp.any(none)), bool(xp.any(full)), not bool(xp.all(none | full))
 
 
 def left_out(ignore: int | Sequence[int], classes: int) -> tuple[int, ...]:

@@ -30,6 +30,8 @@ from qipf.models.whole import is_array
 Kind = Literal["pixels", "tokens", "labels"]
 IN_PLACE = ("gaussian-noise", "blur", "contrast", "pixelate")
 """The perturbations of images that leave every pixel where it is."""
+COLOURS = (1, 3, 4)
+"""How many numbers a pixel of an image has, by which (N, c, H, W) is told from (N, H, W, c)."""
 MOST_TOKENS = 0.3
 """The largest share of the tokens of a text that is replaced."""
 
@@ -107,7 +109,11 @@ def _fits(values: Tensor, kind: Kind) -> bool:
 
 def _drawn(values: Tensor, kind: Kind, generator: torch.Generator) -> Tensor:
     here = values.cpu()
-    return (draw_pixels(here, generator) if kind == "pixels" else draw_tokens(here, generator)).to(values.device)
+    if kind == "tokens":
+        return draw_tokens(here, generator).to(values.device)
+    last = here.shape[3] in COLOURS and here.shape[1] not in COLOURS  # (N, H, W, c)
+    drawn = draw_pixels(here.movedim(3, 1) if last else here, generator)
+    return (drawn.movedim(1, 3).contiguous() if last else drawn).to(values.device)
 
 
 def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:

@@ -5,23 +5,18 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
-from os import PathLike
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from qipf._common.progress import track
-from qipf.models.batches import Batch, Batches
-from qipf.models.calling import call
+from qipf.models.batches import Batch
 from qipf.models.kinds.excerpts import copies_of
-from qipf.models.kinds.makers import could_make, find_maker
-from qipf.models.kinds.taps import Tap
+from qipf.models.kinds.pixel_runs import ModuleRuns, first_image
+from qipf.models.kinds.session_runs import SessionRuns
 from qipf.models.kinds.tiles import Tile, check_tiles, cut, cut_arguments, find_images, wider
-from qipf.models.labels import SUPPORTED
-from qipf.models.logits import find_values
-from qipf.models.sessions.model import OnnxModel, is_session
-from qipf.models.state import input_device, untouched, unwrap
+from qipf.models.sessions.model import as_onnx
 
 BLOCK = 2**22
 """Logits and features that are scored at once on a CPU: 16 MB in single precision. Other devices take 16 times that."""
@@ -85,18 +80,13 @@ def _single(values: Tensor) -> Tensor:
     return values.float() if values.element_size() < 4 else values
 
 
-def _first_image(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:
-    """The arguments of a pass for one image, where there is nothing but a batch of images."""
-    return (arguments[0][:1],) if len(arguments) == 1 and not keywords else arguments
-
-
 class Passes:
-    """Iterates over batches of images; between two passes the model is as it was found.
+    """Iterates over batches of images.
 
     Args:
-        model: Returns logits (N, C, H, W).
+        model: As for `qipf.models.collect_pixels`.
         data: As for `qipf.collect`.
-        features: As for `qipf.models.kinds.taps.Tap`.
+        features: As for `qipf.models.collect_pixels`.
         device: Where the inputs go.
         batch_size: Images per batch, for data that does not come in batches.
         progress: Show a progress bar.
@@ -105,22 +95,25 @@ class Passes:
     """
 
     def __init__(
-        self, model: nn.Module, data: Any, features: str | bool, device: Any, batch_size: int, progress: bool,
+        self, model: Any, data: Any, features: str | bool, device: Any, batch_size: int, progress: bool,
         tile: int | None, overlap: int,
     ) -> None:  # fmt: skip
         check_tiles(tile, overlap)
-        if isinstance(model, OnnxModel | str | PathLike) or is_session(model):
-            raise TypeError("model: pixels of an ONNX model are not supported; give the torch module it was made from")
-        self._module = unwrap(model)
-        self._batches = Batches(data, batch_size, self._module, input_device(self._module, device))
-        self._tap = Tap(self._module, features, nn.Conv2d)
+        onnx = as_onnx(model)
+        if onnx is None:
+            self._runs = ModuleRuns(model, data, features, device, batch_size)
+        else:
+            self._runs = SessionRuns(onnx, data, features, device, batch_size, progress)
         self._progress, self._size, self._overlap = progress, tile, overlap
-        self._checked, self._settled = tile is None, features is not True
+        self._checked = tile is None
         self.data, self._copies = data, copies_of(data)
 
     def __iter__(self) -> Iterator[tuple[Batch, int, int]]:
         """Yield every batch with its number and the number of its first image."""
-        shown, first = track(self._batches, "reading pixels", total=self._batches.count, show=self._progress), 0
+        shown, first = (
+            track(self._runs.batches, "reading pixels", total=self._runs.batches.count, show=self._progress),
+            0,
+        )
         for number, batch in enumerate(shown):
             yield batch, number, first
             last_copy = (number + 1) % self._copies == 0
@@ -153,16 +146,7 @@ class Passes:
         arguments, keywords = batch.arguments, batch.keywords
         if tile is not None:
             arguments, keywords = cut_arguments(arguments, keywords, tile)
-        with untouched(self._module, eager=self._tap.active), self._tap:
-            logits = self._logits(arguments, keywords, number)
-            if not self._settled:
-                self._settled = True
-                could = could_make(self._module, nn.Conv2d, logits.shape[1])
-                if could and could != [self._tap.last]:
-                    del logits  # those of two passes would exist at once
-                    self._settle(could, arguments, keywords, number)
-                    logits = self._logits(arguments, keywords, number)
-            hidden = self._tap.take(4)
+        logits, hidden = self._runs(arguments, keywords, number)
         if tile is None:
             whole = slice(0, logits.shape[2]), slice(0, logits.shape[3])
             return Part(logits, hidden, Tile(whole, whole))
@@ -174,33 +158,11 @@ class Passes:
             )
         return Part(tile.inside(logits), hidden, tile)
 
-    def _logits(self, arguments: tuple[Any, ...], keywords: dict[str, Any], number: int) -> Tensor:
-        logits = find_values(call(self._module, arguments, keywords, number))
-        if logits.ndim != 4:
-            raise ValueError(f"batch {number}: expected logits (N, C, H, W), got {tuple(logits.shape)}; {SUPPORTED}")
-        size = {tuple(one.shape[2:]) for one in (*arguments, *keywords.values()) if getattr(one, "ndim", 0) == 4}
-        if tuple(logits.shape[1:3]) in size and tuple(logits.shape[2:]) not in size:
-            raise ValueError(
-                f"batch {number}: expected logits (N, C, H, W), got {tuple(logits.shape)} for images of "
-                f"{' x '.join(map(str, logits.shape[1:3]))} pixels, so the classes seem to be last; let the model "
-                "return logits.permute(0, 3, 1, 2)"
-            )
-        return logits
-
-    def _settle(
-        self, could: list[nn.Module], arguments: tuple[Any, ...], keywords: dict[str, Any], number: int
-    ) -> None:
-        """Find the layer that makes the logits among several, and keep what enters it from now on."""
-        first = _first_image(arguments, keywords)
-        maker = find_maker(self._module, could, lambda: self._logits(first, keywords, number))
-        if maker is not None:
-            self._tap.watch(maker)
-
     def _check(self, part: Part, batch: Batch, number: int) -> None:
         """Say so, once, where the logits of a tile depend on what lies beyond it, or on where it begins."""
         self._checked = True
         height, width = self.shape(batch)
-        one = Batch(_first_image(batch.arguments, batch.keywords), batch.keywords, None, None)
+        one = Batch(first_image(batch.arguments, batch.keywords), batch.keywords, None, None)
         again = self._run(one, wider(part.tile, height, width, max(16, self._overlap)), number).logits
         limit = TOLERANCE * float(again.float().std())
         difference = float((again - part.logits[: len(again)]).abs().max())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,13 +13,14 @@ from qipf._common.errors import check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.models.kinds.groups import Summary, by_group
-from qipf.models.kinds.ignored import IGNORED
+from qipf.models.kinds.ignored import IGNORED, MASKS, parts_of_masks
 from qipf.models.likeness import warn_of_other
 from qipf.models.outputs import Outputs
+from qipf.models.sessions.model import as_onnx
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,7 @@ class PixelMaps:
 
 
 def collect_pixels(
-    model: nn.Module,
+    model: Any,
     data: Any,
     *,
     per_image: int = 200,
@@ -83,12 +85,14 @@ def collect_pixels(
     """Return the logits, features and labels of a random sample of pixels, one row per pixel, to fit a scorer to.
 
     Args:
-        model: A torch module that returns logits (N, C, H, W); it is left as it was found, as by `qipf.collect`.
+        model: A torch module that returns logits (N, C, H, W), which is left as it was found, or an ONNX model, also
+            one with a softmax or a sigmoid at its end; both as for `qipf.collect`.
         data: Images, with labels (N, H, W) or without, as `qipf.collect` takes data.
         per_image: Pixels to take of each image; all labelled ones where there are fewer.
         ignore: Labels of pixels to leave out. If not given, -100, and 255 unless the model has such a class.
         features: True for what enters the convolution that makes the logits, or the name of a module whose
-            output (N, D, h, w) to read; False for none. Maps smaller than the logits are read at the nearest place.
+            output (N, D, h, w) to read; False for none. Of an ONNX model, the name of a tensor. Maps smaller than the
+            logits are read at the nearest place.
         tile: As for `score_pixels`.
         overlap: As for `score_pixels`.
         seed: Of the sample.
@@ -104,7 +108,7 @@ def collect_pixels(
 
 
 def sample_pixels(
-    model: nn.Module, data: Any, *, per_image: int, ignore: int | Sequence[int] = IGNORED, features: str | bool = False,
+    model: Any, data: Any, *, per_image: int, ignore: int | Sequence[int] = IGNORED, features: str | bool = False,
     tile: int | None = None, overlap: int = 64, seed: int = 0, device: torch.device | str | None = None,
     store: torch.device | str | None = "cpu", batch_size: int = 4, progress: bool = True,
 ) -> tuple[Outputs, Tensor]:  # fmt: skip
@@ -117,13 +121,15 @@ def sample_pixels(
     check_whole("per_image", per_image, 1)
     generator = torch.Generator().manual_seed(seed)
     kept: dict[str, Rows] = {}
-    count = 0
+    count, seen = 0, (False, False, False)
     passes = Passes(model, data, features, device, batch_size, progress, tile, overlap)
     for images in (Images(passes, *one) for one in passes):
         labels = places = labelled = None
         for part in images.parts():
             if places is None:
                 labels, labelled = images.labels(part, ignore)
+                if labels is not None and ignore is IGNORED and part.logits.shape[1] <= 2:
+                    seen = tuple(map(max, seen, parts_of_masks(labels)))
                 places = _draw(labelled, per_image, generator)
             rows, columns = part.tile.core
             inside = (places[1] >= rows.start) & (places[1] < rows.stop)
@@ -145,12 +151,14 @@ def sample_pixels(
             "data: expected at least one labelled pixel, got none; is the data set empty, or do all labels mean that "
             "there is none?"
         )
+    if seen == (True, True, False):
+        warnings.warn(f"labels: {MASKS}", stacklevel=3)
     whole = {name: rows.finish() for name, rows in kept.items()}
     return Outputs(whole["logits"], whole.get("features"), whole.get("labels")), whole["image"]
 
 
 def score_pixels(
-    model: nn.Module,
+    model: Any,
     data: Any,
     scorer: Callable[[Outputs], Array],
     *,
@@ -166,7 +174,8 @@ def score_pixels(
     """Score every pixel and yield the maps of one batch after another, so memory does not grow with the data.
 
     Args:
-        model: A torch module that returns logits (N, C, H, W); it is left as it was found, as by `qipf.collect`.
+        model: A torch module that returns logits (N, C, H, W), which is left as it was found, or an ONNX model, also
+            one with a softmax or a sigmoid at its end; both as for `qipf.collect`.
         data: Images, with labels (N, H, W) or without, as `qipf.collect` takes data.
         scorer: Any fitted scorer that reads logits and features.
         ignore: Labels of pixels that do not count as labelled; they are scored all the same.
@@ -184,7 +193,7 @@ def score_pixels(
 
     A scorer that was fitted to a model with other weights draws a warning.
     """
-    fitted = getattr(scorer, "fitted", None)
+    model, fitted = as_onnx(model) or model, getattr(scorer, "fitted", None)
     if fitted is not None:
         warn_of_other(fitted.facts, model)
     return map_pixels(
@@ -194,7 +203,7 @@ def score_pixels(
 
 
 def map_pixels(
-    model: nn.Module, data: Any, scorer: Callable[[Outputs], Array], *, ignore: int | Sequence[int] = IGNORED,
+    model: Any, data: Any, scorer: Callable[[Outputs], Array], *, ignore: int | Sequence[int] = IGNORED,
     features: str | bool | None = None, tile: int | None = None, overlap: int = 64,
     device: torch.device | str | None = None, store: torch.device | str | None = "cpu", batch_size: int = 4,
     progress: bool = True,

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from qipf._common.progress import track
 from qipf.models.batches import Batch
+from qipf.models.kinds.session_runs import check_plain
 from qipf.models.sessions.collecting import Reader
 from qipf.models.sessions.inputs import FeedBatches
 from qipf.models.sessions.model import OnnxModel
@@ -40,6 +41,7 @@ class SessionTap:
             if reader is None:
                 wanted = None if self._features is True else self._features
                 reader = Reader(self._model, wanted, (), batch.feeds, self._progress)
+                check_plain(reader)
             feeds: dict[str, Any] = {name: torch.from_numpy(values) for name, values in batch.feeds.items()}
             labels = None if batch.labels is None else torch.from_numpy(batch.labels)
             mask = None if batch.mask is None else torch.from_numpy(np.array(batch.mask))

@@ -14,7 +14,7 @@ from qipf.models.keys import MASK
 from qipf.models.kinds.excerpts import copies_of, number_of
 from qipf.models.kinds.session_taps import SessionTap
 from qipf.models.kinds.taps import Tap
-from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids
+from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids, shifted_already
 from qipf.models.kinds.vocabulary import reduce_logits
 from qipf.models.logits import find_values
 from qipf.models.probabilities import PROBABILITIES, look_like_probabilities
@@ -134,8 +134,14 @@ class TokenReader:
         if self._sure or not bool(known.any()):
             return
         self._sure = True
-        share = share_of_ids((*batch.arguments, *batch.keywords.values()), labels, known)
-        if share < FEW_IDS:
+        inputs = (*batch.arguments, *batch.keywords.values())
+        share = share_of_ids(inputs, labels, known)
+        if share < FEW_IDS and shifted_already(inputs, labels, known):
+            warnings.warn(
+                "labels: they are the token ids of the next places, so they are shifted already; give shift=False",
+                stacklevel=4,
+            )
+        elif share < FEW_IDS:
             warnings.warn(
                 f"labels: only {share:.0%} of them are the token ids of their places, and they are compared with the "
                 "logits of the places before; give shift=False if each label is about its own place, or shift=True if "

@@ -69,7 +69,7 @@ class Reader:
         """The logits of one batch in float32 or wider, and the tensors that are read, in their own shapes."""
         names = [self.logits, *(reading.tensor for reading in self.readings.values())]
         found = self.model.run(feeds, names)
-        values = found[self.logits]
+        values = self._at.moved(found[self.logits])
         values = values.astype(np.float32) if values.dtype.itemsize < 4 else values
         if self._at.probabilities:
             values = np.log(np.maximum(values, TINY))

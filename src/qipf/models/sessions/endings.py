@@ -10,6 +10,9 @@ from scipy import special
 from qipf.models.sessions.graph import LogitsAt
 from qipf.models.sessions.model import OnnxModel
 
+CORNER = 64
+"""Height and width of the part of an image whose logits are looked at."""
+
 
 def find_logits(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -> LogitsAt:
     """Where the logits are.
@@ -28,24 +31,45 @@ def find_logits(model: OnnxModel, feeds: Mapping[str, np.ndarray], show: bool) -
 def _search(model: OnnxModel, feeds: Mapping[str, np.ndarray]) -> tuple[LogitsAt, str]:
     """Where the logits are, and what to tell the user about that."""
     graph = model.find_graph()
-    few = {name: values[:8] if values.ndim else values for name, values in feeds.items()}
+    count = 1 if _declared(model) == 4 else 8  # the logits of many pixels are large
+    few = {name: values[:count] if values.ndim else values for name, values in feeds.items()}
     ending = None if graph is None else graph.ending(model.output)
     if graph is not None and ending is not None:
         found = model.look(few, [model.output, *ending.before])
         output = found.get(model.output)
         for name in ending.before:
-            if name in found and output is not None and _agree(found[name], in_rows(output), ending.operator):
-                return LogitsAt(name, flat=in_rows(output).ndim == 2), (
-                    f"{model.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, is read as "
-                    "the logits; if these are the numbers of a regression, give OnnxModel(..., as_is=True)"
-                )
-    values = in_rows(model.run(few, [model.output])[model.output]).astype(np.float64)
-    if values.shape[-1] > 1 and values.size and (values >= 0).all() and (np.abs(values.sum(-1) - 1) < 1e-3).all():
+            if name not in found or output is None:
+                continue
+            after = in_rows(output)
+            for at in (LogitsAt(name, flat=after.ndim == 2), LogitsAt(name, last=True)):
+                if _agree(at, found[name], after, ending.operator):
+                    return at, (
+                        f"{model.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, is "
+                        "read as the logits; if these are the numbers of a regression, give OnnxModel(..., as_is=True)"
+                    )
+    values = _corner(in_rows(model.run(few, [model.output])[model.output])).astype(np.float64)
+    axis = _axis(values)
+    if values.shape[axis] > 1 and values.size and (values >= 0).all() and (np.abs(values.sum(axis) - 1) < 1e-3).all():
         return LogitsAt(model.output, probabilities=True), (
-            f"{model.output!r} has probabilities, whose rows sum to 1, so their logarithms are taken as the logits; "
-            "energy and max-logit would need the values before the softmax"
+            f"{model.output!r} has probabilities, which sum to 1 over the classes, so their logarithms are taken as "
+            "the logits; energy and max-logit would need the values before the softmax"
         )
     return LogitsAt(model.output), ""
+
+
+def _declared(model: OnnxModel) -> int:
+    """How many dimensions the output has, by the model's own words."""
+    return next(len(one.shape or ()) for one in model.session.get_outputs() if one.name == model.output)
+
+
+def _axis(values: np.ndarray) -> int:
+    """The axis of the classes: the second for pixels (N, C, H, W), otherwise the last."""
+    return 1 if values.ndim == 4 else -1
+
+
+def _corner(values: np.ndarray) -> np.ndarray:
+    """A part of the pixels of logits (N, C, H, W), which is enough to look at; others as they are."""
+    return values[:, :, :CORNER, :CORNER] if values.ndim == 4 else values
 
 
 def find_head(model: OnnxModel, at: LogitsAt, feeds: Mapping[str, np.ndarray], show: bool) -> str | None:
@@ -82,16 +106,19 @@ def _one_row_each(shape: tuple[int, ...], logits: tuple[int, ...], flat: bool) -
     return len(shape) > 1 and all(size == 1 for size in shape[1:-1])
 
 
-def _agree(before: np.ndarray, after: np.ndarray, operator: str) -> bool:
-    """Whether the operator makes `after` of `before`, up to its shape and to rounding."""
-    if before.size != after.size or before.dtype.kind != "f":
+def _agree(at: LogitsAt, before: np.ndarray, after: np.ndarray, operator: str) -> bool:
+    """Whether the operator makes `after` of the logits in `before`, up to rounding; of pixels, in a part of them."""
+    if before.size != after.size or before.dtype.kind != "f" or (at.last and not before.ndim == after.ndim == 4):
         return False
-    values = before.reshape(after.shape).astype(np.float64)
+    values = at.moved(before)
+    if after.ndim == 4 and values.shape != after.shape:
+        return False
+    values, expected = (_corner(one).astype(np.float64) for one in (values.reshape(after.shape), after))
     if operator == "Sigmoid":
-        expected = special.expit(values)
+        made = special.expit(values)
     else:
-        expected = (special.softmax if operator == "Softmax" else special.log_softmax)(values, axis=-1)
-    return bool(np.allclose(expected, after.astype(np.float64), rtol=1e-2, atol=1e-3))
+        made = (special.softmax if operator == "Softmax" else special.log_softmax)(values, axis=_axis(values))
+    return bool(np.allclose(made, expected, rtol=1e-2, atol=1e-3))
 
 
 def in_rows(values: np.ndarray) -> np.ndarray:

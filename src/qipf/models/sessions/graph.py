@@ -34,6 +34,12 @@ class LogitsAt(NamedTuple):
     """whether it has probabilities, whose logarithms are the logits"""
     flat: bool = False
     """whether all numbers of an input are its logits, because only a change of shape follows this tensor"""
+    last: bool = False
+    """whether the classes of pixels are last, (N, H, W, C), because a transposition follows this tensor"""
+
+    def moved(self, values: np.ndarray) -> np.ndarray:
+        """The values with the classes where they belong."""
+        return np.moveaxis(values, 3, 1) if self.last else values
 
 
 class Graph:
@@ -113,6 +119,26 @@ class Graph:
         while (node := self._maker.get(found[-1])) is not None and node.op_type in _SAME_ORDER:
             found.append(node.input[0])
         return tuple(name for name in found if name not in self.inputs and name not in self._constant)
+
+    def map_input(self, logits: str) -> str | None:
+        """The tensor that enters the convolution behind the logits of pixels, which may be enlarged after it."""
+        node, enlarged = self._maker.get(logits), ("Resize", "Upsample")
+        while node is not None and node.op_type in (
+            "Identity",
+            "Cast",
+            "Dropout",
+            "Add",
+            "Mul",
+            "Div",
+            "Sub",
+            *enlarged,
+        ):
+            moving = [name for name in node.input if name and name not in self._constant]
+            node = self._maker.get(moving[0]) if len(moving) == 1 else None
+        if node is None or node.op_type not in ("Conv", "ConvTranspose", "FusedConv"):
+            return None
+        fixed = node.input[1] in self._constant and node.input[0] not in self.inputs
+        return node.input[0] if fixed and node.input[0] in self._maker else None
 
     def first_linear(self) -> str | None:
         """The output of the first linear layer."""

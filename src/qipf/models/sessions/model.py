@@ -154,6 +154,8 @@ class OnnxModel:
         rows = max((len(values) for values in feeds.values() if values.ndim), default=0)
         size = min(sizes) if sizes else max(1, rows)
         parts = [self._run(session, feeds, slice(start, start + size), size, names) for start in range(0, rows, size)]
+        if len(parts) == 1:
+            return parts[0]
         return {name: np.concatenate([part[name] for part in parts]) for name in dict.fromkeys(names)}
 
     def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:

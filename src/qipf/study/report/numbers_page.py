@@ -1,4 +1,4 @@
-"""The page of a regression: the intervals of every scale under every shift. It has no script and no charts."""
+"""The page of a regression: the intervals of every scale under every shift, as charts and tables. It has no script."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 from qipf.decisions.comparison_page import STYLE
 from qipf.decisions.html import document
 from qipf.study.report.columns import pair_id
+from qipf.study.report.number_charts import CSS, charts
 from qipf.study.report.source import MISSING, Source
 from qipf.study.tables.intervals import HEADS, MEANING, PROMISE, IntervalTable, advice, interval_tables, scale_title
 from qipf.study.tables.paper import pair_title
@@ -46,12 +47,12 @@ def render_numbers(source: Source, environment: Sequence[tuple[str, str]]) -> by
         )
     parts.append(
         f'<p class="dim">{escape(MEANING)} {escape(PROMISE)} In brackets are 95 % intervals from resampled inputs, '
-        "where the plan asks for them (bootstrap).</p>"
+        "where the plan asks for them (bootstrap); in the charts they are vertical lines.</p>"
     )
     for number, (pair, found) in enumerate(pairs.items()):
         parts += _pair(source, pair, found, number)
     parts += [*_times(source), *_setup(source, environment)]
-    return document(title, parts, style=STYLE + OWN).encode("utf-8", "replace")
+    return document(title, parts, style=STYLE + OWN + CSS).encode("utf-8", "replace")
 
 
 def _advice(source: Source, pair: tuple[str, str, int]) -> str:
@@ -84,9 +85,13 @@ def _pair(source: Source, pair: tuple[str, str, int], tables: list[IntervalTable
         )
         known = any(not math.isnan(row.measures["inside"][2]) for table in tables for row in table.rows)
         parts.append(f'<p class="dim">The intervals promise {promised:.4g}.{marked if known else ""}</p>')
+    clean = next((table for table in tables if table.shift == "clean"), None)
     for place, (shift, found) in enumerate(groupby(tables, key=lambda table: table.shift)):
-        name = "Clean inputs" if shift == "clean" else f"Shifted: {shift}"
-        parts += [f"<h3>{escape(name)}</h3>", _table(list(found), promised, f"intervals-{number}-{place}")]
+        name, key, own = "Clean inputs" if shift == "clean" else f"Shifted: {shift}", f"{number}-{place}", list(found)
+        parts.append(f"<h3>{escape(name)}</h3>")
+        if shift != "clean":
+            parts.append(charts(clean, own, promised, f"chart-{key}"))
+        parts.append(_table(own, promised, f"intervals-{key}"))
     return parts
 
 

@@ -204,6 +204,12 @@ def _shifted(path: str, digest: str, predicts: str) -> Split:
         return read_shifted(Path(path), predicts)
 
 
+def forget() -> None:
+    """Release the data that this process has read."""
+    for read in (load_data, _read, _shifted):
+        read.cache_clear()
+
+
 def _some(split: Split, group: Group) -> Split:
     split = first(split, group.size)
     if not group.subset:

@@ -14,12 +14,12 @@ from qipf.arrays import to_numpy
 from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.models.probabilities import numbers_expected
-from qipf.study.run import inputs, numbers, own_data, own_model
+from qipf.study.run import inputs, numbers, own_model
 from qipf.study.run.context import Context, Parents, Result
 from qipf.study.run.doubts import notes_of
 from qipf.study.run.inputs import StudyData
 from qipf.study.run.kept import cached
-from qipf.study.run.several_rows import check_ids, read_rows
+from qipf.study.run.several_rows import read_rows
 
 FEW = 64
 """Inputs that show whether a model with several predictions per input works."""
@@ -61,15 +61,9 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
         ]
         return Result({"note": "; ".join(filter(None, (note, _seen_note(*found))))})
     if data.predicts != "classes":
-        check_ids(data, params["data"]["dataset"])
-        few = inputs.some_labelled(data.test, FEW, data.predicts)
-        if data.predicts == "pixels":
-            one = inputs.Split(few.inputs[:1], torch.zeros_like(few.targets[:1]))
-            own_data.check_file_pixels(params["data"]["dataset"], read_rows(data, net, one).outputs.logits.shape[1])
-        right = read_rows(data, net, few).correct
+        right = read_rows(data, net, inputs.some_labelled(data.test, FEW, data.predicts)).correct
         return Result({"accuracy": float(np.mean(right)), "note": note})
     logits = collect(net, data.test.inputs[:SOME], features=False, progress=False).logits
-    own_data.check_file_labels(params["data"]["dataset"], logits.shape[1])
     found = Outputs(logits, labels=data.test.targets[:SOME].to(logits.device))
     return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": note})
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from qipf._common.budget import budget, too_large
 from qipf._common.npz import load_npz
-from qipf.models.kinds.pixels import IGNORED
+from qipf.models.kinds.ignored import IGNORED, MASKS, look_like_masks
 from qipf.models.labels import check_binary, check_classes, zeros_and_ones
 from qipf.scores.base import check_rows
 from qipf.study.datasets import Dataset, Split
@@ -214,20 +214,39 @@ def labelled(labels: Tensor, predicts: str) -> Tensor:
     return counts
 
 
-def check_file_pixels(dataset: str, columns: int) -> None:
-    """Raise ValueError that names a pixel of the file whose label is not a class of a model with that many logits."""
+def check_places(labels: np.ndarray, columns: int, predicts: str) -> None:
+    """Raise ValueError that names a pixel or a token whose label is not a class of a model with that many logits.
+
+    Args:
+        labels: (N, h, w) of pixels, or (N, T) of tokens; whole numbers.
+        columns: How many logits each prediction has; one logit says yes or no.
+        predicts: "pixels", "tokens" or "tags".
+    """
+    classes, values = max(columns, 2), labels.astype(np.int64)
+    some = [one for one in UNLABELLED[predicts] if not 0 <= one < classes]
+    wrong = np.argwhere(((values < 0) | (values >= classes)) & ~np.isin(values, some))
+    if predicts == "pixels" and look_like_masks(values, columns):
+        raise ValueError(MASKS)
+    if not len(wrong):
+        return
+    words = ("image", "row", "column") if predicts == "pixels" else ("text", "place")
+    place = ", ".join(f"{word} {number}" for word, number in zip(words, wrong[0], strict=True))
+    logits = f"there are {columns} logits" if columns > 1 else "there is one logit"
+    raise ValueError(
+        f"expected labels from 0 to {classes - 1}, as {logits}, or {' or '.join(map(str, some))} for "
+        f"{'pixels' if predicts == 'pixels' else 'tokens'} that do not count; got {values[tuple(wrong[0])]} in {place} "
+        f"(counted from 0), the first of {len(wrong)} such labels"
+    )
+
+
+def check_file_places(dataset: str, columns: int, predicts: str) -> None:
+    """Raise ValueError as `check_places` does, with the part of the file that the labels are in."""
     with load_npz(Path(dataset)) as file:
         for name in (name for name in PARTS if name in file.files):
-            labels = file[name].astype(np.int64)
-            wrong = np.argwhere(((labels < 0) | (labels >= columns)) & ~np.isin(labels, IGNORED))
-            if len(wrong):
-                image, row, column = wrong[0]
-                found, ignored = labels[image, row, column], " or ".join(map(str, IGNORED))
-                raise ValueError(
-                    f"{dataset}, {name}: expected classes from 0 to {columns - 1}, as there are {columns} logits, or "
-                    f"{ignored} for pixels that do not count; got {found} in image {image}, row {row}, column {column} "
-                    f"(counted from 0), the first of {len(wrong)} such pixels"
-                )
+            try:
+                check_places(file[name], columns, predicts)
+            except ValueError as error:
+                raise ValueError(f"{dataset}, {name}: {error}") from None
 
 
 def check_file_labels(dataset: str, columns: int) -> None:

@@ -15,7 +15,7 @@ from qipf._common.device import usual_device
 from qipf._common.optional import require
 from qipf.study.plan.plan import Plan
 from qipf.study.run import consolidate, grid, runner, sources
-from qipf.study.run.check_numbers import check_numbers
+from qipf.study.run.check_own import check_own
 from qipf.study.run.display import Display
 from qipf.study.run.engine_names import open_engine
 from qipf.study.run.errors import DamagedError, StoreError
@@ -57,9 +57,10 @@ def run_plan(
     Raises:
         BusyError: another process writes to the store.
         StoreError: the store cannot be written, or has the results of another plan.
-        ValueError: the model or the data of a plan of numbers does not fit.
+        ValueError: a file of the plan, or a model of numbers, does not fit.
     """
-    check_numbers(plan)
+    find_data(plan, data)
+    check_own(plan, data)
     opened = Store(store, create=True)
     with opened.writing(plan.name) as locked:
         this = _Run(plan, opened, device or usual_device("bench"), data, times)
@@ -80,7 +81,6 @@ class _Run:
         self.data = None if data is None else Path(data)
         self.damaged: set[str] = set()
         self._check_identity()
-        find_data(plan, data)
         self.entries = grid.entries(plan, device)
         self.index = [entry.as_json() for entry in self.entries]
         self.targets = grid.targets(self.entries, times=times)

@@ -1,0 +1,73 @@
+"""Token ids in small types: bytes with two dimensions are a table, which is scaled to [0, 1], or ids, which are not."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from qipf.cli._data import INPUT, Data
+from qipf.models.keys import MASK
+from qipf.models.labels import zeros_and_ones
+
+
+def with_ids(net: Any, data: Data, tokens: bool) -> Data:
+    """The data for a torch module, with ids in small types as whole numbers of 64 bits where the module needs that.
+
+    An embedding takes whole numbers of 32 or 64 bits and nothing else. Bytes are ids where the scorer or the labels say
+    so, where the module has an embedding, or where it runs with ids alone.
+
+    Args:
+        net: The module.
+        data: Its inputs.
+        tokens: Whether the scorer was fitted to tokens.
+    """
+    small = [key for key, values in data.arrays.items() if _may_be_ids(key, values)]
+    if not small:
+        return data
+    ids, first = replace(data, ids=tuple(small)), tokens or _are_labels(data, small) or _has_embedding(net)
+    found = next((one for one in ((ids, data) if first else (data, ids)) if _runs(net, one)), data)
+    if found is ids and any(data.arrays[key].dtype == np.uint8 for key in small):
+        print(
+            "note: the bytes of DATA are read as token ids, as this model takes them; if they are the numbers of a "
+            "table, save them as floating-point numbers",
+            file=sys.stderr,
+        )
+    return found
+
+
+def _may_be_ids(key: str, values: np.ndarray) -> bool:
+    inputs = key == "inputs" or (key.startswith(INPUT) and key != INPUT + MASK)
+    return inputs and values.ndim == 2 and values.dtype.kind in "iu" and values.dtype not in (np.int32, np.int64)
+
+
+def _are_labels(data: Data, keys: list[str]) -> bool:
+    """Whether there is one label per place, which are not several labels of 0 and 1."""
+    labels = data.arrays.get("labels")
+    if labels is None or labels.dtype.kind not in "iu" or zeros_and_ones(np.asarray(labels)):
+        return False
+    return any(data.arrays[key].shape == labels.shape for key in keys)
+
+
+def _has_embedding(net: Any) -> bool:
+    from torch import nn
+
+    return any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in net.modules())
+
+
+def _runs(net: Any, data: Data) -> bool:
+    """Whether the module can read the first two examples."""
+    from qipf.models.batches import Batches
+    from qipf.models.calling import call
+    from qipf.models.state import input_device, untouched
+
+    batch = next(data.take(np.arange(min(2, len(data)))).batches(2))
+    try:
+        with untouched(net, eager=False):
+            (first,) = Batches([batch.tensors()], 2, net, input_device(net, None))
+            call(net, first.arguments, first.keywords)
+    except Exception:  # whatever the user's code raises
+        return False
+    return True
