@@ -136,7 +136,7 @@ ENTRIES: dict[str, tuple[Entry, ...]] = {
         Entry("Sect. 8", "factor 80 is best in all cases", choice("factor 160", not_ahead, "160 ahead")),
         Entry("Sect. 1", "one pass, training unchanged", (HOLDS, "by construction, and tested")),
         Entry("Sect. 10", "scales better to large networks", (PARTLY, "in time yes; nothing follows for quality")),
-        Entry("App. F.2", "MC dropout: rates .1 and .2 are best", best_rates("mc-dropout")),
+        Entry("App. F.2", "MC dropout: .1 and .2 are best", best_rates("mc-dropout")),
         Entry("App. F.2", "MC dropout LL: .2 is best for all", best_rates("mc-dropout-ll")),
     ),
     "behaviour": (
