@@ -9,8 +9,12 @@ import numpy as np
 from evidence import authors
 from evidence.judging import FAILS, HOLDS, OPEN, PARTLY, WORDS, Found
 from evidence.results import Results
+from probe.tables import study
+from qipf.study.tables.paired import verdict
 
 SMALL, OWN = "paper/small-claims.json", "authors"
+PROBE_NAMES = ("QIPF, exact operator", "QIPF, authors' program")
+"""The two forms of QIPF in the probe's study."""
 
 
 def recorded(path: str, holds: Callable[[dict[str, object]], Found]) -> Callable[[Results], Found]:
@@ -88,3 +92,18 @@ def shuffled(facts: dict[str, object]) -> Found:
     """Whether the field depends on where a weight stands in the network."""
     same = facts["mnist"]["shuffled weights"]["largest difference"]  # pyright: ignore[reportIndexIssue]
     return FAILS, f"shuffled weights: same score (± {same:.1g})"
+
+
+def in_probe_study(rival: str) -> Callable[[Results], Found]:
+    """Whether both forms of QIPF are ahead of a rival in the probe's study, whose intervals resample images as well."""
+
+    def found(results: Results) -> Found:
+        if not (results.folder / "probe" / "mnist.json").is_file():
+            return WORDS["not measured"], ""
+        told = study(results.folder)
+        gaps = [told.difference(ours, rival, "shift", "roc_auc") for ours in PROBE_NAMES]
+        words = {WORDS[verdict(gap.low, gap.high)] for gap in gaps}
+        text = ", ".join(f"{gap.value:+.3f} {name}" for gap, name in zip(gaps, ("exact", "program"), strict=True))
+        return (words.pop() if len(words) == 1 else OPEN), f"{text}; the probe's study"
+
+    return found

@@ -11,6 +11,7 @@ from table_lines import line
 
 pytest.importorskip("pandas")
 
+from evidence import recorded
 from evidence.results import Results
 from probe import other_records, tables
 from probe.reading import PAIRS, Study
@@ -132,3 +133,12 @@ def test_intervals_reach_over_images_and_families(tmp_path):
     gap = pair.replicates("probe", "shift", "roc_auc") - pair.replicates("entropy", "shift", "roc_auc")
     assert gap.shape == (2, 1, 2, 50)
     assert families.low < gap.mean() < families.high
+
+
+def test_claims_of_the_paper_are_judged_here_too(planted, tmp_path):
+    """QIPF is level with the first ensemble and 0.04 ahead of the second; the probe is 0.11 ahead of it on average."""
+    assert recorded.in_probe_study("ensemble of 10, contrast")(planted) == (
+        "undecided", "+0.020 exact, +0.020 program; the probe's study",
+    )  # fmt: skip
+    assert recorded.in_probe_study("probe")(planted)[0] == "does not hold"
+    assert recorded.in_probe_study("probe")(Results(tmp_path / "elsewhere"))[0] == "not measured"
