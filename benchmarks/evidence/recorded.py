@@ -104,6 +104,6 @@ def in_probe_study(rival: str) -> Callable[[Results], Found]:
         gaps = [told.difference(ours, rival, "shift", "roc_auc") for ours in PROBE_NAMES]
         words = {WORDS[verdict(gap.low, gap.high)] for gap in gaps}
         text = ", ".join(f"{gap.value:+.3f} {name}" for gap, name in zip(gaps, ("exact", "program"), strict=True))
-        return (words.pop() if len(words) == 1 else OPEN), f"{text}; the probe's study"
+        return (words.pop() if len(words) == 1 else OPEN), f"{text}, other networks"
 
     return found

@@ -138,7 +138,7 @@ def test_intervals_reach_over_images_and_families(tmp_path):
 def test_claims_of_the_paper_are_judged_here_too(planted, tmp_path):
     """QIPF is level with the first ensemble and 0.04 ahead of the second; the probe is 0.11 ahead of it on average."""
     assert recorded.in_probe_study("ensemble of 10, contrast")(planted) == (
-        "undecided", "+0.020 exact, +0.020 program; the probe's study",
+        "undecided", "+0.020 exact, +0.020 program, other networks",
     )  # fmt: skip
     assert recorded.in_probe_study("probe")(planted)[0] == "does not hold"
     assert recorded.in_probe_study("probe")(Results(tmp_path / "elsewhere"))[0] == "not measured"
