@@ -170,3 +170,47 @@ def test_columns_are_the_same_however_many_batches_wait(model, ids, waiting, mon
 def test_labels_in_some_batches_only_are_refused(model, ids) -> None:
     with pytest.raises(ValueError, match="some batches have labels"):
         collect_tokens(model, [(ids[:2], ids[:2]), (ids[2:],)], progress=False)
+
+
+class Counted(dict[str, Tensor]):
+    """Columns that count how often all of them are read."""
+
+    reads = 0
+
+    def values(self):
+        self.reads += 1
+        return super().values()
+
+
+def test_waiting_batches_are_few_and_not_counted_again_with_every_batch() -> None:
+    columns = token_columns.Columns(torch.device("cpu"))
+    batches = [Counted(sequence=torch.tensor([number])) for number in range(2 * token_columns.MOST + 1)]
+    waiting = []
+    for number, batch in enumerate(batches):
+        columns.append(batch)
+        waiting.append(weakref.ref(batch["sequence"]))
+        batches[number] = Counted()
+        assert batch.reads <= 1
+    assert sum(one() is not None for one in waiting) <= token_columns.MOST
+    np.testing.assert_array_equal(columns.finish()["sequence"], range(len(batches)))
+
+
+def test_texts_without_any_place_add_nothing(ids) -> None:
+    table = nn.Embedding(V, V)
+    found = collect_tokens(table, [(ids, ids), (ids[:, :0], ids[:, :0])], progress=False)
+    assert (len(found), found.sequences) == (N * (T - 1), 2 * N)
+
+
+def test_batches_with_another_number_of_features_are_named(ids) -> None:
+    class Narrower(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table, self.kept = nn.Embedding(V, V), nn.Identity()
+
+        def forward(self, input_ids: Tensor) -> Tensor:
+            logits = self.table(input_ids)
+            self.kept(logits[..., : input_ids.shape[1]])
+            return logits
+
+    with pytest.raises(ValueError, match=r"features: .*\(9,\).*got \(4,\)"):
+        collect_tokens(Narrower(), [ids, ids[:, :4]], features="kept", progress=False)

@@ -72,7 +72,7 @@ class TokenReader:
             self._check_ids(batch, labels, known)
             if self._shift:  # the label of a place is that of the next, and the last place has none
                 labels, wanted = labels.roll(-1, 1), wanted & known.roll(-1, 1)
-                wanted[:, -1] = False
+                wanted[:, -1:] = False  # also where there is no place at all
             else:
                 wanted = known
         rows = wanted.flatten().nonzero()[:, 0]
