@@ -50,6 +50,16 @@ def casting():
     return Words(cast=True)
 
 
+class Columns(nn.Module):  # of a table, the columns are looked up, and not their values
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.names, self.head = nn.Embedding(7, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.head((x[..., None] * self.names(torch.arange(x.shape[1]))).tanh().mean(1))
+
+
 def table():
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(7, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -116,11 +126,29 @@ def test_a_class_per_text_in_bytes(here: Path, rng: np.random.Generator, capsys:
     np.testing.assert_allclose(scores(), entropy(net("Topic")(torch.from_numpy(ids))), rtol=1e-4)
 
 
-def test_a_table_of_bytes_is_scaled(here: Path, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["table", "Columns"])
+def test_a_table_of_bytes_is_scaled(
+    here: Path, rng: np.random.Generator, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     rows = rng.integers(0, 256, (40, 7)).astype(np.uint8)
     np.savez("data.npz", x=rows, y=np.arange(40) % 3)
-    assert main(["fit", "small_nets:table", "data.npz", "--scorer", "entropy", "--quiet", "-o", "a.qipf"]) == 0
-    words = ["score", "a.qipf", "data.npz", "--model", "small_nets:table", "--quiet", "-o", "a.csv"]
+    assert main(["fit", f"small_nets:{name}", "data.npz", "--scorer", "entropy", "--quiet", "-o", "a.qipf"]) == 0
+    words = ["score", "a.qipf", "data.npz", "--model", f"small_nets:{name}", "--quiet", "-o", "a.csv"]
     assert main(words) == 0
     assert "token" not in capsys.readouterr().err
-    np.testing.assert_allclose(scores(), entropy(net("table")(torch.from_numpy(rows).float() / 255)), rtol=1e-4)
+    np.testing.assert_allclose(scores(), entropy(net(name)(torch.from_numpy(rows).float() / 255)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_ids_that_the_model_does_not_know_are_not_scaled(
+    here: Path, rng: np.random.Generator, capsys: pytest.CaptureFixture[str], labels: bool
+) -> None:
+    ids = rng.integers(0, 200, (20, 7)).astype(np.uint8)
+    np.savez("good.npz", x=ids, y=ids)
+    assert main(["fit", "small_nets:casting", "good.npz", "--scorer", "entropy", "--quiet", "-o", "a.qipf"]) == 0
+    ids[1, 3] = 250
+    np.savez("data.npz", x=ids, **({"y": ids} if labels else {}))
+    words = ["score", "a.qipf", "data.npz", "--model", "small_nets:casting", "--quiet", "-o", "a.csv"]
+    assert main(words) == 1
+    assert "index out of range" in capsys.readouterr().err
+    assert not Path("a.csv").exists()

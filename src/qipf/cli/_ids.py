@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ def with_ids(net: Any, data: Data, tokens: bool) -> Data:
     """The data for a torch module, with ids in small types as whole numbers of 64 bits where the module needs that.
 
     An embedding takes whole numbers of 32 or 64 bits and nothing else. Bytes are ids where the scorer or the labels say
-    so, where the module has an embedding, or where it runs with ids alone.
+    so, where an embedding of the module is asked for them, or where it runs with ids alone.
 
     Args:
         net: The module.
@@ -27,8 +28,12 @@ def with_ids(net: Any, data: Data, tokens: bool) -> Data:
     small = [key for key, values in data.arrays.items() if _may_be_ids(key, values)]
     if not small:
         return data
-    ids, first = replace(data, ids=tuple(small)), tokens or _are_labels(data, small) or _has_embedding(net)
-    found = next((one for one in ((ids, data) if first else (data, ids)) if _runs(net, one)), data)
+    ids = replace(data, ids=tuple(small))
+    if tokens or _are_labels(data, small) or _looks_up(net, ids):
+        # A module that takes ids of 0 takes ids: one that it does not know is a mistake in DATA, not a reason to scale.
+        found = ids if _runs(net, ids) or _runs(net, _filled(ids, 0)) else data
+    else:
+        found = next((one for one in (data, ids) if _runs(net, one)), data)
     if found is ids and any(data.arrays[key].dtype == np.uint8 for key in small):
         print(
             "note: the bytes of DATA are read as token ids, as this model takes them; if they are the numbers of a "
@@ -51,13 +56,36 @@ def _are_labels(data: Data, keys: list[str]) -> bool:
     return any(data.arrays[key].shape == labels.shape for key in keys)
 
 
-def _has_embedding(net: Any) -> bool:
+def _filled(data: Data, value: int) -> Data:
+    """The first two examples with the same id in every place."""
+    few = data.take(np.arange(min(2, len(data))))
+    return replace(few, arrays=few.arrays | {key: np.full_like(few.arrays[key], value) for key in data.ids})
+
+
+def _looks_up(net: Any, data: Data) -> bool:
+    """Whether an embedding of the module is asked for what stands in the data, and not only for numbers of columns."""
     from torch import nn
 
-    return any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in net.modules())
+    tables = [module for module in net.modules() if isinstance(module, nn.Embedding | nn.EmbeddingBag)]
+    asked: list[list[Any]] = []
+    for value in (0, 1) if tables else ():
+        seen: list[Any] = []
+        hooks = [one.register_forward_pre_hook(partial(_keep, seen)) for one in tables]
+        try:
+            _runs(net, _filled(data, value), eager=True)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        asked.append([given[0].tolist() for given in seen if given])
+    return len(asked) == 2 and asked[0] != asked[1]
 
 
-def _runs(net: Any, data: Data) -> bool:
+def _keep(seen: list[Any], _: Any, given: tuple[Any, ...]) -> None:
+    """Keep what a module is given."""
+    seen.append(given)
+
+
+def _runs(net: Any, data: Data, eager: bool = False) -> bool:
     """Whether the module can read the first two examples."""
     from qipf.models.batches import Batches
     from qipf.models.calling import call
@@ -65,7 +93,7 @@ def _runs(net: Any, data: Data) -> bool:
 
     batch = next(data.take(np.arange(min(2, len(data)))).batches(2))
     try:
-        with untouched(net, eager=False):
+        with untouched(net, eager=eager):
             (first,) = Batches([batch.tensors()], 2, net, input_device(net, None))
             call(net, first.arguments, first.keywords)
     except Exception:  # whatever the user's code raises
