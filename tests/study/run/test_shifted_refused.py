@@ -34,6 +34,17 @@ def tokens() -> nn.Module:
     return nn.Sequential(nn.Embedding(20, 12), nn.Linear(12, 20))
 
 
+class InDict(nn.Module):
+    """Tokens whose logits are in a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = tokens()
+
+    def forward(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"logits": self.inner(ids)}
+
+
 def labels() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 4))
@@ -66,7 +77,7 @@ def changed(values: np.ndarray, place: tuple[int, ...], value: int) -> np.ndarra
 def plan_of(folder: Path, kind: str, late: Arrays) -> Plan:
     np.savez(folder / "mine.npz", **examples(kind, 90))
     np.savez(folder / "late.npz", **late)
-    predicts = "pixels" if kind == "one_logit" else kind
+    predicts = {"one_logit": "pixels", "InDict": "tokens"}.get(kind, kind)
     pair = {"dataset": "mine.npz", "net": "mine", "model": f"refused_nets:{kind}", "predicts": predicts}
     pair |= {"shifted": {"late": "late.npz"}}
     values = {"name": "own", "calibration_size": 20, "bootstrap": 0, "pairs": [pair], "methods": {"entropy": {}}}
@@ -97,6 +108,12 @@ MISTAKES: dict[str, tuple[str, Callable[[Arrays], Arrays], str]] = {
     "tokens, labels of other length": ("tokens", lambda a: {**a, "y": a["y"][:, :9]}, r"labels of shape \(N, 10\)"),
     "tokens, floats": ("tokens", lambda a: {**a, "x": a["x"] * 1.0}, "type torch.int64"),
     "tokens, unknown label": ("tokens", lambda a: {**a, "y": changed(a["y"], (7, 3), 20)}, "got 20 in text 7, place 3"),
+    "tokens in a dict, unknown label": (
+        "InDict", lambda a: {**a, "y": changed(a["y"], (7, 3), 20)}, "got 20 in text 7, place 3"
+    ),
+    "tokens in a dict, unknown id": (
+        "InDict", lambda a: {**a, "x": changed(a["x"], (7, 3), 20)}, "cannot read .* in row 7"
+    ),
     "tokens, unknown id": ("tokens", lambda a: {**a, "x": changed(a["x"], (7, 3), 20)}, "cannot read .* in row 7"),
     "tokens, labels of the next place": (
         "tokens", lambda a: {**a, "y": np.roll(a["y"], -1, 1)}, "shifted already; set predicts"

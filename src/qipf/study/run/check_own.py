@@ -10,6 +10,7 @@ import torch
 from qipf.models.collect import collect
 from qipf.models.kinds.several_labels import ONE_HOT
 from qipf.models.labels import are_one_hot, check_binary, check_classes
+from qipf.models.logits import find_values
 from qipf.models.sessions.declared import form
 from qipf.study import shifts
 from qipf.study.plan.pairs import Pair
@@ -86,13 +87,9 @@ def _columns(net: Any, data: StudyData) -> int | None:
             few = Split(few.inputs, torch.zeros_like(few.targets))
             return read_rows(data, net, few, features=False).outputs.logits.shape[1]
         with torch.no_grad():
-            return _logits(net(few.inputs)).shape[2]
+            return find_values(net(few.inputs)).shape[2]
     except Exception:  # whatever the user's code raises
         return None
-
-
-def _logits(found: Any) -> torch.Tensor:
-    return getattr(found, "logits", found)
 
 
 def _check_dataset(dataset: str, data: StudyData, columns: int | None) -> None:
