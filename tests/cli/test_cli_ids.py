@@ -46,6 +46,11 @@ class Topic(Words):
         return super().forward(ids).mean(1)[:, :3]
 
 
+class Named(Topic):
+    def forward(self, ids):
+        return self.head(self.table(input=ids.long())).mean(1)[:, :3]
+
+
 def casting():
     return Words(cast=True)
 
@@ -116,14 +121,17 @@ def test_ids_in_bytes_with_a_mask(here: Path, rng: np.random.Generator) -> None:
     np.testing.assert_allclose(scores(), expected.ravel(), rtol=1e-4)
 
 
-def test_a_class_per_text_in_bytes(here: Path, rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["Topic", "Named"])
+def test_a_class_per_text_in_bytes(
+    here: Path, rng: np.random.Generator, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
     ids = rng.integers(0, 200, (40, 7))
     np.savez("data.npz", x=ids.astype(np.uint8), y=np.arange(40) % 3)
-    assert main(["fit", "small_nets:Topic", "data.npz", "--scorer", "entropy", "--quiet", "-o", "a.qipf"]) == 0
+    assert main(["fit", f"small_nets:{name}", "data.npz", "--scorer", "entropy", "--quiet", "-o", "a.qipf"]) == 0
     assert "read as token ids" in capsys.readouterr().err
-    words = ["score", "a.qipf", "data.npz", "--model", "small_nets:Topic", "--quiet", "-o", "a.csv"]
+    words = ["score", "a.qipf", "data.npz", "--model", f"small_nets:{name}", "--quiet", "-o", "a.csv"]
     assert main(words) == 0
-    np.testing.assert_allclose(scores(), entropy(net("Topic")(torch.from_numpy(ids))), rtol=1e-4)
+    np.testing.assert_allclose(scores(), entropy(net(name)(torch.from_numpy(ids))), rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["table", "Columns"])

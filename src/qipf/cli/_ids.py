@@ -70,19 +70,19 @@ def _looks_up(net: Any, data: Data) -> bool:
     asked: list[list[Any]] = []
     for value in (0, 1) if tables else ():
         seen: list[Any] = []
-        hooks = [one.register_forward_pre_hook(partial(_keep, seen)) for one in tables]
+        hooks = [one.register_forward_pre_hook(partial(_keep, seen), with_kwargs=True) for one in tables]
         try:
             _runs(net, _filled(data, value), eager=True)
         finally:
             for hook in hooks:
                 hook.remove()
-        asked.append([given[0].tolist() for given in seen if given])
+        asked.append([values.tolist() for values in seen])
     return len(asked) == 2 and asked[0] != asked[1]
 
 
-def _keep(seen: list[Any], _: Any, given: tuple[Any, ...]) -> None:
-    """Keep what a module is given."""
-    seen.append(given)
+def _keep(seen: list[Any], _: Any, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Keep the tensors that a module is given."""
+    seen += [values for values in (*given, *named.values()) if hasattr(values, "tolist")]
 
 
 def _runs(net: Any, data: Data, eager: bool = False) -> bool:
