@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from typing import Any
 
@@ -125,6 +126,11 @@ def test_what_does_not_fit_is_named(model, ids) -> None:
     labels[4, 6] = 137
     with pytest.raises(ValueError, match=r"from 0 to 36,.* got 137 at place 6 of sequence 4 .* first of 1 "):
         collect_tokens(model, (ids, labels), batch_size=2, progress=False)
+    with warnings.catch_warnings():  # what is wrong comes first, and not a guess about the shift
+        warnings.simplefilter("error")
+        for wrong, words in ((ids[:, :5], "got int64 of shape"), (ids + V, "expected tokens from 0 to")):
+            with pytest.raises(ValueError, match=words):
+                collect_tokens(model, (ids, wrong), progress=False)
     with pytest.raises(TypeError, match="ignore: expected a whole number"):
         collect_tokens(model, (ids, ids), ignore=[-100, 0], progress=False)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="shift: expected True or False"):

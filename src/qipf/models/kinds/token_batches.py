@@ -44,6 +44,7 @@ class TokenReader:
         self._sure = shift is not None
         self._seen, self._copies, self._data = 0, copies_of(data), data
         self._chosen: _Chosen | None = None
+        self._unsure: tuple[Tensor, Tensor] | None = None
 
     def choose(self, batch: Batch, device: torch.device) -> None:
         """Find the tokens of a batch that count, before the model runs.
@@ -69,7 +70,7 @@ class TokenReader:
         if labels is not None:
             labels = labels.to(where, torch.int64)
             known = wanted & (labels != self._ignore)
-            self._check_ids(batch, labels, known)
+            self._unsure = None if self._sure else (labels, known)
             if self._shift:  # the label of a place is that of the next, and the last place has none
                 labels, wanted = labels.roll(-1, 1), wanted & known.roll(-1, 1)
                 wanted[:, -1:] = False  # also where there is no place at all
@@ -107,6 +108,8 @@ class TokenReader:
         own = None if own is None else own.to(logits.device)
         if own is not None and (limits[0] < 0 or limits[1] >= logits.shape[2]):
             self._refuse(own, rows, logits)
+        if own is not None and self._unsure is not None:
+            self._check_ids(batch, *self._unsure)
         result: dict[str, Tensor | None] = {
             **reduce_logits(logits.reshape(-1, logits.shape[2]), rows, own, self._top)._asdict(),
             "sequence": rows // length,
@@ -131,9 +134,9 @@ class TokenReader:
 
     def _check_ids(self, batch: Batch, labels: Tensor, known: Tensor) -> None:
         """Warn, once, where the labels are compared with the places before them although they are not the ids."""
-        if self._sure or not bool(known.any()):
+        if not bool(known.any()):
             return
-        self._sure = True
+        self._sure, self._unsure = True, None
         inputs = (*batch.arguments, *batch.keywords.values())
         share = share_of_ids(inputs, labels, known)
         if share < FEW_IDS and shifted_already(inputs, labels, known):
