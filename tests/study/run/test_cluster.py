@@ -48,6 +48,7 @@ def when_work_has_begun(log, call):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_loss_of_a_worker_costs_nothing(tmp_path, dask):
     first = dask.worker()
     dask.worker()
