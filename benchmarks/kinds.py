@@ -7,8 +7,7 @@ Tokens: a GPT-2 with 124 million random weights reads batches of 8 x 512 tokens.
 take turns, and the median of their paired ratios counts. On a CPU that others use, two passes differ by more than
 scores cost, so there the time of scores is also taken inside one run: all that is not the forward pass, relative to the
 forward pass ("apart_percent"). Pixels: a small fully convolutional network with 21 classes reads images of 512 x 512.
-Every measurement of memory on a CPU has a process of its own. The table is printed, and results/kinds/speed-DEVICE.json
-holds it with the environment.
+Memory on a CPU is measured in a process of its own. results/kinds/speed-DEVICE.json has the table and the environment.
 """
 
 from __future__ import annotations

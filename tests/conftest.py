@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the files with slow tests first, so that no process is left alone with one of them at the end."""
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     items.sort(key=lambda item: item.path not in slow)
+
+
+def pytest_collection_finish() -> None:
+    """Leave what importing and collecting made out of garbage collections, which would look at all of it every time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -204,7 +204,7 @@ VALUES: dict[str, Callable[..., str]] = {
     "forward-noise": forward_noise, "extra-time": extra_time,
     "ratio": ratio, "count": count, "small": small, "development": development, "development-under": development_under,
     "grid-errors": grid_errors, "largest-errors": largest_errors,
-    "own-accuracy": rivals.own_accuracy,
+    "own-accuracy": rivals.own_accuracy, "best-rate": rivals.at_best_rate,
     **probe.VALUES, **real.VALUES, **onnx_networks.VALUES,
 }  # fmt: skip
 """By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""

@@ -72,7 +72,7 @@ def looks(results: Results) -> str:
         return "*Not recorded.*"
     rows = [[look["look"], look["interval"], look["published"]] for look in found]
     gap = results.difference("roc_auc", "default", "ensemble (entropy)")
-    rows.append(["the same numbers, shifts drawn again as well", "networks, intensities, shifts", signed(gap)])
+    rows.append(["the same numbers, today's interval", "networks, intensities, shifts; images", signed(gap)])
     return markdown(["look", "the interval resamples", "old default less ensemble, ROC-AUC"], rows)
 
 

@@ -113,7 +113,7 @@ def test_a_gpu_that_is_not_there_is_said_in_one_line(quick, tmp_path, capfd):
 @pytest.mark.parametrize("engine", ["serial", pytest.param("local", marks=pytest.mark.thorough)])
 def test_ctrl_c_ends_in_one_line_and_the_rest_can_follow(engine, quick, tmp_path, capfd):
     """The signal goes to all processes, as from a terminal."""
-    quick.write_text(QUICK.replace("epochs = 1", "epochs = 20"))
+    quick.write_text(QUICK.replace("epochs = 1", "epochs = 8"))
     store = tmp_path / "store"
     command = [sys.executable, "-m", "qipf", "bench", quick, "-o", store, "--engine", engine, "--workers", "2"]
     process = subprocess.Popen(

@@ -230,9 +230,19 @@ def test_rates_of_dropout_are_judged_by_the_best_of_all(tmp_path: Path):
     assert rivals.best_rates("mc-dropout")(Results(tmp_path))[0] == "not measured"
     (tmp_path / "paper" / "dropout-rates.json").write_text(json.dumps(facts))
     results = Results(tmp_path)
-    assert rivals.best_rates("mc-dropout")(results) == ("does not hold", "behind the best by .020")
-    assert rivals.best_rates("mc-dropout-ll")(results) == ("holds", "behind the best by .004")
+    assert rivals.best_rates("mc-dropout")(results) == ("does not hold", "behind the best by .020; not ResNet-18")
+    assert rivals.best_rates("mc-dropout-ll")(results) == ("holds", "behind the best by .004; not ResNet-18")
     assert line(rivals.rates(results), "every layer, MNIST") == [".730", "**.710**", ".720"]
+    common = {"dataset": "mnist", "net": "lenet", "shift": "shear", "errors": "base", "metric": "roc_auc"}
+    rows = [  # the fourth network and the fourth severity were not part of the trial
+        {**common, "seed": seed, "severity": severity, "intensity": severity / 10, "method": method, "score": score,
+         "value": value if seed < 3 and severity != 4 else 0.1, "subset": "all"}
+        for seed in range(4) for severity in (2, 4, 5, 8)
+        for method, score, value in (("mc-dropout", "std", 0.6), ("qipf-published", "score", 0.65))
+    ]  # fmt: skip
+    (tmp_path / "paper" / "mnist").mkdir()
+    pandas.DataFrame(rows).to_parquet(tmp_path / "paper" / "mnist" / "table.parquet")
+    assert rivals.at_best_rate(Results(tmp_path), "mnist") == ".600 to .620 (QIPF .650)"
 
 
 def test_images_count_by_what_was_measured_on_the_authors_networks(tmp_path: Path):

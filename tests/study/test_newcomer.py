@@ -64,6 +64,7 @@ def place(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:data. [0-9]+ images for [0-9]+ classes are few")
 def test_the_commands_of_the_page_run(place):
     first, *rest = newcomer.commands()

@@ -44,7 +44,7 @@ def test_pages_quote_the_results(render, page):
         digits = list(re.finditer(r"\d", match["content"]))
         if digits:
             at = match.start("content") + digits[-1].start()
-            other = text[:at] + str((int(text[at]) + 1) % 10) + text[at + 1 :]
+            other = "x " + text[match.start() : at] + str((int(text[at]) + 1) % 10) + text[at + 1 : match.end()]
             assert marks.stale(other, render) == [f"{match['kind']}: {match['name']}"]
             changed += 1
     assert changed >= FEWEST_MARKS.get(page, 5)

@@ -1,4 +1,4 @@
-"""Scores from the table of modes as one Triton kernel: plain operations take twenty, and to launch them takes longer.
+"""Scores from the table of modes by one Triton kernel; plain operations need twenty, whose launches take longer.
 
 Import it only where there is Triton, which comes with PyTorch for NVIDIA and AMD GPUs on Linux.
 """

@@ -109,7 +109,7 @@ class ModeTable:
         return self._evaluate(namespace(z), z, self.place(z), mean)
 
     def of_logits(self, logits: Array, sign: int) -> Array | None:
-        """Return the mean over the orders for float32 logits (N, C) on a GPU by one kernel, or None where it has none.
+        """Return the mean over the orders of float32 logits (N, C) on a GPU by one kernel, or None without a kernel.
 
         Rows with a logit that is not finite give NaN. For `sign` see `qipf.fields._mode_kernel.mean_modes`.
         """

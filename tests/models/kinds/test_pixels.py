@@ -226,11 +226,15 @@ def scenes() -> Tensor:
     return torch.randn(3, 3, 46, 38, generator=torch.Generator().manual_seed(3))
 
 
-@pytest.mark.parametrize(("pool", "tile", "overlap"), [(False, 20, 5), (False, 13, 6), (True, 24, 8), (True, 60, 8)])
-def test_tiles_with_enough_overlap_give_the_scores_of_the_whole_image(scenes, pool, tile, overlap) -> None:
+@pytest.mark.parametrize(
+    ("pool", "tile", "overlap", "height"),
+    [(False, 20, 5, 46), (False, 13, 6, 16), (True, 24, 8, 46), (True, 60, 8, 46)],  # a tile of 13 has one pixel inside
+)
+def test_tiles_with_enough_overlap_give_the_scores_of_the_whole_image(scenes, pool, tile, overlap, height) -> None:
     torch.manual_seed(0)
     model = Wide(pool).eval()
-    labels = torch.randint(C, (3, 46, 38), generator=torch.Generator().manual_seed(4))
+    scenes = scenes[:, :, :height]
+    labels = torch.randint(C, (3, height, 38), generator=torch.Generator().manual_seed(4))
     fit = collect_pixels(model, (scenes, labels), per_image=60, features=True, progress=False)
     probe = qipf.Probe(hidden=16, epochs=1).fit(None, fit)
     for scorer in (qipf.Entropy(), probe):

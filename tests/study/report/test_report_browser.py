@@ -44,8 +44,13 @@ def picture(browser: Any) -> np.ndarray:
     return np.asarray(Image.open(io.BytesIO(base64.b64decode(taken))).convert("L"))
 
 
-@pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("width", "scheme"),
+    [
+        (1280, "light"), (400, "dark"), pytest.param(400, "light", marks=pytest.mark.thorough),
+        pytest.param(1280, "dark", marks=pytest.mark.thorough),
+    ],
+)  # fmt: skip
 def test_everybody_can_read_it(browser: Any, page: Path, width: int, scheme: str) -> None:
     emulate(browser, width, scheme)
     load(browser, page)

@@ -52,7 +52,7 @@ def test_the_loss_of_a_worker_costs_nothing(tmp_path, dask):
     first = dask.worker()
     dask.worker()
     store, log = Store(tmp_path / "s", create=True), tmp_path / "log"
-    layer = [cell(float(i), sleep=0.4, log=str(log)) for i in range(8)]
+    layer = [cell(float(i), sleep=0.2, log=str(log)) for i in range(8)]
     last = cell(100.0, layer)
     engine = dask.engine(2)
     thread = when_work_has_begun(log, lambda: first.send_signal(signal.SIGKILL))
@@ -150,6 +150,7 @@ def test_a_worker_with_other_code_is_refused_and_named(tmp_path, dask):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_another_model_on_a_worker_is_refused_and_named(tmp_path, dask, monkeypatch):
     for name, seed in (("here", 0), ("there", 1)):
         (tmp_path / name).mkdir()

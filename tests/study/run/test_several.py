@@ -150,8 +150,8 @@ def test_a_plan_judges_every_prediction(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_interrupted_plan_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "pixels")
-    plan = parse(values("pixels", shifts=SHIFTS["pixels"]), folder=tmp_path)
+    write(tmp_path, "labels")
+    plan = parse(values("labels", shifts=SHIFTS["labels"]), folder=tmp_path)
     run_plan(plan, tmp_path / "whole", engine="serial", quiet=True, times=False)
     calls: list[str] = []
     score = several.score
