@@ -47,9 +47,7 @@ def beats(rival: str, metric: str = "roc_auc") -> Callable[[Results], Found]:
         words = {WORDS[gap.verdict] for gap in known}
         text = ", ".join(f"{gap.value:+.3f} {name}" for gap, name in zip(known, ("exact", "program"), strict=True))
         missing = [name for pair, name in PAIRS.items() if pair not in results.measured_on(rival)]
-        cifar10 = [name for name in PAIRS.values() if name.startswith("CIFAR-10")]
-        names = ["CIFAR-10"] if missing == cifar10 else [name.split()[-1] for name in missing]
-        text = ", ".join([text, *(f"not {name}" for name in names)])
+        text = ", ".join([text, *(f"not {name}" for name in missing)])
         return (words.pop() if len(words) == 1 else OPEN), text
 
     return found

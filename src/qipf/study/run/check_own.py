@@ -61,7 +61,7 @@ def _check_pair(pair: Pair, data: StudyData) -> None:
                 found = _check_file(data, group, place)
                 if columns is not None:
                     _check_classes(data, found, columns, group.files[place])
-                    _check_ids(net, data, found, group.files[place])
+                    _check_vocabulary(net, data, found, group.files[place])
             elif group.name in pair.shifts:
                 _check_built_in(pair, data, group.name, intensity)
     if numbers and net is not None:
@@ -131,7 +131,7 @@ def _check_classes(data: StudyData, found: Split, columns: int, path: str) -> No
         raise ValueError(f"{path}: {error}") from None
 
 
-def _check_ids(net: Any, data: StudyData, found: Split, path: str) -> None:
+def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> None:
     """Run the model on the texts with the largest and the smallest id, which it may not know."""
     if found.inputs.is_floating_point() or _failure(net, data.test.inputs[:1]) is not None:
         return
