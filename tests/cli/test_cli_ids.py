@@ -1,4 +1,4 @@
-"""Token ids that are saved in small types, and bytes that are no ids."""
+"""Token ids that are saved in small types, and bytes that are not token ids."""
 
 from __future__ import annotations
 

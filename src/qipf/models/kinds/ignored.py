@@ -13,7 +13,7 @@ IGNORED = (-100, 255)
 
 MASKS = (
     'all labels are 0 or 255, and 255 means "not labelled"; if these are the two classes of a mask, give '
-    "labels // 255, and if 255 really means that there is no label, give these pixels -100 instead"
+    "labels // 255; if the pixels with 255 are unlabelled, give them the label -100"
 )
 """About labels that are probably the classes of a network that says yes or no."""
 

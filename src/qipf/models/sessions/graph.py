@@ -12,6 +12,8 @@ _PASS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Drop
 """Operators that change neither values nor their order within a row."""
 _SAME_ORDER = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 """Operators that change nothing but the shape."""
+_AFTER_MAPS = ("Identity", "Cast", "Dropout", "Add", "Mul", "Div", "Sub", "Resize", "Upsample")
+"""Operators that may stand between the convolution behind the logits of pixels and these logits."""
 _LINEAR = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm")
 _SHAPES = ("Shape", "Size")
 """What they give depends on the form of the inputs alone, so it counts as constant."""
@@ -122,17 +124,8 @@ class Graph:
 
     def map_input(self, logits: str) -> str | None:
         """The tensor that enters the convolution behind the logits of pixels, which may be enlarged after it."""
-        node, enlarged = self._maker.get(logits), ("Resize", "Upsample")
-        while node is not None and node.op_type in (
-            "Identity",
-            "Cast",
-            "Dropout",
-            "Add",
-            "Mul",
-            "Div",
-            "Sub",
-            *enlarged,
-        ):
+        node = self._maker.get(logits)
+        while node is not None and node.op_type in _AFTER_MAPS:
             moving = [name for name in node.input if name and name not in self._constant]
             node = self._maker.get(moving[0]) if len(moving) == 1 else None
         if node is None or node.op_type not in ("Conv", "ConvTranspose", "FusedConv"):
