@@ -18,6 +18,40 @@ class InputError(UserError):
     exit_code = 1
 
 
+class Problem(ValueError, TypeError):
+    """A value that a function cannot accept, in parts that a caller can render or rename.
+
+    It is a ValueError and a TypeError, so that `except` clauses for either catch it.
+
+    Args:
+        argument: The name of the parameter, such as "labels"; never a flag of the command line.
+        found: What was found, or the whole sentence if `expected` is empty.
+        expected: What was expected.
+        hint: What to do about it.
+        row: The number of the offending row in the user's data, counted from 0.
+    """
+
+    def __init__(
+        self, argument: str, found: str, *, expected: str = "", hint: str = "", row: int | None = None
+    ) -> None:
+        super().__init__(argument, found)  # what pickle calls; the rest travels in __dict__
+        self.argument, self.found, self.expected, self.hint, self.row = argument, found, expected, hint, row
+
+    @property
+    def message(self) -> str:
+        """Everything but the argument."""
+        text = f"expected {self.expected}, got {self.found}" if self.expected else self.found
+        text = text if self.row is None else f"{text} in row {self.row}"
+        return f"{text}; {self.hint}" if self.hint else text
+
+    def renamed(self, argument: str) -> Problem:
+        """Return the same problem of another argument."""
+        return type(self)(argument, self.found, expected=self.expected, hint=self.hint, row=self.row)
+
+    def __str__(self) -> str:
+        return f"{self.argument}: {self.message}" if self.argument else self.message
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, or the name of its type where it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
