@@ -19,9 +19,9 @@ from PIL import Image
 from safetensors.torch import save
 
 from onnx_graphs import table
-from qipf.cli._data import open_data
-from qipf.cli._images import read_images
-from qipf.cli._table import read_columns
+from qipf.data.images import read_images
+from qipf.data.reading import open_data
+from qipf.data.tables import read_columns
 from qipf.models.collect import collect
 from qipf.models.loading import load_model
 from qipf.models.outputs import Outputs

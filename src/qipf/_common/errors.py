@@ -57,12 +57,6 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def check_at_least(option: str, value: int | None, least: int) -> None:
-    """Raise UserError where a number that was given is too small."""
-    if value is not None and value < least:
-        raise UserError(f"{option}: expected at least {least}, got {value}")
-
-
 def check_whole(name: str, value: Any, least: int) -> None:
     """Check an argument that must be a whole number.
 
