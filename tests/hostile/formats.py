@@ -125,7 +125,7 @@ FORMATS = [
     Format("scores.csv", lambda path: path.write_text(CSV) and None, _columns, share=20),
     Format("table.csv", lambda path: path.write_text(LONG) and None, read_table, share=20),
     Format("table.csv.gz", lambda path: path.write_bytes(gzip.compress(LONG.encode())) and None, read_table, True),
-    Format("scores.parquet", _parquet, _columns, share=2),  # each starts a process
+    Format("scores.parquet", _parquet, _columns),
     Format("keras2.h5", _keras2, _weights, share=15),
     Format("keras3.h5", _keras3, _weights, share=15),
     Format(
