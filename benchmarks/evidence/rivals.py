@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable
 
 import numpy as np
 
-from dropout_rates import HEAD, PLANS
 from evidence.judging import FAILS, HOLDS, WORDS, Found
 from evidence.results import NOTHING, Results, markdown, number
 from qipf.study.plan.registry import column
@@ -29,8 +27,9 @@ STATISTICS = {
     "mutual_information": "mutual inf.", "max_logit_one_pass": "one pass",
 }  # fmt: skip
 MISSING = "*Not measured yet.*"
-TRIAL = tomllib.loads(HEAD)
-"""The settings of the trial of dropout rates."""
+TRIAL = {"seeds": (0, 1, 2), "severities": (2, 5, 8)}
+"""The networks and severities of the trial of dropout rates."""
+PLANS = {"mnist": ("mnist", "lenet"), "kmnist": ("kmnist", "lenet"), "cifar10-vgg3": ("cifar10", "vgg3")}
 RATES_FILE = "paper/dropout-rates.json"
 DROPPING = {"mc-dropout": "every layer", "mc-dropout-ll": "before the last"}
 PLAN_NAMES = {"mnist": "MNIST", "kmnist": "K-MNIST", "cifar10-vgg3": "VGG-3"}

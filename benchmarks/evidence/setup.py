@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from evidence.detection import accuracy
 from evidence.results import NOTHING, PAIRS, SHORT, Results, markdown, number, signed
-from rerun_cell import interval
 
 PAPER_ACCURACY = {
     ("mnist", "lenet"): 98.6, ("kmnist", "lenet"): 91.9, ("cifar10", "vgg3"): 87.5, ("cifar10", "resnet18"): 91.5,
@@ -74,6 +74,13 @@ def looks(results: Results) -> str:
     gap = results.difference("roc_auc", "default", "ensemble (entropy)")
     rows.append(["the same numbers, today's interval", "networks, intensities, shifts; images", signed(gap)])
     return markdown(["look", "the interval resamples", "old default less ensemble, ROC-AUC"], rows)
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Return the 95 % interval for one further network (Student's t)."""
+    count, spread = len(values), float(np.std(values, ddof=1))
+    half = float(stats.t.ppf(0.975, count - 1)) * spread * (1 + 1 / count) ** 0.5
+    return float(np.mean(values)) - half, float(np.mean(values)) + half
 
 
 def _of_first(results: Results, name: str, cell: pd.Series) -> list[float]:

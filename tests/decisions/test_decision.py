@@ -16,7 +16,7 @@ from qipf.decisions.promises import Promise
 from qipf.decisions.threshold import Unsupported
 from qipf.models.outputs import Outputs
 from qipf.scores import KNN, Entropy
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 
 def test_the_proof_counts_every_accepted_prediction() -> None:
@@ -190,7 +190,7 @@ def test_errors_say_what_to_do(labelled: Outputs) -> None:
     ],
 )
 def test_forged_decisions_are_refused(tensors, facts, labelled: Outputs, tmp_path) -> None:
-    from qipf.scores.file_format import read, write
+    from qipf.scores.saving import read, write
 
     scorer = Entropy().fit()
     scorer.decision = Decision("error<=0.1").fit_scorer(scorer, labelled)

@@ -27,7 +27,7 @@ from qipf.models.loading import load_model
 from qipf.models.outputs import Outputs
 from qipf.models.weight_files import read as read_weights
 from qipf.scores import Mahalanobis, WeightQIPF
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 from qipf.study.plan import plan as plans
 from qipf.study.run.consolidate import Row
 from qipf.study.tables.long_table import read_table

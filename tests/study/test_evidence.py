@@ -92,25 +92,10 @@ def test_captions_are_read():
     assert set(rows["MC dropout (std)"]) == {"seen", "unseen", "boundary", "unseen / seen", "boundary / seen", "AUC"}
 
 
-def test_pairs_won_less_pairs_lost_is_the_difference_of_areas():
-    from sklearn.metrics import roc_auc_score
-
-    import why
-
-    rng = np.random.default_rng(0)
-    one, other = np.round(rng.normal(size=(2, 300)), 1)  # with ties
-    correct = rng.random(300) < 0.6
-    won, lost = (why._ordered_by_first_alone(pair, correct) for pair in ((one, other), (other, one)))
-    assert won - lost == pytest.approx(roc_auc_score(~correct, one) - roc_auc_score(~correct, other))
-    assert won > 0.1
-
-
 def test_the_interval_for_one_more_network():
     """Against intervals from many draws: 95 % of fourth values lie in the interval of the first three."""
-    import rerun_cell
-
     draws = np.random.default_rng(0).normal(0.7, 0.02, size=(4000, 4))
-    ends = [rerun_cell.interval(list(values)) for values in draws[:, :3]]
+    ends = [setup.interval(list(values)) for values in draws[:, :3]]
     inside = np.mean([low <= value <= high for (low, high), value in zip(ends, draws[:, 3], strict=True)])
     assert inside == pytest.approx(0.95, abs=0.01)
 

@@ -1,8 +1,7 @@
-"""Records of runs: packed, measured again, compared and read from their files."""
+"""Records of single runs are read from their files."""
 
 from __future__ import annotations
 
-import itertools
 import json
 from pathlib import Path
 
@@ -12,114 +11,9 @@ from table_lines import line
 pytest.importorskip("pandas")
 
 import pandas
-from planted_results import plant
 
 from evidence import authors, field_speed, rivals, speed
 from evidence.results import Results
-from qipf.study.tables.long_table import read_table
-
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory):
-    return plant(tmp_path_factory.mktemp("planted") / "results")
-
-
-def test_packing_rounds_and_keeps_everything(planted, tmp_path: Path):
-    import pack_results
-
-    source = planted.folder / "paper" / "mnist-lenet"
-    (source / "networks.csv").write_text("dataset,net,seed,accuracy\nmnist,lenet,0,0.875\n")
-    pack_results.main(str(source), str(tmp_path))
-    before, after = (read_table(folder / "table.parquet") for folder in (source, tmp_path))
-    assert sorted(row[:11] for row in after) == sorted((*row[:10], round(row.value, 4)) for row in before)
-    inputs = [(row.seed, row.shift, row.severity) for row in after]
-    assert sum(one != other for one, other in itertools.pairwise(inputs)) == len(set(inputs)) - 1  # stand together
-    assert (tmp_path / "times.csv").is_file()
-    assert (tmp_path / "networks.csv").is_file()
-
-
-@pytest.fixture
-def again(planted, tmp_path: Path):
-    """A published folder, and a store in which one method moved, one was added and two repeat what is published."""
-    source = planted.folder / "paper" / "mnist-lenet"
-    published, store = tmp_path / "published", tmp_path / "store"
-    published.mkdir()
-    store.mkdir()
-    table = pandas.read_parquet(source / "table.parquet")
-    elsewhere = table[table["method"].isin(["svi", "ensemble"])].assign(shift="ood:kmnist")
-    pandas.concat([table, elsewhere]).to_parquet(published / "table.parquet", index=False)
-    rerun = table[table["method"].isin(["entropy", "max-logit", "svi", "ensemble"])].copy()
-    rerun.loc[rerun["method"] == "svi", "value"] -= 0.1
-    added = rerun[rerun["method"] == "svi"].assign(method="svi-authors")
-    pandas.concat([rerun, added]).to_parquet(store / "table.parquet", index=False)
-    return published, store
-
-
-def test_methods_that_were_measured_again_replace_their_rows(again):
-    import pack_results
-
-    published, store = again
-    before = pandas.read_parquet(published / "table.parquet")
-    pack_results.merge([str(store)], str(published), without=["svi-authors"])
-    after = pandas.read_parquet(published / "table.parquet")
-    assert set(after["method"]) == set(before["method"])  # the added method was left out
-    svi, old = (table[table["method"] == "svi"] for table in (after, before))
-    assert not svi["shift"].str.startswith("ood").any()  # of a method that changed, only what was measured stays
-    assert sorted(svi["value"]) == pytest.approx(sorted((old[old["shift"] != "ood:kmnist"]["value"] - 0.1).round(4)))
-    rest = [table[table["method"] != "svi"].round(4) for table in (before, after)]
-    keys = pack_results.KEYS
-    pandas.testing.assert_frame_equal(*(table.sort_values(keys).reset_index(drop=True) for table in rest))
-    facts = json.loads((published / "environment-again.json").read_text())
-    assert facts["checked"]["different"] == 0
-    assert facts["largest difference in ROC-AUC"]["svi"] == pytest.approx(0.1)
-
-
-def test_stores_of_other_networks_are_merged_together(again, tmp_path: Path):
-    """Of a method that changed, the rows of every store stay; published rows of other networks go."""
-    import pack_results
-
-    published, store = again
-    table = pandas.read_parquet(store / "table.parquet")
-    seeds = sorted(table["seed"].unique())
-    third = pandas.read_parquet(published / "table.parquet")
-    third = pandas.concat([third, third[third["seed"] == seeds[0]].assign(seed=7)])
-    third.to_parquet(published / "table.parquet", index=False)
-    assert len(seeds) == 2
-    stores = []
-    for seed in seeds:
-        stores.append(tmp_path / f"store-{seed}")
-        stores[-1].mkdir()
-        table[table["seed"] == seed].to_parquet(stores[-1] / "table.parquet", index=False)
-    pack_results.merge([str(store) for store in stores], str(published))
-    after = pandas.read_parquet(published / "table.parquet")
-    assert sorted(after[after["method"] == "svi"]["seed"].unique()) == seeds
-    assert sorted(after[after["method"] == "ensemble"]["seed"].unique()) == [*seeds, 7]
-    facts = json.loads((published / "environment-again.json").read_text())
-    assert facts["networks"]["svi"] == [int(seed) for seed in seeds]
-
-
-def test_other_networks_are_refused(again):
-    import pack_results
-
-    published, store = again
-    table = pandas.read_parquet(store / "table.parquet")
-    table.loc[table["method"] == "entropy", "value"] += 0.001
-    table.to_parquet(store / "table.parquet", index=False)
-    content = (published / "table.parquet").read_bytes()
-    with pytest.raises(SystemExit, match="not the published"):
-        pack_results.merge([str(store)], str(published))
-    assert (published / "table.parquet").read_bytes() == content
-
-
-def test_a_number_that_is_missing_now_is_not_the_published_one(again):
-    import pack_results
-
-    published, store = again
-    table = pandas.read_parquet(store / "table.parquet")
-    table.loc[table["method"] == "entropy", "value"] = float("nan")
-    table.to_parquet(store / "table.parquet", index=False)
-    with pytest.raises(SystemExit, match="not the published"):
-        pack_results.merge([str(store)], str(published))
 
 
 def test_times_of_both_devices_stand_side_by_side(tmp_path: Path):
@@ -173,36 +67,6 @@ def test_speed_of_the_field_from_its_files(tmp_path: Path):
     assert line(on_gpu, "counting 10^9") == ["2 GB, 0.5 ms", "1 ms", "50 % of the copy bandwidth", "50 %"]
     assert line(on_gpu, "`WeightQIPF` and a LeNet") == ["0.4 ms alone", "0.6 ms", "50 % of the pass", "10 %"]
     assert line(field_speed.passes(results), "a pass of SVI, ") == ["0.01"]
-
-
-def test_runs_are_compared_number_by_number(planted, tmp_path: Path):
-    """One of the old run's numbers moved; a network was trained again with another accuracy."""
-    import compare_runs
-
-    tables = {
-        name: pandas.read_parquet(planted.folder / "paper" / "mnist-lenet" / "table.parquet") for name in ("mnist",)
-    }
-    rows = tables["mnist"][tables["mnist"]["method"].isin(["entropy", "max-logit", "ensemble", "mc-dropout-ll"])]
-    rows = rows.assign(value=rows["value"].round(4))
-    for plan in compare_runs.PLANS:
-        (tmp_path / plan).mkdir()
-        rows.assign(net=plan).to_parquet(tmp_path / plan / "table.parquet", index=False)
-    old = pandas.concat([rows.assign(net=plan) for plan in compare_runs.PLANS], ignore_index=True)
-    first = old[(old["method"] == "entropy") & (old["metric"] == "roc_auc")].index[0]
-    old.loc[first, "value"] += 0.0003
-    old.to_parquet(tmp_path / "old.parquet", index=False)
-    with pytest.raises(SystemExit, match="nothing to compare"):
-        compare_runs.main(str(tmp_path / "old.parquet"), str(tmp_path))
-    rows.assign(net="mnist").to_csv(tmp_path / "mnist" / "again.csv.gz", index=False)
-    about = "dataset,net,seed,accuracy\nmnist,lenet,0,0.9\nmnist,lenet,1,0."
-    (tmp_path / "mnist" / "networks.csv").write_text(f"{about}8\n")
-    (tmp_path / "mnist" / "networks-again.csv").write_text(f"{about}7\n")
-    compare_runs.main(str(tmp_path / "old.parquet"), str(tmp_path))
-    found = json.loads((tmp_path / "repeated.json").read_text())
-    assert found["one pass"]["different"] == 1
-    assert found["trained again"] == {"numbers": len(rows), "different": 0}
-    assert found["accuracies"] == {"numbers": 2, "different": 1}
-    assert found["ensemble"]["largest"] == 0
 
 
 def test_the_authors_networks_from_their_files(tmp_path: Path):

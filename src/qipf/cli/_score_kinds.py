@@ -85,7 +85,7 @@ def seen_of_kind(scorer: Scorer, net: Any, data: Data, batch_size: int) -> Seen:
         data: Inputs and labels.
         batch_size: As for `fit_kind`.
     """
-    kind = scorer._require_fitted().facts["predicts"]
+    kind = scorer.task_name
     batches = excerpt(net, data, rows_at_once(kind, batch_size))
     if kind == "tokens":
         from qipf.models.kinds.tokens import collect_tokens
@@ -108,7 +108,7 @@ def counted(kind: str) -> str:
 
 
 def _shift(scorer: Scorer) -> bool:
-    return scorer._require_fitted().facts.get("shift", True)
+    return scorer._require_fitted().facts["task"].get("shift", True)
 
 
 def _columns(scorer: Scorer) -> int:

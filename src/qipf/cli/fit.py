@@ -180,7 +180,7 @@ def fit(
         note_features(made, features)
         columns = 0
         if not quiet:
-            kind = made._require_fitted().facts["predicts"]
+            kind = made.task_name
             seen, what = seen_of_kind(made, net, opened.sample(FEW), batch_size), counted(kind)
     elif made is None:
         made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)

@@ -103,7 +103,7 @@ def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Pla
     if file is None:
         return field.plate()
     from qipf.scores import WeightQIPF
-    from qipf.scores.persistence import load
+    from qipf.scores.saving import load
 
     scorer = load(file)
     if not isinstance(scorer, WeightQIPF):

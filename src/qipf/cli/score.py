@@ -81,13 +81,13 @@ def score(
     """
     from qipf._common.progress import track
     from qipf.scores.base import check_rows
-    from qipf.scores.persistence import load
+    from qipf.scores.saving import load
 
     check_at_least("--batch-size", batch_size, 1)
     scorer = load(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
-    kind = scorer.fitted.facts.get("predicts") if scorer.fitted else None
+    kind = scorer.task_name or None
     features = noted_features(scorer, features)
     numbers = scorer.name == SCALE
     opened = open_data(data, labels, named=takes_names(model), several=kind is not None or numbers)
@@ -159,7 +159,7 @@ def _outputs(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -
 
 
 def _task(scorer: Scorer) -> str:
-    return scorer.fitted.facts.get("task", "classification") if scorer.fitted else "classification"
+    return scorer.fitted.facts.get("output", "classification") if scorer.fitted else "classification"
 
 
 def _columns(batch: DataBatch, outputs: Outputs, scorer: Scorer, modes: bool) -> dict[str, Any]:

@@ -67,7 +67,7 @@ def watch(
         once: Look once, show the result and end.
     """
     from qipf.decisions.monitor import Monitor
-    from qipf.scores.persistence import load
+    from qipf.scores.saving import load
 
     if not every > 0:
         raise UserError(f"--every: expected a positive number of seconds, got {every:g}")

@@ -18,7 +18,7 @@ from qipf.decisions.threshold import Proof, Unsupported, prove
 from qipf.decisions.two_sample import MOST_ROWS, MOST_SCORES, Check, compare, some_rows
 from qipf.metrics.inputs import check, finite
 from qipf.models.outputs import Outputs
-from qipf.scores.fitted import Attachment, Fitted
+from qipf.scores.base import Attachment, Fitted
 
 if TYPE_CHECKING:
     from qipf.scores.base import Scorer

@@ -20,8 +20,8 @@ from qipf.decisions.sequential import SequentialTest
 from qipf.decisions.status import Status
 from qipf.metrics.inputs import finite, vector
 from qipf.models.outputs import Outputs, predicted_classes
-from qipf.scores import file_format
-from qipf.scores.fitted import Attachment, Fitted
+from qipf.scores import saving
+from qipf.scores.base import Attachment, Fitted
 
 if TYPE_CHECKING:
     from qipf.scores.base import Scorer
@@ -215,7 +215,7 @@ class Monitor(Attachment):
     def save(self, path: str | PathLike[str]) -> None:
         """Write what was seen to a file of its own; `Monitor.load` reads it back and goes on."""
         state = self.state()
-        file_format.write(path, {"monitor": file_format.as_json(state.facts, self.kind)}, state.tensors)
+        saving.write(path, {"monitor": saving.as_json(state.facts, self.kind)}, state.tensors)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -225,7 +225,7 @@ class Monitor(Attachment):
             FileNotFoundError: there is no such file.
             ValueError: the file is damaged, or does not hold a monitor.
         """
-        header, tensors = file_format.read(path)
+        header, tensors = saving.read(path)
         if "monitor" not in header:
             raise ValueError(f"{path}: does not hold a monitor; give what Monitor.save wrote")
         try:

@@ -15,7 +15,7 @@ from small_model import as_inputs, run, table
 
 from qipf.models.collect import collect
 from qipf.scores import KNN, Entropy, WeightQIPF
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 
 def test_exported_program_to_scores(place, net, images, labels, capsys) -> None:

@@ -1,0 +1,1 @@
+"""Inputs and labels as batches."""
