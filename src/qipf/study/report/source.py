@@ -37,7 +37,7 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class Source:
+class ReportSource:
     """What a report is made of.
 
     Attributes:
@@ -97,6 +97,9 @@ class Source:
                 )
             values = [line for number, line in enumerate(values, 1) if not wrong[number]]
         setattr(self, name, values)
+
+
+Source = ReportSource
 
 
 def open_source(path: str | os.PathLike[str]) -> Source:
