@@ -24,7 +24,7 @@ from qipf.metrics import evaluate, point_biserial, roc_auc, spearman
 from qipf.scores import WeightQIPF
 from qipf.study import shifts
 from qipf.study.nets import build
-from qipf.study.run.inputs import StudyData, load_data
+from qipf.study.run.study_data import StudyData, load_data
 from qipf.training import train
 
 NETWORKS, BASES, EPOCHS, IMAGES, REFERENCES = 5, 3, 3, 2000, 20_000

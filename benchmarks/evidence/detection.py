@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from evidence.results import COLUMNS, PAIRS, SHIFTS, Results, markdown, number, short, signed, title
-from qipf.study.report.columns import severity_of
+from qipf.study.report.severity import severity_of
 
 METRICS = ("roc_auc", "pr_auc")
 MAIN = ("default", "ensemble (entropy)", "entropy", "qipf-published")

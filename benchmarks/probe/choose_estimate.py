@@ -25,7 +25,7 @@ from qipf.models.split import Split
 from qipf.scores.default import default
 from qipf.study import nets, shifts
 from qipf.study.recipes import recipe
-from qipf.study.run.inputs import StudyData
+from qipf.study.run.study_data import StudyData
 from qipf.training import train
 
 PLAYS_TEST = 5000

@@ -38,7 +38,7 @@ from qipf.models.split import Split
 from qipf.scores.coordinates import contrast, softmax
 from qipf.scores.probe import Probe
 from qipf.study import datasets, nets, shifts
-from qipf.study.run.inputs import common_rows
+from qipf.study.run.study_data import common_rows
 from real import imagenet, lite, resnets
 
 SHIFTED = (("rotation", 30), ("rotation", 60), ("brightness", 0.3), ("shear", 30), ("zoom", 0.6), ("shift", 0.15))

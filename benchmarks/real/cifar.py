@@ -28,7 +28,7 @@ from qipf.predictive.summary import entropy
 from qipf.scores.coordinates import contrast
 from qipf.scores.default import default
 from qipf.study import datasets, shifts
-from qipf.study.run.inputs import common_rows
+from qipf.study.run.study_data import common_rows
 from real import resnets
 from real.conditions import Condition, apply, of_images
 from real.human import doubt, rank_correlation

@@ -24,7 +24,7 @@ from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.models.split import Split
 from qipf.study import shifts
-from qipf.study.run import inputs
+from qipf.study.run import study_data
 
 HELD_OUT, REFERENCES = 5000, 20_000
 LAYERS = {"lenet": ("conv2", "dense1"), "vgg3": ("1", "2"), "resnet18": ("blocks.3", "blocks.5")}
@@ -45,11 +45,11 @@ def perturbed(split: Split) -> Split:
 def main(net: str, dataset: str, weights: str, target: str, seed: str, images: str, names: str) -> None:
     """Write the parts of one base network to the folder `target`."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    data = inputs.load_data(dataset, HELD_OUT, None, device)
+    data = study_data.load_data(dataset, HELD_OUT, None, device)
     folder, stem = Path(weights), f"{net}-{dataset}-{seed}"
 
     def load(number: int) -> nn.Module:
-        model = inputs.new_network(net, data, 0)
+        model = study_data.new_network(net, data, 0)
         model.load_state_dict(load_file(folder / f"{net}-{dataset}-{number}.safetensors"))
         return model.to(device).eval()
 
@@ -69,7 +69,7 @@ def main(net: str, dataset: str, weights: str, target: str, seed: str, images: s
             low = {n: np.concatenate([np.asarray(p.layers[n], np.float16) for p in parts]) for n in layers}
             np.savez(Path(target) / f"{stem}-{part}-layers.npz", **low)
 
-    first = inputs.first
+    first = study_data.first
     write("reference", [of(first(data.train, REFERENCES))])
     write("perturbed", [of(perturbed(first(data.train, 10_000))), of(perturbed(data.held_out)), of(data.held_out)])
     test = first(data.test, int(images))

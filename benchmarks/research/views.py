@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from qipf.study import shifts
-from qipf.study.run import inputs
+from qipf.study.run import study_data
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HELD_OUT, REFERENCES, PERTURBED, KEPT, IMAGES = 5000, 12_000, 10_000, 9000, 400
@@ -58,18 +58,18 @@ def pooled(posteriors: list[Tensor], predicted: Tensor) -> Tensor:
 
 def main(kind: str, dataset: str, weights: str, target: str, *seeds: str) -> None:
     """Write the scores of every network to the file `target`."""
-    data = inputs.load_data(dataset, HELD_OUT, None, DEVICE)
+    data = study_data.load_data(dataset, HELD_OUT, None, DEVICE)
     cells = [("clean", 0.0)] + [(name, level) for name in DEVELOPMENT for level in shifts.SHIFTS[name]]
     groups = [name for name, _ in cells]
-    test = inputs.first(data.test, IMAGES)
+    test = study_data.first(data.test, IMAGES)
     x = torch.cat([test.inputs if n == "clean" else shifts.apply(test.inputs, n, level) for n, level in cells])
     labels = test.targets.repeat(len(cells))
-    clean, noisy = inputs.first(data.train, REFERENCES), perturbed(inputs.first(data.train, PERTURBED))
+    clean, noisy = study_data.first(data.train, REFERENCES), perturbed(study_data.first(data.train, PERTURBED))
     step = max(1, (len(clean.targets) + len(noisy.targets)) // KEPT)
     reference_labels = torch.cat([clean.targets, noisy.targets])[::step]
     rows: list[list[object]] = [["network", "score", "group", "roc_auc", "average_precision"]]
     for seed in seeds:
-        net = inputs.new_network(kind, data, 0)
+        net = study_data.new_network(kind, data, 0)
         net.load_state_dict(load_file(Path(weights) / f"{kind}-{dataset}-{seed}.safetensors"))
         net = net.to(DEVICE).eval()
         queries = spaces(net, kind, x)

@@ -16,7 +16,7 @@ from planted_results import plant
 
 from evidence import authors, field_speed, rivals, speed
 from evidence.results import Results
-from qipf.study.tables.long_table import read_table
+from qipf.study.tables.frame import read_table
 
 
 @pytest.fixture(scope="module")

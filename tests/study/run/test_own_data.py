@@ -8,8 +8,7 @@ import torch
 
 from qipf.models.collect import collect
 from qipf.models.split import Split
-from qipf.study.run.inputs import Group, StudyData, inputs_of
-from qipf.study.run.own_data import check_file_labels, read_npz
+from qipf.study.run.study_data import Group, StudyData, check_file_labels, inputs_of, read_npz
 
 
 def test_files_that_are_no_archives_are_named(tmp_path):
