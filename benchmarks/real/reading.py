@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from probe.reading import RELATIVES, Interval
-from real.record import METRICS, STEP
 
 GROUPS = {
     "cifar": "CIFAR-10 ResNets",
@@ -45,6 +44,9 @@ SHIFTED = ("shift", "unseen", "natural")
 BARRED = ("clean", *SHIFTED)
 """The suites in which the default must not be far behind."""
 OURS = "probe"
+METRICS = ("roc_auc", "pr_auc")
+STEP = 1e-4
+"""The unit of the recorded replicates, which are differences from the value itself."""
 RESAMPLES = 2000
 
 

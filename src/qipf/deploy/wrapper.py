@@ -21,8 +21,7 @@ from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
 from qipf.models.readings import Reading
 from qipf.models.state import original
-from qipf.scores.base import Fitted, Scorer
-from qipf.scores.precision import without_autocast
+from qipf.scores.base import Fitted, Scorer, without_autocast
 from qipf.scores.probe import Probe
 
 

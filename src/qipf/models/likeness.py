@@ -82,7 +82,7 @@ PREDICTS = {
 
 def check_one_prediction(facts: Mapping[str, Any]) -> None:
     """Raise TypeError where a scorer with these fitted facts does not score one prediction per input."""
-    if (kind := facts.get("predicts")) in PREDICTS:
+    if (kind := facts.get("task", {}).get("name")) in PREDICTS:
         raise TypeError(f"this scorer was fitted to {kind}, not to one prediction per input; use {PREDICTS[kind]}")
 
 

@@ -32,7 +32,7 @@ SHARES = {"images": 0.2, "table": 0.5, "tokens": 0.5, "other": 0.5, "": 1.0}
 CLEAN_SHARE = 0.8
 """The same for a head that knows clean inputs alone, or few inputs per class."""
 FEW = 16
-"""Images per class below which a head learns too little to outweigh the softmax: `benchmarks/probe/few_examples.py`."""
+"""Images per class below which a head learns too little to outweigh the softmax (results/probe/few-examples.json)."""
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 8), "thorough": Effort(8, 8)}
 
 

@@ -17,8 +17,7 @@ from qipf.fields.field import Field
 from qipf.fields.hermite import check_orders
 from qipf.fields.mode_table import ModeTable
 from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
-from qipf.scores.base import Fitted, Scorer, plain, wide
-from qipf.scores.checks import double
+from qipf.scores.base import Fitted, Scorer, double, plain, wide
 from qipf.scores.coordinates import Coordinate, coordinate, task_of
 from qipf.scores.weight_factor import choose_factor
 from qipf.scores.weight_samples import Pool, field_from, field_in, field_tensors, standardised_weights
@@ -143,9 +142,9 @@ class WeightQIPF(Scorer):
         standardised units to those of the output.
         """
         facts = self._require_fitted().facts
-        if facts["task"] != "regression":
+        if facts["output"] != "regression":
             raise ValueError(
-                f"band: expected a scorer of one-output regression, this one was fitted to {facts['task']}"
+                f"band: expected a scorer of one-output regression, this one was fitted to {facts['output']}"
             )
         modes = self.modes(outputs)
         prediction = self._checked(outputs).logits[:, 0]
@@ -168,7 +167,7 @@ class WeightQIPF(Scorer):
         table = self._tables.get(32)
         if table is None or self.coordinate != "max_logit" or str(logits.dtype) != "torch.float32":
             return None
-        task = self._require_fitted().facts["task"]
+        task = self._require_fitted().facts["output"]
         return table.of_logits(logits, {"classification": 0, "regression": 1, "binary": 2}[task])
 
     def prepare(self, reference: Array) -> None:
@@ -185,7 +184,7 @@ class WeightQIPF(Scorer):
     def _evaluate(self, logits: Array, tensors: Mapping[str, Array], *, mean: bool) -> Array:
         """Return the modes (N, K), or their mean (N,)."""
         facts = self._require_fitted().facts
-        values = wide(coordinate(logits, self.coordinate, facts["task"]))
+        values = wide(coordinate(logits, self.coordinate, facts["output"]))
         table = self._tables.get(namespace(values).finfo(values.dtype).bits)
         if table is not None:
             return table(values, mean=mean)
@@ -237,7 +236,7 @@ class WeightQIPF(Scorer):
             lowest = np.argmin(potentials(field, y, self.orders, self.root), axis=0)
             tensors["reference"] = y[np.unique(lowest)]
         facts = {
-            "task": task,
+            "output": task,
             "columns": outputs.logits.shape[1],
             "references": len(values),
             "mean": mean,
@@ -264,8 +263,8 @@ class WeightQIPF(Scorer):
 
     def _use(self, fitted: Fitted) -> None:
         facts = fitted.facts
-        if facts["task"] not in ("classification", "binary", "regression") or not math.isfinite(facts["mean"]):
-            raise ValueError(f"weight-qipf: damaged: task {facts['task']!r}, mean {facts['mean']!r}")
+        if facts["output"] not in ("classification", "binary", "regression") or not math.isfinite(facts["mean"]):
+            raise ValueError(f"weight-qipf: damaged: task {facts['output']!r}, mean {facts['mean']!r}")
         if not (0 < facts["std"] < math.inf and 0 < facts["bandwidth"] < math.inf):
             raise ValueError(f"weight-qipf: damaged: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
         self._field = field_from(fitted.tensors, fitted.facts)

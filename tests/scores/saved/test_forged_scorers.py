@@ -9,7 +9,7 @@ from safetensors.numpy import save_file
 
 from qipf.models.outputs import Outputs
 from qipf.scores import ClassField, Combine, Entropy
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 
 @pytest.mark.parametrize(

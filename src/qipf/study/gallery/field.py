@@ -61,9 +61,9 @@ def compute(scorer: WeightQIPF, model: Any = None, outputs: Outputs | None = Non
     if model is not None:
         samples = to_numpy(standardised_weights(model, scorer.pool, None).field(1.0).samples)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
     if outputs is not None:
-        values = to_numpy(coordinate(outputs.logits, scorer.coordinate, facts["task"])).astype(np.float64)
+        values = to_numpy(coordinate(outputs.logits, scorer.coordinate, facts["output"])).astype(np.float64)
         predictions = (values - facts["mean"]) / facts["std"]
-        if outputs.labels is not None and facts["task"] != "regression":
+        if outputs.labels is not None and facts["output"] != "regression":
             correct = to_numpy(outputs.correct)
     reach = REACH if predictions is None else max(REACH, float(np.quantile(np.abs(predictions), 0.999)))
     y = np.linspace(-reach, reach, points)

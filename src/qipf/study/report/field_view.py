@@ -73,7 +73,7 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
 
 def _logits(values: np.ndarray, scorer: Any) -> np.ndarray:
     """Logits whose coordinate has these values."""
-    classes, task = scorer.fitted.facts["columns"], scorer.fitted.facts["task"]
+    classes, task = scorer.fitted.facts["columns"], scorer.fitted.facts["output"]
     if task == "regression":
         return values[:, None]
     if task != "classification" or scorer.coordinate not in ("max_logit", "log_odds"):

@@ -36,7 +36,7 @@ LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class Source:
+class ReportSource:
     """What a report is made of.
 
     Attributes:
@@ -96,6 +96,9 @@ class Source:
                 )
             values = [line for number, line in enumerate(values, 1) if not wrong[number]]
         setattr(self, name, values)
+
+
+Source = ReportSource
 
 
 def open_source(path: str | os.PathLike[str]) -> Source:

@@ -375,7 +375,7 @@ class Store:
 
     def scorer(self, kind: str, key: str) -> Scorer | None:
         """The fitted scorer of a finished cell, None if it has none; raises as `content` does."""
-        from qipf.scores.persistence import load
+        from qipf.scores.saving import load
 
         data = self.content(kind, key, ".qipf")
         if data is None:

@@ -22,7 +22,7 @@ import numpy as np
 
 from qipf._common.budget import Budget
 from qipf._common.optional import require
-from qipf._common.parquet import column_values, read_parquet
+from qipf.data.tables import column_values, read_parquet
 from qipf.study.plan.registry import REGISTRY, column
 from qipf.study.run.consolidate import Row
 
