@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from qipf.decisions.comparison_overlays import Overlay, colour_scale, draw_overlays, overlay_section
+from qipf.pages.overlays import Overlay, colour_scale, draw_overlays, overlay_section
 from qipf.study.report.columns import intensity_label
 from qipf.study.report.details import one_seed
 from qipf.study.report.source import MISSING, Source
@@ -36,7 +36,7 @@ class MapsShown:
     def html(self, most: int) -> str:
         """The pictures of the first `most` sets; empty for none."""
         sets = dict(islice(self.sets.items(), most))
-        return "".join(overlay_section(sets, self.score)) if sets else ""
+        return overlay_section(sets, self.score) if sets else ""
 
 
 def segmented(source: Source, answers: Sequence[Answer]) -> list[MapsShown]:

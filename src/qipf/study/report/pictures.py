@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from qipf.decisions.html import embedded
+from qipf.pages.layout import embedded
 from qipf.study.plan.registry import shown_first
 from qipf.study.report.columns import intensity_label, pair_id
 from qipf.study.report.details import one_seed, severity, usable
