@@ -12,7 +12,7 @@ from test_cli_compare_kinds import NETS, made, noisy
 
 import qipf
 from qipf.cli import main
-from qipf.cli._data import Data
+from qipf.data.reading import Data
 from qipf.models import collect_labels, collect_tokens, overlay, score_pixels
 
 

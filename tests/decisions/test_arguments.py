@@ -110,7 +110,7 @@ def test_wrap_takes_a_model_and_a_scorer() -> None:
 def test_metrics_take_numbers(outputs) -> None:
     scores = qipf.Entropy()(outputs)
     for words in ({"bootstrap": "x"}, {"bootstrap": 1.5}, {"seed": "x"}):
-        with pytest.raises(TypeError, match=f"^{next(iter(words))}: expected a whole number"):
+        with pytest.raises(TypeError, match=f"^{next(iter(words))}: expected an integer"):
             qipf.evaluate(scores, outputs.correct, **words)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"^correct: expected one number per prediction, got Outputs"):
         qipf.evaluate(scores, outputs)

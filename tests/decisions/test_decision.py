@@ -10,10 +10,8 @@ import torch
 from scipy import stats
 from worlds import World
 
-from qipf.decisions.bounds import binomial_p, error_interval, fewest, loss_p
-from qipf.decisions.decision import Decision, round_down
-from qipf.decisions.promises import Promise
-from qipf.decisions.threshold import Unsupported
+from qipf.decisions.decision import Decision, Promise, round_down
+from qipf.decisions.threshold import Unsupported, binomial_p, error_interval, fewest, loss_p
 from qipf.models.outputs import Outputs
 from qipf.scores import KNN, Entropy
 from qipf.scores.saving import load

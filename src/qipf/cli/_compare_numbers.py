@@ -12,10 +12,11 @@ from qipf._common.errors import InputError, UserError, first_line
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
 from qipf.cli._compared import Found
-from qipf.cli._data import Data
 from qipf.cli._numbers import check_targets
+from qipf.cli.arguments import rendered
 from qipf.cli.fit import observe
-from qipf.decisions.comparison_intervals import ONE_WIDTH, IntervalsCompared, compare_intervals
+from qipf.data.reading import Data
+from qipf.decisions.comparison import ONE_WIDTH, IntervalsCompared, compare_intervals
 from qipf.scores.residual_scale import METHODS
 
 if TYPE_CHECKING:
@@ -109,8 +110,8 @@ def compare_numbers(
             fitted[name].measured(live)  # warms up
             started = time.perf_counter()
             fitted[name].measured(live)
-        except Unsupported as error:
-            raise InputError(f"--{error}") from error
+        except Unsupported as problem:
+            raise InputError(str(rendered(problem))) from problem
         except (ValueError, TypeError, RuntimeError) as error:
             if name == ONE_WIDTH:
                 raise InputError(f"DATA: {first_line(error)}") from error

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from qipf.cli._compare_numbers import NumbersFound
 from qipf.cli._console import markdown_table, show_table, table_of
-from qipf.decisions.comparison_intervals import IntervalsCompared, recommend_scale
+from qipf.decisions.comparison import IntervalsCompared, recommend_scale
 
 if TYPE_CHECKING:
     from qipf.decisions.comparison import Estimate

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from qipf.cli._data import Data
 from qipf.cli._onnx import fed
+from qipf.data.reading import Data
 
 if TYPE_CHECKING:
     from qipf.decisions.comparison_overlays import Overlay

@@ -14,13 +14,14 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.files import check_parent, replacing
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
-from qipf.cli._data import Data, DataBatch
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind, rows_at_once
 from qipf.cli._onnx import excerpt, one_batch, place
 from qipf.cli._seen import Seen
 from qipf.cli._tokens import About, check_about, is_shifted
-from qipf.cli._writer import TableWriter
+from qipf.cli.arguments import naming
+from qipf.data.reading import Data, DataBatch
+from qipf.data.tables import TableWriter
 from qipf.models.kinds.ignored import MASKS, look_like_masks
 from qipf.models.kinds.predictions import MOST
 from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
@@ -154,7 +155,7 @@ def score_kind(
         count, seen = len(data), sum(found, Seen())
     else:
         rows, count = {"pixels": _image_rows, "tokens": _token_rows, "labels": _label_rows}[kind], 0
-        with TableWriter(output) as table:
+        with naming(path="--output"), TableWriter(output) as table:
             for batch in shown:
                 columns = rows(net, batch, scorer, features)
                 count += len(columns["row"])

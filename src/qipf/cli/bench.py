@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
-from qipf.cli._device import usable_device
+from qipf.cli.arguments import check_at_least, usable_device
 from qipf.study.run.errors import RefusedError
 
 if TYPE_CHECKING:

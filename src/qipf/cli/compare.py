@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from qipf._common.errors import InputError, UserError, check_at_least, first_line
-from qipf._common.files import atomic_write, check_parent
+from qipf._common.errors import InputError, UserError, first_line
+from qipf._common.files import atomic_write
 from qipf._common.progress import track
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
@@ -20,7 +20,6 @@ from qipf.cli._bound import bound, takes_names
 from qipf.cli._compare_numbers import compare_numbers, wanted_scales
 from qipf.cli._compared import WRITERS, ScoresFound, show
 from qipf.cli._compared_numbers import NUMBER_WRITERS, show_numbers
-from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import check_set, find_kind
 from qipf.cli._kinds import ONE, Score, fit_score, predict
@@ -30,6 +29,8 @@ from qipf.cli._overlays import Segmented, draw
 from qipf.cli._seen import warn_of_random
 from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
 from qipf.cli._tokens import About, check_about, is_shifted
+from qipf.cli.arguments import check_at_least, check_output, naming
+from qipf.data.reading import Data, open_data
 from qipf.models.kinds.predictions import PredictionRows
 from qipf.models.loading import load_model
 
@@ -127,10 +128,7 @@ def compare(
         raise UserError(f"--share: expected a number between 0 and 1, got {share:g}")
     if not 0 < coverage < 1:
         raise UserError(f"--coverage: expected a number between 0 and 1, got {coverage:g}")
-    if out is not None and out.suffix not in WRITERS:
-        raise UserError(f"--out: expected a file that ends in {', '.join(WRITERS)}, got {out}")
-    if out is not None:
-        check_parent(out, "--out", InputError)
+    check_output(out, "--out", model, data, weights, labels, endings=WRITERS)
     built_in = read_shifts(shift or [])
     opened = open_data(data, labels, named=takes_names(model), several=True)
     if "labels" not in opened.arrays:
@@ -225,11 +223,9 @@ def _end(
 
 
 def _bound_set(net: Any, name: str, data: Data, clean: Data, kind: str, about: About | None) -> Data:
-    try:
+    with naming(data=f"--shifted: {name}"):
         found = bound(net, data)
         check_set(found, clean, kind, about)
-    except InputError as error:
-        raise InputError(f"--shifted: {name}: {str(error).removeprefix('DATA: ')}") from None
     return found
 
 

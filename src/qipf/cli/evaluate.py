@@ -19,7 +19,8 @@ from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf._common.text import printable
 from qipf.cli._console import markdown_table
-from qipf.cli._table import Columns, read_columns
+from qipf.cli.arguments import check_output
+from qipf.data.tables import Columns, read_columns
 
 NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}
 FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
@@ -67,8 +68,7 @@ def evaluate(
     """
     from qipf import metrics
 
-    if out is not None and out.suffix not in WRITERS:
-        raise UserError(f"--out: expected a file that ends in {', '.join(WRITERS)}, got {out}")
+    check_output(out, "--out", file, endings=WRITERS)
     if bootstrap is not None and bootstrap < 0:
         raise UserError(f"--bootstrap: expected 0 or more resamples, got {bootstrap}")
     columns = read_columns(file)

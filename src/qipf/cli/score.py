@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.errors import InputError, UserError
 from qipf._common.text import printable
 from qipf.cli._bound import bound, takes_names
-from qipf.cli._data import DataBatch, open_data
 from qipf.cli._features import noted_features, noted_output
 from qipf.cli._numbers import SCALE, check_targets, is_joint, number_columns, one_column, seen_inside
 from qipf.cli._onnx import fed, named_arguments, of_numbers, place
 from qipf.cli._score_kinds import score_kind
 from qipf.cli._seen import Seen, seen_in, warn_of_random
-from qipf.cli._writer import TableWriter
+from qipf.cli.arguments import check_at_least, check_output, naming
+from qipf.data.reading import DataBatch, open_data
+from qipf.data.tables import TableWriter
 from qipf.models.likeness import warn_of_other
 from qipf.models.loading import is_weights, load_model
 from qipf.models.probabilities import numbers_expected
@@ -84,6 +85,7 @@ def score(
     from qipf.scores.saving import load
 
     check_at_least("--batch-size", batch_size, 1)
+    check_output(output, "--output", file, data, model, weights, labels)
     scorer = load(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
@@ -115,7 +117,7 @@ def score(
         raise UserError(f"DATA: {file} scores {kind}, which are read from a model; give inputs and --model")
     batches = opened.batches(batch_size)
     seen = Seen()
-    with TableWriter(output) as table:
+    with naming(path="--output"), TableWriter(output) as table:
         for batch in track(batches, "scoring", total=-(-len(opened) // batch_size), show=not quiet):
             outputs = _outputs(net, batch, scorer, features)
             check_rows(outputs.logits, f"{data}: logits", batch.start)

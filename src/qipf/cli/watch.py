@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qipf._common.errors import InputError, UserError
+from qipf._common.errors import InputError, Problem, UserError
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf._common.text import printable
-from qipf.cli._images import FORMATS, read_images
-from qipf.cli._tail import Tail
 from qipf.cli.evaluate import FLAGS
+from qipf.data.images import FORMATS, read_images
+from qipf.data.tail import Tail
 from qipf.decisions.html import embedded
 
 if TYPE_CHECKING:
-    from qipf.decisions.monitor import Monitor
-    from qipf.decisions.status import Status
+    from qipf.decisions.monitor import Monitor, Status
 
 IMAGES = 12
 """How many of the least sure inputs the page shows."""
@@ -142,8 +141,8 @@ class _Watched:
             self.least_sure = heapq.nlargest(IMAGES, self.least_sure + found)
 
     def _show(self) -> None:
+        from qipf.decisions.monitor import metrics
         from qipf.decisions.page import page
-        from qipf.decisions.prometheus import metrics
 
         images = [(f"{Path(name).name} ({score:.3g})", _picture(Path(name))) for score, name in self.least_sure]
         shown = [(caption, source) for caption, source in images if source]
@@ -177,7 +176,7 @@ def _picture(file: Path) -> str:
         return ""
     try:
         (pixels,) = read_images((file,), "RGB")
-    except (InputError, OSError):
+    except (Problem, OSError):
         return ""
     return embedded(pixels.transpose(1, 2, 0), 72)
 

@@ -1,1 +1,1 @@
-"""Inputs and labels as batches."""
+"""Inputs and labels: batches of any data, and one reader per file format."""

@@ -9,8 +9,7 @@ from html import escape
 import numpy as np
 
 from qipf.decisions.html import document
-from qipf.decisions.monitor import Monitor
-from qipf.decisions.status import Status
+from qipf.decisions.monitor import Monitor, Status
 
 
 def page(

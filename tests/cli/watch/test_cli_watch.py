@@ -13,7 +13,7 @@ from live_tables import as_csv, columns, draw, measured
 
 import qipf
 from qipf.cli import main
-from qipf.cli._tail import CHUNK, Tail
+from qipf.data.tail import CHUNK, Tail
 
 
 def once(*words: str) -> int:
@@ -75,7 +75,7 @@ def test_files_are_read_from_where_the_last_look_ended(place: Path, rng) -> None
     assert look() == 40 + 20
     assert not tail.waiting
     file.write_text("uncertainty\n")
-    with pytest.raises(qipf._common.errors.InputError, match="shorter"):
+    with pytest.raises(qipf._common.errors.Problem, match="shorter"):
         look()
 
 
@@ -111,7 +111,7 @@ def test_the_least_sure_images_are_on_the_page(place: Path) -> None:
     ("words", "message", "code"),
     [
         (["nowhere", "--reference", "net.qipf"], "nowhere", 1),
-        (["net.qipf", "--reference", "net.qipf"], ".csv", 2),
+        (["net.qipf", "--reference", "net.qipf"], ".csv", 1),
         (["scores", "--reference", "bare.qipf"], "--calibrate", 1),
         (["scores", "--reference", "net.qipf", "--every", "0"], "--every", 2),
         (["scores", "--reference", "net.qipf", "--serve", "--port", "99999"], "--port", 2),

@@ -9,7 +9,7 @@ import pytest
 import torch
 from number_plans import METHODS, predicted, regression, two, values, write
 
-from qipf.decisions.comparison_intervals import ONE_WIDTH
+from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.plan import Plan, parse
 from qipf.study.report import write_report
 from qipf.study.run import numbers

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qipf.decisions.comparison_intervals import ONE_WIDTH
+from qipf.decisions.comparison import ONE_WIDTH
 from qipf.scores.default import EFFORTS
 from qipf.study.plan.checks import PlanError, existing
 from qipf.study.plan.registry import FROM_SCRATCH, REGISTRY

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from qipf._common.errors import check_probability
-from qipf.decisions.comparison_intervals import ONE_WIDTH
+from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.checks import PlanError, did_you_mean, expect
 
 if TYPE_CHECKING:

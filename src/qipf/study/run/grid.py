@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
-from qipf.decisions.comparison_intervals import ONE_WIDTH
+from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.methods import KINDS, fit_on
 from qipf.study.plan.plan import Method, Pair, Plan
 from qipf.study.plan.registry import FROM_SCRATCH, TRAINED

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qipf.arrays import to_numpy
-from qipf.decisions.comparison_intervals import ONE_WIDTH, IntervalsCompared, compare_intervals
+from qipf.decisions.comparison import ONE_WIDTH, IntervalsCompared, compare_intervals
 from qipf.decisions.intervals import Intervals
 from qipf.models.outputs import Outputs
 from qipf.scores.base import check_rows

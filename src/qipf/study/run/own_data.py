@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,7 +11,7 @@ import torch
 from torch import Tensor
 
 from qipf._common.budget import budget, too_large
-from qipf._common.npz import load_npz
+from qipf.data.npz import Archive, read_arrays
 from qipf.models.kinds.ignored import IGNORED, MASKS, look_like_masks
 from qipf.models.labels import check_binary, check_classes, zeros_and_ones
 from qipf.scores.base import check_rows
@@ -101,13 +99,7 @@ def read_shifted(path: Path, predicts: str = "classes") -> Split:
 
 
 def _arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with load_npz(path) as file:
-            arrays = {name: file[name] for name in file.files}
-    except (zipfile.BadZipFile, EOFError, zlib.error) as error:
-        raise ValueError(f"{path} is damaged or not an .npz file ({error}); copy it again") from error
-    except ValueError as error:
-        raise ValueError(f"{path}: not readable as an .npz file: {error}") from error
+    arrays = read_arrays(path)
     floats = 4 * sum(array.size for array in arrays.values() if array.dtype == np.uint8)
     if floats > (most := max(budget(), 4 * path.stat().st_size)):
         raise too_large(path, most)
@@ -241,7 +233,7 @@ def check_places(labels: np.ndarray, columns: int, predicts: str) -> None:
 
 def check_file_places(dataset: str, columns: int, predicts: str) -> None:
     """Raise ValueError as `check_places` does, with the part of the file that the labels are in."""
-    with load_npz(Path(dataset)) as file:
+    with Archive(Path(dataset)) as file:
         for name in (name for name in PARTS if name in file.files):
             try:
                 check_places(file[name], columns, predicts)
@@ -254,7 +246,7 @@ def check_file_labels(dataset: str, columns: int) -> None:
     if not dataset.endswith(".npz"):
         return
     check = partial(check_classes, columns=columns) if columns > 1 else check_binary
-    with load_npz(Path(dataset)) as file:
+    with Archive(Path(dataset)) as file:
         for name in (name for name in PARTS if name in file.files):
             try:
                 check(file[name])

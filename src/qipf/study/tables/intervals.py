@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from qipf.decisions.comparison import Estimate
-from qipf.decisions.comparison_intervals import ONE_WIDTH, recommend_scale
+from qipf.decisions.comparison import ONE_WIDTH, Estimate, recommend_scale
 from qipf.study.plan.predicts import SCALES
 from qipf.study.plan.registry import info
 from qipf.study.run.consolidate import Row

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from qipf._common.budget import Budget
-from qipf._common.parquet import column_values, read_parquet
+from qipf.data.tables import column_values, read_parquet
 from qipf.study.run.consolidate import Row
 
 TABLES = ("table.csv", "table.parquet", "table.csv.gz")
