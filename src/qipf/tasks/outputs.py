@@ -370,7 +370,7 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     values = to_numpy(labels)
     bad = ~((values >= 0) & (values < columns) & (values == np.floor(values)))  # NaN is bad as well
     row = int(np.argmax(bad))
-    expected = f"classes, integers from 0 to {columns - 1}, because there are {columns} logits"
+    expected = f"classes from 0 to {columns - 1}, integers, because there are {columns} logits"
     hint = "convert them to integers first"
     if bad.any():
         targets = "" if integral else f"; a regression with {columns} outputs has targets (N, {columns})"
