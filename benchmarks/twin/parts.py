@@ -124,7 +124,10 @@ class Unit:
             probe._use(Fitted(tensors=tensors, facts=found["facts"]))
             return probe, found["seconds"]
         begin = self.now()
-        probe = default(self.net, self.setting.data.train, perturb=perturb, batch_size=4000, progress=False)
+        effort = "quick" if self.setting.smoke else "standard"
+        probe = default(
+            self.net, self.setting.data.train, effort=effort, perturb=perturb, batch_size=4000, progress=False
+        )
         seconds = self.now() - begin
         fitted = probe._require_fitted()
         tensors = {name: torch.as_tensor(values).cpu() for name, values in fitted.tensors.items()}
