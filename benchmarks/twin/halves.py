@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
+from qipf.models.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from qipf.models.draws import draw_images
-from qipf.models.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from qipf.models.split import Split
 from qipf.study.recipes import Recipe
 from qipf.training.cuda_graph import GraphedStep
