@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from qipf.models.perturbations import gaussian_blur
 from qipf.study.shifts.counter import Counter
+from qipf.tasks.perturbations import gaussian_blur
 
 
 def motion_blur(images: Tensor, random: Counter, radius: float, sigma: float) -> Tensor:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from qipf.models.perturbations import gaussian_blur
 from qipf.study.shifts.blurs import dragged
 from qipf.study.shifts.counter import Counter
+from qipf.tasks.perturbations import gaussian_blur
 
 MUD = (63 / 255, 42 / 255, 20 / 255)
 
