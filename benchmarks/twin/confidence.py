@@ -6,6 +6,7 @@ import copy
 import itertools
 from typing import NamedTuple
 
+import halves
 import torch
 from halves import Fit, frozen, pieces
 from measures import detection
@@ -104,7 +105,8 @@ def _fine_tune(
         loss.backward()
         descent.step()
 
-    step_once = GraphedStep(take_step, device) if device.type == "cuda" else take_step
+    recorded = device.type == "cuda" and halves.RECORDED
+    step_once = GraphedStep(take_step, device) if recorded else take_step
     order = torch.Generator().manual_seed(seed)
     for _ in range(how.epochs):
         for x, y in minibatches(*split, how.batch, fit.augment, order):

@@ -11,13 +11,15 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from qipf.models.draws import draw_images
-from qipf.models.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from qipf.models.split import Split
 from qipf.study.recipes import Recipe
+from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.loop import _optimizer, _set_rate, one_cycle, seeded
 from qipf.training.minibatches import Augment, minibatches
 
+RECORDED = True
+"""Whether steps are recorded as CUDA graphs, on a GPU."""
 Draw = Callable[[Tensor, torch.Generator], Tensor]
 CHUNK = 18
 """Steps whose images are perturbed at once: many small operations would wait for each other."""
@@ -122,7 +124,7 @@ def learned(rest: nn.Module, trunk: nn.Module, split: Split, fit: Fit, seed: int
         loss.backward()
         descent.step()
 
-    step_once = GraphedStep(take_step, device) if cuda else take_step
+    step_once = GraphedStep(take_step, device) if cuda and RECORDED else take_step
     total = fit.epochs * -(-len(split.inputs) // fit.batch)
     with seeded(seed, device):
         for done, (x, y) in enumerate(_batches(split, fit, seed, draw)):

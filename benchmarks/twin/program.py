@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import shutil
 import sys
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +24,15 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "probe"))
 
+import halves
 from conditions import BASES
 from parts import PARTS, Unit
 from setting import Setting
 
 ORDER = ("resnet18", "vgg3", "mnist", "kmnist")
 FIRST_BASE_ONLY = ("depth",)
+NEEDED = ("network", "probe", "twin", "scores")
+"""Parts without which the later ones make no sense."""
 
 
 class Stop(Exception):
@@ -59,7 +64,15 @@ def run(unit: Unit, wanted: list[str], out: Path, clock: Clock) -> None:
             continue
         record, facts = unit.record(), {"accuracy": {}}
         begin = unit.now()
-        PARTS[part](unit, record, facts)
+        try:
+            PARTS[part](unit, record, facts)
+        except Stop:
+            raise
+        except Exception:  # the other parts are worth having
+            clock.say(f"{unit.name}: {part} failed\n{traceback.format_exc()}")
+            if part in NEEDED:
+                return
+            continue
         facts["part_seconds"] = unit.now() - begin
         with path.with_suffix(".npz").open("wb") as file:
             np.savez_compressed(file, **{name: np.stack(values) for name, values in record.values.items() if values})  # pyright: ignore
@@ -89,7 +102,9 @@ def assemble(unit: Unit, out: Path) -> None:
     facts["device"] = torch.cuda.get_device_name() if unit.setting.device == "cuda" else platform.machine()
     facts["versions"] = {"torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
     if record.rows:
-        record.write(out / unit.name, facts)
+        record.write(unit.cache / f"whole-{unit.name}", facts)
+        for suffix in (".npz", ".json"):
+            shutil.move(unit.cache / f"whole-{unit.name}{suffix}", out / f"{unit.name}{suffix}")
 
 
 def done(out: Path, name: str) -> bool:
@@ -108,10 +123,12 @@ def main() -> None:
     parser.add_argument("--bases", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--plain-steps", action="store_true", help="record no steps as CUDA graphs")
     parser.add_argument("--smoke", action="store_true")
     chosen = parser.parse_args()
     chosen.cache.mkdir(parents=True, exist_ok=True)
     chosen.out.mkdir(parents=True, exist_ok=True)
+    halves.RECORDED = not chosen.plain_steps
     clock = Clock(chosen.budget)
     settings: dict[str, Setting] = {}
     torch.backends.cudnn.allow_tf32 = True

@@ -103,7 +103,7 @@ def _onnx(path: Path, output: str | None) -> OnnxModel:
 
 def _exported(path: Path) -> Any:
     torch = require("torch", extra="torch")
-    from qipf.models.exported import exported_module
+    from qipf.runners.exported import exported_module
 
     if not path.is_file():
         raise InputError(f"MODEL: there is no file {path}")

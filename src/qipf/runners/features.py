@@ -78,7 +78,7 @@ class FeatureSpec:
         """True if it reads what goes into a module, and not what comes out."""
         return self.form == "input" or not self.source
 
-    def rows(self, values: Array, *, channels_last: bool) -> Array:
+    def rows(self, values: Array, *, channels_last: bool = False) -> Array:
         """Return the rows (N, D) in float32 or wider; `whole` returns the values as they are.
 
         Args:
@@ -175,9 +175,10 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     if linear and len(linear[0].shape) == 2:
         return FeatureSpec(linear[0].name, "rows")
     named = [f"{one.name!r} {one.shape}" for one in candidates if one.name and math.prod(one.shape[1:]) > 1]
+    shown = ", ".join(named[-5:]) or "those that model.named_modules() lists"
     raise Problem(
         "features", "this model has no map, no tokens and no hidden linear layer to read",
-        hint=f"name what to read with features=, for instance one of {', '.join(named[-5:]) or 'its modules'}",
+        hint=f"name what to read with features=, for instance one of {shown}",
     )  # fmt: skip
 
 

@@ -9,8 +9,7 @@ from itertools import groupby, pairwise
 from typing import Any
 
 from qipf.decisions.comparison import Estimate
-from qipf.decisions.comparison_page import STYLE
-from qipf.decisions.html import document
+from qipf.pages.layout import document
 from qipf.study.report.severity import pair_id
 from qipf.study.report.source import MISSING, Source
 from qipf.study.tables.intervals import HEADS, MEANING, PROMISE, IntervalTable, advice, interval_tables, scale_title
@@ -211,7 +210,7 @@ def render_numbers(source: Source, environment: Sequence[tuple[str, str]]) -> by
     for number, (pair, found) in enumerate(pairs.items()):
         parts += _pair(source, pair, found, number)
     parts += [*_times(source), *_setup(source, environment)]
-    return document(title, parts, style=STYLE + OWN + CSS).encode("utf-8", "replace")
+    return document(title, parts, style=OWN + CSS).encode("utf-8", "replace")
 
 
 def _advice(source: Source, pair: tuple[str, str, int]) -> str:

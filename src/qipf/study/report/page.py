@@ -18,7 +18,7 @@ from typing import Any
 
 from qipf._common.files import atomic_write, check_parent
 from qipf._common.optional import require
-from qipf.decisions import comparison_overlays
+from qipf.pages import overlays
 from qipf.study.plan.registry import column_title, info
 from qipf.study.report import appendix, detail_view, severity
 from qipf.study.report.appendix import facts
@@ -160,7 +160,7 @@ def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
         "column_title": column_title,
         "method_title": method_title,
         "segmented": [(title, safe(text)) for title, text in parts["segmented"]],
-        "style": safe(_file("style.css") + (comparison_overlays.STYLE if parts["segmented"] else "")),
+        "style": safe(_file("style.css") + (overlays.STYLE if parts["segmented"] else "")),
         "script": safe(script),
         "script_hash": _digest(script),
         "data": packed(parts["content"]),

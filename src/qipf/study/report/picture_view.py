@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from qipf.decisions.comparison_overlays import Overlay, colour_scale, draw_overlays, overlay_section
-from qipf.decisions.html import embedded
+from qipf.pages.layout import embedded
+from qipf.pages.overlays import Overlay, colour_scale, draw_overlays, overlay_section
 from qipf.study.plan.registry import shown_first
 from qipf.study.report.detail_view import one_seed, severity_at, usable
 from qipf.study.report.limits import Limits, thin
@@ -151,7 +151,7 @@ class MapsShown:
     def html(self, most: int) -> str:
         """The pictures of the first `most` sets; empty for none."""
         sets = dict(islice(self.sets.items(), most))
-        return "".join(overlay_section(sets, self.score)) if sets else ""
+        return overlay_section(sets, self.score) if sets else ""
 
 
 def segmented(source: Source, answers: Sequence[Answer]) -> list[MapsShown]:

@@ -19,7 +19,7 @@
 | contrast | removes contrast | 60, 70, 80, 90, 95 % | 25, 50, 60, 70, 85 % |
 | pixelate | removes resolution | 40, 50, 60, 70, 75 % | 5, 10, 15, 25, 35 % |
 
-The last five resemble reference perturbations (`qipf.models.perturbations`), on which scores may have been fitted;
+The last five resemble reference perturbations (`qipf.tasks.perturbations`), on which scores may have been fitted;
 `RESEMBLES` names them, and results on them are reported apart. Images with three channels count as coloured. Values
 are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C, 2019) where these give
 any; gamma, the widths of stripes below severity 5 and, for colour images, stripes, scale and spatter below severity 4
@@ -35,10 +35,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from qipf.models.perturbations import check_images, perturb
 from qipf.study.shifts import effects
 from qipf.study.shifts.effects import Counter, jpeg
 from qipf.study.shifts.paper import apply as shift
+from qipf.tasks.perturbations import check_images, perturb
 
 SEVERITIES = (1, 2, 3, 4, 5)
 

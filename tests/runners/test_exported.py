@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from qipf.models import collect_pixels, exported
+from qipf.models import collect_pixels
 from qipf.models.collect import collect
 from qipf.models.likeness import differ, likeness
 from qipf.models.spaces import find_space
+from qipf.runners import exported
 
 
 class Tied(nn.Module):

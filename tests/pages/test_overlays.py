@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from qipf.models import overlay, save_png
-from qipf.models.kinds.overlays import COLOUR
+from qipf.pages import overlay, save_png
+from qipf.pages.overlays import COLOUR
 
 IMAGE = np.linspace(0, 1, 12).reshape(3, 4)
 DOUBT = np.zeros((3, 4))

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-import qipf.models.outputs
+import qipf
 from libraries import LIBRARIES
-from qipf.models.outputs import Outputs
+from qipf.arrays import to_numpy
+from qipf.tasks.outputs import Outputs
 
 
 @pytest.fixture(params=LIBRARIES)
@@ -59,8 +60,8 @@ def test_rows_are_picked_in_every_library(make: Any) -> None:
 def test_predictions_of_classes(make: Any) -> None:
     out = outputs(make)
     assert type(out.predicted) is type(out.logits)
-    np.testing.assert_array_equal(qipf.models.outputs.to_numpy(out.predicted), [1, 0, 2, 0])
-    np.testing.assert_array_equal(qipf.models.outputs.to_numpy(out.correct), [True, False, True, True])
+    np.testing.assert_array_equal(to_numpy(out.predicted), [1, 0, 2, 0])
+    np.testing.assert_array_equal(to_numpy(out.correct), [True, False, True, True])
     assert not out.binary
     assert not out.regression
     assert out[[]].correct.shape == (0,)
@@ -70,8 +71,8 @@ def test_predictions_of_classes(make: Any) -> None:
 def test_predictions_of_a_binary_model(make: Any, dtype: Any) -> None:
     out = Outputs(make(np.array([[-1.0], [0], [2]])), labels=make(np.array([0, 1, 1], dtype=dtype)))
     assert out.binary
-    np.testing.assert_array_equal(qipf.models.outputs.to_numpy(out.predicted), [0, 0, 1])
-    np.testing.assert_array_equal(qipf.models.outputs.to_numpy(out.correct), [True, False, True])
+    np.testing.assert_array_equal(to_numpy(out.predicted), [0, 0, 1])
+    np.testing.assert_array_equal(to_numpy(out.correct), [True, False, True])
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -79,7 +80,7 @@ def test_the_labels_that_binary_cross_entropy_takes_are_classes(make: Any, dtype
     out = Outputs(make(np.array([[-1.0], [0.5], [2]])), labels=make(np.array([0, 0, 1], dtype=dtype)))
     assert out.binary
     assert not out.regression
-    np.testing.assert_array_equal(qipf.models.outputs.to_numpy(out.correct), [True, False, True])
+    np.testing.assert_array_equal(to_numpy(out.correct), [True, False, True])
 
 
 def test_a_slice_of_a_regression_stays_one() -> None:
@@ -91,9 +92,9 @@ def test_several_targets_are_numbers_and_not_classes(make: Any) -> None:
     targets = np.array([[0.5, 1.0], [2.0, 3.0]])
     out = Outputs(make(np.zeros((2, 2))), labels=make(targets))
     np.testing.assert_array_equal(out[1:].numpy().labels, targets[1:])
-    with pytest.raises(ValueError, match=r"found .* for logits with 3 columns; supported are"):
+    with pytest.raises(ValueError, match="3 columns"):
         Outputs(make(np.zeros((2, 3))), labels=make(targets))
-    with pytest.raises(ValueError, match="collect_labels"):
+    with pytest.raises(ValueError, match="task='labels'"):
         Outputs(make(np.zeros((2, 2))), labels=make(np.eye(2)))
 
 
@@ -112,15 +113,15 @@ def test_a_regression_predicts_no_class() -> None:
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ([0, 2, -1, 7], "got -1 in row 2, the first of 2 such labels"),
-        ([0, 3, 1, 1], "got 3 in row 1, the first of 1 such labels"),
-        ([0.0, 1.0, np.nan, 9.0], "got nan in row 2, the first of 2 such labels"),
-        ([0.0, 0.5, 1.0, 2.0], "got 0.5 in row 1, the first of 1 such labels"),
-        ([0.0, 1.0, 1.0, 2.0], r"got float\d\d, 0.0 in row 0; convert them to integers first"),
+        ([0, 2, -1, 7], "-1 in row 2"),
+        ([0, 3, 1, 1], "3 in row 1"),
+        ([0.0, 1.0, np.nan, 9.0], "nan .*in row 2"),
+        ([0.0, 0.5, 1.0, 2.0], "0.5 .*in row 1"),
+        ([0.0, 1.0, 1.0, 2.0], "0.0 .*in row 0; convert"),
     ],
 )
 def test_labels_that_are_no_classes_are_named(make: Any, labels: list[float], words: str) -> None:
-    with pytest.raises(ValueError, match=f"labels: expected classes from 0 to 2, .* as there are 3 logits; {words}"):
+    with pytest.raises(ValueError, match=f"labels: expected .*from 0 to 2.* got {words}"):
         Outputs(make(np.ones((4, 3))), labels=make(np.array(labels)))
     one_column = Outputs(make(np.ones((4, 1))), labels=make(np.array(labels)))  # binary or regression: as it is
     assert len(one_column) == 4
@@ -129,7 +130,7 @@ def test_labels_that_are_no_classes_are_named(make: Any, labels: list[float], wo
 @pytest.mark.parametrize(
     ("labels", "kind"),
     [
-        (np.array(["cat", "dog"]), "text"),
+        (np.array(["cat", "dog"]), "strings"),
         (np.array([b"cat", b"dog"]), "bytes"),
         (np.array([0, 1], dtype=object), "objects"),
         (np.array([0j, 1j]), "complex128"),
@@ -137,14 +138,14 @@ def test_labels_that_are_no_classes_are_named(make: Any, labels: list[float], wo
 )
 @pytest.mark.parametrize("columns", [1, 3])
 def test_labels_that_are_no_numbers_are_named(labels: np.ndarray, kind: str, columns: int) -> None:
-    with pytest.raises(TypeError, match=f"labels: expected classes as whole numbers .* got {kind}; convert"):
+    with pytest.raises(TypeError, match=f"labels: .* got {kind}; convert"):
         Outputs(np.ones((2, columns)), labels=labels)
 
 
 def test_complex_labels_are_named() -> None:
     with pytest.raises(TypeError, match=r"got torch\.complex64"):
         Outputs(torch.ones(2, 3), labels=torch.tensor([0j, 1j]))
-    with pytest.raises(TypeError, match=r"batch 0: labels are torch\.complex64"):
+    with pytest.raises(TypeError, match="complex64"):
         qipf.collect(torch.nn.Linear(2, 3), (torch.ones(2, 2), torch.tensor([0j, 1j])), progress=False)
 
 
@@ -160,7 +161,7 @@ def test_every_class_that_a_narrow_dtype_has_is_compared_as_a_number() -> None:
 def test_outputs_must_fit_together() -> None:
     with pytest.raises(ValueError, match=r"features: expected 3 rows.*got 2"):
         Outputs(np.ones((3, 2)), np.ones((2, 2)))
-    with pytest.raises(ValueError, match=r"labels: found float64 of shape \(3, 1\).*pass labels\[:, 0\]"):
+    with pytest.raises(ValueError, match=r"labels\[:, 0\]"):
         Outputs(np.ones((3, 2)), labels=np.ones((3, 1)))
     with pytest.raises(ValueError, match="logits: expected 2"):
         Outputs(np.ones(3))
@@ -187,7 +188,7 @@ def test_outputs_travel() -> None:
     assert torch.equal(again.layers["a"], out.layers["a"])
     assert torch.equal(out.to("cpu").logits, out.logits)
     assert isinstance(out.numpy().labels, np.ndarray)
-    assert repr(out) == "Outputs(logits=(4, 3), features=(4, 2), labels=(4,), layers['a']=(4, 3))"
+    assert repr(out) == "Outputs(logits=(4, 3), features=(4, 2), labels=(4,), layers['a']=(4, 3), task='classes')"
 
 
 def test_known_labels_are_checked_while_jax_traces() -> None:

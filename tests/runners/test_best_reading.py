@@ -6,13 +6,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from qipf.data.batches import Source
 from qipf.models.collect import collect
-from qipf.models.spaces import WIDEST, find_space
+from qipf.runners.features import WIDEST
+from qipf.runners.torch import TorchRunner
 from qipf.study import nets
 
 
 def found(model: nn.Module, *arguments: Tensor, **keywords: Tensor) -> str:
-    return find_space(model.eval(), arguments, keywords)
+    runner = TorchRunner(model.eval())
+    batch = next(runner.batches(Source(keywords or arguments, 4)))
+    return str(runner.best_reading(batch))
 
 
 @pytest.mark.parametrize(
@@ -190,6 +194,7 @@ def test_nothing_to_read_names_the_candidates() -> None:
 def test_the_model_is_left_as_it_was() -> None:
     net = Residual().train()
     before = {name: value.clone() for name, value in net.state_dict().items()}
-    find_space(net, (torch.rand(2, 3, 16, 16),), {})
+    runner = TorchRunner(net)
+    runner.best_reading(next(runner.batches(Source(torch.rand(2, 3, 16, 16), 2))))
     assert all(module.training and not module._forward_hooks for module in net.modules())
     assert all(torch.equal(before[name], value) for name, value in net.state_dict().items())
