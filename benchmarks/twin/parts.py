@@ -267,8 +267,8 @@ def added_share(unit: Unit, rest: nn.Module, start: int) -> dict[str, float]:
     for size in (1, 32, 500, 2000):
         images = unit.setting.data.train.inputs[:size]
         hidden = parts[:start](images)
-        repeats = 3 if size > 100 or unit.setting.smoke else 20
-        both = [(_time(unit, unit.net, images, repeats), _time(unit, rest, hidden, repeats)) for _ in range(5)]
+        repeats, rounds = (1, 1) if unit.setting.smoke else (3 if size > 100 else 20, 5)
+        both = [(_time(unit, unit.net, images, repeats), _time(unit, rest, hidden, repeats)) for _ in range(rounds)]
         found[str(size)] = float(f"{statistics.median(own / whole for whole, own in both):.4g}")
     return found
 
@@ -284,8 +284,9 @@ def score(unit: Unit, record: Record, facts: Facts) -> None:
     """The network, the probe and the twin, with views."""
     unit.room("scores", passes=9)
     probe, _ = unit.probe("probe")
+    bare, facts["probe_without_elastic_seconds"] = unit.probe("probe without elastic", draw_without_bending)
     twin, _ = unit.twin("twin", unit.start)
-    logits, posteriors = logits_of(unit, {"probe": probe}, 2)
+    logits, posteriors = logits_of(unit, {"probe": probe, "probe without elastic": bare}, 2)
     torch.save(logits[0].argmax(2).to(torch.uint8).cpu(), unit.cache / f"{unit.name}.predicted")
     unit.__dict__.pop("predicted", None)
     first = logits[0].flatten(0, 1)
@@ -296,8 +297,9 @@ def score(unit: Unit, record: Record, facts: Facts) -> None:
     twice = sum(part.double().softmax(2) for part in logits) / 2
     unit.add(record, facts, "network x2", twice)
     unit.add_scores(record, "network x2, entropy", entropy(twice))
-    unit.add(record, facts, "probe", posteriors["probe"][0])
-    unit.add(record, facts, "probe x2", sum(posteriors["probe"]) / 2)
+    for name, values in posteriors.items():
+        unit.add(record, facts, name, values[0])
+        unit.add(record, facts, f"{name} x2", sum(values) / 2)
     total = alone = torch.zeros_like(logits[0])
     for view in range(4):
         own, heads = chances_of(unit, {"twin": (unit.start, twin)}, view)
@@ -311,19 +313,15 @@ def score(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def without_bending(unit: Unit, record: Record, facts: Facts) -> None:
-    """The probe and the twin that never saw elastic distortion."""
-    probe, facts["probe_without_elastic_seconds"] = unit.probe("probe without elastic", draw_without_bending)
+    """The twin that never saw elastic distortion."""
     twin, facts["twin_without_elastic_seconds"] = unit.twin(
         "twin without elastic", unit.start, draw=draw_without_bending
     )
-    unit.room("scores without elastic", passes=5)
-    logits, posteriors = logits_of(unit, {"probe": probe}, 2)
-    unit.add(record, facts, "probe without elastic", posteriors["probe"][0])
-    unit.add(record, facts, "probe without elastic x2", sum(posteriors["probe"]) / 2)
-    total = torch.zeros_like(logits[0])
+    unit.room("scores without elastic", passes=3)
+    total = 0.0
     for view in range(2):
-        _, heads = chances_of(unit, {"twin": (unit.start, twin)}, view)
-        total = total + mixed(heads["twin"], logits[view])
+        own, heads = chances_of(unit, {"twin": (unit.start, twin)}, view)
+        total = total + mixed(heads["twin"], own)
         unit.add(record, facts, "twin without elastic" + (" x2" if view else ""), total / (view + 1))
 
 

@@ -33,7 +33,7 @@ class Combine(Scorer):
     held-out score the maps continue as straight lines, so shifted inputs do not tie.
 
     Fit it to outputs of inputs that the network was not trained on. Clean inputs contain few errors; weights are
-    learned better with additional inputs that have reference perturbations (`qipf.models.perturbations`). Never use
+    learned better with additional inputs that have reference perturbations (`qipf.tasks.perturbations`). Never use
     the shifts that the score is evaluated on.
 
     A part finds the outputs it was fitted to more likely than others. Where a part is not fitted yet, one half of the
