@@ -486,10 +486,9 @@ def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]
     """Return the inputs with exactly this many rows, repeated if there are fewer."""
     size = sum(rows * values[:1].nbytes for values in feeds.values() if values.ndim)
     if size > budget():
-        raise Problem(
-            "model", f"the ONNX model takes exactly {rows:,} rows at a time, which are {size / GIB:.3g} GiB, more than "
-            f"the {budget() / GIB:.3g} GiB allowed", hint=f"export it with a dynamic batch, or allow more with {VARIABLE}",
-        )  # fmt: skip
+        found = f"the ONNX model takes exactly {rows:,} rows at a time, {size / GIB:.3g} GiB"
+        hint = f"export it with a dynamic batch, or allow more than {budget() / GIB:.3g} GiB with {VARIABLE}"
+        raise Problem("model", found, hint=hint)
     return {name: np.resize(v, (rows, *v.shape[1:])) if v.ndim else v for name, v in feeds.items()}
 
 

@@ -75,7 +75,7 @@ def _check_files(model: Any, name: str, folder: Path | None) -> None:
         file = (inside / location).resolve() if location and "\0" not in location else inside
         if not location or Path(location).is_absolute() or inside not in file.parents:
             raise Problem(
-                "model", f"{name} names {location!r} for the weights {tensor.name!r}, outside the model's folder",
+                "model", f"{name} names {location!r} for the weights {tensor.name!r}, outside the folder",
                 hint="nothing there is read: put the weights next to the model",
             )  # fmt: skip
         if not file.is_file():
@@ -93,8 +93,8 @@ def _check_domains(model: Any, name: str) -> None:
         for node in graph.node:
             if node.domain not in STANDARD and node.domain not in own:
                 raise Problem(
-                    "model", f"{name} needs the operator {node.op_type!r} of {node.domain!r}, and no library of "
-                    "operators is loaded", hint="make an InferenceSession with that library and give the session",
+                    "model", f"{name} needs the operator {node.op_type!r} of {node.domain!r}, of a library, and none "
+                    "is loaded", hint="make an InferenceSession with that library and give the session",
                 )  # fmt: skip
 
 
