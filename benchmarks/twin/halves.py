@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
-from qipf.models.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from qipf.models.draws import draw_images
 from qipf.models.split import Split
 from qipf.study.recipes import Recipe
+from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.loop import _optimizer, _set_rate, one_cycle, seeded
 from qipf.training.minibatches import Augment, minibatches

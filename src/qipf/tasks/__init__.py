@@ -4,7 +4,7 @@ from qipf.tasks.classes import Classes
 from qipf.tasks.finding import TASKS, find_task, make_task
 from qipf.tasks.labels import Labels
 from qipf.tasks.numbers import Numbers
-from qipf.tasks.outputs import Outputs, Scored, Summary, summarise
+from qipf.tasks.outputs import Outputs, Scored, TokenSummary, summarise
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Task
 from qipf.tasks.tokens import Tokens, log_probability, perplexity
@@ -17,8 +17,8 @@ __all__ = [
     "Outputs",
     "Pixels",
     "Scored",
-    "Summary",
     "Task",
+    "TokenSummary",
     "Tokens",
     "find_task",
     "log_probability",

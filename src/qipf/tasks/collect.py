@@ -19,7 +19,7 @@ from qipf.runners.loading import open_model
 from qipf.runners.runner import Runner
 from qipf.tasks.classes import Classes, warn_of_missing_classes
 from qipf.tasks.finding import find_task
-from qipf.tasks.outputs import Outputs, Summary
+from qipf.tasks.outputs import Outputs, TokenSummary
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Draw, Part, Task
 
@@ -358,9 +358,9 @@ class Columns:
         """Return all rows."""
         self._flush()
         columns = {name: rows.finish() for name, rows in self._kept.items()}
-        summary = {name: columns.pop(f"summary:{name}", None) for name in Summary._fields}
+        summary = {name: columns.pop(f"summary:{name}", None) for name in TokenSummary._fields}
         layers = {n.removeprefix("layer:"): columns.pop(n) for n in tuple(columns) if n.startswith("layer:")}
-        kept = None if summary["predicted"] is None else Summary(**summary)
+        kept = None if summary["predicted"] is None else TokenSummary(**summary)
         return Outputs.unchecked(
             columns.pop("logits"), **columns, layers=layers, summary=kept, task=task, inputs=inputs
         )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from qipf._common.errors import check_whole
-from qipf.tasks.outputs import Outputs, Summary
+from qipf.tasks.outputs import Outputs, TokenSummary
 from qipf.tasks.vocabulary import summarise_logits
 
 
@@ -26,7 +26,7 @@ class GenerationWatch:
     def __init__(self, top: int = 2) -> None:
         check_whole("top", top, 2)
         self.top = top
-        self._steps: list[Summary] = []
+        self._steps: list[TokenSummary] = []
         self._chosen: list[Tensor] = []  # the log probability of the token that each step added
         self._logits: Tensor | None = None
         self._ids: Tensor | None = None
@@ -83,7 +83,7 @@ class GenerationWatch:
             labels=made.T.flatten()[kept],
             groups=torch.arange(rows, device=made.device).repeat(steps)[kept],
             positions=torch.arange(self._start - 1, total - 1, device=made.device).repeat_interleave(rows)[kept],
-            summary=Summary(predicted, top, log_rest, log_sum, entropy, chosen[kept]),
+            summary=TokenSummary(predicted, top, log_rest, log_sum, entropy, chosen[kept]),
             task="tokens", inputs=rows,
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ Method = Literal["mean", "max", "sum"]
 """How several numbers become one."""
 
 
-class Summary(NamedTuple):
+class TokenSummary(NamedTuple):
     """The few numbers that remain of the logits of a token, in float32 or wider.
 
     With the logits z, their largest value m, and r, the sum of exp(z_j - m) over all but the predicted token, the
@@ -74,7 +74,7 @@ class Outputs:
     layers: Mapping[str, Array] = field(default_factory=dict)
     groups: Array | None = None
     positions: Array | None = None
-    summary: Summary | None = None
+    summary: TokenSummary | None = None
     task: str = ""
     inputs: int | None = None
 
@@ -142,7 +142,7 @@ class Outputs:
         object.__setattr__(result, "layers", {name: function(values) for name, values in self.layers.items()})
         if self.summary is not None:
             parts = (None if part is None else function(part) for part in self.summary)
-            object.__setattr__(result, "summary", Summary(*parts))
+            object.__setattr__(result, "summary", TokenSummary(*parts))
         return result
 
     def __len__(self) -> int:

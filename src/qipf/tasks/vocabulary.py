@@ -7,13 +7,13 @@ import math
 import torch
 from torch import Tensor
 
-from qipf.tasks.outputs import Summary
+from qipf.tasks.outputs import TokenSummary
 
 BLOCK = 2**20
 """Logits that are reduced at once on a CPU: 4 MB in single precision. On other devices it is 16 times as many."""
 
 
-def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: int) -> Summary:
+def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: int) -> TokenSummary:
     """Reduce the given rows of the logits block by block, so that no second copy of all of them exists.
 
     Args:
@@ -37,10 +37,10 @@ def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: i
         own = None if labels is None else labels[start : start + size]
         blocks.append(_reduce(block, weights[: len(picked)], own, top))
     columns = (None if parts[0] is None else torch.cat(parts) for parts in zip(*blocks, strict=True))
-    return Summary(*columns)  # pyright: ignore[reportArgumentType]
+    return TokenSummary(*columns)  # pyright: ignore[reportArgumentType]
 
 
-def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) -> Summary:
+def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) -> TokenSummary:
     """Reduce a block; it and `weights`, of the same shape, are overwritten."""
     logits = logits.clamp_(min=-1e30)  # a masked token has the logit -inf, and its weight 0 times -inf would be NaN
     highest, places = top_logits(logits, top)
@@ -54,7 +54,7 @@ def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) ->
     # With the weights p and the largest logit m: -sum p log p = -log p_best - sum over the others of p (z - m).
     entropy = -log_chance - (logits.mul_(weights).sum(1) - best * others)
     log_rest = others.clamp(min=1e-37).log() - log_chance
-    return Summary(places[:, 0], highest, log_rest, best - log_chance, entropy.clamp(min=0.0), log_label)
+    return TokenSummary(places[:, 0], highest, log_rest, best - log_chance, entropy.clamp(min=0.0), log_label)
 
 
 def top_logits(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
