@@ -3,16 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from qipf.decisions.probability import ErrorProbability
-from qipf.study.report import curves
-from qipf.study.report.columns import pair_id, severity_of
+from qipf.study.report.severity import pair_id, severity_of
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.read import Bench, Condition, Predictions
-from qipf.study.tables.images import columns_of, errors_found
+from qipf.study.tables.answer import columns_of, errors_found
+
+FRACTIONS = np.array(
+    [0, 0.002, 0.005]
+    + [step / 100 for step in range(1, 10)]
+    + [step / 40 for step in range(4, 21)]
+    + [step / 20 for step in range(11, 21)]
+)
+"""The fractions of flagged predictions at which the curves are kept."""
+
+BINS = 30
+RELIABILITY_BINS = 10
+
+
+class Axis(NamedTuple):
+    """The range of a histogram; scores outside it are counted in the first or last bin."""
+
+    low: float
+    high: float
+    log: bool
+
+
+def axis_of(scores: np.ndarray) -> Axis:
+    """A range that shows nearly all scores, logarithmic where they are positive and span several magnitudes."""
+    low, middle, high = (float(value) for value in np.quantile(scores, [0.005, 0.5, 0.995]))
+    if low >= 0 and high > 20 * middle > 0:
+        least = float(np.quantile(scores[scores > 0], 0.02))
+        return Axis(min(max(least, high * 1e-8), high / 10), high, True)
+    if low == high:
+        pad = abs(low) * 0.01 or 0.5
+        return Axis(low - pad, high + pad, False)
+    return Axis(low, high, False)
+
+
+def histogram(scores: np.ndarray, wrong: np.ndarray, axis: Axis, bins: int = BINS) -> list[list[int]]:
+    """Counts of right and of wrong predictions in bins of equal width on the axis."""
+    low, high = (np.log10(axis.low), np.log10(axis.high)) if axis.log else (axis.low, axis.high)
+    values = np.log10(np.maximum(scores, axis.low)) if axis.log else scores
+    place = np.clip(((values - low) / (high - low) * bins).astype(np.int64), 0, bins - 1)
+    return [np.bincount(place[group], minlength=bins).tolist() for group in (~wrong, wrong)]
+
+
+def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABILITY_BINS) -> list[list[float]]:
+    """[predictions, mean probability of error, share of errors] for every bin of probability that is not empty."""
+    place = np.minimum((probability * bins).astype(np.int64), bins - 1)
+    result = []
+    for number in np.unique(place):
+        inside = place == number
+        chance, share = float(probability[inside].mean()), float(wrong[inside].mean())
+        result.append([int(inside.sum()), round(chance, 3), round(share, 3)])
+    return result
+
+
+def compact(values: np.ndarray) -> list[Any]:
+    """Numbers with one decimal, whole ones without."""
+    return [int(value) if value == int(value) else float(value) for value in np.round(values, 1)]
 
 
 def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
@@ -32,12 +86,12 @@ def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
         if condition.seed == max(counts, key=counts.__getitem__):
             by_pair.setdefault(pair_id(condition), {}).setdefault(condition.shift, []).append(condition)
     return {
-        pair: {shift: sorted(found, key=severity) for shift, found in by_shift.items()}
+        pair: {shift: sorted(found, key=severity_at) for shift, found in by_shift.items()}
         for pair, by_shift in by_pair.items()
     }
 
 
-def severity(condition: Condition) -> int:
+def severity_at(condition: Condition) -> int:
     """The severity of a condition as the page counts it, see `severity_of`."""
     return severity_of(condition.shift, condition.intensity, condition.severity)
 
@@ -75,7 +129,7 @@ def details(source: Source) -> dict[str, Any]:
 def _condition(
     condition: Condition,
     predictions: Predictions,
-    axes: Mapping[str, curves.Axis],
+    axes: Mapping[str, Axis],
     calibrators: Mapping[str, ErrorProbability],
 ) -> dict[str, Any]:
     wrong = ~predictions.correct
@@ -89,14 +143,14 @@ def _condition(
         entry: dict[str, Any] = {
             "n": len(scores),
             "errors": int(missed.sum()),
-            "found": curves.compact(errors_found(scores, missed, curves.FRACTIONS)),
-            "bins": curves.histogram(scores, missed, axes[column]),
+            "found": compact(errors_found(scores, missed, FRACTIONS)),
+            "bins": histogram(scores, missed, axes[column]),
         }
         if column in calibrators:
-            entry["reliability"] = curves.reliability(calibrators[column](scores), missed)
+            entry["reliability"] = reliability(calibrators[column](scores), missed)
         methods[column] = entry
     accuracy = round(float(predictions.correct.mean()), 4) if len(wrong) else None
-    return {"severity": severity(condition), "n": len(wrong), "accuracy": accuracy, "methods": methods}
+    return {"severity": severity_at(condition), "n": len(wrong), "accuracy": accuracy, "methods": methods}
 
 
 def _read(source: Source, condition: Condition) -> Predictions | None:
@@ -125,14 +179,14 @@ def _calibrators(source: Source, some: Condition) -> dict[str, ErrorProbability]
     return found
 
 
-def _axes(every: list[Predictions]) -> dict[str, curves.Axis]:
+def _axes(every: list[Predictions]) -> dict[str, Axis]:
     """One axis per column for all conditions of a pair, so that a reader sees the scores move with the severity."""
     pooled: dict[str, list[np.ndarray]] = {}
     for predictions in every:
         for column, values in columns_of(predictions).items():
             pooled.setdefault(column, []).append(values[np.isfinite(values)].astype(np.float64))
     joined = {column: np.concatenate(parts) for column, parts in pooled.items()}
-    return {column: curves.axis_of(values) for column, values in joined.items() if len(values)}
+    return {column: axis_of(values) for column, values in joined.items() if len(values)}
 
 
 def usable(values: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

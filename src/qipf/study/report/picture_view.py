@@ -1,21 +1,27 @@
-"""Thumbnails of the inputs that a score is most and least certain about, right and wrong, under every shift."""
+"""Pictures of a report: thumbnails of extreme predictions, and maps of segmented images."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from qipf.pages.layout import embedded
+from qipf.pages.overlays import Overlay, colour_scale, draw_overlays, overlay_section
 from qipf.study.plan.registry import shown_first
-from qipf.study.report.columns import intensity_label, pair_id
-from qipf.study.report.details import one_seed, severity, usable
+from qipf.study.report.detail_view import one_seed, severity_at, usable
 from qipf.study.report.limits import Limits, thin
+from qipf.study.report.severity import intensity_label, pair_id
 from qipf.study.report.source import MISSING, Source
-from qipf.study.run.read import Condition
-from qipf.study.tables.answer import recommended_columns
-from qipf.study.tables.images import columns_of
+from qipf.study.run.consolidate import condition_of
+from qipf.study.run.maps import KeptMaps
+from qipf.study.run.read import Bench, Condition, read_maps
+from qipf.study.tables.answer import Answer, columns_of, recommended_columns
+from qipf.study.tables.frame import column_of
+from qipf.study.tables.paper import pair_title
 
 LIMITS = Limits()
 
@@ -41,12 +47,12 @@ def thumbnails(
     for pair, by_shift in one_seed(source.bench).items():
         some = next(iter(by_shift.values()))[0]
         if source.bench._pair(some.dataset, some.net).predicts == "pixels":
-            continue  # `qipf.study.report.maps_view` shows whole images
+            continue  # `qipf.study.report.picture_view` shows whole images
         try:
             _find_data(some.dataset, data)
             for shift, conditions in by_shift.items():
                 for condition in thin(conditions, 1):
-                    groups.setdefault(pair, {})[shift] = _of(source, condition, limits, data, images, best)
+                    groups.setdefault(pair, {})[shift] = _thumbnails_of(source, condition, limits, data, images, best)
         except MISSING as error:
             groups.pop(pair, None)
             source.note(f"No pictures of {pair}: {error}")
@@ -81,7 +87,7 @@ def png(image: np.ndarray) -> str:
     return embedded(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0), 64)
 
 
-def _of(
+def _thumbnails_of(
     source: Source,
     condition: Condition,
     limits: Limits,
@@ -111,7 +117,7 @@ def _of(
     for row, image in zip(listed, source.bench.images(condition, listed, data) if listed else [], strict=True):
         images[_name(condition, row)] = png(image)
     return {
-        "severity": severity(condition),
+        "severity": severity_at(condition),
         "intensity": intensity_label(condition.shift, condition.intensity),
         "columns": chosen,
     }
@@ -126,3 +132,74 @@ def _picture(condition: Condition, predictions: Any, row: int, share: float) -> 
 
 def _name(condition: Condition, row: int) -> str:
     return f"{pair_id(condition)}/{condition.shift}/{row}"
+
+
+@dataclass(frozen=True)
+class MapsShown:
+    """The images of one model.
+
+    Attributes:
+        title: the model in words.
+        score: the name of the score whose uncertainty is shown.
+        sets: the pictures by the name of the set, clean inputs first.
+    """
+
+    title: str
+    score: str
+    sets: Mapping[str, Sequence[Overlay]]
+
+    def html(self, most: int) -> str:
+        """The pictures of the first `most` sets; empty for none."""
+        sets = dict(islice(self.sets.items(), most))
+        return overlay_section(sets, self.score) if sets else ""
+
+
+def segmented(source: Source, answers: Sequence[Answer]) -> list[MapsShown]:
+    """For each model of pixels, a few images of every set, drawn for the score that finds its errors best."""
+    if source.bench is None:
+        return []
+    found = []
+    ranked = {(a.ranking.dataset, a.ranking.net): [s.column for s in a.ranking.standings] for a in answers}
+    for by_shift in one_seed(source.bench).values():
+        some = next(iter(by_shift.values()))[0]
+        if source.bench._pair(some.dataset, some.net).predicts != "pixels":
+            continue
+        title = pair_title(some.dataset, some.net)
+        try:
+            shown = _maps_of(source.bench, some[:3], list(by_shift), ranked.get((some.dataset, some.net), []))
+        except (*MISSING, ImportError) as error:
+            source.left_out(f"No images of {title}: {error}")
+            continue
+        if shown is None:
+            source.note(f"No images of {title}: the store has none; run the plan again to keep some.")
+        else:
+            found.append(MapsShown(title, *shown))
+    return found
+
+
+def _maps_of(
+    bench: Bench, about: tuple[str, str, int], shifts: list[str], ranked: list[str]
+) -> tuple[str, dict[str, list[Overlay]]] | None:
+    methods = [method.name for method in bench._pair(*about[:2]).methods]
+    places = {column: place for place, column in enumerate(ranked)}
+    methods.sort(key=lambda name: places.get(column_of(name, "score"), len(places)))
+    for method in methods:
+        kept = {shift: maps for shift in shifts if (maps := read_maps(bench, *about, shift, method)) is not None}
+        if kept:
+            return method, _drawn(bench, about, kept)
+    return None
+
+
+def _drawn(
+    bench: Bench, about: tuple[str, str, int], kept: Mapping[str, tuple[int, KeptMaps]]
+) -> dict[str, list[Overlay]]:
+    _, first = kept.get("clean") or next(iter(kept.values()))
+    scale = colour_scale(first.uncertainty)
+    sets = {}
+    for shift, (place, maps) in kept.items():
+        names = [f"image {row}" for row in maps.rows]
+        drawn = draw_overlays(maps.images, maps.uncertainty, maps.wrong, maps.labelled, names, scale)
+        exact = [replace(one, share=float(share)) for one, share in zip(drawn, maps.shares, strict=True)]
+        intensity, _ = condition_of(bench._pair(*about[:2]), shift, place)
+        sets["Clean inputs" if shift == "clean" else f"Shifted: {shift}, {intensity_label(shift, intensity)}"] = exact
+    return sets

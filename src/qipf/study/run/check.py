@@ -1,4 +1,4 @@
-"""A look at a user's own data before anything runs, so that a mistake in a file is one line and not a failed cell."""
+"""Check a user's own data before anything runs, so that a mistake in a file is one line and not a failed cell."""
 
 from __future__ import annotations
 
@@ -7,20 +7,51 @@ from typing import Any
 
 import torch
 
+from qipf.decisions.threshold import conformal_rank
 from qipf.models.collect import collect
 from qipf.models.kinds.several_labels import ONE_HOT
 from qipf.models.labels import are_one_hot, check_binary, check_classes
 from qipf.models.logits import find_values
+from qipf.models.probabilities import numbers_expected
 from qipf.models.sessions.declared import form
 from qipf.study import shifts
 from qipf.study.plan.pairs import Pair
 from qipf.study.plan.plan import Plan
-from qipf.study.run import inputs, own_model
-from qipf.study.run.check_numbers import check_model, check_parts
+from qipf.study.run import own_model, study_data
 from qipf.study.run.grid import groups
-from qipf.study.run.inputs import Group, Split, StudyData
-from qipf.study.run.own_data import check_file_labels, check_file_places, check_places
+from qipf.study.run.numbers import check_shapes
 from qipf.study.run.several_rows import check_ids, read_rows
+from qipf.study.run.study_data import Group, Split, StudyData, check_file_labels, check_file_places, check_places
+
+SOME = 64
+"""Inputs that show whether a model fits."""
+
+
+def check_parts(pair: Pair, data: study_data.StudyData) -> None:
+    """Raise ValueError where there are too few held-out inputs, or the parts of a file differ in shape."""
+    try:
+        conformal_rank(len(data.held_out.inputs), pair.coverage)
+    except ValueError as error:
+        raise ValueError(f"{pair.name}: {error}; raise calibration_size, or give more in x_held_out") from None
+    for name, split in (("x_train", data.train), ("x_held_out", data.held_out)):
+        if (
+            split.inputs.shape[1:] != data.test.inputs.shape[1:]
+            or split.targets.shape[1:] != data.test.targets.shape[1:]
+        ):
+            shapes = [(tuple(one.inputs.shape), tuple(one.targets.shape)) for one in (data.test, split)]
+            raise ValueError(
+                f"{pair.dataset}: expected inputs and targets of one shape in all parts, got {shapes[0]} for the test "
+                f"data and {shapes[1]} for {name}"
+            )
+
+
+def check_number_model(pair: Pair, data: study_data.StudyData, net: Any) -> None:
+    """Raise ValueError where a model does not predict finite numbers, as many per input as there are targets."""
+    few = study_data.first(data.test, SOME)
+    with numbers_expected(True):
+        found = collect(net, few.inputs, features=False, progress=False)
+    check_shapes(found.logits, few.targets, pair.name)
+
 
 FEW = 2
 """Inputs that show how many classes a model has, and whether a shift fits them."""
@@ -40,12 +71,12 @@ def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
     """
     for pair in plan.pairs:
         if pair.dataset.endswith(".npz") or any(group.files for group in groups(pair)):
-            data = inputs.load_data(
+            data = study_data.load_data(
                 pair.dataset, pair.calibration_size, None if folder is None else str(folder), "cpu",
-                held_out_of=inputs.held_out_of(pair), predicts=pair.predicts,
+                held_out_of=study_data.held_out_of(pair), predicts=pair.predicts,
             )  # fmt: skip
             _check_pair(pair, data)
-    inputs.forget()  # the cells may run in other processes
+    study_data.forget()  # the cells may run in other processes
 
 
 def _check_pair(pair: Pair, data: StudyData) -> None:
@@ -65,7 +96,7 @@ def _check_pair(pair: Pair, data: StudyData) -> None:
             elif group.name in pair.shifts:
                 _check_built_in(pair, data, group.name, intensity)
     if numbers and net is not None:
-        check_model(pair, data, net)
+        check_number_model(pair, data, net)
 
 
 def _load(pair: Pair) -> Any:
@@ -82,7 +113,7 @@ def _columns(net: Any, data: StudyData) -> int | None:
             return collect(net, data.test.inputs[:FEW], features=False, progress=False).logits.shape[1]
         if data.predicts == "labels":
             return data.test.targets.shape[1]
-        few = inputs.some_labelled(data.test, 1, data.predicts)
+        few = study_data.some_labelled(data.test, 1, data.predicts)
         if data.predicts == "pixels":
             few = Split(few.inputs, torch.zeros_like(few.targets))
             return read_rows(data, net, few, features=False).outputs.logits.shape[1]
@@ -106,7 +137,7 @@ def _check_dataset(dataset: str, data: StudyData, columns: int | None) -> None:
 
 def _check_file(data: StudyData, group: Group, place: int) -> Split:
     """Read a shifted file; its labels have the shape of those of the test data."""
-    found = inputs.inputs_of(data, group, place, None, "cpu")
+    found = study_data.inputs_of(data, group, place, None, "cpu")
     if found.targets.shape[1:] != data.test.targets.shape[1:]:
         what = "targets" if data.predicts == "numbers" else "labels"
         raise ValueError(
