@@ -29,10 +29,10 @@ def test_a_table_of_very_many_columns_is_refused(tmp_path: Path, line: str) -> N
     path = tmp_path / "wide.csv"
     path.write_text(f"u,correct{line}\n0.5,1{line}\n")
     started = time.perf_counter()
-    with pytest.raises(Problem, match="wide.csv"):
+    with pytest.raises(Problem, match="wide"):
         read_columns(path)
     if "\n" not in line:
-        with pytest.raises(Problem, match="wide.csv"):
+        with pytest.raises(Problem, match="wide"):
             list(Tail(path).new())
     assert time.perf_counter() - started < 5
 

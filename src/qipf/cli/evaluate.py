@@ -141,9 +141,7 @@ def same_classes(columns: Mapping[str, np.ndarray], label: str, predicted: str) 
                 wrong = np.isfinite(values) & ((values != np.floor(values)) | (np.abs(values) >= EXACT))
             wrong |= np.isinf(values)
             if wrong.any():
-                raise _bad_value(
-                    name, values, int(np.argmax(wrong)), "an integer below 2**53"
-                )
+                raise _bad_value(name, values, int(np.argmax(wrong)), "an integer below 2**53")
     return columns[label] == columns[predicted]
 
 
