@@ -23,13 +23,14 @@ and `[methods.NAME]` tables. A parameter of a method that depends on the network
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any
 
+from qipf._common.errors import Problem
+from qipf._common.text import parse_toml
 from qipf.study.datasets import NAMES
 from qipf.study.nets import NETS
 from qipf.study.plan.checks import PlanError, UnknownPlanError, check_keys, decoded, did_you_mean, existing, msgspec
@@ -230,13 +231,11 @@ def load(plan: str | Path) -> Plan:
         hint = f"{did_you_mean(name, shipped())}, or give the path of a TOML file"
         raise UnknownPlanError(f"there is no plan {name!r}: {hint}")
     try:
-        values = tomllib.loads(content.decode("utf-8"))
+        values = parse_toml(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise PlanError(f"not valid TOML: it is not UTF-8 text ({error.reason})") from None
-    except tomllib.TOMLDecodeError as error:
-        raise PlanError(f"not valid TOML: {error}") from None
-    except RecursionError:
-        raise PlanError("not valid TOML: its values are nested too deeply") from None
+    except Problem as problem:
+        raise PlanError(problem.message) from None
     return parse(values, folder=folder)
 
 
