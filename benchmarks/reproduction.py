@@ -29,9 +29,8 @@ def main() -> int:
             print(f"<!-- table: {name} -->\n\n{render('table', name)}\n\n<!-- end -->\n")
         return 0
     if given.write:
-        if any((results.folder / "paper").glob("*/table.parquet")):
-            for file in figures.write(results):
-                print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")
+        for file in figures.write(results) + figures.write_chart(results, ROOT / "docs" / "images"):
+            print(f"{file}: {file.stat().st_size / 1e3:.0f} kB")
         for page in pages.PAGES.values():
             page.write_text(marks.written(page.read_text(), render))
         return 0

@@ -7,7 +7,8 @@ from functools import cache
 import numpy as np
 import pandas as pd
 
-from evidence.results import NOTHING, SHIFTS, Results, markdown, number
+from evidence.marks import table, value
+from evidence.results import NETS, NOTHING, SHIFTS, Results, markdown, number
 from qipf.study.tables import paper
 from qipf.study.tables.claims import RIVALS
 from qipf.study.tables.paired import sign
@@ -18,10 +19,6 @@ SHORT = {
     "qipf": "QIPF exact", "qipf-published": "QIPF program",
 }  # fmt: skip
 """The paper's methods in few letters, and its QIPF twice."""
-NETS = {
-    ("mnist", "lenet"): "MNIST", ("kmnist", "lenet"): "K-MNIST", ("cifar10", "vgg3"): "VGG-3",
-    ("cifar10", "resnet18"): "ResNet-18",
-}  # fmt: skip
 CURVES = (
     (("mnist", "lenet"), "rotation", "Fig. 4 d-g"),
     (("kmnist", "lenet"), "rotation", "appendix G.1"),
@@ -35,6 +32,7 @@ AT_CHANCE = 0.06
 """A ROC-AUC this near to one half is taken as chance; average precision is then about the error rate."""
 
 
+@table("cells-{metric}", metric=paper.METRICS)
 def by_shift(results: Results, metric: str) -> str:
     """Every cell of one of the paper's tables: our mean over intensities and networks, the paper's in brackets."""
     theirs, ours = paper.values(metric), results.means(metric)
@@ -50,16 +48,20 @@ def by_shift(results: Results, metric: str) -> str:
     return markdown(["here (paper)", *SHORT.values()], rows)
 
 
-def agreement(results: Results, metric: str = "roc_auc") -> str:
-    """In how many cells the paper's number lies within the spread of ours over networks and intensities."""
-    theirs = paper.values(metric)
+@value("agreement")
+def agreement(results: Results, metric: str) -> str:
+    """In how many cells the paper's number lies within our spread."""
+    return "{} of {}".format(*within(results, metric))
+
+
+def within(results: Results, metric: str = "roc_auc") -> tuple[int, int]:
+    """Count the cells in which the paper's number lies within the spread of ours over networks and intensities."""
     rows = results.under_shift(metric)
     spread = rows.groupby(["column", "shift", "dataset", "net"])["value"].agg(["min", "max"])
-    known = [
-        (value.mean, (method, *case)) for (case, method), value in theirs.items() if (method, *case) in spread.index
-    ]
-    inside = sum(bool(spread.loc[key, "min"] <= mean <= spread.loc[key, "max"]) for mean, key in known)
-    return f"{inside} of {len(known)}"
+    values = {(method, *case): value.mean for (case, method), value in paper.values(metric).items()}
+    known = {key: mean for key, mean in values.items() if key in spread.index}
+    inside = sum(bool(spread.loc[key, "min"] <= mean <= spread.loc[key, "max"]) for key, mean in known.items())
+    return inside, len(known)
 
 
 def best_at(results: Results, pair: tuple[str, str], shift: str, metric: str, ours: str) -> tuple[int, int]:
@@ -72,6 +74,7 @@ def best_at(results: Results, pair: tuple[str, str], shift: str, metric: str, ou
     return int(best.sum()), len(best)
 
 
+@table("curves")
 def curves(results: Results) -> str:
     """The curves of Fig. 4 and appendix G: at how many intensities QIPF is best."""
     rows = []
@@ -84,6 +87,7 @@ def curves(results: Results) -> str:
     return markdown(["figure", "exact / program is best at", *CURVE_METRICS.values()], rows)
 
 
+@table("turned")
 def turned(results: Results) -> str:
     """Fig. 4 b and c: MNIST turned by 270 degrees."""
     rows = []
@@ -96,36 +100,45 @@ def turned(results: Results) -> str:
     return markdown(["MNIST, rotation by 270 degrees", *CURVE_METRICS.values()], rows)
 
 
+@table("error-rates")
 def error_rates(results: Results) -> str:
     """The error rate that the paper's own numbers reveal, ours, and both at the intensity of ours that matches best."""
     rows = []
-    for pair, name in NETS.items():
-        for shift in SHIFTS:
-            revealed, rates = revealed_rate(Case(shift, *pair)), _rates(results, pair, shift)
-            if revealed is None or rates.empty:
-                continue
-            at = (rates - revealed).abs().idxmin()
-            ours = [_gap(results, pair, shift, at, rival) for rival in ("mc-dropout", "ensemble")]
-            theirs = [_paper_gap(Case(shift, *pair), rival) for rival in ("mc-dropout", "ensemble")]
-            rows.append(
-                [f"{name} {shift}", number(revealed, 2), number(float(rates.mean()), 2), number(float(rates[at]), 2)]
-                + [f"{_sign(own)} ({_sign(their)})" for own, their in zip(ours, theirs, strict=True)]
-            )
-    heads = ["", "paper", "here, mean", "matched", "QIPF − MC dropout", "QIPF − ensemble"]
-    return markdown(heads, rows)
+    for name, revealed, rates, gaps in _matched(results):
+        found = (revealed, float(rates.mean()), float(rates[(rates - revealed).abs().idxmin()]))
+        cells = [f"{ours:+.2f} ({theirs:+.2f})" for ours, theirs in gaps.values()]
+        rows.append([name, *(number(rate, 2) for rate in found), *cells])
+    return markdown(["", "paper", "here, mean", "matched", "QIPF − MC dropout", "QIPF − ensemble"], rows)
 
 
+@value("matched")
 def matched_summary(results: Results, rival: str) -> str:
     """The mean lead of the authors' QIPF over a rival at matched error rates, in how many cells, and the paper's."""
-    ours, theirs = [], []
-    for pair in NETS:
-        for shift in SHIFTS:
-            revealed, rates = revealed_rate(Case(shift, *pair)), _rates(results, pair, shift)
-            if revealed is not None and not rates.empty:
-                ours.append(_gap(results, pair, shift, (rates - revealed).abs().idxmin(), rival))
-                theirs.append(_paper_gap(Case(shift, *pair), rival))
+    ours, theirs = zip(*(gaps[rival] for *_, gaps in _matched(results)), strict=True)
     ahead = sum(value > 0 for value in ours)
     return f"{np.mean(ours):+.3f} (ahead in {ahead} of {len(ours)} cells; the paper {np.mean(theirs):+.3f})"
+
+
+@cache
+def _matched(results: Results) -> list[tuple[str, float, pd.Series, dict[str, tuple[float, float]]]]:
+    """By cell with a known error rate: that rate, ours by severity, and the lead over rivals, ours and the paper's."""
+    found, printed = [], paper.values("roc_auc")
+    for pair, name in NETS.items():
+        for shift in SHIFTS:
+            case, own = Case(shift, *pair), results.rows_of("roc_auc", pair, shift, "qipf-published")
+            revealed, rates = revealed_rate(case), 1 - own.groupby("severity")["accuracy"].mean()
+            if revealed is None or rates.empty:
+                continue
+            level = _levels(results, pair, shift, "roc_auc").loc[(rates - revealed).abs().idxmin()]
+            gaps = {
+                rival: (
+                    float(level["qipf-published"] - level[rival]),
+                    printed[case, "qipf"].mean - printed[case, rival].mean,
+                )
+                for rival in ("mc-dropout", "ensemble")
+            }
+            found.append((f"{name} {shift}", revealed, rates, gaps))
+    return found
 
 
 def revealed_rate(case: Case) -> float | None:
@@ -142,34 +155,11 @@ def revealed_rate(case: Case) -> float | None:
 @cache
 def _levels(results: Results, pair: tuple[str, str], shift: str, metric: str) -> pd.DataFrame:
     """By intensity and column: the mean over networks, as it is."""
-    rows = results.under_shift(metric)
-    own = rows[(rows["dataset"] == pair[0]) & (rows["net"] == pair[1]) & (rows["shift"] == shift)]
+    own = results.rows_of(metric, pair, shift)
     return own.pivot_table(index="severity", columns="column", values="value", aggfunc="mean")
 
 
-@cache
-def _rates(results: Results, pair: tuple[str, str], shift: str) -> pd.Series:
-    """By severity: the mean error rate of the base networks."""
-    rows = results.under_shift("roc_auc")
-    chosen = (rows["dataset"] == pair[0]) & (rows["net"] == pair[1]) & (rows["shift"] == shift)
-    own = rows[chosen & (rows["column"] == "qipf-published")]
-    return 1 - own.groupby("severity")["accuracy"].mean()
-
-
-def _gap(results: Results, pair: tuple[str, str], shift: str, severity: int, rival: str) -> float:
-    levels = _levels(results, pair, shift, "roc_auc")
-    return float(levels.loc[severity, "qipf-published"] - levels.loc[severity, rival])
-
-
-def _paper_gap(case: Case, rival: str) -> float:
-    values = paper.values("roc_auc")
-    return values[case, "qipf"].mean - values[case, rival].mean
-
-
-def _sign(value: float) -> str:
-    return f"{value:+.2f}"
-
-
+@value("paper-cell")
 def paper_cell(results: Results, metric: str, shift: str, dataset: str, net: str, method: str) -> str:
     """One number of the paper's tables."""
     return number(paper.values(metric)[Case(shift, dataset, net), method].mean, 2)

@@ -1,4 +1,4 @@
-"""The paper's claims about error detection, calibration and correlation, and what our numbers say."""
+"""What our numbers say to the paper's claims about detection, calibration and correlation, and to its choices."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from functools import cache
 import numpy as np
 
 from evidence.detection import pair_heads
-from evidence.results import NOTHING, PAIRS, Results, markdown, number, short, signed
+from evidence.marks import table, value
+from evidence.results import NETS, NOTHING, PAIRS, Results, grid, markdown, number, short, signed
 from qipf.metrics import METRICS
+from qipf.study.plan.registry import REGISTRY
 from qipf.study.tables import paper
 from qipf.study.tables.claims import RIVALS, TOPICS, Claim, claims, paper_best, paper_gap
-from qipf.study.tables.paired import Verdict
+from qipf.study.tables.paired import Difference, Verdict
 
 OURS = {"qipf": "exact, cross-validated", "qipf-published": "authors' program, factor 80"}
 """The two methods that can stand for the paper's QIPF, with their settings."""
@@ -25,31 +27,13 @@ ALSO = (
 PARTS = ("reliability", "resolution", "uncertainty")
 """The parts of a Brier score: reliability minus resolution plus uncertainty."""
 
-WORDS: dict[Verdict, str] = {
-    "yes": "**holds**", "no": "**does not hold**", "undecided": "undecided", "not measured": "not measured",
-}  # fmt: skip
 MARKS: dict[Verdict, str] = {"yes": "✓", "no": "✗", "undecided": "?", "not measured": NOTHING}
 AHEAD: dict[Verdict, str] = {"yes": "↑", "no": "↓", "undecided": "?", "not measured": NOTHING}
 LEVEL = 0.05
 """The chance of one or more false verdicts among all that are corrected together."""
 
 
-def summary(results: Results) -> str:
-    """Is QIPF the best of the paper's six methods in most of its twenty cases?"""
-    if not set(RIVALS) <= set(results.shifted["column"]):
-        return "*Not measured yet: some of the paper's methods are missing.*"
-    rows = []
-    for metric, topic in TOPICS.items():
-        cells = []
-        for ours in OURS:
-            claim = next(c for c in paper_claims(results, metric, ours) if c.scope == "most")
-            share = [0.5 + value for value in (claim.advantage, claim.low, claim.high)]
-            known = np.isfinite(claim.advantage)
-            cells.append(f"{share[0]:.0%} [{share[1]:.0%}, {share[2]:.0%}] {MARKS[claim.here]}" if known else NOTHING)
-        rows.append([topic, paper_share(metric), *cells])
-    return markdown(["best of the six in most cases", "the paper", *OURS.values()], rows)
-
-
+@table("against-{metric}", metric=TOPICS)
 def against(results: Results, metric: str) -> str:
     """QIPF minus every other method, signed so that more is better, over all cases that have both."""
     rows = []
@@ -62,6 +46,8 @@ def against(results: Results, metric: str) -> str:
     return markdown(["QIPF better than", "the paper", *OURS.values()], rows)
 
 
+@table("second-roc_auc", metric="roc_auc", second="ensemble")
+@table("second-ece_paper", metric="ece_paper", second="svi")
 def follows(results: Results, metric: str, second: str) -> str:
     """The method that the paper ranks second to QIPF, minus the other rivals."""
     rows = []
@@ -93,6 +79,7 @@ def surviving(results: Results) -> tuple[frozenset[tuple[str, str, str]], int, i
     return frozenset(kept), decided, len(found)
 
 
+@value("chance")
 def chance(results: Results, what: str) -> str:
     """How many verdicts were given, how many decide, how many are left after Holm's correction."""
     kept, decided, count = surviving(results)
@@ -110,6 +97,7 @@ def _cell(results: Results, metric: str, ours: str, other: str, marks: dict[Verd
     return f"{signed(gap)} {mark}{'°' if undone else ''}"
 
 
+@table("brier-parts")
 def brier_parts(results: Results) -> str:
     """The proper Brier score and its parts, mean over pairs and shifts."""
     parts = {"brier_proper": "Brier, proper", **{f"brier_proper_{name}": name for name in PARTS}}
@@ -121,6 +109,7 @@ def brier_parts(results: Results) -> str:
     return markdown(["mean over shifts and intensities", *parts.values()], rows)
 
 
+@table("means-{metric}", metric=("roc_auc", "ece_paper"))
 def means(results: Results, metric: str) -> str:
     """The mean over shifts and intensities by pair, with the paper's number in brackets."""
     theirs = paper.values(metric)
@@ -135,7 +124,7 @@ def means(results: Results, metric: str) -> str:
             cells.append(f"{text} ({number(float(np.mean(own)), 2)})" if own else text)
         rows.append([short(column), *cells])
     better = METRICS[metric].better or "higher"
-    return markdown([f"here (the paper), {better} is better", *pair_heads(results)], rows)
+    return markdown([f"here (the paper), {better} is better", *pair_heads(results).values()], rows)
 
 
 @cache
@@ -154,3 +143,54 @@ def paper_share(metric: str) -> str:
     """In how many of the paper's cases QIPF is first in the paper's own numbers."""
     best = paper_best(metric)
     return f"{np.mean(best):.0%} ({sum(best)} of {len(best)})"
+
+
+CHOICES: dict[str, tuple[tuple[str, str], ...]] = {
+    "exact less authors' operator, factor 80": (("qipf-80", "qipf-published"),),
+    "factor 160 less factor 80, exact": (("qipf-160", "qipf-80"),),
+    "cross-validated less factor 80, exact": (("qipf", "qipf-80"),),
+    "10 modes less 4, authors' program": (
+        ("qipf-published-10-modes", "qipf-published"), ("qipf-published", "qipf-published-4-modes"),
+    ),
+    "pooled less every weight, exact": (("qipf", "qipf-all-weights"),),
+    "minimum: neighbourhood less batch": (("qipf-80", "qipf-batch"),),
+    "modes less V_0, exact, factor 80": (("qipf-80", "qipf-v0"),),
+    "modes, cross-validated, less V_0": (("qipf", "qipf-v0"),),
+    "authors' program less max logit": (("qipf-published", "max-logit"),),
+    "exact, cross-validated, less max logit": (("qipf", "max-logit"),),
+}  # fmt: skip
+"""The paper's choices, each compared with an alternative: columns that may hold both, in the order of the search."""
+VARIANTS = [name for name, entry in REGISTRY.items() if entry.kind == "qipf"]
+
+
+@table("choices")
+@table("choices-pr_auc", metric="pr_auc")
+def choices(results: Results, metric: str = "roc_auc") -> str:
+    """Each choice by pair: the size of the difference, and whether its interval decides the sign."""
+
+    def cell(choice: str, pair: tuple[str, str]) -> str:
+        gap = chosen(results, choice, pair, metric)
+        return f"{gap.value:+.3f} {'≈' if gap.negligible else AHEAD[gap.verdict]}" if gap else NOTHING
+
+    return grid("first less second", dict(zip(CHOICES, CHOICES, strict=True)), NETS, cell)
+
+
+def chosen(results: Results, choice: str, pair: tuple[str, str], metric: str) -> Difference | None:
+    """Return the difference of the first compared columns that were measured."""
+    found = (results.difference(metric, first, second, pair) for first, second in CHOICES[choice])
+    return next((gap for gap in found if gap is not None), None)
+
+
+@table("levels")
+def levels(results: Results) -> str:
+    """ROC-AUC by setting and pair; the plans say how many modes the authors' program has."""
+    orders = [
+        method["params"].get("orders", (2, 4, 6, 8))
+        for pair in PAIRS
+        for method in results.plan(pair).get("methods", ())
+        if method["name"] == "qipf-published"
+    ]
+    names = {name: short(name) for name in (*VARIANTS, "max-logit")}
+    names["qipf-published"] += f" ({', '.join(str(len(each)) for each in orders)} modes)" if orders else ""
+    heads, corner = pair_heads(results), "mean over shifts and intensities"
+    return grid(corner, names, heads, lambda column, pair: number(results.mean("roc_auc", column, pair)))

@@ -1,4 +1,4 @@
-"""Tables of error detection: every score, by pair, by shift, on clean inputs, and differences with intervals."""
+"""Error detection in the study of the paper: every score by pair and shift, differences, and what was run."""
 
 from __future__ import annotations
 
@@ -6,9 +6,24 @@ from functools import cache
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
-from evidence.results import COLUMNS, PAIRS, SHIFTS, Results, markdown, number, short, signed, title
-from qipf.study.report.columns import severity_of
+from evidence.marks import table, value
+from evidence.results import (
+    COLUMNS,
+    NOTHING,
+    PAIRS,
+    SHIFTS,
+    SHORT,
+    Results,
+    grid,
+    markdown,
+    number,
+    short,
+    signed,
+    slashed,
+    title,
+)
 
 METRICS = ("roc_auc", "pr_auc")
 MAIN = ("default", "ensemble (entropy)", "entropy", "qipf-published")
@@ -17,53 +32,66 @@ FEWER = "† measured on fewer networks than the other rows."
 PART = "‡ every row on the same random part of the test images: {}."
 DEVELOPED_ON = {("mnist", "lenet"), ("cifar10", "vgg3")}
 DEVELOPED_UNDER = {"rotation", "shear", "brightness"}
+MISSING = "*Not measured yet.*"
+PAPER_ACCURACY = {
+    ("mnist", "lenet"): 98.6, ("kmnist", "lenet"): 91.9, ("cifar10", "vgg3"): 87.5, ("cifar10", "resnet18"): 91.5,
+}  # fmt: skip
+FIRST = 3
+"""The smallest number of networks that the paper's plan would have."""
+MANY = {"mc-dropout": "passes", "svi": "epochs", "svi-ll": "epochs", "ensemble": "members", "swag": "passes"}
 
 
+@table("everything")
 def everything(results: Results) -> str:
-    """Every score that was measured on all pairs."""
-    shown = [column for column in COLUMNS if np.isfinite(results.mean("roc_auc", column))]
-    return main_table(results, shown)
-
-
-def main_table(results: Results, columns: tuple[str, ...] | list[str]) -> str:
-    """ROC-AUC / average precision by pair and on average, the best of the table in bold."""
+    """ROC-AUC / average precision of every score measured on all pairs, by pair and on average, the best in bold."""
+    columns = [column for column in COLUMNS if np.isfinite(results.mean("roc_auc", column))]
     places = [*PAIRS, None]
     values = np.array([[[results.mean(m, c, pair) for m in METRICS] for pair in places] for c in columns])
-    best = np.nanmax(np.round(values, 3), axis=0, initial=-np.inf)
+    values = np.round(values, 3)
+    best = np.nanmax(values, axis=0, initial=-np.inf)
     rows, fewer = [], False
-    for column, line in zip(columns, np.round(values, 3), strict=True):
+    for column, line in zip(columns, values, strict=True):
         marks = [pair is not None and results.fewer_networks(column, pair) for pair in places]
         fewer |= any(marks)
-        cells = [
-            " / ".join(number(v, bold=bool(v == b)) for v, b in zip(cell, top, strict=True)) + "†" * mark
-            for cell, top, mark in zip(line, best, marks, strict=True)
-        ]
+        cells = [slashed(*both) + "†" * mark for *both, mark in zip(line, best, marks, strict=True)]
         rows.append([short(column), *cells])
-    heads = ["ROC-AUC / PR-AUC", *pair_heads(results), "mean"]
-    return markdown(heads, rows, _below(results, fewer))
+    parts = sorted(set(_parts(results).values()))
+    notes = [PART.format(" or ".join(f"{size:,}" for size in parts))] if parts else []
+    return markdown(
+        ["ROC-AUC / PR-AUC", *pair_heads(results).values(), "mean"], rows, " ".join([*notes, *[FEWER] * fewer])
+    )
 
 
+@table("by-shift")
 def by_shift(results: Results) -> str:
     """ROC-AUC by shift, mean over the four pairs."""
-    rows = [[title(c), *(number(results.mean("roc_auc", c, shift=s)) for s in SHIFTS)] for c in MAIN]
-    return markdown(["score (ROC-AUC, mean of the four pairs)", *SHIFTS], rows)
+    return grid(
+        "score (ROC-AUC, mean of the four pairs)",
+        {column: title(column) for column in MAIN},
+        dict(zip(SHIFTS, SHIFTS, strict=True)),
+        lambda column, shift: number(results.mean("roc_auc", column, shift=shift)),
+    )
 
 
+@table("authors-lenet")
 def authors_lenet(results: Results) -> str:
-    """The authors' own network under shift."""
+    """ROC-AUC of the authors' own network under shift."""
     rows = pd.read_csv(results.folder / "paper" / "authors-lenet.csv")
     return markdown(["score", *rows.columns[1:]], [[row[0], *map(number, row[1:])] for row in rows.to_numpy().tolist()])
 
 
+@table("differences-{metric}", metric=METRICS)
 def differences(results: Results, metric: str) -> str:
-    """The recommended score minus a rival, by pair and over all pairs."""
-    rows = [
-        [title(rival), *(signed(results.difference(metric, "default", rival, pair)) for pair in (*PAIRS, None))]
-        for rival in RIVALS
-    ]
-    return markdown([f"{title('default')} minus", *pair_heads(results), "mean"], rows)
+    """The class fields minus a rival, by pair and over all pairs."""
+    return grid(
+        f"{title('default')} minus",
+        {rival: title(rival) for rival in RIVALS},
+        {**pair_heads(results), None: "mean"},
+        lambda rival, pair: signed(results.difference(metric, "default", rival, pair)),
+    )
 
 
+@table("clean")
 def clean(results: Results) -> str:
     """Accuracy and ROC-AUC on the unshifted test set."""
     rows = results.rows[(results.rows["errors"] == "base") & (results.rows["shift"] == "clean")]
@@ -72,51 +100,58 @@ def clean(results: Results) -> str:
     for column in MAIN:
         cells = [number(values.get((column, "roc_auc", *pair), np.nan)) for pair in PAIRS]
         lines.append([f"ROC-AUC, {short(column)}", *cells])
-    return markdown(["clean test set", *pair_heads(results)], lines)
+    return markdown(["clean test set", *pair_heads(results).values()], lines)
+
+
+def accuracy(results: Results, pair: tuple[str, str]) -> float:
+    """Return the mean accuracy of the base networks on all clean test images."""
+    return float(accuracies(results, pair).mean())
 
 
 @cache
-def accuracy(results: Results, pair: tuple[str, str]) -> float:
-    """The accuracy of the base networks on all clean test images."""
+def accuracies(results: Results, pair: tuple[str, str]) -> pd.Series:
+    """Return the accuracy of every base network on all clean test images."""
     rows = results.all_rows
     asked = {
         "dataset": pair[0], "net": pair[1], "shift": "clean", "metric": "accuracy", "method": "entropy",
         "errors": "base", "subset": "all",
     }  # fmt: skip
-    own = rows[(rows[list(asked)] == pd.Series(asked)).all(axis=1)]
-    return float(own["value"].mean())
+    return rows[(rows[list(asked)] == pd.Series(asked)).all(axis=1)]["value"]
 
 
+@table("out-of-distribution")
 def out_of_distribution(results: Results) -> str:
     """ROC-AUC of telling another dataset's images from the network's own, mean over networks."""
     rows = results.rows[(results.rows["errors"] == "ood") & (results.rows["metric"] == "roc_auc")]
     if rows.empty:
-        return "*Not measured yet.*"
+        return MISSING
     values = rows.groupby(["column", "shift"])["value"].mean()
-    places = sorted(rows["shift"].unique())
-    lines = [
-        [short(column), *(number(values.get((column, place), np.nan)) for place in places)]
-        for column in COLUMNS
-        if column in set(rows["column"])
-    ]
-    return markdown(["MNIST LeNet (ROC-AUC)", *(place.removeprefix("ood:") for place in places)], lines)
+    return grid(
+        "MNIST LeNet (ROC-AUC)",
+        {column: short(column) for column in COLUMNS if column in set(rows["column"])},
+        {place: place.removeprefix("ood:") for place in sorted(rows["shift"].unique())},
+        lambda column, place: number(values.get((column, place), np.nan)),
+    )
 
 
+@table("own-errors")
 def own_errors(results: Results) -> str:
     """Methods with several passes: finding the base network's errors, and those of their own mean prediction."""
     rows = results.rows[(results.rows["severity"] > 0) & (results.rows["metric"] == "roc_auc")]
     own = rows[rows["errors"] == "own"]
     if own.empty:
-        return "*Not measured yet.*"
+        return MISSING
     both = rows[rows["column"].isin(own["column"].unique())]
     values = both.groupby(["column", "errors", "dataset", "net"])["value"].mean()
-    lines = []
-    for column in [c for c in COLUMNS if c in set(own["column"])]:
-        pairs = [[values.get((column, e, *pair), np.nan) for e in ("base", "own")] for pair in PAIRS]
-        lines.append([short(column), *(f"{number(base)} / {number(mine)}" for base, mine in pairs)])
-    return markdown(["base network's errors / own", *pair_heads(results)], lines)
+    return grid(
+        "base network's errors / own",
+        {column: short(column) for column in COLUMNS if column in set(own["column"])},
+        pair_heads(results),
+        lambda column, pair: slashed(values.get((column, errors, *pair), np.nan) for errors in ("base", "own")),
+    )
 
 
+@table("own-accuracy")
 def own_accuracy(results: Results) -> str:
     """The accuracy of the mean prediction of methods with several passes on clean inputs: were they trained well?"""
     rows = results.rows[(results.rows["shift"] == "clean") & (results.rows["metric"] == "accuracy")]
@@ -125,26 +160,14 @@ def own_accuracy(results: Results) -> str:
     for column in [c for c in COLUMNS if c in own.index.get_level_values(0)]:
         cells = [own.get((column, *pair), np.nan) for pair in PAIRS]
         name = short(column).removesuffix(", entropy")
-        lines.append([name, *(f"{100 * value:.1f} %" if np.isfinite(value) else "–" for value in cells)])
-    return markdown(["accuracy, clean test set", *pair_heads(results)], lines)
+        lines.append([name, *(f"{100 * value:.1f} %" if np.isfinite(value) else NOTHING for value in cells)])
+    return markdown(["accuracy, clean test set", *pair_heads(results).values()], lines)
 
 
-def unseen(results: Results, column: str) -> float:
-    """ROC-AUC over the pairs and shifts that were not used in the development of the recommended score."""
-    values = results.means("roc_auc")
-    found = [
-        values.get((column, *pair, shift), np.nan)
-        for pair in PAIRS
-        for shift in SHIFTS
-        if not (pair in DEVELOPED_ON and shift in DEVELOPED_UNDER)
-    ]
-    return float(np.mean(found))
-
-
-def pair_heads(results: Results) -> list[str]:
-    """The headings of the pairs, with a mark on those that were measured on a part of the images."""
+def pair_heads(results: Results) -> dict[tuple[str, str], str]:
+    """Return the headings of the pairs, with a mark on those that were measured on a part of the images."""
     part = _parts(results)
-    return [name + "‡" * (pair in part) for pair, name in PAIRS.items()]
+    return {pair: name + "‡" * (pair in part) for pair, name in PAIRS.items()}
 
 
 def _parts(results: Results) -> dict[tuple[str, str], int]:
@@ -152,17 +175,119 @@ def _parts(results: Results) -> dict[tuple[str, str], int]:
     return {(str(d), str(n)): int(size) for (d, n), size in common.groupby(["dataset", "net"])["n"].max().items()}
 
 
-def _below(results: Results, fewer: bool) -> str:
-    part = sorted(set(_parts(results).values()))
-    notes = [PART.format(" or ".join(f"{size:,}" for size in part))] if part else []
-    return " ".join([*notes, *([FEWER] if fewer else [])])
+@value("unseen")
+def unseen(results: Results, column: str) -> str:
+    """ROC-AUC over the pairs and shifts that were not used in the development of the class fields."""
+    values = results.means("roc_auc")
+    found = [
+        values.get((column, *pair, shift), np.nan)
+        for pair in PAIRS
+        for shift in SHIFTS
+        if not (pair in DEVELOPED_ON and shift in DEVELOPED_UNDER)
+    ]
+    return number(float(np.mean(found)))
 
 
-def severity_means(results: Results, column: str, pair: tuple[str, str], shift: str) -> pd.Series:
-    """ROC-AUC by severity from the mildest, mean over networks."""
-    rows = results.under_shift("roc_auc")
-    chosen = (rows["dataset"] == pair[0]) & (rows["net"] == pair[1]) & (rows["shift"] == shift)
-    own = rows[chosen & (rows["column"] == column)]
-    places = zip(own["intensity"], own["severity"], strict=True)
-    levels = [severity_of(shift, intensity, severity) for intensity, severity in places]
-    return own.assign(severity=levels).groupby("severity")["value"].mean()
+@value("geometric")
+def geometric(results: Results, column: str) -> str:
+    """ROC-AUC over all shifts except brightness."""
+    return number(float(np.mean([results.mean("roc_auc", column, shift=s) for s in SHIFTS if s != "brightness"])))
+
+
+@value("gap")
+def gap(results: Results, metric: str, ours: str, theirs: str, pair: str = "") -> str:
+    """A difference with its interval."""
+    return signed(results.difference(metric, ours, theirs, _pair(pair)))
+
+
+@value("clear-of-zero")
+def clear_of_zero(results: Results, metric: str, ours: str, theirs: str, pair: str = "") -> str:
+    """Whether a difference's interval leaves zero out."""
+    found = results.difference(metric, ours, theirs, _pair(pair))
+    return "does" if found is not None and found.verdict in ("yes", "no") else "does not"
+
+
+def _pair(name: str) -> tuple[str, str] | None:
+    pair = tuple(name.split())
+    if pair and pair not in PAIRS:
+        raise ValueError(f"unknown pair {name!r}; there are {', '.join(' '.join(pair) for pair in PAIRS)}")
+    return pair or None
+
+
+@value("networks")
+def networks(results: Results, column: str, pair: str) -> str:
+    """ROC-AUC of every network of a pair."""
+    dataset, net = pair.split()
+    rows = results.rows_of("roc_auc", (dataset, net), column=column)
+    return ", ".join(number(value) for value in rows.groupby("seed")["value"].mean())
+
+
+@table("runs")
+def runs(results: Results) -> str:
+    """By pair: accuracy here and in the paper, networks, images, and the settings of methods with several passes."""
+    columns = []
+    for pair in PAIRS:
+        plan = results.plan(pair)
+        settings = {method["name"]: method["params"] for method in plan.get("methods", ())}
+        right = 100 * accuracy(results, pair)
+        counts = [
+            plan.get("test_size"),
+            plan.get("multi_pass_size") or plan.get("test_size"),
+            *(settings.get(method, {}).get(key) for method, key in MANY.items()),
+        ]
+        columns.append(
+            [
+                f"{right:.1f} %" if np.isfinite(right) else NOTHING,
+                f"{PAPER_ACCURACY[pair]} %",
+                str(results.rows_of("roc_auc", pair)["seed"].nunique()),
+                *(f"{count:,}" if count else NOTHING for count in counts),
+            ]
+        )
+    heads = ["accuracy", "accuracy in the paper", "networks", "images", "images of many-pass methods"]
+    heads += [f"{SHORT[method]}, {key}" for method, key in MANY.items()]
+    return markdown(["", *PAIRS.values()], [[head, *cells] for head, *cells in zip(heads, *columns, strict=True)])
+
+
+@table("rerun")
+def rerun(results: Results) -> str:
+    """Every cell that was measured again, with the published networks or with further ones."""
+    rows = []
+    for folder in results.folders:
+        if not (folder / "rerun.csv").is_file():
+            continue
+        found = pd.read_csv(folder / "rerun.csv")
+        for (shift, severity, method), own in found.groupby(["shift", "severity", "method"], sort=False):
+            again, more = own[own["published"].notna()], own[own["published"].isna()]
+            pairs = [f"{number(a)} → {number(b)}" for a, b in zip(again["published"], again["new"], strict=True)]
+            inside = more["new"].between(more["low"], more["high"]).sum()
+            expected = f"{number(own['low'].iloc[0])} to {number(own['high'].iloc[0])}"
+            new = ", ".join(number(value) for value in more["new"])
+            of_first = more["new"].between(*interval(_of_first(results, folder.name, own.iloc[0]))).sum()
+            kept = [", ".join(pairs), expected, new, f"{inside} / {of_first} of {len(more)}"]
+            name = f"{folder.name}, {shift} {severity}, {SHORT.get(method, method)}"
+            rows.append([name, *(text or NOTHING for text in kept)])
+    return markdown(["cell", "published → again", "expected", "further networks", f"inside / of {FIRST}"], rows)
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Return the 95 % interval for one further network (Student's t)."""
+    count, spread = len(values), float(np.std(values, ddof=1))
+    half = float(stats.t.ppf(0.975, count - 1)) * spread * (1 + 1 / count) ** 0.5
+    return float(np.mean(values)) - half, float(np.mean(values)) + half
+
+
+def _of_first(results: Results, name: str, cell: pd.Series) -> list[float]:
+    """Return the published numbers of a cell's first networks."""
+    rows = pd.read_parquet(results.folder / "paper" / name / "table.parquet")
+    for key in ("shift", "severity", "metric", "method"):
+        rows = rows[rows[key] == cell[key]]
+    return list(rows[(rows["errors"] == "base") & (rows["subset"] == "all") & (rows["seed"] < FIRST)]["value"])
+
+
+@table("looks")
+def looks(results: Results) -> str:
+    """Every published look at the lead of the old default over the ensemble, in order, and what it is today."""
+    rows = [[look["look"], look["interval"], look["published"]] for look in results.json("paper/looks.json")]
+    gap = results.difference("roc_auc", "default", "ensemble (entropy)")
+    rows.append(["the same numbers, today's interval", "networks, intensities, shifts; images", signed(gap)])
+    return markdown(["look", "the interval resamples", "old default less ensemble, ROC-AUC"], rows)

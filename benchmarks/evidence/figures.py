@@ -1,4 +1,4 @@
-"""The figures of docs/reproduction.md, for light and dark pages."""
+"""The figures of docs/reproduction.md and the chart of README.md, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from evidence.detection import severity_means
+from evidence.marks import table
 from evidence.results import PAIRS, SHIFTS, Results, plain_title
-from qipf.study.gallery import DARK, LIGHT, Palette
+from probe.reading import Study
+from qipf.study.gallery import DARK, LIGHT, Palette, Plate
+from qipf.study.gallery.plate import new_figure
 from qipf.study.plan.registry import info, split_column
+from qipf.study.report.severity import severity_of
 
 FOLDER = Path("paper") / "figures"
 RESOLUTION = 90  # dots per inch
@@ -22,6 +25,15 @@ ALT = {
     "severity": "ROC-AUC of error detection against the severity of five shifts, for four networks",
     "cost": "ROC-AUC of error detection against time, in units of one forward pass",
 }
+CHART = {
+    "probe": ("qipf.default", 1, 0),
+    "ensemble of 10, contrast": ("ensemble of 10, best statistic", 10, 1),
+    "ensemble of 10, entropy": ("ensemble of 10, entropy", 10, 1),
+    "MC dropout, contrast": ("MC dropout", 20, 3),
+    "entropy": ("entropy", 1, 4),
+    "QIPF, authors' program": ("the paper's QIPF", 1, 2),
+}
+"""By score of the probe study: its name in the chart, forward passes per prediction, and colour."""
 
 
 def write(results: Results) -> list[Path]:
@@ -38,6 +50,17 @@ def write(results: Results) -> list[Path]:
     return files
 
 
+def write_chart(results: Results, folder: Path) -> list[Path]:
+    """Draw the chart of README.md; returns the files."""
+    study = Study(results.folder / "probe")
+    plate = Plate("cost", lambda palette: chart(study, palette), {}, "")
+    files = {folder / "cost.png": LIGHT, folder / "cost-dark.png": DARK}
+    for file, palette in files.items():
+        file.write_bytes(plate.images(palette)["png"])
+    return list(files)
+
+
+@table("figure-{name}", name=ALT)
 def shown(results: Results, name: str) -> str:
     """The lines that show a figure in the documentation, or a note where it has not been drawn."""
     if not (results.folder / FOLDER / f"{name}.png").is_file():
@@ -69,6 +92,42 @@ def severity(results: Results, palette: Palette) -> Any:
             axis.set_xticks([1, 5, 10])
         figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=len(SHOWN) // 2)
         pyplot.close(figure)
+    return figure
+
+
+def severity_means(results: Results, column: str, pair: tuple[str, str], shift: str) -> Any:
+    """Return ROC-AUC by severity from the mildest, mean over networks."""
+    own = results.rows_of("roc_auc", pair, shift, column)
+    places = zip(own["intensity"], own["severity"], strict=True)
+    levels = [severity_of(shift, intensity, severity) for intensity, severity in places]
+    return own.assign(severity=levels).groupby("severity")["value"].mean()
+
+
+def chart(study: Study, palette: Palette) -> Any:
+    """Draw error detection against the number of forward passes, from the probe study."""
+    figure = new_figure(5.0, 4.4)
+    axis = figure.subplots()
+    for score, (name, passes, colour) in CHART.items():
+        value, strong, many = study.mean(score, "shift"), score == "probe", passes >= 10
+        axis.scatter(passes, value, s=130 if strong else 60, color=palette.series[colour], zorder=3)
+        axis.annotate(
+            name, (passes, value), (-9 if many else 9, 0), textcoords="offset points", va="center",
+            ha="right" if many else "left", fontsize=12 if strong else 10, fontweight="bold" if strong else "normal",
+            color=palette.ink,
+        )  # fmt: skip
+    axis.set_xscale("log")
+    axis.set_xlim(0.8, 28)
+    axis.set_ylim(0.69, 0.87)
+    axis.set_xticks([1, 10, 20], ["1", "10", "20"])
+    axis.minorticks_off()
+    axis.grid(axis="y", color=palette.muted, alpha=0.25)
+    axis.set_xlabel("forward passes per prediction")
+    axis.set_ylabel("ROC-AUC of finding errors under shift")
+    axis.yaxis.set_major_formatter("{x:.2f}")
+    axis.set_yticks([0.7, 0.75, 0.8, 0.85])
+    for label in (axis.xaxis.label, axis.yaxis.label, *axis.get_xticklabels(), *axis.get_yticklabels()):
+        label.set_fontsize(10)
+    axis.set_title(f"mean of {len(study.pairs)} pairs of dataset and network", fontsize=11)
     return figure
 
 

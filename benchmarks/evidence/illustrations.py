@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from evidence.claims import MARKS
+from evidence.marks import table
 from evidence.results import ROOT, Results, markdown
 from qipf.study.tables.paired import Verdict, verdict
 
@@ -28,11 +29,13 @@ class Spread(NamedTuple):
         return f"{self.value:.3g}" + (f" [{self.low:.3g}, {self.high:.3g}]" if self.low != self.high else "")
 
 
+@table("illustrations")
 def judged(results: Results) -> str:
     """Claim by claim, with the numbers that decide it. A range over seeds must lie on one side as a whole."""
     return markdown(["the paper says", "here", ""], [list(row) for row in rows()])
 
 
+@table("illustrations-differences")
 def differences(results: Results) -> str:
     """What the captions say about where a figure differs from the paper's description."""
     parts = []
@@ -44,61 +47,35 @@ def differences(results: Results) -> str:
 
 
 def rows() -> Iterator[tuple[str, str, str]]:
-    """Every claim about an illustration: the claim, the numbers, and the mark of its verdict."""
+    """Yield every claim about an illustration: the claim, the numbers, and the mark of its verdict."""
     curve, moons, strengths = (caption_table(name) for name in ("regression", "moons", "regularisation"))
     others = {name: row["AUC"].value for name, row in curve.items() if not name.startswith("QIPF")}
     best = max(others, key=lambda name: others[name])
     for name in ("QIPF, paper's factor", "QIPF, authors' program"):
-        qipf = curve[name]
-        yield _row(
-            f"Fig. 3 a: {name}, grows outside the regions with data",
-            f"unseen / seen {qipf['unseen / seen']}", _above_one(qipf["unseen / seen"]),
-        )  # fmt: skip
-        yield _row(
-            f"Fig. 3 a: {name}, tells seen from unseen best",
-            f"AUC {qipf['AUC']}, {best} {others[best]:.3g}",
-            verdict(qipf["AUC"].low - others[best], qipf["AUC"].high - others[best]),
-        )  # fmt: skip
+        yield _above_one(f"Fig. 3 a: {name}, grows outside the regions with data", curve[name], "unseen / seen")
+        area = curve[name]["AUC"]
+        holds = verdict(area.low - others[best], area.high - others[best])
+        yield _row(f"Fig. 3 a: {name}, tells seen from unseen best", f"AUC {area}, {best} {others[best]:.3g}", holds)
     for name, row in curve.items():
         if name != "QIPF, cross-validated":
-            holds = _above_one(row["gap / seen"])
             fails = name in ("SWAG", "MC dropout")
-            yield _row(
-                f"Fig. 3 a-d: {name} {'misses' if fails else 'shows'} the gap in the middle",
-                f"gap / seen {row['gap / seen']}", _opposite(holds) if fails else holds,
-            )  # fmt: skip
-    for factor in ("QIPF, paper's factor", "QIPF, cross-validated"):
-        row = moons[factor]
-        yield _row(
-            f"Fig. 3 h: {factor}, is sure only near the data",
-            f"unseen / seen {row['unseen / seen']}", _above_one(row["unseen / seen"]),
-        )  # fmt: skip
-        yield _row(
-            f"Fig. 3 h: {factor}, is unsure at the decision boundary",
-            f"boundary / seen {row['boundary / seen']}", _above_one(row["boundary / seen"]),
-        )  # fmt: skip
-    dropout = moons["MC dropout (std)"]
-    yield _row(
-        "Fig. 3 e: MC dropout grows surer away from the data",
-        f"AUC {dropout['AUC']}", verdict(0.5 - dropout["AUC"].high, 0.5 - dropout["AUC"].low),
-    )  # fmt: skip
-    for name in ("SGD iterates (std)", "SWAG (std)"):
-        row = moons[name]
-        yield _row(
-            f"Fig. 3 f, g: {name.removesuffix(' (std)')} grows less sure away from the data",
-            f"unseen / seen {row['unseen / seen']}", _above_one(row["unseen / seen"]),
-        )  # fmt: skip
-        yield _row(
-            f"Fig. 3 f, g: {name.removesuffix(' (std)')} misses the decision boundary",
-            f"boundary / seen {row['boundary / seen']}", _opposite(_above_one(row["boundary / seen"])),
-        )  # fmt: skip
-    for place, falls in (("unseen", True), ("seen", False)):
+            claim = f"Fig. 3 a-d: {name} {'misses' if fails else 'shows'} the gap in the middle"
+            yield _above_one(claim, row, "gap / seen", opposite=fails)
+    for name in ("QIPF, paper's factor", "QIPF, cross-validated"):
+        yield _above_one(f"Fig. 3 h: {name}, is sure only near the data", moons[name], "unseen / seen")
+        yield _above_one(f"Fig. 3 h: {name}, is unsure at the decision boundary", moons[name], "boundary / seen")
+    area = moons["MC dropout (std)"]["AUC"]
+    holds = verdict(0.5 - area.high, 0.5 - area.low)
+    yield _row("Fig. 3 e: MC dropout grows surer away from the data", f"AUC {area}", holds)
+    for name in ("SGD iterates", "SWAG"):
+        row = moons[f"{name} (std)"]
+        yield _above_one(f"Fig. 3 f, g: {name} grows less sure away from the data", row, "unseen / seen")
+        yield _above_one(f"Fig. 3 f, g: {name} misses the decision boundary", row, "boundary / seen", opposite=True)
+    for place, claim, sign in (("unseen", "falls outside", -1), ("seen", "rises inside", 1)):
         medians = [row[place].value for row in strengths.values()]
-        steps = [b < a if falls else b > a for a, b in itertools.pairwise(medians)]
-        yield _row(
-            f"Appendix C: more L2, QIPF {'falls outside' if falls else 'rises inside'}",
-            ", ".join(f"{value:.3g}" for value in medians), "yes" if all(steps) else "no",
-        )  # fmt: skip
+        steps = [sign * (b - a) > 0 for a, b in itertools.pairwise(medians)]
+        text = ", ".join(f"{value:.3g}" for value in medians)
+        yield _row(f"Appendix C: more L2, QIPF {claim}", text, "yes" if all(steps) else "no")
 
 
 def _row(claim: str, here: str, holds: Verdict) -> tuple[str, str, str]:
@@ -107,13 +84,10 @@ def _row(claim: str, here: str, holds: Verdict) -> tuple[str, str, str]:
     return claim, here, MARKS[holds]
 
 
-def _above_one(spread: Spread) -> Verdict:
-    return verdict(spread.low - 1, spread.high - 1)
-
-
-def _opposite(holds: Verdict) -> Verdict:
-    opposites: dict[Verdict, Verdict] = {"yes": "no", "no": "yes"}
-    return opposites.get(holds, holds)
+def _above_one(claim: str, row: dict[str, Spread], key: str, *, opposite: bool = False) -> tuple[str, str, str]:
+    """Judge a claim that holds if a ratio lies above one, or below one if the claim is the opposite."""
+    low, high = row[key].low - 1, row[key].high - 1
+    return _row(claim, f"{key} {row[key]}", verdict(-high, -low) if opposite else verdict(low, high))
 
 
 def caption_table(name: str) -> dict[str, dict[str, Spread]]:

@@ -1,4 +1,4 @@
-"""Marks in Markdown files: what stands between two comments was computed by the tool.
+"""Marks in Markdown files, between which stands what was computed, and the functions that compute it.
 
     <!-- table: NAME -->            a table (or another block), on lines of its own
     <!-- end -->
@@ -12,15 +12,46 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 MARK = re.compile(r"<!-- (?P<kind>table|value): (?P<name>.+?) -->(?P<content>.*?)<!-- end -->", re.DOTALL)
 CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 Render = Callable[[str, str], str]
+Made = TypeVar("Made", bound=Callable[..., str])
+TABLES: dict[str, Callable[..., str]] = {}
+"""By name, what gives the content of a table from the results."""
+VALUES: dict[str, Callable[..., str]] = {}
+"""By name, what gives the content of a value from the results and the arguments of its mark."""
+
+
+def table(name: str, /, **settings: Any) -> Callable[[Made], Made]:
+    """Register what makes a table; a setting that the name has in braces is a list, with one table per item."""
+
+    def register(make: Made) -> Made:
+        listed = [key for key in settings if f"{{{key}}}" in name]
+        if not listed:
+            TABLES[name] = partial(make, **settings)
+        for key in listed:
+            for item in settings[key]:
+                TABLES[name.format(**{key: item})] = partial(make, **{**settings, key: item})
+        return make
+
+    return register
+
+
+def value(name: str) -> Callable[[Made], Made]:
+    """Register what makes a value."""
+
+    def register(make: Made) -> Made:
+        VALUES[name] = make
+        return make
+
+    return register
 
 
 class Mark(NamedTuple):
-    """A marked place: its kind ("table" or "value"), its name and its content."""
+    """A mark: its kind ("table" or "value"), its name and its content."""
 
     kind: str
     name: str
@@ -28,14 +59,13 @@ class Mark(NamedTuple):
 
 
 def marks(text: str) -> list[Mark]:
-    """The marks of a page, in order.
+    """Return the marks of a page, in order.
 
     Raises:
         ValueError: a mark is not closed, or a value begins a line.
     """
     found = [Mark(match["kind"], match["name"], match["content"]) for match in MARK.finditer(text)]
-    rest = MARK.sub("", text)
-    for lost in re.findall(r"<!-- (?:table|value|end)\b.*?-->", rest):
+    for lost in re.findall(r"<!-- (?:table|value|end)\b.*?-->", MARK.sub("", text)):
         raise ValueError(f"{lost} has no counterpart")
     for mark in found:
         if "<!-- table:" in mark.content or "<!-- value:" in mark.content:
@@ -47,7 +77,7 @@ def marks(text: str) -> list[Mark]:
 
 
 def written(text: str, render: Render) -> str:
-    """The page with the content of every mark computed again.
+    """Return the page with the content of every mark computed again.
 
     Args:
         text: the page.
@@ -64,7 +94,7 @@ def written(text: str, render: Render) -> str:
 
 
 def stale(text: str, render: Render) -> list[str]:
-    """The names of the marks whose content differs from what the results say."""
+    """Return the names of the marks whose content differs from what the results say."""
     return [
         f"{mark.kind}: {mark.name}"
         for mark in marks(text)
@@ -73,6 +103,6 @@ def stale(text: str, render: Render) -> list[str]:
 
 
 def loose_tables(text: str) -> list[str]:
-    """Lines of tables that contain numbers and stand outside all marks."""
+    """Return lines of tables that contain numbers and stand outside all marks."""
     outside = CODE.sub("", MARK.sub("", text))
     return [line for line in outside.splitlines() if line.startswith("|") and re.search(r"\d", line.split("|", 2)[-1])]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
+from evidence.marks import table, value
 from evidence.results import NOTHING, Results, markdown, number
 
 SUITES = {
@@ -18,6 +18,7 @@ BEHIND, AHEAD = 0.01, 0.02
 """The bars of the protocol."""
 
 
+@table("onnx-bars")
 def bars(results: Results) -> str:
     """Every suite: the default, its best rival, the difference, and whether the bars are met."""
     rows = []
@@ -36,6 +37,7 @@ def bars(results: Results) -> str:
     return markdown(heads, rows)
 
 
+@table("onnx-means-{suite}", suite=("characters", "lines"))
 def means(results: Results, suite: str) -> str:
     """Mean ROC-AUC over the shifted cells of every score, the best first."""
     found = summary(results, suite)["mean"]
@@ -43,6 +45,7 @@ def means(results: Results, suite: str) -> str:
     return markdown(["score", "mean ROC-AUC"], rows)
 
 
+@table("onnx-means-magika")
 def three_means(results: Results) -> str:
     """Mean ROC-AUC over the shifted cells of every score in the three runs of Magika."""
     runs = [summary(results, suite)["mean"] for suite in ("magika-apart", "magika", "magika-open")]
@@ -53,6 +56,7 @@ def three_means(results: Results) -> str:
     return markdown(["score", "other folders", "same folders", "all 214 types"], rows)
 
 
+@table("onnx-cells-{suite}", suite=("magika-apart", "magika", "characters", "lines"))
 def by_cell(results: Results, suite: str) -> str:
     """Every cell: how many are wrong, the default, and the best other score."""
     _, file, _, key = SUITES[suite]
@@ -73,12 +77,10 @@ def by_cell(results: Results, suite: str) -> str:
 def summary(results: Results, suite: str) -> dict[str, Any]:
     """What the study says about all shifted cells of a suite."""
     _, file, keys, _ = SUITES[suite]
-    found = results.json(f"real/{file}")["shifted"]
-    for key in keys:
-        found = found[key]
-    return found
+    return results.json(f"real/{file}", "shifted", *keys)
 
 
+@value("onnx-unknown-first")
 def unknown_first(results: Results, score: str) -> str:
     """With all 214 types, the mean over the shifted cells of a score that learns nothing."""
     cells = results.json("real/onnx-magika-closed.json")["cells"]
@@ -86,6 +88,7 @@ def unknown_first(results: Results, score: str) -> str:
     return number(sum(found) / len(found))
 
 
+@value("onnx-fact")
 def fact(results: Results, file: str, *keys: str) -> str:
     """A number or a word in one of the records."""
     value = results.json(f"real/onnx-{file}.json")
@@ -94,15 +97,7 @@ def fact(results: Results, file: str, *keys: str) -> str:
     return f"{value:,.0f}" if isinstance(value, int | float) else str(value)
 
 
+@value("onnx-minutes")
 def minutes(results: Results, file: str) -> str:
     """How long a study took, in minutes."""
     return f"{results.json(f'real/onnx-{file}.json')['seconds']['all'] / 60:.0f}"
-
-
-TABLES = {
-    "onnx-bars": bars,
-    "onnx-means-magika": three_means,
-    **{f"onnx-means-{suite}": partial(means, suite=suite) for suite in ("characters", "lines")},
-    **{f"onnx-cells-{suite}": partial(by_cell, suite=suite) for suite in SUITES if suite != "magika-open"},
-}
-VALUES = {"onnx-fact": fact, "onnx-minutes": minutes, "onnx-unknown-first": unknown_first}

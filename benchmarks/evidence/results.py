@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ PAIRS = {
     ("cifar10", "vgg3"): "CIFAR-10 VGG-3",
     ("cifar10", "resnet18"): "CIFAR-10 ResNet-18",
 }
+NETS = {
+    ("mnist", "lenet"): "MNIST", ("kmnist", "lenet"): "K-MNIST", ("cifar10", "vgg3"): "VGG-3",
+    ("cifar10", "resnet18"): "ResNet-18",
+}  # fmt: skip
 SHIFTS = ("rotation", "brightness", "shear", "zoom", "shift")
 COLUMNS = [
     column(entry.name, statistic)
@@ -32,6 +37,10 @@ COLUMNS = [
 """The scores that the tables of every score list, in their order: each method, without variants of its settings."""
 NOTHING = "–"
 STUDY_IMAGES = 10_000
+
+
+class Missing(LookupError):
+    """A file of the results does not exist, or nothing in it answers the question."""
 
 
 class Results:
@@ -93,8 +102,9 @@ class Results:
         largest logit, which it is a function of, it is that of the forms with exact derivatives. For a pair of scores
         that was not measured it is the largest of all.
         """
-        facts = [self.json(f"authors/{dataset}.json") for dataset in ("mnist", "kmnist")]
-        if None in facts:
+        try:
+            facts = [self.json(f"authors/{dataset}.json") for dataset in ("mnist", "kmnist")]
+        except Missing:
             return 0.0
         errors = [found["image standard error"] for found in facts]
         known = {column: max(found[column] for found in errors) for column in errors[0]}
@@ -151,10 +161,26 @@ class Results:
                         return settings
         return {}
 
-    def json(self, name: str) -> Any:
-        """A JSON file in the folder; None where it is missing."""
+    def json(self, name: str, *keys: str) -> Any:
+        """Return the content of a JSON file in the folder, or what its keys lead to.
+
+        Raises:
+            Missing: there is no such file.
+        """
         path = self.folder / name
-        return json.loads(path.read_text()) if path.is_file() else None
+        if not path.is_file():
+            raise Missing(name)
+        value = json.loads(path.read_text())
+        for key in keys:
+            value = value[key]
+        return value
+
+    def rows_of(self, metric: str, pair: tuple[str, str], shift: str = "", column: str = "") -> pd.DataFrame:
+        """Return the rows under shift about one metric and one pair, perhaps of one shift and one score."""
+        rows = self.under_shift(metric)
+        rows = rows[(rows["dataset"] == pair[0]) & (rows["net"] == pair[1])]
+        rows = rows[rows["shift"] == shift] if shift else rows
+        return rows[rows["column"] == column] if column else rows
 
 
 def plain_title(column: str) -> str:
@@ -207,6 +233,19 @@ def signed(found: Difference | Interval | None) -> str:
     if found is None:
         return NOTHING
     return f"{found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+
+
+def slashed(values: Iterable[float], best: Iterable[float] = ()) -> str:
+    """Return numbers with slashes between them, bold if they equal the best."""
+    values, best = list(values), list(best)
+    top = best or [np.nan] * len(values)
+    return " / ".join(number(v, bold=bool(round(v, 3) == b)) for v, b in zip(values, top, strict=True))
+
+
+def grid(corner: str, rows: Mapping[Any, str], columns: Mapping[Any, str], cell: Callable[[Any, Any], str]) -> str:
+    """Return a table with a row and a column for every key, named by its value."""
+    lines = [[words, *(cell(row, column) for column in columns)] for row, words in rows.items()]
+    return markdown([corner, *columns.values()], lines)
 
 
 def markdown(heads: list[str], rows: list[list[str]], below: str = "") -> str:

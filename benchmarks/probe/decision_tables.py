@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from evidence.results import NOTHING, Results, markdown, number
+from evidence.marks import table
+from evidence.results import NOTHING, Missing, Results, markdown, number
 from probe.reading import GROUPS, PAIRS
 from qipf.decisions.monitor import Monitor
 
@@ -50,7 +51,6 @@ CHECKS = {
     "entropy, 500 rows": "entropies, 500 predictions",
     "probe and features, 500 rows": "the probe's scores and features, 500 predictions",
 }
-MISSING = "*No pair has been run yet.*"
 
 
 class Record:
@@ -115,14 +115,16 @@ class Record:
 def read(folder: Path) -> dict[str, Record]:
     """The pairs that have been run, by name."""
     paths = {name: folder / "probe" / f"{name}-decisions.json.gz" for name in PAIRS}
-    return {name: Record(path) for name, path in paths.items() if path.is_file()}
+    found = {name: Record(path) for name, path in paths.items() if path.is_file()}
+    if not found:
+        raise Missing("probe/*-decisions.json.gz")
+    return found
 
 
+@table("decisions-estimates")
 def estimates(results: Results) -> str:
     """Mean absolute error of every estimator by pair, and its mean."""
     found = read(results.folder)
-    if not found:
-        return MISSING
     grid = np.array([[record.error(name, *SHIFTED) for record in found.values()] for name in NAMES])
     means = grid.mean(axis=1)
     rows = []
@@ -133,11 +135,10 @@ def estimates(results: Results) -> str:
     return markdown(["mean absolute error of the estimated accuracy", *_heads(found), "mean"], rows)
 
 
+@table("decisions-verdict")
 def verdict(results: Results) -> str:
     """The bars of the estimated accuracy in words, for what was chosen beforehand and for what is the default."""
     found = read(results.folder)
-    if not found:
-        return MISSING
     first = _judged(found, CHOSEN, f"The estimate that was chosen before the look, {NAMES[CHOSEN]}")
     return f"{first} {_judged(found, DEFAULT, f'The default since then, {NAMES[DEFAULT]}')}"
 
@@ -159,6 +160,7 @@ def _judged(found: dict[str, Record], estimate: str, words: str) -> str:
     return text + f"The bars of the protocol, {number(LARGEST, 2)} and three pairs, are {'' if met else 'not '}met."
 
 
+@table("decisions-promises")
 def promises(results: Results) -> str:
     """What is accepted and how much of it is wrong, clean and under shift, by pair and score."""
     found = read(results.folder)
@@ -177,18 +179,17 @@ def promises(results: Results) -> str:
             cells = [_both(share[0], wrong[0]), _both(float(shares.mean()), _mean(wrongs))]
             cells += [f"{broken.sum()} of {len(shifted)}", raised]
             rows.append([PAIRS[name], f"at most {_percent(record.limit, 0)}", words, *cells])
-    if not rows:
-        return MISSING
     heads = ["pair", "promise", "score", "clean: accepted, wrong among them", "shifted: accepted, wrong among them"]
     heads += ["conditions in which the promise is broken", "of these, seen by `check` in 500 predictions"]
     return markdown(heads, rows)
 
 
+@table("decisions-families")
 def families(results: Results) -> str:
     """How much of what is accepted is wrong, by family of shifts, with the probe's score and with the entropy."""
     found = {name: record for name, record in read(results.folder).items() if record.limit is not None}
     if not found:
-        return MISSING
+        raise Missing("promise that a pair supports")
     rows = []
     for group, family in _families(next(iter(found.values()))):
         cells = []
@@ -200,11 +201,10 @@ def families(results: Results) -> str:
     return markdown(["wrong among the accepted: with the probe / with entropy", *limits], rows)
 
 
+@table("decisions-checks")
 def checks(results: Results) -> str:
     """How often checks raise on clean test images and under shift."""
     found = read(results.folder)
-    if not found:
-        return MISSING
     rows = []
     for check, words in CHECKS.items():
         cells = []
@@ -215,11 +215,10 @@ def checks(results: Results) -> str:
     return markdown(["alarms: networks on clean images / shifted conditions", *_heads(found)], rows)
 
 
+@table("decisions-sets")
 def sets(results: Results) -> str:
     """Coverage and size of sets that promise 90 %."""
     found = read(results.folder)
-    if not found:
-        return MISSING
     rows = []
     for group in ("clean", *SHIFTED):
         for source, words in {"softmax": "softmax", "posterior": "the probe's posterior"}.items():
@@ -250,14 +249,3 @@ def _percent(value: float, digits: int = 1) -> str:
 
 def _both(share: float, wrong: float) -> str:
     return f"{_percent(share, 0)}, {_percent(wrong)}"
-
-
-TABLES: dict[str, Callable[[Results], str]] = {
-    "decisions-estimates": estimates,
-    "decisions-verdict": verdict,
-    "decisions-promises": promises,
-    "decisions-families": families,
-    "decisions-checks": checks,
-    "decisions-sets": sets,
-}
-"""By name, what stands between `<!-- table: NAME -->` and its end."""

@@ -1,10 +1,6 @@
-"""What the tables of the probe call the scores, and how they show several numbers in one cell."""
+"""The names of the scores in the tables of the probe."""
 
 from __future__ import annotations
-
-import numpy as np
-
-from evidence.results import number
 
 NAMES = {
     "probe": "**qipf.default (the probe)**",
@@ -34,9 +30,3 @@ NAMES = {
     "ensemble of 5 retrained on perturbed images, contrast": "ensemble of 5, trained on perturbed images, contrast‡",
 }
 """The scores that are quoted."""
-
-
-def slashed(values: list[float], best: np.ndarray | None = None) -> str:
-    """Numbers with a slash between them; those that equal the best are bold."""
-    top = [False] * len(values) if best is None else [bool(round(v, 3) == b) for v, b in zip(values, best, strict=True)]
-    return " / ".join(number(value, bold=bold) for value, bold in zip(values, top, strict=True))

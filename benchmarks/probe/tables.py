@@ -5,15 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, partial
+import json
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from evidence.results import Results, markdown, number, signed
-from probe.names import NAMES, slashed
-from probe.other_records import cost, held_out_share, transformers, tried
+from evidence.marks import table, value
+from evidence.results import Results, grid, markdown, number, signed, slashed
+from probe.names import NAMES
 from probe.reading import GROUPS, PAIRS, Pair, Study
 
 BOTH = ("roc_auc", "pr_auc")
@@ -47,60 +47,56 @@ def _heads(found: Study) -> list[str]:
     return [PAIRS[name] for name in found.pairs]
 
 
+@table("probe-readme")
 def readme(results: Results) -> str:
     """The one table of the README: shifts by pair, and the means of the other columns; ROC-AUC / average precision."""
     found = _of(results)
-    places: list[Callable[[str, str], float]] = [partial(_value, pair) for pair in found.pairs.values()]
-    places += [partial(_mean, found, group) for group in ("shift", "unseen", "clean")]
-    grid = np.array([[[place(score, m) for m in BOTH] for place in places] for score in SHORT])
-    best = np.max(np.round(grid, 3), axis=0)
+    values = np.array(
+        [
+            [[pair.value(score, "shift", metric) for metric in BOTH] for pair in found.pairs.values()]
+            + [[found.mean(score, group, metric) for metric in BOTH] for group in ("shift", "unseen", "clean")]
+            for score in SHORT
+        ]
+    )
+    best = np.max(np.round(values, 3), axis=0)
     rows = []
-    for score, line in zip(SHORT, grid, strict=True):
-        cells = [slashed(list(cell), top) for cell, top in zip(line, best, strict=True)]
-        rows.append([NAMES[score], *cells, _passes(score)])
-    heads = ["score", *_heads(found), "mean", "unseen corruptions", "clean", "forward passes"]
-    return markdown(heads, rows)
+    for score, line in zip(SHORT, values, strict=True):
+        passes = next((passes for name, passes in PASSES.items() if score.startswith(name)), "1")
+        rows.append([NAMES[score], *(slashed(*both) for both in zip(line, best, strict=True)), passes])
+    return markdown(["score", *_heads(found), "mean", "unseen corruptions", "clean", "forward passes"], rows)
 
 
-def _value(pair: Pair, score: str, metric: str) -> float:
-    return pair.value(score, "shift", metric)
-
-
-def _mean(found: Study, group: str, score: str, metric: str) -> float:
-    return found.mean(score, group, metric)
-
-
-def _passes(score: str) -> str:
-    return next((passes for name, passes in PASSES.items() if score.startswith(name)), "1")
-
-
+@table("probe-{group}", group=GROUPS)
+@table("probe-aurc", group="shift", metrics=("aurc",))
 def column(results: Results, group: str, metrics: tuple[str, ...] = BOTH) -> str:
     """Every score in one column of the study, by pair and on average."""
     found = _of(results)
     places = [*found.pairs.values(), found]
     values = {Pair: Pair.value, Study: Study.mean}
-    grid = np.array([[[values[type(p)](p, s, group, m) for m in metrics] for p in places] for s in NAMES])
-    order = np.argsort(-grid[:, -1, 0] if metrics[0] != "aurc" else grid[:, -1, 0], kind="stable")
-    names = list(NAMES)
-    rows = [[NAMES[names[n]], *(slashed(list(cell)) for cell in grid[n])] for n in order]
+    cells = np.array([[[values[type(p)](p, s, group, m) for m in metrics] for p in places] for s in NAMES])
+    order = np.argsort(-cells[:, -1, 0] if metrics[0] != "aurc" else cells[:, -1, 0], kind="stable")
+    names = list(NAMES.values())
+    rows = [[names[n], *(slashed(cell) for cell in cells[n])] for n in order]
     what = {"roc_auc": "ROC-AUC", "pr_auc": "average precision", "aurc": "AURC, lower is better"}
     return markdown([" / ".join(what[m] for m in metrics), *_heads(found), "mean"], rows, FEWER)
 
 
+@table("probe-families-{group}", group=("shift", "unseen", "resembling"))
 def families(results: Results, group: str) -> str:
     """ROC-AUC / average precision by family, mean of the pairs."""
     found = _of(results)
     shown = ("probe", "ensemble of 10, contrast", "entropy")
-    rows = []
-    for family in next(iter(found.pairs.values())).families(group):
-        cells = []
-        for score in shown:
-            means = [[p.family(score, group, family, m) for p in found.pairs.values()] for m in BOTH]
-            cells.append(slashed([float(value) for value in np.mean(means, axis=1)]))
-        rows.append([family.replace("-", " "), *cells])
-    return markdown(["family", *(NAMES[score] for score in shown)], rows)
+
+    def cell(family: str, score: str) -> str:
+        means = [[pair.family(score, group, family, m) for pair in found.pairs.values()] for m in BOTH]
+        return slashed(np.mean(means, axis=1))
+
+    listed = next(iter(found.pairs.values())).families(group)
+    names = {family: family.replace("-", " ") for family in listed}
+    return grid("family", names, {score: NAMES[score] for score in shown}, cell)
 
 
+@table("probe-differences")
 def differences(results: Results) -> str:
     """The probe minus the ensemble's contrast, with 95 % intervals."""
     found = _of(results)
@@ -114,6 +110,7 @@ def differences(results: Results) -> str:
     return markdown(["probe minus ensemble's contrast", *_heads(found), "mean"], rows)
 
 
+@table("probe-accuracy")
 def accuracy(results: Results) -> str:
     """The share of right classes of network, ensemble and posterior."""
     found = _of(results)
@@ -127,6 +124,7 @@ def accuracy(results: Results) -> str:
     return markdown(["accuracy", *_heads(found), "mean"], rows)
 
 
+@table("probe-efforts")
 def efforts(results: Results) -> str:
     """The three efforts on the first network of every pair, with seconds of fitting and the size of the file."""
     found = _of(results)
@@ -141,6 +139,7 @@ def efforts(results: Results) -> str:
     return markdown(["effort", *_heads(found)], rows)
 
 
+@table("probe-bars")
 def bars(results: Results) -> str:
     """The bars of the protocol, and what was measured."""
     found = _of(results)
@@ -170,12 +169,14 @@ def bars(results: Results) -> str:
     return markdown(["what", "bar", f"measured, {len(pairs)} pairs"], rows)
 
 
-def value(results: Results, group: str, metric: str, score: str, pair: str = "") -> str:
+@value("probe")
+def one(results: Results, group: str, metric: str, score: str, pair: str = "") -> str:
     """One number of the study: of a pair, or the mean of the pairs."""
     found = _of(results)
     return number(found.pairs[pair].value(score, group, metric) if pair else found.mean(score, group, metric))
 
 
+@value("probe-gap")
 def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
     """The probe minus the ensemble's contrast."""
     return signed(_of(results).difference(OURS, RIVAL, group, metric, pair))
@@ -184,6 +185,7 @@ def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
 AGAIN = "ensemble of 5 retrained on perturbed images, contrast"
 
 
+@table("probe-again")
 def again(results: Results) -> str:
     """The probe beside networks trained on the same perturbed images, on the pairs that have them."""
     found = {name: pair for name, pair in _of(results).pairs.items() if pair.of(AGAIN)}
@@ -191,37 +193,120 @@ def again(results: Results) -> str:
     for group in ("shift", "unseen", "clean"):
         for score in (OURS, "network retrained on perturbed images, contrast", AGAIN, RIVAL):
             values = [[pair.value(score, group, metric) for metric in BOTH] for pair in found.values()]
-            cells = [slashed(both) for both in (*values, [float(v) for v in np.mean(values, axis=0)])]
+            cells = [slashed(both) for both in (*values, np.mean(values, axis=0))]
             rows.append([f"{GROUPS[group]}: {NAMES[score].rstrip('‡')}", *cells])
     return markdown(["ROC-AUC / average precision", *(PAIRS[name] for name in found), "mean"], rows)
 
 
+@value("probe-again")
 def ahead(results: Results, group: str, metric: str, pair: str) -> str:
     """What five networks trained on perturbed images gain over the probe."""
     return signed(_of(results).difference(AGAIN, OURS, group, metric, pair))
 
 
+@value("probe-right")
 def right(results: Results, group: str, who: str) -> str:
     """The mean accuracy of "network", "ensemble" or "probe"."""
     return number(float(np.mean([pair.accuracy(who, group) for pair in _of(results).pairs.values()])))
 
 
-TABLES: dict[str, Callable[[Results], str]] = {
-    "probe-readme": readme,
-    **{f"probe-{group}": partial(column, group=group) for group in GROUPS},
-    "probe-aurc": partial(column, group="shift", metrics=("aurc",)),
-    **{f"probe-families-{group}": partial(families, group=group) for group in ("shift", "unseen", "resembling")},
-    "probe-differences": differences,
-    "probe-accuracy": accuracy,
-    "probe-efforts": efforts,
-    "probe-bars": bars,
-    "probe-again": again,
-    "probe-cost": cost,
-    "probe-transformers": transformers,
-    "probe-tried": tried,
-    "probe-held-out-share": held_out_share,
+DEVELOPMENT = {
+    "mnist-len": "MNIST LeNet",
+    "kmnis-len": "K-MNIST LeNet",
+    "cifar-vgg": "CIFAR-10 VGG-3",
+    "cifar-res": "CIFAR-10 ResNet-18",
 }
-"""By name, what stands between `<!-- table: NAME -->` and its end."""
+TRIED = {
+    "0 draws": "no perturbed copies",
+    "1 draw": "one perturbed copy",
+    "4 draws": "four perturbed copies",
+    "8 draws": "eight perturbed copies",
+    "4 draws, 512": "four copies, 512 hidden units",
+    "4 draws, 4 epochs": "four copies, 4 epochs",
+    "4 draws, 16 epochs": "four copies, 16 epochs",
+    "4 draws, wd .5": "four copies, weight decay 0.5",
+    "4 draws, idrop .2": "four copies, input dropout 0.2",
+    "4 draws, smooth .05": "four copies, label smoothing 0.05",
+    "4 draws, clean x3": "four copies, clean images three times",
+    "4 draws, logits in": "four copies, logits as further inputs",
+    "4 draws: prob avg .8/.2": "four copies, averaged with the softmax, 0.8 to 0.2",
+    "4 draws: prob avg": "four copies, averaged with the softmax, equal parts",
+}
 
-VALUES: dict[str, Callable[..., str]] = {"probe": value, "probe-gap": gap, "probe-again": ahead, "probe-right": right}
-"""By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
+
+@table("probe-tried")
+def tried(results: Results) -> str:
+    """Settings that were tried in development, on training images alone."""
+    rows = {(row["pair"], _tag(row["tag"])): row for row in results.json("probe/development.json")}
+    return grid(
+        "shifts: ROC-AUC / average precision / clean: ROC-AUC",
+        TRIED,
+        DEVELOPMENT,
+        lambda tag, pair: slashed([*rows[pair, tag]["shifts"][:2], rows[pair, tag]["clean"][0]]),
+    )
+
+
+HELD_OUT = {
+    "mnist": "MNIST LeNet",
+    "kmnist": "K-MNIST LeNet",
+    "resnet20": "CIFAR-10 ResNet-20",
+    "imagenet": "ImageNet EfficientNet-Lite0",
+}
+WAYS = {
+    "share 1": "softmax alone",
+    "share 0": "head alone",
+    "share 0.2": "softmax 0.2, fixed",
+    "share 0.5": "softmax 0.5, fixed",
+    "share 0.8": "softmax 0.8, fixed",
+    "chosen share": "share chosen on held-out inputs",
+    "regression": "logistic regression on held-out inputs",
+}
+
+
+@table("probe-held-out-share")
+def held_out_share(results: Results) -> str:
+    """ROC-AUC of ways to weigh head and softmax, on images that no other study judges."""
+    found = results.json("probe/held-out-share.json")
+    lines = [
+        [words, *(slashed([found[task]["roc_auc"][way][part] for part in ("clean", "shift")]) for task in HELD_OUT)]
+        for way, words in WAYS.items()
+    ]
+    lines.append(["the share that was chosen", *(f"{found[task]['share']:g}" for task in HELD_OUT)])
+    return markdown(["ROC-AUC clean / shift", *HELD_OUT.values()], lines)
+
+
+def _tag(text: str) -> str:
+    name, _, end = text.strip().rpartition(" (")
+    return name if end.endswith("s)") else text.strip()
+
+
+@table("probe-transformers")
+def transformers(results: Results) -> str:
+    """ROC-AUC on vision transformers that were trained for this purpose, by kind and seed."""
+    found = results.json("probe/transformers.json")
+    kinds = {1: "class token", 2: "two heads"}
+    rows = []
+    for group in ("clean", "shift", "unseen", "resembling"):
+        for score in ("probe", "entropy", "max logit", "energy"):
+            cells = [number(one["scores"][score][group][0]) for one in found]
+            rows.append([f"{GROUPS[group]}: {NAMES[score]}", *cells])
+    return markdown(["ROC-AUC", *(f"{kinds[one['heads']]}, seed {one['seed']}" for one in found)], rows)
+
+
+COSTS = {
+    "fit_quick_in_trainings": "fitting, quick, in trainings of the network",
+    "fit_standard_in_trainings": "fitting, standard, in trainings",
+    "fit_thorough_in_trainings": "fitting, thorough, in trainings",
+    "added_passes_per_batch": "scoring, in forward passes",
+    "added_milliseconds_batch_1": "scoring one input, milliseconds",
+}
+
+
+@table("probe-cost")
+def cost(results: Results) -> str:
+    """What the probe costs, in trainings and forward passes of the network, from every record of probe/cost.py."""
+    machines = [json.loads(path.read_text()) for path in sorted((results.folder / "probe").glob("cost-*.json"))]
+    names = {"lenet": "LeNet", "vgg3": "VGG-3", "resnet18": "ResNet-18"}
+    columns = [(machine, name) for machine in machines for name in names if name in machine]
+    rows = [[words, *(f"{machine[name][key]:.3g}" for machine, name in columns)] for key, words in COSTS.items()]
+    return markdown(["cost", *(f"{names[name]}, {machine['machine']}" for machine, name in columns)], rows)

@@ -5,21 +5,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 
-from evidence.results import NOTHING, Results, markdown, number, signed
-from real import side_tables
-from real.naming import PROBED, both, in_words, title
+from evidence.marks import table, value
+from evidence.results import NOTHING, Missing, Results, markdown, number, signed, slashed
+from qipf.scores.default import CLEAN_SHARE, FEW, SHARES
 from real.reading import BARRED, FIRST, GROUPS, OURS, SHIFTED, STRICT, SUITES, Group, Study
 
 BOTH = ("roc_auc", "pr_auc")
 TEN = ", ten classes"
 TIE = 0.005
 FIRST_SHARE = "probe, share 0.2"
+NAMES = {
+    "probe": "**qipf.default (the probe)**",
+    "probe, quick": 'probe, effort "quick"',
+    "probe, thorough": 'probe, effort "thorough"',
+    "probe without perturbations": "probe without perturbed copies",
+    "QIPF, exact operator": "the paper's QIPF, exact operator",
+    "QIPF, authors' program": "the paper's QIPF, authors' program",
+}
+PROBED = ("camvid", "g2p", "g2p-phonemes")
+"""Families whose judged row is a probe for pixels or tokens, and not `qipf.default`."""
+PASSES = {"image and mirror image": 2, "ensemble of 4": 4, "ensemble of the other 3": 3}
+NETWORKS = {
+    "resnet": "ResNet-",
+    "lite": "EfficientNet-Lite",
+    "transformer ": "transformer, seed ",
+    "segmenter ": "U-Net, seed ",
+}
+CONDITIONS = {
+    "clean-clean-0.0": "clean",
+    "unseen-fog-4.0": "fog, severity 4",
+    "resembling-gaussian-noise-4.0": "Gaussian noise, severity 4",
+}
+"""The conditions under which whole maps of CamVid were compared."""
 
 
 @cache
@@ -32,9 +54,29 @@ def _of(results: Results) -> Study:
     return study(results.folder)
 
 
+def _group(results: Results, name: str) -> Group:
+    if name not in _of(results).groups:
+        raise Missing(f"real/{name}.json")
+    return _of(results).groups[name]
+
+
+def _title(network: str) -> str:
+    """Return a network in words."""
+    start = next((start for start in NETWORKS if network.startswith(start)), "")
+    return NETWORKS.get(start, "") + network.removeprefix(start)
+
+
+def _in_words(name: str, group: str = "") -> str:
+    """Return a score in words, with the number of its passes if there are several."""
+    plain = "**the probe**" if group in PROBED and name == OURS else NAMES.get(name, name)
+    count = next((passes for start, passes in PASSES.items() if name.startswith(start)), 1)
+    return f"{plain} ({count} passes)" if count > 1 else plain
+
+
+@table("real-best-{group}", group=GROUPS)
 def against_best(results: Results, group: str) -> str:
     """By network and suite: ROC-AUC of the default, the best rival there, and the difference."""
-    found = _of(results).groups[group]
+    found = _group(results, group)
     rows = []
     for network in found.networks:
         for suite in found.suites:
@@ -42,14 +84,16 @@ def against_best(results: Results, group: str) -> str:
             place, count = found.rank(network, suite)
             values = [number(found.value(network, score, suite)) for score in (OURS, best)]
             verdict = ", tie" if abs(gap.value) < TIE else ""
-            rows.append([title(network), SUITES[suite], *values, best, signed(gap) + verdict, f"{place} of {count}"])
+            rows.append([_title(network), SUITES[suite], *values, best, signed(gap) + verdict, f"{place} of {count}"])
     ours = "probe" if group in PROBED else "qipf.default"
     return markdown(["network", "suite", ours, "best rival", "which", "difference", "rank"], rows)
 
 
+@table("real-all-{group}", group=GROUPS)
+@table("real-all-ten", group="imagenette", task=TEN)
 def everything(results: Results, group: str, task: str = "") -> str:
     """Every score: ROC-AUC / average precision by suite, mean of the networks, best first."""
-    found = _of(results).groups[group]
+    found = _group(results, group)
     networks = [name for name in found.networks if name.endswith(TEN) == (task == TEN)]
     scores = list(dict.fromkeys(s for name in networks for s in found.scores(name, "probe", "single", "many")))
     scores = [s for s in scores if all(s in found.scores(name, "probe", "single", "many") for name in networks)]
@@ -60,14 +104,15 @@ def everything(results: Results, group: str, task: str = "") -> str:
 
     rows = []
     for score in sorted(scores, key=order):
-        cells = [both([found.mean(score, suite, metric, networks) for metric in BOTH]) for suite in found.suites]
-        rows.append([in_words(score, group), *cells])
+        cells = [slashed([found.mean(score, suite, metric, networks) for metric in BOTH]) for suite in found.suites]
+        rows.append([_in_words(score, group), *cells])
     return markdown(["ROC-AUC / average precision", *(SUITES[suite] for suite in found.suites)], rows)
 
 
+@table("real-summaries-{group}", group=("g2p",))
 def summaries(results: Results, group: str) -> str:
     """Every score of sequences with the best of its summaries: ROC-AUC / average precision by suite, best first."""
-    found = _of(results).groups[group]
+    found = _group(results, group)
     (network,) = found.networks
     ranked = [suite for suite in found.suites if suite in SHIFTED]
 
@@ -82,14 +127,15 @@ def summaries(results: Results, group: str) -> str:
             best[base] = score
     rows = []
     for score in sorted(best.values(), key=strength, reverse=True):
-        cells = [both([found.value(network, score, suite, metric) for metric in BOTH]) for suite in found.suites]
-        rows.append([in_words(score, group), *cells])
+        cells = [slashed([found.value(network, score, suite, metric) for metric in BOTH]) for suite in found.suites]
+        rows.append([_in_words(score, group), *cells])
     return markdown(["ROC-AUC / average precision", *(SUITES[suite] for suite in found.suites)], rows)
 
 
+@table("real-families-{group}", group=GROUPS)
 def families(results: Results, group: str) -> str:
     """ROC-AUC / average precision of each family of shifts, mean of the networks."""
-    found = _of(results).groups[group]
+    found = _group(results, group)
     rivals = [_of(results).strongest(group), "probability of the word", "Delta-KNN", "ensemble of 4, contrast"]
     here = found.scores(found.networks[0], "single", "many")
     scores = [OURS, *(score for score in dict.fromkeys(rivals) if score in here)]
@@ -100,11 +146,12 @@ def families(results: Results, group: str) -> str:
     }
     rows = []
     for place, (suite, family) in enumerate(found.families):
-        cells = [both([float(grid[score, metric][place]) for metric in BOTH]) for score in scores]
+        cells = [slashed([float(grid[score, metric][place]) for metric in BOTH]) for score in scores]
         rows.append([SUITES[suite], family.replace("-", " "), *cells])
-    return markdown(["suite", "family", *(in_words(score, group) for score in scores)], rows)
+    return markdown(["suite", "family", *(_in_words(score, group) for score in scores)], rows)
 
 
+@table("real-means")
 def means(results: Results) -> str:
     """The default minus the best rival of each network and suite, by family of networks of the first protocol."""
     found = _of(results)
@@ -132,6 +179,8 @@ def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str
     ]
 
 
+@table("real-bars")
+@table("real-bars-{group}", group=GROUPS)
 def bars(results: Results, group: str = "") -> str:
     """The bars of the protocol, and whether they are met: by the families of the first protocol, or by one family."""
     found = _of(results)
@@ -141,7 +190,7 @@ def bars(results: Results, group: str = "") -> str:
     places = [place for *_, place in cells]
     behind = sum(gap < -0.01 for gap, *_ in cells)
     overall = found.mean(SHIFTED, group=group)
-    worst = f"{behind} of {len(cells)} are; the worst is {value:+.3f} ({title(network)}, {SUITES[suite]})"
+    worst = f"{behind} of {len(cells)} are; the worst is {value:+.3f} ({_title(network)}, {SUITES[suite]})"
     ranks = f"median {np.median(places):.0f}; first in {places.count(1)} of {len(places)}"
     have = {suite for name, own in found.groups.items() if name in judged for suite in own.suites}
     suites = [name for name in SHIFTED if name in have]
@@ -154,12 +203,14 @@ def bars(results: Results, group: str = "") -> str:
     return markdown(["what", "bar", "measured", "met"], rows)
 
 
+@value("real-behind")
 def behind(results: Results, group: str = "") -> str:
     """In how many cells with a bar the default is behind the best rival by more than .01."""
     cells = _barred(_of(results), (group,) if group else FIRST)
     return f"{sum(value < -0.01 for value, *_ in cells)} of {len(cells)}"
 
 
+@value("real-first")
 def first(results: Results, group: str = "") -> str:
     """In how many cells with a bar the default is ahead of every rival with one pass."""
     cells = _barred(_of(results), (group,) if group else FIRST)
@@ -170,6 +221,7 @@ def _met(yes: bool) -> str:
     return "yes" if yes else "**no**"
 
 
+@table("real-people")
 def people(results: Results) -> str:
     """Rank correlation of each score with the entropy of people's labels, by network."""
     found = _of(results).groups["cifar"].facts["people"]
@@ -178,20 +230,21 @@ def people(results: Results) -> str:
     rows = []
     for score in sorted(scores, key=lambda name: -float(np.mean([found[n][name][0] for n in networks]))):
         cells = [f"{number(found[n][score][0])} ± {number(found[n][score][1])}" for n in networks]
-        rows.append([in_words(score), *cells, number(float(np.mean([found[n][score][0] for n in networks])))])
-    return markdown(["rank correlation with human doubt", *map(title, networks), "mean"], rows)
+        rows.append([_in_words(score), *cells, number(float(np.mean([found[n][score][0] for n in networks])))])
+    return markdown(["rank correlation with human doubt", *map(_title, networks), "mean"], rows)
 
 
+@table("real-accuracy-{group}", group=GROUPS)
 def accuracy(results: Results, group: str) -> str:
     """The share of right classes by suite: of the networks, of the posterior, and of ensembles."""
-    found = _of(results).groups[group]
+    found = _group(results, group)
     facts = found.facts["accuracy"]
     people = list(dict.fromkeys(who for values in facts.values() for who in values))
     rows = []
     for who in people:
         cells = [number(float(np.mean([_right(found, values[who], suite) for values in facts.values()])))
                  for suite in found.suites]  # fmt: skip
-        rows.append([in_words(who, group) if who != "network" else "the network itself", *cells])
+        rows.append([_in_words(who, group) if who != "network" else "the network itself", *cells])
     return markdown(["accuracy", *(SUITES[suite] for suite in found.suites)], rows)
 
 
@@ -206,19 +259,22 @@ def _right(found: Group, values: list[float], suite: str) -> float:
     return float(np.mean(means))
 
 
+@value("real-right")
 def right(results: Results, group: str, who: str, suite: str) -> str:
     """The share of right classes in a suite, mean of the networks: of the networks ("network") or of a posterior."""
-    found = _of(results).groups[group]
+    found = _group(results, group)
     return number(float(np.mean([_right(found, own[who], suite) for own in found.facts["accuracy"].values()])))
 
 
+@value("real-loss")
 def loss(results: Results, group: str, network: str, task: str = "") -> str:
     """How much less often than the network the posterior of one network names the right class of clean inputs."""
-    found = _of(results).groups[group]
+    found = _group(results, group)
     own, end = found.facts["accuracy"][network], f", {task}" if task else ""
     return number(_right(found, own["network" + end], "clean") - _right(found, own["probe" + end], "clean"))
 
 
+@value("real-gap")
 def gap(results: Results, suites: str, group: str = "", rival: str = "best") -> str:
     """The default minus a rival in ROC-AUC, for suites joined by "+"."""
     chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
@@ -227,6 +283,7 @@ def gap(results: Results, suites: str, group: str = "", rival: str = "best") -> 
     return signed(found.mean(chosen, rival=theirs, group=group))
 
 
+@value("real-first-share")
 def with_first_share(results: Results, suites: str, group: str) -> str:
     """The same for the probe with the softmax's share of many images, which the default first had everywhere."""
     found = _of(results)
@@ -234,6 +291,7 @@ def with_first_share(results: Results, suites: str, group: str) -> str:
     return signed(found.mean(chosen, group=group, own=FIRST_SHARE if _is_new(found, group) else OURS))
 
 
+@value("real-state")
 def state_of_default(results: Results, group: str) -> str:
     """Whether the judged row of a family is the default as it is now, for a family with few images per class."""
     if _is_new(_of(results), group):
@@ -248,38 +306,69 @@ def _is_new(found: Study, group: str) -> bool:
     return all(FIRST_SHARE in found.groups[group].scores(name, "probe") for name in found.groups[group].networks)
 
 
+@value("real-strongest")
 def strongest(results: Results, group: str = "") -> str:
     """The name of the strongest single rival, of one family of networks or of all."""
     return _of(results).strongest(group)
 
 
-def when_run(make: Callable[..., str], group: str, results: Results) -> str:
-    """A table of one family of networks, or a sentence where that has not been run."""
-    return make(results, group=group) if group in _of(results).groups else f"{GROUPS[group]} has not been run yet."
+@table("real-newcomer")
+def newcomer(results: Results) -> str:
+    """What each command of the page took."""
+    found = results.json("real/newcomer.json")
+    steps = {"install": "pip install", "fit": "qipf fit", "score": "qipf score", "compare": "qipf compare"}
+    parts = {f"`{words}`": found["steps"][name] for name, words in steps.items() if name in found["steps"]}
+    parts["together"] = found["total"]
+    seconds = ("wall_seconds", "processor_seconds")
+    rows = [[name, *(f"{part[kind]:.0f} s" for kind in seconds)] for name, part in parts.items()]
+    return markdown(["step", "on the clock", "of the processor"], rows)
 
 
-_BY_GROUP = {"best": against_best, "all": everything, "accuracy": accuracy, "families": families, "bars": bars}
+@value("real-newcomer-note")
+def newcomer_note(results: Results) -> str:
+    """On what these were measured."""
+    return results.json("real/newcomer.json", "note")
 
-TABLES: dict[str, Callable[[Results], str]] = {
-    "real-bars": bars,
-    "real-means": means,
-    **{f"real-{kind}-{one}": partial(when_run, make, one) for kind, make in _BY_GROUP.items() for one in GROUPS},
-    "real-all-ten": partial(everything, group="imagenette", task=TEN),
-    "real-people": people,
-    "real-summaries-g2p": partial(when_run, summaries, "g2p"),
-    **side_tables.TABLES,
-}
-"""By name, what stands between `<!-- table: NAME -->` and its end."""
 
-VALUES: dict[str, Callable[..., str]] = {
-    "real-gap": gap,
-    "real-right": right,
-    "real-loss": loss,
-    **side_tables.VALUES,
-    "real-strongest": strongest,
-    "real-behind": behind,
-    "real-first-share": with_first_share,
-    "real-state": state_of_default,
-    "real-first": first,
-}
-"""By name, what stands between `<!-- value: NAME; ARGUMENT; .. -->` and its end."""
+@table("real-maps")
+def maps(results: Results) -> str:
+    """Rank correlation of an image's mean uncertainty with its share of wrong pixels, mean of the networks."""
+    found = list(results.json("real/camvid.json", "maps").values())
+    scores = list(found[0][next(iter(CONDITIONS))])
+    rows = []
+    for key, words in CONDITIONS.items():
+        values = [float(np.mean([own[key][score]["rank_correlation"] for own in found])) for score in scores]
+        rows.append([words, *map(number, values)])
+    times = [
+        1000 * float(np.mean([own[key][score]["seconds"] for own in found for key in CONDITIONS])) for score in scores
+    ]
+    overlap = np.nanmean(np.asarray(list(results.json("real/camvid.json", "overlap").values()), dtype=float))
+    rows.append(["mean overlap (IoU) of the networks, clean", number(float(overlap)), "", ""])
+    rows.append(["milliseconds per image", *(f"{value:.1f}" for value in times)])
+    return markdown(["rank correlation with the share of wrong pixels", *scores], rows)
+
+
+@table("real-few-images")
+def few_images(results: Results) -> str:
+    """ROC-AUC by the number of images per class and the share of the network's own softmax."""
+    found = results.json("real/few-images.json")
+    rows = []
+    for row in found["rows"]:
+        pairs = zip(row["roc_auc"], row["deviation"], strict=True)
+        rows.append([str(row["images_per_class"]), *(f"{number(value)} ± {number(spread)}" for value, spread in pairs)])
+    defaults = {SHARES["images"]: f" (the default from {FEW} on)", CLEAN_SHARE: f" (the default below {FEW})"}
+    head = [f"share {share:g}{defaults.get(share, '')}" for share in found["shares"]]
+    return markdown(["images per class", *head], rows)
+
+
+@value("real-few-softmax")
+def max_softmax(results: Results) -> str:
+    """ROC-AUC of max softmax on the same images."""
+    return number(results.json("real/few-images.json", "max_softmax"))
+
+
+@value("real-g2p-check")
+def g2p_check(results: Results) -> str:
+    """ROC-AUC and PRR of the probability of the whole word, where the set-up was checked."""
+    found = results.json("real/g2p.json", "check")
+    return f"{number(found['roc_auc'])} and {number(found['prr'])}"

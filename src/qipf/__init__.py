@@ -35,7 +35,7 @@ from qipf.scores import Scorer as Scorer
 from qipf.scores import SoftmaxResponse as SoftmaxResponse
 from qipf.scores import WeightQIPF as WeightQIPF
 from qipf.scores.default import default as default
-from qipf.scores.persistence import load as load
+from qipf.scores.saving import load as load
 
 if TYPE_CHECKING:
     from qipf.deploy.onnx_export import export_onnx as export_onnx

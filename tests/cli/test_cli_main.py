@@ -180,7 +180,6 @@ def test_logged_errors_and_warnings_are_one_line(monkeypatch, capsys):
         ("bench dmeo", "there is no plan 'dmeo'"),
         ("bench demo --engine serail", "--engine: expected auto, serial, local or the address"),
         ("bench demo --workers 0", "--workers: expected at least 1, got 0"),
-        ("evaluate scores.txt", "ends in .csv, .parquet, .npz"),
         ("evaluate scores.csv --out m.txt", "--out: expected a file that ends in"),
         ("evaluate scores.csv --score nothing", "--score: there is no column 'nothing'"),
         ("gallery sinus -o figures", "there is no figure 'sinus'"),

@@ -12,8 +12,8 @@ from odd_data import MASK, compare, enter, fit, rows_of, score
 
 from onnx_graphs import EMBEDDED, OUTER, tokens
 from qipf.cli import main
-from qipf.cli._data import INPUT, Data
 from qipf.cli._shifted import apply_shift
+from qipf.data.reading import INPUT, Data
 from qipf.models.loading import load_model
 
 

@@ -12,8 +12,9 @@ from test_cli_compare_kinds import NETS, made, noisy
 
 import qipf
 from qipf.cli import main
-from qipf.cli._data import Data
-from qipf.models import collect_labels, collect_tokens, overlay, score_pixels
+from qipf.data.reading import Data
+from qipf.models import collect_labels, collect_tokens, score_pixels
+from qipf.pages import overlay
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import nn
 
-from qipf.cli._data import Data, open_data
 from qipf.cli._default import fit_default
+from qipf.data.reading import Data, open_data
 from qipf.scores.default import default
 
 

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score
 import qipf.scores as scores
 from qipf.models.outputs import Outputs
 from qipf.scores import SCORERS, Scorer
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 
 def test_every_scorer_is_in_the_battery() -> None:

@@ -5,8 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qipf.decisions.comparison import BASE, accuracy_at, compare, recommend, recommended, risk_curve
-from qipf.decisions.comparison_intervals import compare_intervals, recommend_scale, recommended_scale
+from qipf.decisions.comparison import (
+    BASE,
+    accuracy_at,
+    compare,
+    compare_intervals,
+    recommend,
+    recommend_scale,
+    recommended,
+    recommended_scale,
+    risk_curve,
+)
 from qipf.metrics import aurc, roc_auc
 
 

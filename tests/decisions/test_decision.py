@@ -10,13 +10,11 @@ import torch
 from scipy import stats
 from worlds import World
 
-from qipf.decisions.bounds import binomial_p, error_interval, fewest, loss_p
-from qipf.decisions.decision import Decision, round_down
-from qipf.decisions.promises import Promise
-from qipf.decisions.threshold import Unsupported
+from qipf.decisions.decision import Decision, Promise, round_down
+from qipf.decisions.threshold import Unsupported, binomial_p, error_interval, fewest, loss_p
 from qipf.models.outputs import Outputs
 from qipf.scores import KNN, Entropy
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 
 def test_the_proof_counts_every_accepted_prediction() -> None:
@@ -190,7 +188,7 @@ def test_errors_say_what_to_do(labelled: Outputs) -> None:
     ],
 )
 def test_forged_decisions_are_refused(tensors, facts, labelled: Outputs, tmp_path) -> None:
-    from qipf.scores.file_format import read, write
+    from qipf.scores.saving import read, write
 
     scorer = Entropy().fit()
     scorer.decision = Decision("error<=0.1").fit_scorer(scorer, labelled)

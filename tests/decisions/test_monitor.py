@@ -15,7 +15,7 @@ from qipf.decisions.monitor import Monitor
 from qipf.decisions.sequential import BLOCK, JUMP, STAKES, SequentialTest
 from qipf.models.outputs import Outputs
 from qipf.scores import Entropy
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 
 def draw(rng: np.random.Generator, count: int, scale: float = 3.0) -> Outputs:

@@ -10,7 +10,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from qipf.decisions.probability import ErrorProbability
 from qipf.models.outputs import Outputs
-from qipf.scores.fitted import Fitted
+from qipf.scores.base import Fitted
 
 METHODS = ("isotonic", "logistic")
 

@@ -11,7 +11,7 @@ from qipf.decisions.sets import PredictionSets
 from qipf.decisions.threshold import Unsupported
 from qipf.models.outputs import Outputs
 from qipf.scores import Entropy
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 CLASSES = 5
 

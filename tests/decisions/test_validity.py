@@ -15,7 +15,7 @@ import pytest
 from scipy import special
 from worlds import World
 
-from qipf.decisions import bounds, decision, sets, threshold, two_sample
+from qipf.decisions import decision, sets, threshold, two_sample
 from qipf.decisions.decision import Decision
 from qipf.decisions.sequential import SequentialTest
 from qipf.decisions.sets import PredictionSets
@@ -217,7 +217,7 @@ def test_the_check_rarely_raises_a_false_alarm(few_permutations: None) -> None:
 
 
 def one_error_less(errors: Any, count: Any, limit: float) -> np.ndarray:
-    return bounds.binomial_p(np.maximum(np.subtract(errors, 1), 0), count, limit)
+    return threshold.binomial_p(np.maximum(np.subtract(errors, 1), 0), count, limit)
 
 
 def proof_part_proposes(
@@ -241,11 +241,11 @@ ranks = SequentialTest._ranks
 
 
 def narrower(errors: int, count: int, confidence: float) -> tuple[float, float]:
-    return bounds.error_interval(errors, count, 1 - 2 * (1 - confidence))
+    return threshold.error_interval(errors, count, 1 - 2 * (1 - confidence))
 
 
 def narrower_share(rank: int, count: int, confidence: float) -> tuple[float, float]:
-    return bounds.rank_interval(rank, count, 1 - 2 * (1 - confidence))
+    return threshold.rank_interval(rank, count, 1 - 2 * (1 - confidence))
 
 
 def without_the_new_one(self: PredictionSets, scores: np.ndarray, which: str) -> float:

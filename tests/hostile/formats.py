@@ -19,18 +19,18 @@ from PIL import Image
 from safetensors.torch import save
 
 from onnx_graphs import table
-from qipf.cli._data import open_data
-from qipf.cli._images import read_images
-from qipf.cli._table import read_columns
+from qipf.data.images import read_images
+from qipf.data.reading import open_data
+from qipf.data.tables import read_columns
 from qipf.models.collect import collect
 from qipf.models.loading import load_model
 from qipf.models.outputs import Outputs
 from qipf.models.weight_files import read as read_weights
 from qipf.scores import Mahalanobis, WeightQIPF
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 from qipf.study.plan import plan as plans
 from qipf.study.run.consolidate import Row
-from qipf.study.tables.long_table import read_table
+from qipf.study.tables.frame import read_table
 
 RNG = np.random.default_rng(0)
 LOGITS, FEATURES = RNG.standard_normal((40, 3)), RNG.standard_normal((40, 4))
@@ -125,7 +125,7 @@ FORMATS = [
     Format("scores.csv", lambda path: path.write_text(CSV) and None, _columns, share=20),
     Format("table.csv", lambda path: path.write_text(LONG) and None, read_table, share=20),
     Format("table.csv.gz", lambda path: path.write_bytes(gzip.compress(LONG.encode())) and None, read_table, True),
-    Format("scores.parquet", _parquet, _columns, share=2),  # each starts a process
+    Format("scores.parquet", _parquet, _columns),
     Format("keras2.h5", _keras2, _weights, share=15),
     Format("keras3.h5", _keras3, _weights, share=15),
     Format(

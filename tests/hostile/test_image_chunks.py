@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from qipf._common.errors import InputError
-from qipf.cli._images import read_images
+from qipf._common.errors import Problem
+from qipf.data.images import read_images
 
 
 def test_a_chunk_that_claims_two_gigabytes_takes_no_memory(tmp_path: Path) -> None:
@@ -34,5 +34,5 @@ def test_a_pipe_and_a_device_are_not_images(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "zeros.png").symlink_to("/dev/zero")
     for name in ("pipe.png", "zeros.png"):
-        with pytest.raises(InputError, match="not a file"):
+        with pytest.raises(Problem, match="not a file"):
             read_images((tmp_path / name,), "RGB")

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qipf._common.npz import DamagedArchiveError, load_npz
+from qipf._common.errors import Problem
+from qipf.data.npz import Archive
 
 
 def test_a_name_that_is_not_text_is_damage(tmp_path: Path) -> None:
@@ -20,5 +21,5 @@ def test_a_name_that_is_not_text_is_damage(tmp_path: Path) -> None:
             content[flags] |= 0x08  # names are UTF-8
     content[30] = 0xFF  # the first byte of the name before the array
     path.write_bytes(content)
-    with load_npz(path) as file, pytest.raises(DamagedArchiveError, match="x: it is damaged"):
+    with Archive(path) as file, pytest.raises(Problem, match="x is damaged"):
         file["x"]

@@ -190,8 +190,8 @@ def test_what_is_not_numbers_or_not_data_is_said(x: Tensor, y: Tensor) -> None:
 
 def test_arguments_of_the_wrong_type_are_named(x: Tensor) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
-        ({"batch_size": "5"}, "batch_size: expected a whole number, got '5'"),
-        ({"batch_size": 1.5}, "batch_size: expected a whole number"),
+        ({"batch_size": "5"}, "batch_size: expected an integer"),
+        ({"batch_size": 1.5}, "batch_size: expected an integer"),
         ({"device": "tpu"}, "device: expected a device .*'tpu'"),
         ({"device": 1.5}, "device: expected a device"),
         ({"store": "moon"}, "store: expected a device .*'moon'"),

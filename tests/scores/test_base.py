@@ -16,8 +16,7 @@ from qipf.arrays import Array
 from qipf.decisions.probability import ErrorProbability
 from qipf.models.outputs import Outputs
 from qipf.scores import KNN, ClassField, Combine, Energy, Entropy
-from qipf.scores.base import SCORERS, Scorer
-from qipf.scores.fitted import Fitted
+from qipf.scores.base import SCORERS, Fitted, Scorer
 
 
 @pytest.fixture
@@ -120,13 +119,13 @@ def test_a_call_that_began_before_another_fit_neither_fails_nor_mixes_them() -> 
     ("build", "message"),
     [
         (lambda: qipf.Probe(share="x"), "share: expected a number, got 'x'"),
-        (lambda: qipf.Probe(seed=1.5), "seed: expected a whole number, got 1.5"),
-        (lambda: qipf.Probe(3), "space: expected a text or None, got 3"),
+        (lambda: qipf.Probe(seed=1.5), "seed: expected an integer, got 1.5"),
+        (lambda: qipf.Probe(3), "space: expected a string or None, got 3"),
         (lambda: qipf.Probe(progress="yes"), "progress: expected True or False"),
         (lambda: qipf.Energy(temperature="x"), "temperature: expected a number"),
         (lambda: qipf.Energy(temperature=True), "temperature: expected a number"),
-        (lambda: qipf.KNN("x"), "k: expected a whole number"),
-        (lambda: qipf.ResidualScale(seed="x"), "seed: expected a whole number"),
+        (lambda: qipf.KNN("x"), "k: expected an integer"),
+        (lambda: qipf.ResidualScale(seed="x"), "seed: expected an integer"),
         (lambda: qipf.WeightQIPF(root=3), "root: expected True or False"),
     ],
 )

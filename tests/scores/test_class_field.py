@@ -11,7 +11,7 @@ from qipf.models.outputs import Outputs
 from qipf.scores import ClassField
 from qipf.scores.class_field import LARGEST
 from qipf.scores.class_selection import BANDWIDTHS, choose_bandwidth, reservoir
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 CLASSES, WIDTH = 3, 8
 

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 from qipf.models.outputs import Outputs
 from qipf.scores import KNN, ClassField, Combine, Energy, Entropy, Mahalanobis, MaxLogit, SoftmaxResponse
 from qipf.scores.combine import _halves, _knots, _lerp, _weights
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.models.outputs import Outputs
 from qipf.scores import Contrast, SoftmaxResponse
-from qipf.scores.held_out import fit_temperature
+from qipf.scores.reference import fit_temperature
 
 
 def drawn(rng: np.random.Generator, count: int, temperature: float = 1.0) -> Outputs:

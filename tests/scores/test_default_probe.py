@@ -122,9 +122,9 @@ def test_errors_are_one_line(net, digits) -> None:
         (lambda: qipf.default(nn.Linear(4, 3), table, progress=False), "features="),
         (lambda: qipf.default(net, images, progress=False), "uint8"),
         (lambda: qipf.default(net, digits.train.inputs, progress=False), "labels"),
-        (lambda: qipf.default(net, digits.train, memory="x", progress=False), "memory: expected a whole number"),  # pyright: ignore
-        (lambda: qipf.default(net, digits.train, size=1.5, progress=False), "size: expected a whole number"),  # pyright: ignore
-        (lambda: qipf.default(net, digits.train, seed=1.5, progress=False), "seed: expected a whole number"),  # pyright: ignore
+        (lambda: qipf.default(net, digits.train, memory="x", progress=False), "memory: expected an integer"),  # pyright: ignore
+        (lambda: qipf.default(net, digits.train, size=1.5, progress=False), "size: expected an integer"),  # pyright: ignore
+        (lambda: qipf.default(net, digits.train, seed=1.5, progress=False), "seed: expected an integer"),  # pyright: ignore
         (lambda: qipf.default(net, digits.train, batch_size="x", progress=False), "batch_size: expected"),  # pyright: ignore
         (lambda: qipf.default(net, digits.test.inputs.repeat(1, 3, 1, 1), progress=False), "3 channels"),
         (lambda: qipf.default(nn.Sequential(net, First()), digits.train, progress=False), "1 rows for 2 inputs"),

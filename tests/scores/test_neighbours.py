@@ -13,7 +13,7 @@ from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.models.outputs import Outputs
 from qipf.scores import KNN, DeltaKNN, Mahalanobis, neighbours
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 
 def planted(rng: np.random.Generator, count: int) -> Outputs:

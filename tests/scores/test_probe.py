@@ -10,8 +10,7 @@ from torch import nn
 
 import qipf
 from qipf.models.outputs import Outputs
-from qipf.scores.probe import LEAST, Probe
-from qipf.scores.probe_head import MOST_NUMBERS, hidden_units
+from qipf.scores.probe import LEAST, MOST_NUMBERS, Probe, hidden_units
 from qipf.study import nets
 
 CLASSES = 4

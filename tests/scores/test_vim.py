@@ -12,8 +12,7 @@ from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.models.outputs import Outputs
 from qipf.scores import ViM
-from qipf.scores.feature_rows import length, unit
-from qipf.scores.head import find_head
+from qipf.scores.reference import find_head, length, unit
 
 
 def oracle(reference: Outputs, queries: Outputs, dimension: int) -> np.ndarray:

@@ -115,7 +115,7 @@ def test_binary_one_logit_is_the_two_class_model(rng) -> None:
         two = WeightQIPF(factor=60, coordinate=kind).fit(weights(), Outputs(logits=two_logits, labels=labels))
         np.testing.assert_allclose(one(z), two(two_logits), rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(one(-z), one(z), rtol=1e-12)
-    assert one.fitted.facts["task"] == "binary"
+    assert one.fitted.facts["output"] == "binary"
 
 
 def test_band_is_three_standard_deviations_of_the_modes(rng) -> None:

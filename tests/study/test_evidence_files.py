@@ -12,7 +12,7 @@ pytest.importorskip("pandas")
 
 import pandas
 
-from evidence import authors, field_speed, rivals, speed
+from evidence import authors, pages, rivals, speed, verdicts
 from evidence.results import Results
 
 
@@ -29,13 +29,13 @@ def test_times_of_both_devices_stand_side_by_side(tmp_path: Path):
     results = Results(tmp_path)
     assert line(speed.table_3(results), "LeNet") == ["MC dropout", "100", "3.84", "12", "120", "200", "200"]
     assert line(speed.faster(results), "LeNet, MC dropout |")[1:4:2] == ["80 × ✓", "200 × ✓"]
-    assert speed.forward_noise(results, "cpu") == pytest.approx(0.25)
-    assert speed.forward_noise(results, "cuda") == 0
+    assert speed.forward_noise(results, "cpu") == "25 %"
+    assert speed.forward_noise(results, "cuda") == "0 %"
 
 
 def test_speed_of_the_field_from_its_files(tmp_path: Path):
     """A loop of 2 ms, a table of 40 ns; a copy of 4,000 GB/s; 20 passes of SVI in 0.2 s."""
-    ways = dict.fromkeys(field_speed.WAYS, 40.0) | {"authors' loop": 2e6}
+    ways = dict.fromkeys(speed.WAYS, 40.0) | {"authors' loop": 2e6}
     beside = {"batch": 100, "forward_ms": 10.0, "scoring_ms": 0.05, "percent": 0.5}
     cpu = {
         "ns a prediction": ways,
@@ -45,28 +45,28 @@ def test_speed_of_the_field_from_its_files(tmp_path: Path):
         "beside a forward pass": {"lenet": beside, "resnet18": beside},
     }
     gpu = {"copy_bandwidth_GB_s": 4000.0, "build_pass_ms": 1.0, "build_pass_share_of_copy": 0.5}
-    gpu |= {f"{key}_eager_in_a_row_ms": ms for key, ms in (("lenet", 0.4), ("lenet_scored", 0.6))}
-    gpu |= {"scoring_eager_in_a_row_percent": 50.0}
+    for way in speed.SCORING:
+        gpu |= {f"lenet_{way}_ms": 0.4, f"lenet_scored_{way}_ms": 0.6, f"scoring_{way}_percent": 50.0}
     measured = {"passes": 20, "seconds": 0.2}
     net = {
         "forward": 0.01,
         "epoch": {"ordinary": 1.0, "recorded": 0.5},
-        "passes": dict.fromkeys(field_speed.PASSES, measured),
+        "passes": dict.fromkeys(speed.PASSES, measured),
     }
     files = {"speed-cpu.json": cpu, "speed-gpu.json": gpu, "paper/gpu-passes.json": {"nets": {"lenet": net}}}
     (tmp_path / "paper").mkdir()
     for name, content in files.items():
         (tmp_path / name).write_text(json.dumps(content))
     results = Results(tmp_path)
-    assert line(field_speed.on_cpu(results), "exact NumPy") == ["40", "50,000"]
-    bars = field_speed.bars_on_cpu(results)
+    assert line(speed.on_cpu(results), "exact NumPy") == ["40", "50,000"]
+    bars = speed.bars_on_cpu(results)
     assert line(bars, "n = 10^3")[0] == "30.0 to 33.0 ns, within 1.10"
     assert line(bars, "`WeightQIPF` in addition to LeNet")[0] == "0.05 ms of 10.0 ms, 0.5 %"
     assert line(bars, "`WeightQIPF` in addition to ResNet-18")[0].endswith("0.5 %: **missed**")
-    on_gpu = field_speed.on_gpu(results)
+    on_gpu = speed.on_gpu(results)
     assert line(on_gpu, "counting 10^9") == ["2 GB, 0.5 ms", "1 ms", "50 % of the copy bandwidth", "50 %"]
     assert line(on_gpu, "`WeightQIPF` and a LeNet") == ["0.4 ms alone", "0.6 ms", "50 % of the pass", "10 %"]
-    assert line(field_speed.passes(results), "a pass of SVI, ") == ["0.01"]
+    assert line(speed.passes(results), "a pass of SVI, ") == ["0.01"]
 
 
 def test_the_authors_networks_from_their_files(tmp_path: Path):
@@ -79,10 +79,11 @@ def test_the_authors_networks_from_their_files(tmp_path: Path):
         (folder / f"{dataset}.csv").write_text("\n".join(lines) + "\n")
         (folder / f"{dataset}.json").write_text(json.dumps({"images": 1000, "image standard error": {"entropy": 0.01}}))
     results = Results(tmp_path)
-    assert authors.one(results, "mnist", "qipf-published") == ".750"  # without the clean images
+    assert authors.mean(results, "mnist", "qipf-published") == pytest.approx(0.75)  # without the clean images
     assert authors.largest_image_error(results) == "0.0032"  # 0.01 at 1,000 images, by the root of ten
-    assert line(authors.scores(results), "QIPF, authors' program")[0::2] == [".750", ".650"]
-    assert authors.scores(Results(tmp_path / "nothing")).startswith("*Not measured yet")
+    assert line(authors.scores(results, "roc_auc"), "QIPF, authors' program")[0::2] == [".750", ".650"]
+    nothing = pages.renderer(Results(tmp_path / "nothing"))
+    assert nothing("table", "histograms") == "*Not measured yet: there is no authors/mnist.json.*"
 
 
 def test_rates_of_dropout_are_judged_by_the_best_of_all(tmp_path: Path):
@@ -91,11 +92,11 @@ def test_rates_of_dropout_are_judged_by_the_best_of_all(tmp_path: Path):
     everywhere = {"0.1": [0.7, 0.72], "0.2": [0.72, 0.72], "0.01": [0.73, 0.73]}
     last = {"0.1": [0.7, 0.7], "0.2": [0.7, 0.7], "0.01": [0.706, 0.702]}
     facts = {"rates": [0.01, 0.1, 0.2], "roc_auc": {"mnist": {"mc-dropout": everywhere, "mc-dropout-ll": last}}}
-    assert rivals.best_rates("mc-dropout")(Results(tmp_path))[0] == "not measured"
+    assert verdicts._found(Results(tmp_path), "best_rates", "mc-dropout") == verdicts.UNMEASURED
     (tmp_path / "paper" / "dropout-rates.json").write_text(json.dumps(facts))
     results = Results(tmp_path)
-    assert rivals.best_rates("mc-dropout")(results) == ("does not hold", "behind the best by .020; not ResNet-18")
-    assert rivals.best_rates("mc-dropout-ll")(results) == ("holds", "behind the best by .004; not ResNet-18")
+    assert verdicts.best_rates(results, "mc-dropout") == ("does not hold", "behind the best by .020; not ResNet-18")
+    assert verdicts.best_rates(results, "mc-dropout-ll") == ("holds", "behind the best by .004; not ResNet-18")
     assert line(rivals.rates(results), "every layer, MNIST") == [".730", "**.710**", ".720"]
     common = {"dataset": "mnist", "net": "lenet", "shift": "shear", "errors": "base", "metric": "roc_auc"}
     rows = [  # the fourth network and the fourth severity were not part of the trial

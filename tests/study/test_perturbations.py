@@ -6,8 +6,8 @@ import torch
 from made_images import random_images
 from scipy import ndimage
 
-from qipf.models.perturbations import draw_perturbations, perturb_batch
 from qipf.study import shifts
+from qipf.tasks.perturbations import draw_perturbations, perturb_batch
 
 
 @pytest.mark.parametrize("name", ["gaussian-noise", "cut-out", "elastic"])

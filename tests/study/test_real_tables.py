@@ -12,6 +12,7 @@ from table_lines import line
 
 pytest.importorskip("pandas")
 
+from evidence.marks import TABLES
 from evidence.results import Results
 from real import tables
 from real.reading import STEP, Study
@@ -56,7 +57,7 @@ def planted(tmp_path_factory):
 
 
 def test_the_best_rival_is_chosen_per_network_and_suite(planted):
-    table = tables.TABLES["real-best-cifar"](planted)
+    table = TABLES["real-best-cifar"](planted)
     clean = line(table, "ResNet-32", "clean")
     assert clean[2] == "KNN"
     assert clean[4] == "2 of 3"
@@ -92,11 +93,11 @@ def test_the_page_knows_whether_few_images_were_measured_again(planted, tmp_path
 
 
 def test_tables_of_every_score(planted):
-    table = tables.TABLES["real-all-cifar"](planted)
+    table = TABLES["real-all-cifar"](planted)
     assert table.splitlines()[2].startswith("| ensemble of 4, contrast (4 passes)")
     assert table.splitlines()[3].startswith("| **qipf.default")
-    assert line(tables.TABLES["real-people"](planted), "**qipf.default (the probe)**")[0] == ".500 ± .010"
-    assert line(tables.TABLES["real-accuracy-cifar"](planted), "the network itself") == [".900", ".600", ".400"]
+    assert line(TABLES["real-people"](planted), "**qipf.default (the probe)**")[0] == ".500 ± .010"
+    assert line(TABLES["real-accuracy-cifar"](planted), "the network itself") == [".900", ".600", ".400"]
     assert tables.strongest(planted) == "entropy"
 
 
@@ -118,5 +119,5 @@ def test_of_each_score_the_best_summary_is_shown(tmp_path):
     }
     plant(tmp_path / "real" / "g2p", {("g2p-en", score): [area] * len(LEVEL) for score, area in areas.items()})
     results = Results(tmp_path)
-    shown = [line.split(" | ")[0] for line in tables.TABLES["real-summaries-g2p"](results).splitlines()[2:]]
+    shown = [line.split(" | ")[0] for line in TABLES["real-summaries-g2p"](results).splitlines()[2:]]
     assert shown == ["| **the probe**", "| probability of the word", "| entropy, max", "| probe, mean"]

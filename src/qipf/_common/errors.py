@@ -1,4 +1,4 @@
-"""The failures a user can do something about, and what they exit with."""
+"""Errors that a user can act on, and the exit codes of the command line."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 
 class UserError(Exception):
-    """The command line is wrong. It is shown on standard error as it is, without a traceback."""
+    """The command line is wrong. Its message is printed without a traceback."""
 
     exit_code = 2
 
 
 class InputError(UserError):
-    """The command line is right, but a file or folder that it names is missing, damaged or does not fit."""
+    """A file or folder that the command line names is missing, damaged or does not fit."""
 
     exit_code = 1
 
@@ -53,53 +53,28 @@ class Problem(ValueError, TypeError):
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, or the name of its type where it says nothing."""
+    """Return the first line of an error's message, or the name of its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
-def check_at_least(option: str, value: int | None, least: int) -> None:
-    """Raise UserError where a number that was given is too small."""
-    if value is not None and value < least:
-        raise UserError(f"{option}: expected at least {least}, got {value}")
-
-
 def check_whole(name: str, value: Any, least: int) -> None:
-    """Check an argument that must be a whole number.
-
-    Raises:
-        TypeError: it is something else, such as a text, a fraction or None.
-        ValueError: it is less than `least`, or too large for torch.
-    """
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise TypeError(f"{name}: expected a whole number, got {value!r}")
-    if not least <= int(value) < 2**63:
-        raise ValueError(f"{name}: expected a whole number from {least} to 2**63 - 1, got {value}")
+    """Raise Problem unless an argument is an integer of at least `least` that torch can hold."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
+        raise Problem(name, f"{value!r:.50}", expected=f"an integer of at least {least} and below 2**63")
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """The value of an argument that must be True or False.
-
-    Raises:
-        TypeError: it is something else, such as a text, which would count as True.
-    """
+    """Return an argument that must be True or False; a string, which would count as True, is a Problem."""
     if type(value).__name__ not in ("bool", "bool_"):  # Python's or NumPy's
-        raise TypeError(f"{name}: expected True or False, got {value!r}")
+        raise Problem(name, repr(value), expected="True or False")
     return bool(value)
 
 
 def check_probability(name: str, value: Any) -> float:
-    """The value of an argument that must lie between 0 and 1.
-
-    Raises:
-        TypeError: it is something other than a number.
-        ValueError: it is 0, 1 or beyond.
-    """
-    if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name}: expected a probability between 0 and 1, got {value!r}")
+    """Return an argument that must lie strictly between 0 and 1; anything else is a Problem."""
     try:
-        inside = 0 < float(value) < 1
-    except OverflowError:  # a whole number may be too large for a float
-        inside = False
-    if not inside:
-        raise ValueError(f"{name}: expected a probability between 0 and 1, got {value!r:.50}")
-    return float(value)
+        if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < 1:
+            return float(value)
+    except OverflowError:  # an integer may be too large for a float
+        pass
+    raise Problem(name, f"{value!r:.50}", expected="a probability between 0 and 1")

@@ -2,38 +2,47 @@
 
 from __future__ import annotations
 
+import io
+import logging
 import os
+import signal
 import sys
+import threading
 import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
-from qipf._common.errors import UserError, first_line
+from qipf._common.errors import Problem, UserError, first_line
 from qipf._common.optional import require
 from qipf._common.text import one_line
-from qipf.cli._session import Stopped, session
+from qipf.cli.arguments import rendered
 
 COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "gallery", "inspect", "report", "score", "train", "watch")
 """Each is a function in a module of the same name."""
 
 
 def build(listing: bool = False) -> Any:
-    """The cyclopts application; the commands are imported only for a `listing` of what each is for."""
+    """Return the cyclopts application; a `listing` of what each command is for imports them all."""
     cyclopts = require("cyclopts", extra="torch")
     app = cyclopts.App(
         name="qipf",
         version=version("qipf"),
         help="How far can each prediction of a trained neural network be trusted?",
         suppress_keyboard_interrupt=False,
+        default_parameter=cyclopts.Parameter(negative=()),
         help_epilogue="--debug shows the traceback of an error. Exit codes: 0 done, 1 something failed (a missing or "
         "damaged file, data that does not fit, a cell of a benchmark), 2 the command line is wrong, 130 interrupted "
         "(128 plus the number of another signal).",
     )
     for name in COMMANDS:
-        place = f"qipf.cli.{name}"
-        app.command(getattr(import_module(place), name) if listing else f"{place}:{name}", name=name)
+        module = f"qipf.cli.{name}"
+        app.command(getattr(import_module(module), name) if listing else f"{module}:{name}", name=name)
     app.register_install_completion_command()
     return app
 
@@ -43,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     words = [word for word in given if word != "--debug"]
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # None if whoever started us closed it  # noqa: SIM115
     with session(debug) as stopped:
         try:
             code = _run(words)
@@ -79,7 +89,8 @@ def _fail(error: BaseException, words: list[str], debug: bool) -> int:
 
 
 def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
-    """The exit code and the message of an error."""
+    """Return the exit code and the message of an error."""
+    error = rendered(error) if isinstance(error, Problem) else error
     if isinstance(error, UserError):
         return error.exit_code, str(error)
     if type(error).__module__.startswith("cyclopts"):
@@ -92,17 +103,17 @@ def _explain(error: BaseException, words: list[str]) -> tuple[int, str]:
     if isinstance(error, ValueError | TypeError | OSError | ImportError) and str(error):
         return 1, str(error)
     details = f": {first_line(error)}" if str(error).strip() else ""
-    return 1, f"{type(error).__name__}{details}{_place(error)} (--debug shows the details)"
+    return 1, f"{type(error).__name__}{details}{_origin(error)} (--debug shows the details)"
 
 
-def _place(error: BaseException) -> str:
-    """Where an error of somebody else's code was raised."""
+def _origin(error: BaseException) -> str:
+    """Name the line of somebody else's code that raised an error."""
     frames = traceback.extract_tb(error.__traceback__)
     return f", in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
 
 
 def _wrong_use(error: Any, words: list[str]) -> str:
-    """A command line that cyclopts cannot parse."""
+    """Describe a command line that cyclopts cannot parse."""
     kind, argument = type(error).__name__, getattr(error, "argument", None)
     if kind == "UnknownCommandError":
         return f"there is no command {words[0]!r}; there are {', '.join(COMMANDS)}"
@@ -116,3 +127,56 @@ def _wrong_use(error: Any, words: list[str]) -> str:
         error.verbose = False
         message = str(error).strip().rstrip(".")
     return f"{words[0]}: {message}; see qipf {words[0]} --help"
+
+
+class Stopped:
+    """The signal that ended the command, if one did."""
+
+    INTERRUPT = 128 + signal.SIGINT
+
+    def __init__(self) -> None:
+        self.code = 0
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.code = 128 + number
+        raise KeyboardInterrupt  # so that whatever cleans up after Ctrl-C cleans up now
+
+
+@contextmanager
+def session(debug: bool = False) -> Iterator[Stopped]:
+    """Let SIGTERM and SIGHUP act like Ctrl-C, and print warnings and logged errors as one line each.
+
+    Args:
+        debug: Whether tracebacks are wanted; then warnings and logs stay as they are.
+    """
+    stopped = Stopped()
+    kept = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)):
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP, and that stays so
+                kept[number] = signal.signal(number, stopped)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    show, factory = warnings.showwarning, logging.getLogRecordFactory()
+    if not debug:
+        warnings.showwarning = _show_warning
+        logging.setLogRecordFactory(lambda *given, **named: _without_traceback(factory(*given, **named)))
+    try:
+        yield stopped
+    finally:
+        warnings.showwarning = show
+        logging.setLogRecordFactory(factory)
+        for number, before in kept.items():
+            signal.signal(number, before)
+
+
+def _show_warning(message: Any, *_: Any, **__: Any) -> None:
+    print(f"warning: {one_line(message)}", file=sys.stderr)
+
+
+def _without_traceback(record: logging.LogRecord) -> logging.LogRecord:
+    if record.exc_info and record.exc_info[1] is not None:
+        record.msg, record.args = f"{one_line(record.getMessage())}: {one_line(record.exc_info[1])}", ()
+        record.exc_info = None
+    return record

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from qipf._common.errors import InputError
-from qipf.cli._data import INPUT, NAMES, Data, check_numbers
+from qipf._common.errors import Problem
 from qipf.cli._ids import with_ids
+from qipf.data.reading import INPUT, NAMES, Data, check_numbers
 from qipf.models.keys import MASK
 from qipf.models.loading import WEIGHT_FILES, is_weights
 from qipf.models.sessions.model import OnnxModel
@@ -35,7 +35,7 @@ def bound(net: Any, data: Data, tokens: bool = False) -> Data:
         tokens: Whether the scorer was fitted to tokens, so that bytes are ids.
 
     Raises:
-        InputError: DATA has no array of some name, or one that is not numbers or of another length.
+        Problem: DATA has no array of some name, or one that is not numbers or of another length.
     """
     if is_weights(net) or not data.has_inputs:
         return replace(data, named={})
@@ -50,9 +50,10 @@ def _of_onnx(net: OnnxModel, data: Data) -> Data:
     missing = [name for name, array in wanted.items() if array is None]
     if missing:
         takes, has = ", ".join(map(str, net.inputs)), ", ".join(map(repr, data.named)) or "one input without a name"
-        raise InputError(
-            f"DATA: the model {net.path} takes {takes}, and the data has {has}; give an .npz in which every input has "
-            f"an array of its name, also {', '.join(map(repr, missing))}"
+        raise Problem(
+            "data",
+            f"the model {net.path} takes {takes}, and the data has {has}; give an .npz in which every input has "
+            f"an array of its name, also {', '.join(map(repr, missing))}",
         )
     if MASK in data.named:
         wanted[MASK] = data.named[MASK]
@@ -70,7 +71,7 @@ def _of_module(net: Any, data: Data) -> Data:
         if not others:
             return replace(data, named={})
         if data.files:
-            raise InputError("DATA: a folder of images has one input; give an .npz with several")
+            raise Problem("data", "a folder of images has one input; give an .npz with several")
         first = next((name for name in parameters if name not in others), "inputs")
         return _joined(data, {first: data.arrays["inputs"], **others})
     if not set(others) - {MASK}:
@@ -79,9 +80,10 @@ def _of_module(net: Any, data: Data) -> Data:
             if parameters
             else "as the arguments of this model have no names; a model with several inputs is given as module:callable"
         )
-        raise InputError(
-            f"DATA: it holds {', '.join((*data.arrays, *data.named)) or 'nothing'}; expected inputs (or x), or logits, "
-            f"{named}"
+        raise Problem(
+            "data",
+            f"it holds {', '.join((*data.arrays, *data.named)) or 'nothing'}; expected inputs (or x), or logits, "
+            f"{named}",
         )
     return _joined(data, others)
 
@@ -91,7 +93,7 @@ def _joined(data: Data, inputs: dict[str, Any]) -> Data:
     arrays |= {INPUT + name: array for name, array in inputs.items()}
     lengths = {key.removeprefix(INPUT): len(array) for key, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise InputError(f"DATA: expected arrays with the same number of rows, got {lengths}")
+        raise Problem("data", f"expected arrays with the same number of rows, got {lengths}")
     for name, array in inputs.items():
         check_numbers(name, array)
     return Data(arrays, classes=data.classes, numbers=data.numbers)

@@ -10,7 +10,8 @@ import numpy as np
 
 from qipf._common.errors import InputError, UserError, first_line
 from qipf.arrays import to_numpy
-from qipf.cli._data import Data, open_data
+from qipf.cli.arguments import naming, rendered
+from qipf.data.reading import Data, open_data
 from qipf.decisions.monitor import Monitor
 
 if TYPE_CHECKING:
@@ -39,10 +40,8 @@ def open_held_out(path: Path, reference: Path, classes: tuple[str, ...], *, name
     Raises:
         InputError: It cannot be read, has no labels, or is DATA itself.
     """
-    try:
+    with naming(data="--calibrate"):
         data = open_data(path, named=named, several=several)
-    except UserError as error:
-        raise type(error)(f"--calibrate: {str(error).removeprefix('DATA: ')}") from None
     if path.samefile(reference):
         raise InputError(
             f"--calibrate: {path} is DATA itself, on which the scorer looks better than it is; give other data, "
@@ -89,12 +88,7 @@ def read_promise(promise: str, confidence: float, calibrate: Path | None) -> Dec
 
     if calibrate is None:
         raise UserError("--promise: needs held-out data with labels; give it by --calibrate")
-    try:
-        decision = Decision(promise, confidence=confidence)
-    except (ValueError, TypeError) as error:
-        text = str(error)
-        named = text.startswith(("promise:", "confidence:"))
-        raise UserError(f"--{text}" if named else f"--promise: {text}") from None
+    decision = Decision(promise, confidence=confidence)
     if decision.promise.kind == "loss":
         raise UserError(
             f"--promise: {decision.promise} needs the loss of each prediction, which only qipf.Decision takes; "
@@ -125,8 +119,8 @@ def learn_from(scorer: Scorer, outputs: Outputs, columns: int, decision: Decisio
             told += f"\n{decision.report()}"
         if len(outputs) >= ENOUGH_TO_WATCH:
             scorer.attach(Monitor().fit_scorer(scorer, outputs))
-    except Unsupported as error:
-        raise InputError(f"--promise: {str(error).removeprefix('promise: ')}") from error
+    except Unsupported as problem:
+        raise InputError(str(rendered(problem))) from problem
     except (ValueError, RuntimeError) as error:
         raise InputError(f"--calibrate: {path} does not fit: {first_line(error)}") from error
     return told

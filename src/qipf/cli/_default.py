@@ -9,9 +9,9 @@ import numpy as np
 
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
-from qipf.cli._data import Data
-from qipf.cli._images import image_mode
 from qipf.cli._onnx import fed, named_arguments, place
+from qipf.data.images import image_mode
+from qipf.data.reading import Data
 from qipf.models.loading import is_weights
 from qipf.models.sessions.model import OnnxModel
 

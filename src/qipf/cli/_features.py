@@ -9,12 +9,12 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.text import printable
 from qipf.models.likeness import OUTPUT
 from qipf.models.sessions.model import OnnxModel
-from qipf.scores.fitted import Fitted
+from qipf.scores.base import Fitted
 
 if TYPE_CHECKING:
     from qipf.scores import Scorer
 
-FACT = "features_from"
+FACT = "features"
 """The name of the note among the facts of a fitted scorer."""
 
 

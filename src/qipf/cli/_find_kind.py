@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from qipf._common.errors import InputError, UserError
+from qipf._common.errors import Problem, UserError
 from qipf._common.optional import require
-from qipf.cli._data import Data
 from qipf.cli._onnx import fed, named_arguments
 from qipf.cli._tokens import About, is_shifted
+from qipf.data.reading import Data
 from qipf.models.kinds.ignored import MASKS, look_like_masks
 from qipf.models.kinds.predictions import BATCHES
 from qipf.models.labels import SUPPORTED, are_one_hot, way_of_pixels, zeros_and_ones
@@ -32,7 +32,7 @@ def find_kind(net: Any, data: Data, quiet: bool) -> str:
         quiet: Do not tell which tensor of an ONNX model is read as the logits.
 
     Raises:
-        InputError: The labels fit none of them, or are one-hot classes.
+        Problem: The labels fit none of them, or are one-hot classes.
     """
     labels = data.arrays["labels"]
     if labels.ndim == 1:
@@ -44,25 +44,26 @@ def find_kind(net: Any, data: Data, quiet: bool) -> str:
     if len(shape) == 4 and labels.ndim == 3 and whole:
         kind = "pixels"
         if look_like_masks(np.asarray(labels), shape[1]):
-            raise InputError(f"DATA: labels: {MASKS}")
+            raise Problem("data", f"labels: {MASKS}")
     elif len(shape) == 3 and labels.ndim == 2 and whole:
         kind = "tokens"
     elif len(shape) == 2 and labels.shape[1:] == shape[1:] and zeros_and_ones(np.asarray(labels)):
         kind = "labels"
         if are_one_hot(np.asarray(labels)):
-            raise InputError(
-                f"DATA: {found}, with exactly one 1 in every row: these are one-hot classes, not several labels per "
-                "input; give labels.argmax(1)"
+            raise Problem(
+                "data",
+                f"{found}, with exactly one 1 in every row: these are one-hot classes, not several labels per "
+                "input; give labels.argmax(1)",
             )
     if not kind:
-        raise InputError(f"DATA: {found}; {_way(labels, shape) or SUPPORTED}")
+        raise Problem("data", f"{found}; {_way(labels, shape) or SUPPORTED}")
     if not data.has_inputs:
-        raise InputError(f"DATA: {found}: these are {kind}, which are read from a model; give inputs and no logits")
+        raise Problem("data", f"{found}: these are {kind}, which are read from a model; give inputs and no logits")
     return kind
 
 
 def check_set(data: Data, clean: Data, kind: str, about: About | None) -> None:
-    """Raise InputError where the labels of a shifted set mean something else than those of the clean data.
+    """Raise Problem where the labels of a shifted set mean something else than those of the clean data.
 
     Args:
         data: The shifted set.
@@ -77,9 +78,9 @@ def check_set(data: Data, clean: Data, kind: str, about: About | None) -> None:
         known = clean.arrays["labels"]
         classes = int(np.max(known, where=known != 255, initial=0)) + 1
         if look_like_masks(np.asarray(labels), classes):
-            raise InputError(f"DATA: labels: {MASKS}")
+            raise Problem("data", f"labels: {MASKS}")
     if kind == "labels" and labels.ndim == 2 and are_one_hot(np.asarray(labels)):
-        raise InputError("DATA: labels: exactly one 1 in every row: these are one-hot classes, not several labels")
+        raise Problem("data", "labels: exactly one 1 in every row: these are one-hot classes, not several labels")
 
 
 def _way(labels: np.ndarray, shape: tuple[int, ...]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qipf.cli._data import INPUT, Data
+from qipf.data.reading import INPUT, Data
 from qipf.models.keys import MASK
 from qipf.models.labels import zeros_and_ones
 

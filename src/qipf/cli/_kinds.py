@@ -9,11 +9,11 @@ import numpy as np
 
 from qipf._common.errors import InputError
 from qipf.arrays import to_numpy
-from qipf.cli._data import Data
 from qipf.cli._default import DEFAULT, check_data, fit_default
 from qipf.cli._find_kind import rows_at_once
 from qipf.cli._onnx import excerpt, named_arguments, place
 from qipf.cli.fit import make_scorer, observe
+from qipf.data.reading import Data
 from qipf.models.kinds.predictions import MOST, PredictionRows, read_predictions
 
 if TYPE_CHECKING:

@@ -11,9 +11,10 @@ import numpy as np
 
 from qipf._common.errors import InputError, UserError, first_line
 from qipf.arrays import to_numpy
-from qipf.cli._data import Data
 from qipf.cli._default import DEFAULT
-from qipf.cli._seen import Seen
+from qipf.cli.arguments import rendered
+from qipf.cli.shown import Seen
+from qipf.data.reading import Data
 from qipf.models.labels import ENOUGH, zeros_and_ones
 
 if TYPE_CHECKING:
@@ -101,8 +102,8 @@ def learn_intervals(scorer: Scorer, outputs: Outputs, coverage: float, joint: bo
 
     try:
         scorer.attach(Intervals(coverage, joint=joint).fit_scorer(scorer, outputs))  # pyright: ignore[reportArgumentType]
-    except Unsupported as error:
-        raise InputError(f"--{error}") from error
+    except Unsupported as problem:
+        raise InputError(str(rendered(problem))) from problem
     except (ValueError, RuntimeError) as error:
         raise InputError(f"--calibrate: {path} does not fit: {first_line(error)}") from error
     targets = "all targets of an example are" if joint else "each target is"

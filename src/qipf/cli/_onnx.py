@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from qipf._common.errors import InputError, UserError
-from qipf.cli._data import INPUT, Data, DataBatch
-from qipf.cli._device import usable_device
+from qipf.cli.arguments import usable_device
+from qipf.data.reading import INPUT, Data, DataBatch
 from qipf.models.keys import MASK
 from qipf.models.kinds.excerpts import Excerpt
 from qipf.models.sessions.declared import Input

@@ -14,13 +14,14 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.files import check_parent, replacing
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
-from qipf.cli._data import Data, DataBatch
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind, rows_at_once
 from qipf.cli._onnx import excerpt, one_batch, place
-from qipf.cli._seen import Seen
 from qipf.cli._tokens import About, check_about, is_shifted
-from qipf.cli._writer import TableWriter
+from qipf.cli.arguments import naming
+from qipf.cli.shown import Seen
+from qipf.data.reading import Data, DataBatch
+from qipf.data.tables import TableWriter
 from qipf.models.kinds.ignored import MASKS, look_like_masks
 from qipf.models.kinds.predictions import MOST
 from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
@@ -85,7 +86,7 @@ def seen_of_kind(scorer: Scorer, net: Any, data: Data, batch_size: int) -> Seen:
         data: Inputs and labels.
         batch_size: As for `fit_kind`.
     """
-    kind = scorer._require_fitted().facts["predicts"]
+    kind = scorer.task_name
     batches = excerpt(net, data, rows_at_once(kind, batch_size))
     if kind == "tokens":
         from qipf.models.kinds.tokens import collect_tokens
@@ -108,7 +109,7 @@ def counted(kind: str) -> str:
 
 
 def _shift(scorer: Scorer) -> bool:
-    return scorer._require_fitted().facts.get("shift", True)
+    return scorer._require_fitted().facts["task"].get("shift", True)
 
 
 def _columns(scorer: Scorer) -> int:
@@ -154,7 +155,7 @@ def score_kind(
         count, seen = len(data), sum(found, Seen())
     else:
         rows, count = {"pixels": _image_rows, "tokens": _token_rows, "labels": _label_rows}[kind], 0
-        with TableWriter(output) as table:
+        with naming(path="--output"), TableWriter(output) as table:
             for batch in shown:
                 columns = rows(net, batch, scorer, features)
                 count += len(columns["row"])
@@ -252,7 +253,7 @@ def _head(file: Any, count: int, shape: tuple[int, ...]) -> int:
 
 def _write_overlays(maps: Iterator[tuple[DataBatch, Any]], folder: Path) -> None:
     """One PNG per image in a folder that appears when it is whole; all have one scale, that of the first batch."""
-    from qipf.models.kinds.overlays import overlay, save_png
+    from qipf.pages.overlays import overlay, save_png
 
     if folder.suffix:
         raise UserError(

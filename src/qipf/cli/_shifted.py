@@ -12,9 +12,10 @@ import numpy as np
 from qipf._common.budget import GIB, VARIABLE, budget
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
-from qipf.cli._data import INPUT, Data, open_data
-from qipf.cli._images import image_mode
 from qipf.cli._tokens import IGNORE
+from qipf.cli.arguments import naming
+from qipf.data.images import image_mode
+from qipf.data.reading import INPUT, Data, open_data
 from qipf.models.keys import MASK
 
 
@@ -38,10 +39,8 @@ def open_shifted(given: list[str], data: Data, *, named: bool = False) -> dict[s
             raise UserError(f"--shifted: expected NAME=FILE, got {text!r}")
         if name in found or name == "clean":
             raise UserError(f"--shifted: the name {name!r} is taken; give every set another one")
-        try:
+        with naming(data="--shifted"):
             one = open_data(Path(path), named=named, several=True)
-        except (InputError, UserError) as error:
-            raise type(error)(f"--shifted: {str(error).removeprefix('DATA: ')}") from None
         if "labels" not in one.arrays:
             raise InputError(f"--shifted: {path} has no labels; errors are known by them")
         if one.has_inputs != data.has_inputs:
@@ -134,7 +133,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
                     values = torch.from_numpy(np.array(arrays[other], dtype=np.int64))
                     arrays[other] = shifts.text.compact(values, kept, fill).numpy()
     except (ValueError, TypeError) as error:
-        raise InputError(f"--shift: {name}: {str(error).removeprefix(f'{name}: ')}") from None
+        raise InputError(f"--shift {name}: {error}") from None
     return Data({**arrays, key: moved.numpy()}, classes=data.classes, numbers=data.numbers)
 
 

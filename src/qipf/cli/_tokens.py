@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from qipf._common.errors import InputError, UserError
-from qipf.cli._data import INPUT, Data
+from qipf._common.errors import Problem, UserError
+from qipf.data.reading import INPUT, Data
 from qipf.models.keys import MASK
 from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids, shifted_already
 
@@ -25,7 +25,7 @@ def is_shifted(data: Data, about: About | None) -> bool:
     """Whether the label of a place belongs to the logits of the place before, as where the labels are the token ids.
 
     Raises:
-        InputError: The labels are not the ids, and nothing says what they are about; or they are shifted already.
+        Problem: The labels are not the ids, and nothing says what they are about; or they are shifted already.
     """
     if about == "own":
         return False
@@ -39,13 +39,14 @@ def is_shifted(data: Data, about: About | None) -> bool:
     inputs = [np.asarray(array) for key, array in data.arrays.items() if key == "inputs" or key.startswith(INPUT)]
     share = share_of_ids(inputs, labels, known)
     if share < FEW_IDS and shifted_already(inputs, labels, known):
-        raise InputError(
-            "DATA: the labels are the token ids of the next places, so they are shifted already; give --token-labels "
-            "own"
+        raise Problem(
+            "data",
+            "the labels are the token ids of the next places, so they are shifted already; give --token-labels own",
         )
     if about is None and share < FEW_IDS:
-        raise InputError(
-            f"DATA: only {share:.0%} of the labels are the token ids of their places; give --token-labels own if each "
-            "label is about the token in its place, or --token-labels next if the logits of the place before predict it"
+        raise Problem(
+            "data",
+            f"only {share:.0%} of the labels are the token ids of their places; give --token-labels own if each label "
+            "is about the token in its place, or --token-labels next if the logits of the place before predict it",
         )
     return True

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
-from qipf.cli._device import usable_device
-from qipf.study.run.errors import RefusedError
+from qipf.cli.arguments import check_at_least, usable_device
+from qipf.study.run.store import RefusedError
 
 if TYPE_CHECKING:
     from qipf.study.plan.plan import Plan
@@ -26,8 +26,8 @@ def bench(
     data: Path | None = None,
     workers: int | None = None,
     device: str | None = None,
-    times: bool = True,
-    verify: Annotated[bool, Parameter(negative=())] = False,
+    times: Annotated[bool, Parameter(negative="--no-times")] = True,
+    verify: bool = False,
     quiet: bool = False,
 ) -> int:
     """Measure how well uncertainties find the errors of a model when the data shifts.
@@ -64,7 +64,7 @@ def bench(
     if verify:
         return _verify(output or Path(f"bench-{_load(plan).name}"))
     require("joblib", extra="bench")
-    from qipf.study.run.engine_names import ENGINES
+    from qipf.study.run.executors import ENGINES
     from qipf.study.run.run import run_plan
 
     if device not in (None, "cpu", "cuda"):

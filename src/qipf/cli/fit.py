@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from qipf._common.errors import InputError, UserError, check_at_least, first_line
-from qipf._common.files import check_parent
+from qipf._common.errors import InputError, UserError, first_line
 from qipf._common.text import printable
 from qipf.cli._bound import bound, takes_names
 from qipf.cli._calibration import (
@@ -21,7 +19,6 @@ from qipf.cli._calibration import (
     read_promise,
     warn_of_few,
 )
-from qipf.cli._data import Data, open_data
 from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
 from qipf.cli._features import note_features
 from qipf.cli._numbers import (
@@ -34,12 +31,12 @@ from qipf.cli._numbers import (
     one_column,
 )
 from qipf.cli._onnx import fed, named_arguments, of_numbers, place
-from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.cli._tokens import About, check_about
+from qipf.cli.arguments import check_at_least, check_output, read_settings
+from qipf.cli.shown import Seen, seen_in, warn_of_random
+from qipf.data.reading import Data, open_data
 from qipf.models.loading import is_weights, load_model
 
-LONGEST_NUMBER = 300
-"""Digits of a whole number that becomes a floating-point number."""
 FEW = 5000
 """Examples on which the accuracy is measured where fitting does not show it."""
 
@@ -54,14 +51,14 @@ def fit(
     *,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
     scorer: str = DEFAULT,
-    option: Annotated[list[str] | None, Parameter(negative=())] = None,
+    option: list[str] | None = None,
     weights: Path | None = None,
     labels: Path | None = None,
     calibrate: Path | None = None,
     promise: str | None = None,
     confidence: float = 0.95,
     coverage: float | None = None,
-    joint: Annotated[bool, Parameter(negative=())] = False,
+    joint: bool = False,
     token_labels: About | None = None,
     features: str | None = None,
     onnx_output: str | None = None,
@@ -125,6 +122,7 @@ def fit(
     from qipf.scores import Entropy
 
     check_at_least("--batch-size", batch_size, 1)
+    check_output(output, "--output", model, data, weights, labels, calibrate)
     chosen = read_settings(option or [])
     made = None
     if scorer == DEFAULT:
@@ -167,7 +165,6 @@ def fit(
             held_out = one_column(held_out)
             check_targets(held_out.arrays, f"--calibrate: {calibrate}")
             check_not_copied(calibrate, held_out, opened)
-    check_parent(output, "--output", InputError)
     net = load_model(model, weights, onnx_output)
     net = of_numbers(net) if numbers else net
     opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
@@ -180,7 +177,7 @@ def fit(
         note_features(made, features)
         columns = 0
         if not quiet:
-            kind = made._require_fitted().facts["predicts"]
+            kind = made.task_name
             seen, what = seen_of_kind(made, net, opened.sample(FEW), batch_size), counted(kind)
     elif made is None:
         made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)
@@ -219,28 +216,6 @@ def fit(
         warn_of_few(len(held_out))
     if opened.has_inputs and weights is None:
         warn_of_random(model, net)
-
-
-def read_settings(options: list[str]) -> dict[str, Any]:
-    """Settings from NAME=VALUE, whose values are JSON or else plain words."""
-    settings: dict[str, Any] = {}
-    for text in options:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise UserError(f"--option: expected NAME=VALUE, got {text!r}")
-        try:
-            settings[key.strip()] = json.loads(value, parse_int=_whole)
-        except ValueError:
-            settings[key.strip()] = value
-        except RecursionError:
-            raise UserError(f"--option: {key.strip()}: nested too deeply") from None
-    return settings
-
-
-def _whole(text: str) -> int:
-    if len(text) > LONGEST_NUMBER:
-        raise UserError(f"--option: a number of {len(text)} digits is too large")
-    return int(text)
 
 
 def make_scorer(name: str, settings: dict[str, Any]) -> Scorer:

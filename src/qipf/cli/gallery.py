@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
+from qipf.cli.arguments import check_at_least
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -103,7 +104,7 @@ def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Pla
     if file is None:
         return field.plate()
     from qipf.scores import WeightQIPF
-    from qipf.scores.persistence import load
+    from qipf.scores.saving import load
 
     scorer = load(file)
     if not isinstance(scorer, WeightQIPF):
@@ -117,7 +118,7 @@ def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Pla
 def _read_outputs(path: Path | None) -> Outputs | None:
     if path is None:
         return None
-    from qipf.cli._data import open_data
+    from qipf.data.reading import open_data
     from qipf.models.outputs import Outputs
 
     arrays = open_data(path, None).arrays

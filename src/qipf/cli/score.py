@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from cyclopts import Parameter
 
-from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.errors import InputError, UserError
 from qipf._common.text import printable
 from qipf.cli._bound import bound, takes_names
-from qipf.cli._data import DataBatch, open_data
 from qipf.cli._features import noted_features, noted_output
 from qipf.cli._numbers import SCALE, check_targets, is_joint, number_columns, one_column, seen_inside
 from qipf.cli._onnx import fed, named_arguments, of_numbers, place
 from qipf.cli._score_kinds import score_kind
-from qipf.cli._seen import Seen, seen_in, warn_of_random
-from qipf.cli._writer import TableWriter
+from qipf.cli.arguments import check_at_least, check_output, naming
+from qipf.cli.shown import Seen, seen_in, warn_of_random
+from qipf.data.reading import DataBatch, open_data
+from qipf.data.tables import TableWriter
 from qipf.models.likeness import warn_of_other
 from qipf.models.loading import is_weights, load_model
 from qipf.models.probabilities import numbers_expected
@@ -81,13 +82,14 @@ def score(
     """
     from qipf._common.progress import track
     from qipf.scores.base import check_rows
-    from qipf.scores.persistence import load
+    from qipf.scores.saving import load
 
     check_at_least("--batch-size", batch_size, 1)
+    check_output(output, "--output", file, data, model, weights, labels)
     scorer = load(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
-    kind = scorer.fitted.facts.get("predicts") if scorer.fitted else None
+    kind = scorer.task_name or None
     features = noted_features(scorer, features)
     numbers = scorer.name == SCALE
     opened = open_data(data, labels, named=takes_names(model), several=kind is not None or numbers)
@@ -115,7 +117,7 @@ def score(
         raise UserError(f"DATA: {file} scores {kind}, which are read from a model; give inputs and --model")
     batches = opened.batches(batch_size)
     seen = Seen()
-    with TableWriter(output) as table:
+    with naming(path="--output"), TableWriter(output) as table:
         for batch in track(batches, "scoring", total=-(-len(opened) // batch_size), show=not quiet):
             outputs = _outputs(net, batch, scorer, features)
             check_rows(outputs.logits, f"{data}: logits", batch.start)
@@ -159,7 +161,7 @@ def _outputs(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -
 
 
 def _task(scorer: Scorer) -> str:
-    return scorer.fitted.facts.get("task", "classification") if scorer.fitted else "classification"
+    return scorer.fitted.facts.get("output", "classification") if scorer.fitted else "classification"
 
 
 def _columns(batch: DataBatch, outputs: Outputs, scorer: Scorer, modes: bool) -> dict[str, Any]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from qipf._common.device import usual_device
-from qipf._common.errors import InputError, UserError, check_at_least
+from qipf._common.errors import InputError, UserError
 from qipf._common.files import check_parent
-from qipf.cli._device import usable_device
+from qipf.cli.arguments import check_at_least, usable_device
 
 if TYPE_CHECKING:
     from torch import nn
@@ -34,7 +34,7 @@ def train(
     seed: int = 0,
     device: str | None = None,
     checkpoint: Path | None = None,
-    download: bool = True,
+    download: Annotated[bool, Parameter(negative="--no-download")] = True,
     quiet: bool = False,
 ) -> None:
     """Train a network and print how it does on the test set.

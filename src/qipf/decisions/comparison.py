@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
+from qipf._common.errors import check_probability
 from qipf.arrays import Array, to_numpy
 from qipf.metrics.inputs import check
 from qipf.metrics.ranking import aurc, roc_auc
@@ -15,6 +17,9 @@ from qipf.metrics.ranking import aurc, roc_auc
 COVERAGE = 0.9
 BASE = "softmax-response"
 """What a better score has to beat."""
+
+ONE_WIDTH = "one-width"
+"""What a better scale has to beat: intervals that are equally wide for all inputs."""
 
 Estimate = tuple[float, float, float]
 """A value with the lower and upper end of its 95 % interval."""
@@ -38,6 +43,65 @@ class Compared:
     aurc: Estimate
     accuracy: Estimate
     gain: Estimate
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds that fitting a score took, and milliseconds that scoring 1,000 predictions takes after that."""
+
+    fit_seconds: float
+    ms_per_1000: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `qipf compare` measured of scores, or of the intervals of a regression.
+
+    Attributes:
+        title: The model and the data.
+        about: The predictions in words.
+        rows: What was found on the data itself, a `Compared` or `IntervalsCompared` per score or scale.
+        times: Of every score or scale.
+        failed: Those that were left out, and why.
+        shifted: The predictions in words and what was found, by the name of the shifted set.
+        coverage: What the intervals promise; None for scores.
+        scores: One uncertainty per prediction, by the name of the score.
+        correct: Which predictions are correct.
+        overlays: Pictures of segmented images, by the name of the set.
+    """
+
+    title: str
+    about: str
+    rows: list[Any]
+    times: dict[str, Timing]
+    failed: dict[str, str]
+    shifted: dict[str, tuple[str, list[Any]]]
+    coverage: float | None = None
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
+    correct: np.ndarray | None = None
+    overlays: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def intervals(self) -> bool:
+        """Whether intervals were compared instead of scores."""
+        return self.coverage is not None
+
+    @property
+    def noun(self) -> str:
+        """The name of what was compared."""
+        return "intervals" if self.intervals else "score"
+
+    def sets(self) -> dict[str, tuple[str, list[Any]]]:
+        """Return the predictions in words and what was found, of the data itself under "" and of every shifted set."""
+        return {"": (self.about, self.rows), **self.shifted}
+
+
+def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of the scores that were left out, by the reason, which many of them share."""
+    found: dict[str, list[str]] = {}
+    for name, reason in sorted(failed.items()):
+        found.setdefault(reason, []).append(name)
+    return found
 
 
 def compare(
@@ -125,15 +189,19 @@ def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[n
     return counts / scores.size, errors[counts - 1] / counts
 
 
-def recommended(rows: list[Compared]) -> str:
-    """The name of the score to use: the one with the lowest AURC, unless that may be chance."""
+def recommended(rows: list[Any]) -> str:
+    """Return the name of the score or scale to use: the best one, unless that may be chance."""
+    if isinstance(rows[0], IntervalsCompared):
+        return recommended_scale(rows)
     best = rows[0]
     measured = any(row.name == BASE for row in rows)
     return best.name if not measured or best.name == BASE or best.gain[1] > 0 else BASE
 
 
-def recommend(rows: list[Compared]) -> str:
-    """One recommendation in words."""
+def recommend(rows: list[Any]) -> str:
+    """Return one recommendation in words."""
+    if isinstance(rows[0], IntervalsCompared):
+        return recommend_scale(rows)
     best = rows[0]
     base = next((row for row in rows if row.name == BASE), None)
     if base is None or best.name == BASE:
@@ -170,3 +238,126 @@ def estimate(values: np.ndarray) -> Estimate:
     """The value of all predictions, and the middle 95 % of the resamples after it."""
     low, high = np.quantile(values[1:], [0.025, 0.975]) if values.size > 1 else (math.nan, math.nan)
     return float(values[0]), float(low), float(high)
+
+
+@dataclass(frozen=True)
+class IntervalsCompared:
+    """The intervals of one scale.
+
+    Attributes:
+        name: of the scale.
+        inside: the share of targets that are in their interval.
+        width: the mean width, over inputs and targets.
+        loss: the mean interval score (Gneiting and Raftery, 2007), the width plus 2 / (1 - coverage) times the
+            distance of targets that are outside. Each target is divided by the score of intervals with one width, so 1
+            is as good as these, and lower is better.
+        surest: the mean absolute error of the half of the inputs that the scale is surest of, as a share of that of
+            all inputs; 1 for one width.
+        gain: how much lower the loss is than 1; its intervals hold for all scales at once.
+    """
+
+    name: str
+    inside: Estimate
+    width: Estimate
+    loss: Estimate
+    surest: Estimate
+    gain: Estimate
+
+
+def compare_intervals(
+    intervals: Mapping[str, tuple[Array, Array]],
+    scores: Mapping[str, Array],
+    predictions: Array,
+    targets: Array,
+    coverage: float,
+    *,
+    bootstrap: int = 200,
+    seed: int = 0,
+) -> list[IntervalsCompared]:
+    """Measure intervals of the same predictions; the lowest loss first.
+
+    Args:
+        intervals: lower and upper ends, (N, targets) each, by the name of the scale; `ONE_WIDTH` is among them.
+        scores: one uncertainty per input, (N,), by the name of the scale.
+        predictions: (N, targets).
+        targets: (N, targets) or, for one target, (N,).
+        coverage: what the intervals promise.
+        bootstrap: resamples of the inputs for the 95 % intervals of the measures.
+        seed: of the resamples.
+    """
+    if ONE_WIDTH not in intervals:
+        raise ValueError(f"intervals: expected {ONE_WIDTH} among them, got {', '.join(intervals) or 'none'}")
+    f = _columns(predictions)
+    y = _columns(targets)
+    outside = 2 / (1 - check_probability("coverage", coverage))
+    error = np.abs(y - f)
+    if not error.any(axis=0).all():
+        raise ValueError("targets: every prediction of a target is exactly right, so there is no error to compare by")
+    error = (error / np.maximum(error.mean(axis=0), np.finfo(np.float64).tiny)).mean(axis=1)
+    inside, width, loss = {}, {}, {}
+    for name, ends in intervals.items():
+        low, high = (_columns(end) for end in ends)
+        if not low.shape == high.shape == y.shape == f.shape:
+            raise ValueError(f"{name}: expected ends of shape {y.shape}, as the targets, got {low.shape}, {high.shape}")
+        inside[name] = ((low <= y) & (y <= high)).mean(axis=1)
+        width[name] = (high - low).mean(axis=1)
+        loss[name] = high - low + outside * (np.maximum(low - y, 0) + np.maximum(y - high, 0))
+    unit = loss[ONE_WIDTH].mean(axis=0)
+    loss = {name: (values / unit).mean(axis=1) for name, values in loss.items()}
+    random = np.random.default_rng(seed)
+    drawn = [np.arange(len(y)), *(random.integers(0, len(y), len(y)) for _ in range(bootstrap))]
+    ratio = {
+        name: np.array([_ratio(values[rows].mean(), loss[ONE_WIDTH][rows].mean()) for rows in drawn])
+        for name, values in loss.items()
+    }
+    gains = joint_gains({name: 1 - values for name, values in ratio.items() if name != ONE_WIDTH})
+    gains[ONE_WIDTH] = (0.0, 0.0, 0.0)
+    found = []
+    for name in intervals:
+        doubt = to_numpy(scores[name]).astype(np.float64)
+        surest = np.array([_surest(doubt[rows], error[rows]) for rows in drawn])
+        share, wide = (np.array([part[rows].mean() for rows in drawn]) for part in (inside[name], width[name]))
+        parts = {"inside": share, "width": wide, "loss": ratio[name], "surest": surest}
+        found.append(IntervalsCompared(name, **{key: estimate(part) for key, part in parts.items()}, gain=gains[name]))
+    return sorted(found, key=lambda row: row.loss[0])
+
+
+def _ratio(loss: float, unit: float) -> float:
+    """A loss as a share of another one; where every interval is exact both are zero, and equally good."""
+    return 1.0 if loss == unit else float(loss / max(unit, np.finfo(np.float64).tiny))
+
+
+def _surest(uncertainty: np.ndarray, error: np.ndarray) -> float:
+    """The mean error of the surest half, as a share of that of all, on average over the orders of ties."""
+    count = max(1, len(error) // 2)
+    limit = np.partition(uncertainty, count - 1)[count - 1]
+    below, tied = uncertainty < limit, uncertainty == limit
+    total = error[below].sum() + (count - below.sum()) * error[tied].mean()
+    return float(total / count / max(error.mean(), np.finfo(np.float64).tiny))
+
+
+def recommended_scale(rows: list[IntervalsCompared]) -> str:
+    """The name of the scale to use: the one with the lowest loss, unless that may be chance."""
+    return rows[0].name if rows[0].gain[1] > 0 else ONE_WIDTH
+
+
+def recommend_scale(rows: list[IntervalsCompared]) -> str:
+    """One recommendation in words."""
+    best = rows[0]
+    value, low, high = best.gain
+    if recommended_scale(rows) == best.name and best.name != ONE_WIDTH:
+        return (
+            f"Use {best.name}: its intervals have an interval score that is {value:.0%} [{low:.0%}, {high:.0%}] lower "
+            "than that of one width for all inputs."
+        )
+    if best.name == ONE_WIDTH:
+        return "Use one width for all inputs: no scale has a lower interval score."
+    return (
+        f"Use one width for all inputs: the lowest interval score, that of {best.name}, is lower by {value:.0%} "
+        f"[{low:.0%}, {high:.0%}], which may be chance. More data would tell."
+    )
+
+
+def _columns(values: Array) -> np.ndarray:
+    array = to_numpy(values).astype(np.float64)
+    return array[:, None] if array.ndim == 1 else array

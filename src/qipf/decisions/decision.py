@@ -4,24 +4,67 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from qipf._common.errors import check_whole
+from qipf._common.errors import Problem, check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.arguments import check_independent, check_outputs
-from qipf.decisions.bounds import error_interval, rank_interval
-from qipf.decisions.promises import Promise
-from qipf.decisions.threshold import Proof, Unsupported, prove
+from qipf.decisions.threshold import Proof, Unsupported, error_interval, prove, rank_interval
 from qipf.decisions.two_sample import MOST_ROWS, MOST_SCORES, Check, compare, some_rows
 from qipf.metrics.inputs import check, finite
 from qipf.models.outputs import Outputs
-from qipf.scores.fitted import Attachment, Fitted
+from qipf.scores.base import Attachment, Fitted
 
 if TYPE_CHECKING:
     from qipf.scores.base import Scorer
+
+Kind = Literal["error", "loss", "accept"]
+_TEXT = re.compile(r"\s*(error|loss|accept)\s*(<=|>=|=)\s*(\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)\s*(%?)\s*")
+_RELATION = {"error": "<=", "loss": "<=", "accept": ">="}
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A promise about the predictions that are accepted.
+
+    Attributes:
+        kind: "error": at most `limit` of the accepted predictions are wrong. "loss": their mean loss, in [0, 1], is at
+            most `limit`. "accept": the share `limit` of the traffic is accepted.
+        limit: the share or the mean loss, strictly between 0 and 1.
+        confidence: with which probability over the draw of the held-out data the promise holds; for "accept", which
+            holds on average over that draw, the confidence of the intervals that are reported with it.
+    """
+
+    kind: Kind
+    limit: float
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        if not 0 < self.limit < 1:
+            raise Problem("promise", f"{self.limit:g}", expected="a share between 0 and 1")
+        check_probability("confidence", self.confidence)
+
+    @classmethod
+    def parse(cls, text: str, confidence: float = 0.95) -> Self:
+        """Read a promise such as "error<=0.01", "error<=1%", "loss<=0.05" or "accept>=0.9".
+
+        Raises:
+            Problem: The string is not one of these.
+        """
+        found = _TEXT.fullmatch(text) if isinstance(text, str) else None
+        if found is None or found[2] not in ("=", _RELATION[found[1]]):
+            expected = "a string such as error<=0.01, loss<=0.05 or accept>=0.9"
+            raise Problem("promise", repr(text), expected=expected)
+        limit = float(found[3]) / (100 if found[4] else 1)
+        return cls(found[1], limit, confidence)  # pyright: ignore[reportArgumentType]
+
+    def __str__(self) -> str:
+        return f"{self.kind}{_RELATION[self.kind]}{self.limit:g}"
 
 
 class Decision(Attachment):
@@ -204,11 +247,8 @@ class Decision(Attachment):
         share = self.promise.limit
         needed = math.ceil(share / (1 - share) - 1e-9)
         if scores.size < needed or scores.size == 0:
-            raise Unsupported(
-                f"promise: to accept {share:.3g} of the traffic takes at least {needed} held-out predictions, got "
-                f"{scores.size}",
-                needed,
-            )
+            found = f"{scores.size} held-out predictions are too few to accept {share:.3g} of the traffic"
+            raise Unsupported("promise", found, needed, hint=f"give at least {needed}")
         order = np.argsort(scores, kind="stable")
         rank = min(scores.size, math.ceil(share * (scores.size + 1) - 1e-9))
         self._threshold = float(scores[order[rank - 1]])

@@ -11,7 +11,7 @@ from qipf.arrays import Array, like, to_numpy
 from qipf.decisions.arguments import check_outputs, check_scorer
 from qipf.decisions.threshold import conformal_rank
 from qipf.models.outputs import Outputs
-from qipf.scores.fitted import Attachment, Fitted
+from qipf.scores.base import Attachment, Fitted
 
 if TYPE_CHECKING:
     from qipf.scores.residual_scale import ResidualScale

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -12,22 +13,112 @@ import numpy as np
 from qipf._common.errors import check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.accuracy import METHODS, held_out_facts, per_prediction
-from qipf.decisions.arguments import check_independent, check_outputs
-from qipf.decisions.bounds import error_interval
-from qipf.decisions.history import History
+from qipf.decisions.arguments import check_class_numbers, check_independent, check_outputs
 from qipf.decisions.probability import ErrorProbability, method_for
 from qipf.decisions.sequential import SequentialTest
-from qipf.decisions.status import Status
+from qipf.decisions.threshold import error_interval
 from qipf.metrics.inputs import finite, vector
 from qipf.models.outputs import Outputs, predicted_classes
-from qipf.scores import file_format
-from qipf.scores.fitted import Attachment, Fitted
+from qipf.scores import saving
+from qipf.scores.base import Attachment, Fitted
 
 if TYPE_CHECKING:
     from qipf.scores.base import Scorer
 
 CHUNK = 65_536
 """Rows that are counted at once, so that memory does not grow with the size of a batch."""
+WINDOWS = 200
+COLUMNS = ("rows", "estimate", "accepted", "evidence")
+"""Of each window: rows, the sum of their accuracy estimates, how many are accepted, the log capital at its end."""
+
+
+class History:
+    """Windows of consecutive rows, the oldest first."""
+
+    def __init__(self) -> None:
+        self._windows: list[tuple[float, ...]] = []
+        self.size = 1
+        """Rows that a window holds before the next one begins."""
+
+    def add(self, rows: int, estimate: float, accepted: int, evidence: float) -> None:
+        """Append a batch."""
+        if rows == 0:
+            return
+        if self._windows and self._windows[-1][0] < self.size:
+            last = self._windows[-1]
+            self._windows[-1] = (last[0] + rows, last[1] + estimate, last[2] + accepted, evidence)
+        else:
+            self._windows.append((rows, estimate, accepted, evidence))
+        if len(self._windows) > WINDOWS:
+            self._join()
+
+    def merge(self, other: History) -> None:
+        """Append the windows of another history."""
+        self._windows += other._windows
+        self.size = max(self.size, other.size)
+        while len(self._windows) > WINDOWS:
+            self._join()
+
+    def _join(self) -> None:
+        pairs = [self._windows[start : start + 2] for start in range(0, len(self._windows), 2)]
+        self._windows = [(*np.sum([part[:3] for part in pair], axis=0).tolist(), pair[-1][3]) for pair in pairs]
+        self.size = max(2 * self.size, int(max(window[0] for window in self._windows)))
+
+    def state(self) -> np.ndarray:
+        """(W, 4) numbers in the order of `COLUMNS`."""
+        return np.array(self._windows, dtype=np.float64).reshape(-1, len(COLUMNS))
+
+    @classmethod
+    def from_state(cls, windows: np.ndarray, size: int) -> Self:
+        """The history that `state` and `size` came from; a window that is still filling goes on from where it is."""
+        if size < 1 or windows.ndim != 2 or windows.shape[1] != len(COLUMNS) or len(windows) > WINDOWS:
+            raise ValueError(f"not the state of a Monitor: its history has shape {windows.shape}, size {size}")
+        result = cls()
+        result.size = size
+        result._windows = [tuple(row) for row in windows.tolist()]
+        return result
+
+
+@dataclass(frozen=True)
+class Status:
+    """What a monitor has seen.
+
+    Attributes:
+        rows: live predictions.
+        accuracy: estimated accuracy by the chosen method, NaN before the first row, with a 95 % interval for the noise
+            of these rows; the error of the method itself, which a shift may cause, is not in it.
+        low: lower end of that interval.
+        high: upper end of it.
+        estimates: the same by every method that was possible.
+        reference_accuracy: accuracy on the held-out predictions.
+        accepted: share of the live predictions that the scorer's decision accepts; None where it has none.
+        classes: share of the live predictions in each predicted class.
+        reference_classes: the same for the held-out predictions.
+        labelled: live predictions whose labels have arrived.
+        labelled_accuracy: accuracy among these, with the exact 95 % interval, NaN where there are none.
+        labelled_interval: that interval.
+        alarm: whether the scores have changed; wrong with probability `false_alarm` at most, over all time.
+        evidence: the largest capital that the sequential test has had.
+        limit: the evidence at which an alarm is raised.
+        false_alarm: the rate that was asked for, times the number of monitors that were merged.
+    """
+
+    rows: int
+    accuracy: float
+    low: float
+    high: float
+    estimates: dict[str, float]
+    reference_accuracy: float
+    accepted: float | None
+    classes: list[float]
+    reference_classes: list[float]
+    labelled: int
+    labelled_accuracy: float
+    labelled_interval: tuple[float, float]
+    alarm: bool
+    evidence: float
+    limit: float
+    false_alarm: float
 
 
 class Monitor(Attachment):
@@ -135,7 +226,9 @@ class Monitor(Attachment):
         scores = finite(uncertainty, "uncertainty")
         more = {name: _estimate(name, values, scores.size) for name, values in (estimates or {}).items()}
         if predicted is not None:
-            self.classes = self.classes + self._class_counts(vector(predicted, "predicted"), scores.size)
+            size = self.reference_classes.size
+            classes = check_class_numbers(predicted, "predicted", scores.size, size)
+            self.classes = self.classes + np.bincount(classes, minlength=size)
         for start in range(0, scores.size, CHUNK):
             rows = slice(start, start + CHUNK)
             self._count(scores[rows], {name: values[rows] for name, values in more.items()})
@@ -215,7 +308,7 @@ class Monitor(Attachment):
     def save(self, path: str | PathLike[str]) -> None:
         """Write what was seen to a file of its own; `Monitor.load` reads it back and goes on."""
         state = self.state()
-        file_format.write(path, {"monitor": file_format.as_json(state.facts, self.kind)}, state.tensors)
+        saving.write(path, {"monitor": saving.as_json(state.facts, self.kind)}, state.tensors)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
@@ -225,7 +318,7 @@ class Monitor(Attachment):
             FileNotFoundError: there is no such file.
             ValueError: the file is damaged, or does not hold a monitor.
         """
-        header, tensors = file_format.read(path)
+        header, tensors = saving.read(path)
         if "monitor" not in header:
             raise ValueError(f"{path}: does not hold a monitor; give what Monitor.save wrote")
         try:
@@ -267,16 +360,6 @@ class Monitor(Attachment):
             raise ValueError("not the state of a Monitor: its counts do not fit together")
         return result
 
-    def _class_counts(self, predicted: np.ndarray, rows: int) -> np.ndarray:
-        if predicted.shape != (rows,):
-            raise ValueError(f"predicted: expected {rows} classes, one per score, got shape {predicted.shape}")
-        size = self.reference_classes.size
-        if rows and (predicted.min() < 0 or predicted.max() >= size):
-            raise ValueError(
-                f"predicted: expected classes from 0 to {size - 1}, got {predicted.min()} to {predicted.max()}"
-            )
-        return np.bincount(predicted.astype(np.int64), minlength=size)
-
 
 def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
     """The values of an estimate, if its name and their number are right."""
@@ -290,3 +373,28 @@ def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
 
 def _named(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, Any]:
     return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+
+
+def metrics(status: Status) -> str:
+    """Return the status in Prometheus' text format; values that are not known yet are left out."""
+    lines: list[str] = []
+
+    def gauge(name: str, about: str, values: dict[str, float], kind: str = "gauge") -> None:
+        known = {labels: value for labels, value in values.items() if not math.isnan(value)}
+        if known:
+            lines.extend([f"# HELP qipf_{name} {about}", f"# TYPE qipf_{name} {kind}"])
+            lines.extend(f"qipf_{name}{labels} {value:.10g}" for labels, value in known.items())
+
+    gauge("predictions_total", "Live predictions seen.", {"": status.rows}, "counter")
+    gauge("accuracy_estimate", "Estimated accuracy without labels.", {"": status.accuracy})
+    every = {f'{{method="{name}"}}': value for name, value in status.estimates.items()}
+    gauge("accuracy_estimate_by_method", "Estimated accuracy without labels, by method.", every)
+    gauge("accuracy_reference", "Accuracy on the held-out predictions.", {"": status.reference_accuracy})
+    gauge("accepted_ratio", "Share of predictions accepted.", {} if status.accepted is None else {"": status.accepted})
+    classes = {f'{{class="{number}"}}': share for number, share in enumerate(status.classes)}
+    gauge("class_ratio", "Share of predictions in each predicted class.", classes if any(status.classes) else {})
+    gauge("labelled_total", "Live predictions whose labels have arrived.", {"": status.labelled}, "counter")
+    gauge("labelled_accuracy", "Accuracy among these.", {"": status.labelled_accuracy})
+    gauge("evidence", "Largest capital of the sequential test.", {"": status.evidence})
+    gauge("alarm", "1 where the scores have changed.", {"": float(status.alarm)})
+    return "\n".join(lines) + "\n"

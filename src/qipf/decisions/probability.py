@@ -11,7 +11,7 @@ from qipf._common.optional import require
 from qipf.arrays import Array, as_array, like, to_numpy
 from qipf.decisions.arguments import check_outputs, check_scorer
 from qipf.metrics.inputs import check
-from qipf.scores.fitted import Attachment, Fitted
+from qipf.scores.base import Attachment, Fitted
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs

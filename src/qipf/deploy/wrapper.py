@@ -15,14 +15,12 @@ from qipf.arrays import is_traced
 from qipf.decisions.arguments import check_scorer
 from qipf.deploy.buffers import PreciseBuffers
 from qipf.deploy.judge import Guarded, Improved, Judge
-from qipf.deploy.taps import FeatureTap, feature_tap, submodule
+from qipf.deploy.taps import attach_recorder
 from qipf.models.likeness import check_one_prediction, warn_of_other
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
-from qipf.models.readings import Reading
-from qipf.models.state import original
-from qipf.scores.base import Fitted, Scorer
-from qipf.scores.precision import without_autocast
+from qipf.runners.torch import original
+from qipf.scores.base import Fitted, Scorer, without_autocast
 from qipf.scores.probe import Probe
 
 
@@ -84,14 +82,7 @@ class Wrapped(nn.Module):
         if home is not None and home.type != "meta":
             self.scorer.to(home)
             self.judge.to(home)
-        self._taps: dict[str, FeatureTap] = {}
-        if scorer.reads_features:
-            self._taps["features"] = feature_tap(model, scorer, features)
-        for name in scorer.layers:
-            reading = Reading.parse(name)
-            self._taps[name] = FeatureTap(
-                submodule(model, reading.module), name, before=reading.before, reading=reading
-            )
+        self._recorder = attach_recorder(model, scorer, features)
         self.training = model.training
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded | Improved:
@@ -109,10 +100,9 @@ class Wrapped(nn.Module):
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
         """The output of the model, unchanged, and what the scorer reads from this forward pass."""
-        for tap in self._taps.values():
-            tap.open()
+        self._recorder.open()
         output = self.model(*args, **kwargs)
-        taken = {name: tap.take() for name, tap in self._taps.items()}
+        taken = self._recorder.taken()
         features = taken.pop("features", None)
         return output, _outputs(find_logits(output, None, 0), features, taken)
 

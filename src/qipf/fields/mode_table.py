@@ -61,7 +61,8 @@ class ModeTable:
         self.arrays: dict[str, np.ndarray] = {name: to_numpy(values) for name, values in arrays.items()}
         if not _is_sound(self.arrays):
             raise ValueError("the table of modes is damaged: its arrays are missing or do not fit together")
-        self._low, self._scale = (float(number) for number in self.arrays["grid"])
+        self._low, self._scale = self.arrays["grid"].tolist()  # Python numbers: a graph holds them as constants
+        self._typical: list[float] = self.arrays["typical"].tolist()
 
     @classmethod
     def fit(
@@ -121,7 +122,7 @@ class ModeTable:
             mean: Return the mean over the orders.
             arrays: The arrays of this table in the library and on the device of z; None converts them.
         """
-        xp, functions = namespace(z), [0] if mean else range(1, len(self.arrays["typical"]))
+        xp, functions = namespace(z), [0] if mean else range(1, len(self._typical))
         if compat.is_torch_array(z) and z.device.type == "cpu" and not z.requires_grad and not is_traced(z):
             return xp.from_numpy(self(z.numpy(), mean=mean))  # NumPy has the smaller cost per operation
         if isinstance(z, np.ndarray):
@@ -151,7 +152,7 @@ class ModeTable:
         for power in range(3, columns.shape[0]):
             u = u * t + columns[power, ...]
         u = xp.clip(u, 0.0, 1.0 - AT_POLES)
-        return float(self.arrays["typical"][number]) * u / (1.0 - u)
+        return self._typical[number] * u / (1.0 - u)
 
 
 def _modes(

@@ -9,7 +9,7 @@
 Of a table, a random share of the values of a row, up to half, is swapped with other rows or becomes the mean of its
 column; noise has up to the deviation of its column. Of a text, up to half of the tokens are swapped with other texts.
 A swapped value or token comes from the same column of another row, so that it is one that its column can have. The
-perturbations of images are those of `qipf.models.perturbations`; the paper's shifts are not among them. For other
+perturbations of images are those of `qipf.tasks.perturbations`; the paper's shifts are not among them. For other
 inputs there is no default perturbation.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from qipf.models.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
+from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 
 Perturb = Callable[[Any, torch.Generator], Any]
 """Takes the inputs of a batch and a generator on their device, and returns inputs of the same form."""

@@ -3,8 +3,17 @@
 from qipf.scores.base import SCORERS, Fitted, Scorer
 from qipf.scores.class_field import ClassField
 from qipf.scores.combine import Combine
-from qipf.scores.confidence import GEN, Doctor, Energy, Entropy, LogitMargin, MaxLogit, OneMinusMargin, SoftmaxResponse
-from qipf.scores.contrast import Contrast
+from qipf.scores.confidence import (
+    GEN,
+    Contrast,
+    Doctor,
+    Energy,
+    Entropy,
+    LogitMargin,
+    MaxLogit,
+    OneMinusMargin,
+    SoftmaxResponse,
+)
 from qipf.scores.geometric_margin import GeometricMargin
 from qipf.scores.kind_probes import probe_labels, probe_pixels, probe_tokens
 from qipf.scores.laplace import LastLayerLaplace

@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 
 from qipf.arrays import Array, namespace
-from qipf.scores.feature_rows import unit
+from qipf.scores.reference import unit
 
 Normalise = Literal["unit", "centred-unit", "none"]
 NORMALISATIONS: tuple[str, ...] = ("unit", "centred-unit", "none")

@@ -14,8 +14,8 @@ from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.class_features import NORMALISATIONS, Normalise, centre_of, normalise
 from qipf.scores.class_selection import choose_bandwidth
 from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp, pick, softmax
-from qipf.scores.held_out import check_labels
 from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
+from qipf.scores.reference import check_labels
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qipf.arrays import to_numpy
-from qipf.scores.held_out import log_loss
 from qipf.scores.kernel_sums import log_fields, pack
+from qipf.scores.reference import log_loss
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs

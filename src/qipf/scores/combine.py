@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
-from qipf.scores.base import SCORERS, Fitted, Scorer, wide
-from qipf.scores.precision import in_range
+from qipf.scores.base import SCORERS, Fitted, Scorer, in_range, wide
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -34,7 +33,7 @@ class Combine(Scorer):
     held-out score the maps continue as straight lines, so shifted inputs do not tie.
 
     Fit it to outputs of inputs that the network was not trained on. Clean inputs contain few errors; weights are
-    learned better with additional inputs that have reference perturbations (`qipf.models.perturbations`). Never use
+    learned better with additional inputs that have reference perturbations (`qipf.tasks.perturbations`). Never use
     the shifts that the score is evaluated on.
 
     A part finds the outputs it was fitted to more likely than others. Where a part is not fitted yet, one half of the

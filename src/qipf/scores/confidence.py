@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer, plain
 from qipf.scores.coordinates import FLOOR, class_logits, log_odds, log_sum_exp, others, softplus
+from qipf.scores.reference import fit_temperature, labelled_logits
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -171,12 +172,47 @@ class GEN(Confidence):
 
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)
+        logits = logits - xp.max(logits, axis=1, keepdims=True)  # a common offset must not cost digits
         top = xp.sort(logits, axis=1, descending=True)[:, : min(self.largest, logits.shape[1])]
         log_p = top - log_sum_exp(logits)[:, None]
         odds = log_odds(logits)  # of the largest: 1 - p is lost to rounding if taken from p
         log_rest = xp.log1p(-xp.exp(xp.clip(log_p[:, 1:], None, -math.log(2))))  # no other class has more than 1/2
         first = xp.exp(-self.gamma * (softplus(odds) + softplus(-odds)))
         return first + xp.sum(xp.exp(xp.clip(self.gamma * (log_p[:, 1:] + log_rest), FLOOR, None)), axis=1)
+
+
+@dataclass(eq=False)
+class Contrast(Scorer):
+    r"""The log odds against the predicted class c*, with the temperature T of Guo et al. (2017).
+
+    .. math::  u = \log(1 - p_{c^*}) - \log p_{c^*}
+                 = \log \sum_{j \ne c^*} e^{z_j / T} - z_{c^*} / T, \qquad p = \mathrm{softmax}(z / T)
+
+    It ranks predictions as the softmax response does at the same temperature, and does not round to a tie where the
+    network is nearly certain. Fit it to held-out outputs with labels: on the data it was trained on, a network looks
+    surer than it is.
+
+    Args:
+        temperature: T; None finds the one that makes the labels of the outputs most likely.
+    """
+
+    name: ClassVar[str] = "contrast"
+    reads_labels: ClassVar[bool] = True
+    held_out: ClassVar[bool] = True
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None:
+            check_positive(self.temperature, "temperature")
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        logits, labels = labelled_logits(self, outputs)
+        temperature = fit_temperature(logits, labels) if self.temperature is None else float(self.temperature)
+        columns = 0 if outputs is None else outputs.logits.shape[1]
+        return Fitted({}, {"columns": columns, "temperature": temperature})
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        return -log_odds(class_logits(outputs.logits) / self._require_fitted().facts["temperature"])
 
 
 def check_positive(value: float, name: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from qipf.arrays import Array, namespace
 from qipf.models.outputs import Outputs
-from qipf.scores.fitted import Fitted
+from qipf.scores.base import Fitted
 from qipf.scores.weight_qipf import WeightQIPF
 
 FACTOR = 160.0

@@ -12,8 +12,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import class_logits
-from qipf.scores.feature_rows import reference_features, stored
-from qipf.scores.head import find_head
+from qipf.scores.reference import find_head, reference_features, stored
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -26,7 +25,7 @@ class GeometricMargin(Scorer):
     .. math::  u = -\min_{j \ne c^*} \frac{z_{c^*} - z_j}{\| w_{c^*} - w_j \|}
 
     This is the geometric margin of multi-class linear classifiers (Crammer and Singer, 2001) in feature space. The
-    rows w of the head's weight matrix are found from the reference outputs (`qipf.scores.head`).
+    rows w of the head's weight matrix are found from the reference outputs (`qipf.scores.reference`).
     """
 
     name: ClassVar[str] = "geometric-margin"

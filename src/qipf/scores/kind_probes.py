@@ -160,7 +160,7 @@ def _batches(data: Any, kind: Kind, draws: int, perturb: Perturb | bool, batch_s
 def mark(scorer: S, kind: str, **facts: Any) -> S:
     """Note in a fitted scorer what it scores, and how, so that `qipf score` knows, and `qipf.wrap` refuses it."""
     fitted = scorer._require_fitted()
-    scorer._use(Fitted(fitted.tensors, {**fitted.facts, "predicts": kind, **facts}))
+    scorer._use(Fitted(fitted.tensors, {**fitted.facts, "task": {"name": kind, **facts}}))
     return scorer
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import class_logits, log_odds, softmax
-from qipf.scores.feature_rows import bounded, check_width, reference_features, stored
-from qipf.scores.head import find_head
+from qipf.scores.reference import bounded, check_width, find_head, reference_features, stored
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -41,7 +40,7 @@ class LastLayerLaplace(Scorer):
     .. math::  u = \log \sum_{j \ne c^*} e^{\tilde z_j / \kappa_j} - \tilde z_{c^*} / \kappa_{c^*} .
 
     Fit it to outputs of training inputs; labels are not read. Without a given precision, the one that maximises the
-    marginal likelihood is taken, with the head that `qipf.scores.head` finds.
+    marginal likelihood is taken, with the head that `qipf.scores.reference` finds.
 
     Args:
         structure: "kronecker", as above; "full" keeps :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes

@@ -11,8 +11,7 @@ import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
-from qipf.scores.feature_rows import bounded, check_width, reference_features, stored, unit
-from qipf.scores.held_out import labelled_logits
+from qipf.scores.reference import bounded, check_width, labelled_logits, reference_features, stored, unit
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs

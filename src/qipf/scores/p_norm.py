@@ -12,7 +12,7 @@ from qipf.arrays import Array, namespace
 from qipf.metrics.ranking import aurc
 from qipf.scores.base import Fitted, Scorer, plain
 from qipf.scores.coordinates import class_logits, log_odds
-from qipf.scores.held_out import fit_temperature, labelled_logits
+from qipf.scores.reference import fit_temperature, labelled_logits
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs

@@ -12,7 +12,7 @@ from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.confidence import check_positive
 from qipf.scores.coordinates import class_logits, softmax
-from qipf.scores.held_out import labelled_logits
+from qipf.scores.reference import labelled_logits
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs

@@ -11,8 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
 from qipf.scores.coordinates import class_logits, log_odds, softplus
-from qipf.scores.feature_rows import bounded, check_width, reference_features, stored
-from qipf.scores.head import find_head
+from qipf.scores.reference import bounded, check_width, find_head, reference_features, stored
 from qipf.scores.vim import paper_dimension, residual_length, residual_space
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import class_logits, log_sum_exp
-from qipf.scores.feature_rows import bounded, check_width, length, reference_features, stored
-from qipf.scores.head import find_head
+from qipf.scores.reference import bounded, check_width, find_head, length, reference_features, stored
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -29,7 +28,7 @@ class ViM(Scorer):
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
 
     u rises with the softmax probability of the virtual logit :math:`\alpha \| R^T (f - o) \|`. The head is found from
-    the outputs (`qipf.scores.head`), so no model is needed; `fitted.facts["head_error"]` says how well it fits. Where
+    the outputs, so no model is needed; `fitted.facts["head_error"]` says how well it fits. Where
     the largest logits are negative on average, alpha is 0 and only the energy is left.
 
     Args:

@@ -20,8 +20,7 @@ from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
 from qipf.fields.sketch import FieldSketch, TooNarrowError
 from qipf.models.pooling import pool_weights
 from qipf.models.weights import read_weights
-from qipf.scores.base import Fitted, Scorer, plain, wide
-from qipf.scores.checks import double
+from qipf.scores.base import Fitted, Scorer, double, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate, task_of
 
 if TYPE_CHECKING:
@@ -139,9 +138,9 @@ class WeightQIPF(Scorer):
         standardised units to those of the output.
         """
         facts = self._require_fitted().facts
-        if facts["task"] != "regression":
+        if facts["output"] != "regression":
             raise ValueError(
-                f"band: expected a scorer of one-output regression, this one was fitted to {facts['task']}"
+                f"band: expected a scorer of one-output regression, this one was fitted to {facts['output']}"
             )
         modes = self.modes(outputs)
         prediction = self._checked(outputs).logits[:, 0]
@@ -160,7 +159,7 @@ class WeightQIPF(Scorer):
     def _evaluate(self, logits: Array, tensors: Mapping[str, Array], *, mean: bool) -> Array:
         """Return the modes (N, K), or their mean (N,)."""
         facts = self._require_fitted().facts
-        values = wide(coordinate(logits, self.coordinate, facts["task"]))
+        values = wide(coordinate(logits, self.coordinate, facts["output"]))
         if self._table is not None:
             return self._table(values, mean=mean, arrays=_own(tensors, TABLE))
         y = (double(values) - facts["mean"]) / facts["std"]
@@ -222,7 +221,7 @@ class WeightQIPF(Scorer):
             else:
                 tensors |= {TABLE + key: value for key, value in table.arrays.items()}
         facts = {
-            "task": task,
+            "output": task,
             "columns": outputs.logits.shape[1],
             "references": len(values),
             "mean": mean,
@@ -253,8 +252,8 @@ class WeightQIPF(Scorer):
 
     def _use(self, fitted: Fitted) -> None:
         facts, tensors = fitted.facts, fitted.tensors
-        if facts["task"] not in ("classification", "binary", "regression") or not math.isfinite(facts["mean"]):
-            raise ValueError(f"weight-qipf: damaged: task {facts['task']!r}, mean {facts['mean']!r}")
+        if facts["output"] not in ("classification", "binary", "regression") or not math.isfinite(facts["mean"]):
+            raise ValueError(f"weight-qipf: damaged: task {facts['output']!r}, mean {facts['mean']!r}")
         if not (0 < facts["std"] < math.inf and 0 < facts["bandwidth"] < math.inf):
             raise ValueError(f"weight-qipf: damaged: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
         if "field_table" in tensors:

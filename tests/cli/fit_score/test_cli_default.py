@@ -13,7 +13,7 @@ from small_model import as_inputs, run, table
 from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.scores.default import default
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 
 def test_the_recommended_scorer_reads_inside_an_exported_program(place, net, images, labels) -> None:

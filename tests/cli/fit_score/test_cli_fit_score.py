@@ -15,7 +15,7 @@ from small_model import as_inputs, run, table
 
 from qipf.models.collect import collect
 from qipf.scores import KNN, Entropy, WeightQIPF
-from qipf.scores.persistence import load
+from qipf.scores.saving import load
 
 
 def test_exported_program_to_scores(place, net, images, labels, capsys) -> None:
@@ -79,7 +79,7 @@ def test_scoring_with_other_weights_is_said(place, net, images, labels, capsys) 
 
 
 def test_small_archives_may_compress_well(place) -> None:
-    from qipf.cli._data import open_data
+    from qipf.data.reading import open_data
 
     np.savez_compressed("sorted.npz", x=np.zeros((50_000, 4)), y=np.repeat(np.arange(10), 5_000))
     assert Path("sorted.npz").stat().st_size * 100 < 50_000 * 5 * 8
@@ -171,7 +171,7 @@ def test_note_is_shown_where_no_labels_are_given(net, images, capsys) -> None:
 
 
 def test_the_table_does_not_depend_on_the_batch_size_and_arrays_stay_on_disk(place, images, labels) -> None:
-    from qipf.cli._data import open_data
+    from qipf.data.reading import open_data
 
     np.save("x.npy", images)
     np.save("y.npy", labels)

@@ -131,12 +131,12 @@ def test_what_does_not_fit_is_named(model, ids) -> None:
         for wrong, words in ((ids[:, :5], "got int64 of shape"), (ids + V, "expected tokens from 0 to")):
             with pytest.raises(ValueError, match=words):
                 collect_tokens(model, (ids, wrong), progress=False)
-    with pytest.raises(TypeError, match="ignore: expected a whole number"):
+    with pytest.raises(TypeError, match="ignore: expected an integer"):
         collect_tokens(model, (ids, ids), ignore=[-100, 0], progress=False)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match="shift: expected True or False"):
         collect_tokens(model, (ids, ids), shift="no", progress=False)  # pyright: ignore[reportArgumentType]
     for top, kind in ((1, ValueError), (2.5, TypeError)):
-        with pytest.raises(kind, match="top: expected a whole number"):
+        with pytest.raises(kind, match="top: expected an integer"):
             collect_tokens(model, ids, top=top, progress=False)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="at least one sequence"):
         collect_tokens(model, [], progress=False)

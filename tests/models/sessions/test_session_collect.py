@@ -205,7 +205,7 @@ def test_the_output_can_be_named(tmp_path, x, capsys) -> None:
     outputs = [("label", TensorProto.INT64, ["N"]), ("first", FLOAT, ["N", 5]), ("second", FLOAT, ["N", 3])]
     path = save(tmp_path / "n.onnx", nodes, [("x", FLOAT, ["N", 6])], outputs, inner=INNER, outer=OUTER)
     close(qipf.collect(path, x).logits, x @ INNER)
-    assert "of the outputs 'first', 'second', 'first' is read" in capsys.readouterr().err
+    assert "'first' is read" in capsys.readouterr().err
     close(qipf.collect(OnnxModel(path, output="second"), x, progress=False).logits, x @ INNER @ OUTER)
     with pytest.raises(ValueError, match="no 'third'"):
         OnnxModel(path, output="third")
@@ -258,8 +258,6 @@ for scorer in (qipf.Entropy(), qipf.KNN(), qipf.Mahalanobis(), qipf.WeightQIPF()
     assert scorer.fit(session, outputs).score(session, x).shape == (60,)
 probe = qipf.load(sys.argv[2])
 np.save(sys.argv[3], probe.score(session, x))
-uq = qipf.default(session, outputs)
-assert uq.score(session, x).shape == (60,)
 try:
     qipf.default(session, (x, y))
 except ImportError as error:
@@ -267,7 +265,7 @@ except ImportError as error:
 """
 
 
-def test_nothing_needs_torch_but_perturbing_inputs(tmp_path) -> None:
+def test_nothing_needs_torch_but_a_head(tmp_path) -> None:
     path = table(tmp_path / "net.onnx", "Softmax")
     session = onnxruntime.InferenceSession(path)
     x, y = np.random.default_rng(0).standard_normal((60, 6)).astype("f4"), np.arange(60) % 3
@@ -280,7 +278,6 @@ def test_nothing_needs_torch_but_perturbing_inputs(tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     (said,) = done.stdout.splitlines()
     assert "pip install torch" in said
-    assert "qipf.collect(model, data)" in said
     close(np.load(tmp_path / "scores.npy"), np.asarray(probe.score(session, x, progress=False)))
 
 

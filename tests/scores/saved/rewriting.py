@@ -8,7 +8,7 @@ from pathlib import Path
 
 from safetensors.numpy import load_file, save_file
 
-from qipf.scores.file_format import checksum
+from qipf.scores.saving import checksum
 
 
 def rewrite(file: Path, change) -> None:

@@ -10,13 +10,12 @@ from safetensors.numpy import load_file, save_file
 from qipf._common import files as _files
 from qipf.models.outputs import Outputs
 from qipf.scores import KNN, ClassField, Entropy, WeightQIPF
-from qipf.scores.file_format import checksum, read
-from qipf.scores.persistence import load
+from qipf.scores.saving import checksum, load, read
 
 
 def test_the_file_is_plain_safetensors_with_a_json_header(file, scorer) -> None:
     header, tensors = read(file)
-    assert header["format"] == 1
+    assert header["format"] == 2
     assert header["scorer"] == "weight-qipf"
     assert header["settings"]["coordinate"] == "log_odds"
     assert header["settings"]["orders"] == [2, 4, 6, 8]
@@ -55,8 +54,8 @@ def test_safetensors_of_others_are_refused(tmp_path) -> None:
 
 
 def test_newer_formats_are_refused_with_advice(file) -> None:
-    rewrite(file, lambda header, tensors: header.update(format=2, versions={"qipf": "9.1"}))
-    with pytest.raises(ValueError, match=r"format 2 by qipf 9\.1.*upgrade"):
+    rewrite(file, lambda header, tensors: header.update(format=3, versions={"qipf": "9.1"}))
+    with pytest.raises(ValueError, match=r"format 3 by qipf 9\.1.*upgrade"):
         load(file)
 
 

@@ -8,8 +8,7 @@ from rewriting import forge
 
 from qipf.decisions.probability import ErrorProbability
 from qipf.models.outputs import Outputs
-from qipf.scores.file_format import read
-from qipf.scores.persistence import load
+from qipf.scores.saving import load, read
 
 
 @pytest.fixture(params=["isotonic", "logistic"])

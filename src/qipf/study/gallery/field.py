@@ -15,8 +15,7 @@ from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
 from qipf.scores.coordinates import coordinate
 from qipf.scores.weight_qipf import standardised_weights
-from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
-from qipf.study.gallery.style import Palette
+from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,9 +61,9 @@ def compute(scorer: WeightQIPF, model: Any = None, outputs: Outputs | None = Non
     if model is not None:
         samples = standardised_weights(model, scorer.pool)
     if outputs is not None:
-        values = to_numpy(coordinate(outputs.logits, scorer.coordinate, facts["task"])).astype(np.float64)
+        values = to_numpy(coordinate(outputs.logits, scorer.coordinate, facts["output"])).astype(np.float64)
         predictions = (values - facts["mean"]) / facts["std"]
-        if outputs.labels is not None and facts["task"] != "regression":
+        if outputs.labels is not None and facts["output"] != "regression":
             correct = to_numpy(outputs.correct)
     reach = REACH if predictions is None else max(REACH, float(np.quantile(np.abs(predictions), 0.999)))
     y = np.linspace(-reach, reach, points)

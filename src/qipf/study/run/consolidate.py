@@ -32,7 +32,7 @@ class Row(NamedTuple):
             wrong predictions, only errors of different sizes.
         metric: a name in `qipf.metrics.METRICS`, or "ece_confidence" or "brier_confidence", whose confidence is the
             predicted probability of the class. For a regression, "inside", "width", "loss" or "surest" (see
-            `qipf.decisions.comparison_intervals.IntervalsCompared`), or "error", its mean absolute error.
+            `qipf.decisions.comparison.IntervalsCompared`), or "error", its mean absolute error.
         value: NaN where the metric is not defined.
         low: lower end of the 95 % bootstrap interval; NaN without one.
         high: its upper end.

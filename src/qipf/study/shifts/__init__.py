@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from qipf.models.perturbations import PERTURBATIONS, perturb
 from qipf.study.shifts import corruptions, paper, table, text
 from qipf.study.shifts.paper import IDENTITY, SHIFTS
+from qipf.tasks.perturbations import PERTURBATIONS, perturb
 
 __all__ = [
     "FAMILIES",

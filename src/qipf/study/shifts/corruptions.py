@@ -19,7 +19,7 @@
 | contrast | removes contrast | 60, 70, 80, 90, 95 % | 25, 50, 60, 70, 85 % |
 | pixelate | removes resolution | 40, 50, 60, 70, 75 % | 5, 10, 15, 25, 35 % |
 
-The last five resemble reference perturbations (`qipf.models.perturbations`), on which scores may have been fitted;
+The last five resemble reference perturbations (`qipf.tasks.perturbations`), on which scores may have been fitted;
 `RESEMBLES` names them, and results on them are reported apart. Images with three channels count as coloured. Values
 are those of Mu and Gilmer (MNIST-C, 2019) and of Hendrycks and Dietterich (CIFAR-10-C, 2019) where these give
 any; gamma, the widths of stripes below severity 5 and, for colour images, stripes, scale and spatter below severity 4
@@ -35,11 +35,10 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from qipf.models.perturbations import check_images, perturb
-from qipf.study.shifts import blurs, noise, tone, weather
-from qipf.study.shifts.counter import Counter
-from qipf.study.shifts.jpeg import jpeg
+from qipf.study.shifts import effects
+from qipf.study.shifts.effects import Counter, jpeg
 from qipf.study.shifts.paper import apply as shift
+from qipf.tasks.perturbations import check_images, perturb
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
@@ -117,15 +116,15 @@ CHUNK = 1 << 22
 
 _LENGTHS = {"motion-blur": (0, 1), "glass-blur": (0, 1), "defocus-blur": (0, 1), "spatter": (0, 2), "snow": (2, 4, 5)}
 _RANDOM: dict[str, Callable[..., Tensor]] = {
-    "shot-noise": noise.shot_noise,
-    "impulse-noise": noise.impulse_noise,
-    "motion-blur": blurs.motion_blur,
-    "glass-blur": blurs.glass_blur,
-    "fog": weather.fog,
-    "snow": weather.snow,
-    "spatter": weather.spatter,
-    "gaussian-noise": noise.gaussian_noise,
-    "speckle-noise": noise.speckle_noise,
+    "shot-noise": effects.shot_noise,
+    "impulse-noise": effects.impulse_noise,
+    "motion-blur": effects.motion_blur,
+    "glass-blur": effects.glass_blur,
+    "fog": effects.fog,
+    "snow": effects.snow,
+    "spatter": effects.spatter,
+    "gaussian-noise": effects.gaussian_noise,
+    "speckle-noise": effects.speckle_noise,
 }
 
 
@@ -182,13 +181,13 @@ def _corrupted(images: Tensor, name: str, severity: int, seed: int, first: int) 
         stream = seed * len(CORRUPTIONS) + CORRUPTIONS.index(name)
         return _RANDOM[name](images, Counter(stream, len(images), first, images.device), *values)
     if name == "defocus-blur":
-        return blurs.defocus_blur(images, *values)
+        return effects.defocus_blur(images, *values)
     if name == "jpeg":
         return jpeg(images, int(values[0]))
     if name == "saturation":
-        return tone.saturation(images, *values) if channels == 3 else tone.gamma(images, *values)
+        return effects.saturation(images, *values) if channels == 3 else effects.gamma(images, *values)
     if name == "stripes":
-        return tone.stripes(images, *values)
+        return effects.stripes(images, *values)
     if name == "scale":
         return shift(images, "zoom", 1 / values[0])
     return perturb(images, name, values[0])  # contrast and pixelate

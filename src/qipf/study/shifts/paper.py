@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from qipf.models.perturbations import check_images
+from qipf.tasks.perturbations import check_images
 
 SHIFTS: dict[str, tuple[float, ...]] = {
     "rotation": (15, 30, 45, 60, 90, 120, 150, 180, 210, 270),

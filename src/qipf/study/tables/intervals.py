@@ -6,14 +6,12 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from qipf.decisions.comparison import Estimate
-from qipf.decisions.comparison_intervals import ONE_WIDTH, recommend_scale
+from qipf.decisions.comparison import ONE_WIDTH, Estimate, recommend_scale
 from qipf.study.plan.predicts import SCALES
 from qipf.study.plan.registry import info
 from qipf.study.run.consolidate import Row
 from qipf.study.run.numbers import ERROR, ERRORS, MEASURES, compare_scales
-from qipf.study.run.read import Bench, Condition
-from qipf.study.run.read_numbers import read_numbers
+from qipf.study.run.read import Bench, Condition, read_numbers
 from qipf.study.tables.paper import pair_title
 
 LEAST = 20

@@ -1,0 +1,187 @@
+"""A network in pieces, copies of its last pieces, and how they learn: twins, second networks and sub-ensembles."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from qipf.models.draws import draw_images
+from qipf.models.split import Split
+from qipf.study.recipes import Recipe
+from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
+from qipf.training.cuda_graph import GraphedStep
+from qipf.training.loop import _optimizer, _set_rate, one_cycle, seeded
+from qipf.training.minibatches import Augment, minibatches
+
+RECORDED = True
+"""Whether steps are recorded as CUDA graphs, on a GPU."""
+Draw = Callable[[Tensor, torch.Generator], Tensor]
+CHUNK = 18
+"""Steps whose images are perturbed at once: many small operations would wait for each other."""
+
+DEPTHS = {
+    "lenet": {"two dense layers": 6, "the dense layers": 5, "all but the first convolution": 2, "everything": 0},
+    "vgg3": {"the dense layers": 3, "the last block": 2, "the last two blocks": 1, "everything": 0},
+    "resnet18": {
+        "the last block": 8,
+        "the last stage": 7,
+        "the last two stages": 5,
+        "the last three stages": 3,
+        "everything": 0,
+    },
+}
+"""Parts of a network that a twin may copy, with the first piece that belongs to each."""
+MIDDLE = {"lenet": "all but the first convolution", "vgg3": "the last two blocks", "resnet18": "the last two stages"}
+
+
+class Fit(NamedTuple):
+    """How a twin, or another part of a network, learns: `batch` clean images, and as many perturbed ones, a step."""
+
+    epochs: int
+    batch: int
+    rate: float
+    decay: float
+    augment: Augment
+
+
+TWIN = {
+    "lenet": Fit(20, 500, 4e-3, 0.02, "none"),
+    "vgg3": Fit(20, 500, 4e-3, 0.02, "crop-flip"),
+    "resnet18": Fit(20, 500, 2e-3, 0.02, "crop-flip"),
+}
+
+
+def as_trained(how: Recipe) -> Fit:
+    """The network's own recipe."""
+    return Fit(how.epochs, how.batch_size, how.learning_rate, how.weight_decay, how.augment)
+
+
+class GlobalMean(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.mean(dim=(2, 3))
+
+
+def pieces(name: str, net: nn.Module) -> nn.Sequential:
+    """The network as a sequence of pieces that share its weights; the last piece is its last linear layer."""
+    if name == "lenet":
+        blocks = [[net.conv1, nn.Tanh()], [net.pool], [net.conv2, nn.Tanh()], [net.pool], [nn.Flatten()]]
+        dense = [[net.dense1, nn.Tanh()], [net.dense2, nn.Tanh()], [net.dense3]]
+        return nn.Sequential(*(nn.Sequential(*part) for part in blocks + dense))  # pyright: ignore
+    if name == "vgg3":
+        layers = list(net)  # pyright: ignore
+        return nn.Sequential(*layers[:3], nn.Sequential(*layers[3:7]), layers[7])
+    return nn.Sequential(net.stem, *net.blocks, GlobalMean(), net.dense)  # pyright: ignore
+
+
+def check_pieces(name: str, net: nn.Module, images: Tensor) -> None:
+    """Raise unless the pieces give what the network gives."""
+    with torch.no_grad():
+        net.eval()
+        torch.testing.assert_close(pieces(name, net)(images), net(images), rtol=1e-3, atol=1e-3)
+
+
+def draw_without_bending(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Perturb three quarters of the images, as `draw_images` does, each in one way that is not elastic."""
+    kinds, intensities = draw_perturbations(len(images), generator, [n for n in PERTURBATIONS if n != "elastic"])
+    skip = torch.rand(len(images), generator=generator, device=generator.device) < 0.25
+    return perturb_batch(images, torch.where(skip, -1, kinds), intensities, generator)
+
+
+def copied(
+    name: str, net: nn.Module, start: int, fit: Fit, split: Split, seed: int, draw: Draw = draw_images
+) -> nn.Module:
+    """The twin: a copy of the pieces from `start` on, trained on clean and perturbed images."""
+    parts = pieces(name, net)
+    return learned(copy.deepcopy(parts[start:]), frozen(parts[:start]), split, fit, seed, draw)
+
+
+def frozen(trunk: nn.Module) -> nn.Module:
+    """A copy that is never trained."""
+    return copy.deepcopy(trunk).eval().requires_grad_(False)
+
+
+def learned(rest: nn.Module, trunk: nn.Module, split: Split, fit: Fit, seed: int, draw: Draw | None) -> nn.Module:
+    """Train `rest` on what the frozen `trunk` makes of clean images and, with `draw`, of perturbed copies."""
+    device = split.inputs.device
+    cuda = device.type == "cuda"
+    if cuda:
+        rest.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        trunk.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    rest.train().requires_grad_(True)
+    descent = _optimizer(rest, "adam", fit.rate, fit.decay, recorded=cuda)
+
+    def take_step(x: Tensor, y: Tensor) -> None:
+        with torch.autocast(device.type, dtype=torch.bfloat16, enabled=cuda):
+            with torch.no_grad():
+                hidden = trunk(x)
+            loss = functional.cross_entropy(rest(hidden).float(), y)
+        descent.zero_grad(set_to_none=True)
+        loss.backward()
+        descent.step()
+
+    step_once = GraphedStep(take_step, device) if cuda and RECORDED else take_step
+    total = fit.epochs * -(-len(split.inputs) // fit.batch)
+    with seeded(seed, device):
+        for done, (x, y) in enumerate(_batches(split, fit, seed, draw)):
+            for group in descent.param_groups:
+                _set_rate(group, one_cycle(done, total, fit.rate))
+            step_once(x, y)
+    if not all(bool(torch.isfinite(p).all()) for p in rest.parameters()):
+        raise ValueError("training gave weights that are not finite")
+    return rest.eval().requires_grad_(False)
+
+
+def _batches(split: Split, fit: Fit, seed: int, draw: Draw | None) -> Iterator[tuple[Tensor, Tensor]]:
+    order = torch.Generator().manual_seed(seed)
+    random = torch.Generator(split.inputs.device).manual_seed(seed)
+    for _ in range(fit.epochs):
+        for images, targets in minibatches(*split, CHUNK * fit.batch, fit.augment, order):
+            drawn = images if draw is None else draw(images, random)
+            parts = zip(images.split(fit.batch), drawn.split(fit.batch), targets.split(fit.batch), strict=True)
+            for clean, other, y in parts:
+                x = clean if draw is None else torch.cat([clean, other])
+                if x.device.type == "cuda":
+                    x = x.contiguous(memory_format=torch.channels_last)
+                yield x, y if draw is None else torch.cat([y, y])
+
+
+def second_network(name: str, fresh: nn.Module, how: Recipe, split: Split, seed: int) -> nn.Module:
+    """A whole network trained by its own recipe on clean images and a perturbed copy of each."""
+    learned(fresh, nn.Identity(), split, as_trained(how), seed, draw_images)
+    return fresh
+
+
+def moved(images: Tensor, down: int, right: int) -> Tensor:
+    """Images moved by pixels; what comes from outside is black."""
+    return functional.pad(images, (right, -right, down, -down))
+
+
+def views(digits: bool) -> list[Callable[[Tensor], Tensor]]:
+    """Four views of the images of a pair: the image itself is the first; two views are the first two."""
+    if digits:
+        return [_same, lambda x: moved(x, 0, 1), lambda x: moved(x, 1, 0), lambda x: moved(x, 0, -1)]
+    return [_same, _mirrored, lambda x: moved(x, 2, 2), lambda x: moved(_mirrored(x), -2, -2)]
+
+
+def _same(images: Tensor) -> Tensor:
+    return images
+
+
+def _mirrored(images: Tensor) -> Tensor:
+    return images.flip(-1)
+
+
+class Viewed(nn.Module):
+    """A network that is shown a view of each image."""
+
+    def __init__(self, net: nn.Module, view: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.net, self.view = net, view
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(self.view(x))

@@ -1,0 +1,117 @@
+"""Arguments of the command line: their names in errors, and checks that several commands share."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from qipf._common.errors import InputError, Problem, UserError, first_line
+from qipf._common.files import check_parent
+from qipf._common.optional import require
+
+FLAGS = {
+    "data": "DATA",
+    "labels": "DATA, labels",
+    "targets": "DATA, labels",
+    "logits": "DATA, logits",
+    "inputs": "DATA, inputs",
+    "model": "MODEL",
+    "output": "--onnx-output",
+    "features": "--features",
+    "layers": "--features",
+    "weights": "--weights",
+    "device": "--device",
+    "shift": "--shift",
+    "promise": "--promise",
+    "confidence": "--confidence",
+    "coverage": "--coverage",
+    "table": "",
+}
+"""How the command line calls the parameters that library errors name."""
+FILES = {"", "data", "labels", "targets", "logits", "inputs", "model", "weights", "table"}
+"""Parameters whose values come from files, which makes the exit code 1 instead of 2."""
+LONGEST_NUMBER = 300
+"""Digits of an integer that is read from --option."""
+
+
+def rendered(problem: Problem, **flags: str) -> UserError:
+    """Return a problem as an error of the command line, with the name of its flag and its exit code."""
+    kind = InputError if problem.argument in FILES else UserError
+    flag = {**FLAGS, **flags}.get(problem.argument, problem.argument)
+    return kind(f"{flag}: {problem.message}" if flag else problem.message)
+
+
+@contextmanager
+def naming(**flags: str) -> Iterator[None]:
+    """Name parameters in problems by other flags than `FLAGS` does: `data` may be --calibrate."""
+    try:
+        yield
+    except Problem as problem:
+        if problem.argument not in flags:
+            raise
+        raise rendered(problem, **flags) from problem
+
+
+def check_output(path: Path | None, flag: str, *inputs: Path | str | None, endings: Collection[str] = ()) -> None:
+    """Refuse an output of an unknown type, without a folder, or that would overwrite an input.
+
+    Args:
+        path: The file or folder to write; None if there is none.
+        flag: The option that named it.
+        inputs: Files that the command reads.
+        endings: What the name may end in.
+    """
+    if path is None:
+        return
+    if endings and path.suffix not in endings:
+        raise UserError(f"{flag}: expected a file that ends in {', '.join(endings)}, got {path}")
+    check_parent(path, flag, InputError)
+    for other in inputs:
+        if other is not None and path.exists() and Path(other).exists() and path.samefile(other):
+            raise UserError(f"{flag}: {path} is read by this command and would be overwritten; name another file")
+
+
+def check_at_least(option: str, value: int | None, least: int) -> None:
+    """Raise UserError if a number that was given is too small."""
+    if value is not None and value < least:
+        raise UserError(f"{option}: expected at least {least}, got {value}")
+
+
+def usable_device(name: str) -> str:
+    """Return `name` if torch can put tensors on that device.
+
+    Raises:
+        UserError: It cannot, for instance because there is no GPU.
+    """
+    torch = require("torch", extra="torch")
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        why = first_line(error).rstrip(".")
+        raise UserError(f"device {name!r} cannot be used: {why}; name another, such as cpu") from None
+    return name
+
+
+def read_settings(options: list[str]) -> dict[str, Any]:
+    """Read settings from NAME=VALUE; values are JSON or else plain strings."""
+    settings: dict[str, Any] = {}
+    for text in options:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise UserError(f"--option: expected NAME=VALUE, got {text!r}")
+        try:
+            settings[key.strip()] = json.loads(value, parse_int=_integer)
+        except ValueError:
+            settings[key.strip()] = value
+        except RecursionError:
+            raise UserError(f"--option: {key.strip()}: nested too deeply") from None
+    return settings
+
+
+def _integer(text: str) -> int:
+    if len(text) > LONGEST_NUMBER:
+        raise UserError(f"--option: a number of {len(text)} digits is too large")
+    return int(text)

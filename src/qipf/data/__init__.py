@@ -1,0 +1,1 @@
+"""Inputs and labels: batches of any data, and one reader per file format."""

@@ -1,0 +1,455 @@
+"""Batches of inputs and labels from arrays, tables, dicts, datasets, loaders and iterators.
+
+Nothing here needs PyTorch, but its datasets and loaders are recognised if it is imported.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
+from numbers import Number
+from os import PathLike
+from typing import Any, NamedTuple
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._common.errors import Problem, check_whole
+from qipf.arrays import Array
+
+LABELS = ("labels", "label", "targets", "target", "y")
+"""Keys of a dict that hold its labels."""
+INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
+"""Keys of a dict that hold the only input, whatever the model calls it."""
+MASK = "attention_mask"
+_KINDS = {"U": "strings", "S": "bytes", "O": "Python objects", "M": "dates", "m": "durations", "V": "records"}
+
+
+class InputSpec(NamedTuple):
+    """One input of a model."""
+
+    name: str
+    dtype: Any = None
+    """NumPy's type; None if the model declares none, or takes strings or sequences."""
+    shape: tuple[int | None, ...] = ()
+    """None for any size; empty if the model declares no shape."""
+
+    @property
+    def batch(self) -> int | None:
+        """The number of rows that every run must have; None for any number."""
+        return self.shape[0] if self.shape else None
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({self.dtype}, {shape_text(self.shape)})"
+
+
+class Batch(NamedTuple):
+    """One batch, bound to the inputs of a model.
+
+    Attributes:
+        args: Positional arguments, as the runner takes them.
+        kwargs: Named arguments.
+        labels: One label, or one row of labels, per input; where the user gave them.
+        mask: The attention mask, also if the model does not take it; where the user gave it.
+        rows: The number of inputs.
+        number: The number of the batch.
+        numbers: The number of each row in the user's data; a perturbed copy keeps them.
+    """
+
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    labels: Array | None
+    mask: Array | None
+    rows: int
+    number: int
+    numbers: Sequence[int]
+
+    @property
+    def inputs(self) -> Any:
+        """What a perturbation gets: an array, a tuple of positional inputs, or a dict if all inputs have names."""
+        if not self.args:
+            return self.kwargs
+        return self.args[0] if len(self.args) == 1 else self.args
+
+    def replaced(self, inputs: Any) -> Batch:
+        """Return the batch with other `inputs`, in the form of the property `inputs`."""
+        if not self.args:
+            return self._replace(kwargs=inputs)
+        return self._replace(args=tuple(inputs) if len(self.args) > 1 else (inputs,))
+
+    def first(self, rows: int) -> Batch:
+        """Return the first rows."""
+        if rows >= self.rows:
+            return self
+        args, kwargs, labels, mask = (take(part, slice(rows)) for part in self[:4])
+        return Batch(args, kwargs, labels, mask, rows, self.number, self.numbers[:rows])
+
+    @property
+    def texts(self) -> bool:
+        """True if an input has rows of integers, as token ids are."""
+        given = [one for one in (*self.args, *self.kwargs.values()) if compat.is_array_api_obj(one)]
+        return any(one.ndim == 2 and _is_integral(one) for one in given)  # pyright: ignore
+
+
+class Source:
+    """Data that is read batch by batch: raw inputs, raw labels or None, and the numbers of the rows.
+
+    Args:
+        data: An array, (inputs, labels), a dict of arrays, a dataset, a loader, or an iterable of batches.
+        batch_size: Rows per batch, for data that does not come in batches.
+        numbers: The number of each row in a larger set, which errors name; None to count from 0.
+
+    Attributes:
+        rows: The number of rows; None if it is not known before the data is read.
+        count: The number of batches, likewise.
+        indexed: True if any row can be read at any time.
+    """
+
+    rows: int | None
+    count: int | None
+
+    def __init__(self, data: Any, batch_size: int, numbers: Sequence[int] | np.ndarray | None = None) -> None:
+        check_whole("batch_size", batch_size, 1)
+        self._size, self._limit = batch_size, None
+        self._numbers = numbers.tolist() if isinstance(numbers, np.ndarray) else numbers
+        self._started: Iterator[tuple[Any, Any, Sequence[int]]] | None = None
+        self._data, self._whole = data, None if _is_torch(data, "DataLoader") else _whole_arrays(data)
+        self.rows = self.count = None
+        self.indexed = self._whole is not None
+        if self._whole is not None:
+            self.rows = _count_rows(self._whole)
+        elif _is_torch(data, "DataLoader"):
+            self.count, rows = _length(data), _length(data.sampler)
+            if data.batch_size is not None and rows is not None and self.count is not None:
+                self.rows = min(rows, self.count * data.batch_size)
+        else:
+            _check_data(data)
+            if isinstance(data, list | tuple):
+                found = [_rows_of(_split(batch, number)) for number, batch in enumerate(data)]
+                self.count, self.rows = len(data), None if None in found else sum(one or 0 for one in found)
+            elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+                self.indexed, self.rows = True, len(data)
+            elif not _is_torch(data, "IterableDataset"):
+                self.count, self.rows = _length(data), None if numbers is None else len(numbers)
+        if self.indexed:
+            self.count = -(-(self.rows or 0) // batch_size)
+
+    @classmethod
+    def of(cls, data: Any, batch_size: int) -> Source:
+        """Return `data` if it is a source already, otherwise a source of it."""
+        return data if isinstance(data, Source) else cls(data, batch_size)
+
+    def __iter__(self) -> Iterator[tuple[Any, Any, Sequence[int]]]:
+        started, self._started = self._started, None
+        return self._batches() if started is None else started
+
+    def peek(self) -> tuple[Any, Any, Sequence[int]] | None:
+        """Return the first batch, or None if there is none; the next iteration begins with it all the same."""
+        stream = iter(self)
+        first = next(stream, None)
+        self._started = stream if first is None else chain([first], stream)
+        return first
+
+    def sample(self, size: int, seed: int) -> Source:
+        """Return `size` random rows in their order if any row can be read, otherwise the first rows."""
+        if self.rows is not None and self.rows <= size:
+            return self
+        if not self.indexed:
+            first = Source.__new__(Source)
+            first.__dict__.update(self.__dict__, _data=self, _limit=size, _started=None)
+            first.rows = None if self.rows is None else min(self.rows, size)
+            return first
+        import torch
+
+        drawn = torch.randperm(self.rows or 0, generator=torch.Generator().manual_seed(seed))[:size].sort().values
+        rows = drawn.numpy()
+        picked = _Items(self._data, rows) if self._whole is None else take(self._whole, rows)
+        return Source(picked, self._size, rows if self._numbers is None else np.asarray(self._numbers)[rows])
+
+    def _batches(self) -> Iterator[tuple[Any, Any, Sequence[int]]]:
+        if self._limit is not None:
+            yield from self._first_rows(self._limit)
+            return
+        first = 0
+        for number, batch in enumerate(self._raw()):
+            inputs, labels = _split(batch, number)
+            rows = _rows_of((inputs, labels))
+            if rows is None:
+                raise Problem("data", f"batch {number}: no array tells the number of rows", hint="give labels as well")
+            found = range(first, first + rows)
+            yield inputs, labels, found if self._numbers is None else self._numbers[found.start : found.stop]
+            first += rows
+
+    def _raw(self) -> Iterator[Any]:
+        starts = range(0, self.rows or 0, self._size)
+        if self._whole is not None:
+            return (take(self._whole, slice(start, start + self._size)) for start in starts)
+        if self.indexed:
+            indices = (range(start, min(start + self._size, self.rows or 0)) for start in starts)
+            return (_stacked([self._data[index] for index in chosen]) for chosen in indices)
+        if _is_torch(self._data, "IterableDataset"):
+            items = iter(self._data)
+            return iter(lambda: _stacked(list(islice(items, self._size))), None)
+        return iter(self._data)
+
+    def _first_rows(self, limit: int) -> Iterator[tuple[Any, Any, Sequence[int]]]:
+        for inputs, labels, numbers in self._data:
+            part = numbers[:limit]
+            cut = slice(len(part))
+            yield (
+                (inputs, labels, numbers) if len(part) == len(numbers) else (take(inputs, cut), take(labels, cut), part)
+            )
+            limit -= len(part)
+            if limit <= 0:
+                return
+
+
+class _Items:
+    """Some items of a dataset."""
+
+    def __init__(self, data: Any, indices: np.ndarray) -> None:
+        self._data, self._indices = data, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: int) -> Any:
+        return self._data[int(self._indices[index])]
+
+
+def mask_key(names: Container[str]) -> str:
+    """Return the name of the mask of the predicted tokens; a model with a decoder has one for its own tokens."""
+    return f"decoder_{MASK}" if "decoder_input_ids" in names else MASK
+
+
+def take(values: Any, rows: Any) -> Any:
+    """Return the same structure with some rows of every array: a slice, or a NumPy array of row numbers.
+
+    A single number, such as a switch of the model, belongs to every row.
+    """
+    if isinstance(values, Mapping):
+        return {key: take(part, rows) for key, part in values.items()}
+    if isinstance(values, tuple | list):
+        return type(values)(take(part, rows) for part in values) if type(values) in (tuple, list) else values
+    return values[rows] if compat.is_array_api_obj(values) and values.ndim else values  # pyright: ignore
+
+
+def row_count(values: Any) -> int | None:
+    """Return the number of rows of the first array in a structure; None if there is none."""
+    if is_array(values):
+        return len(values) if len(values.shape) else None
+    parts = values.values() if isinstance(values, Mapping) else values if isinstance(values, tuple | list) else ()
+    return next((found for part in parts if (found := row_count(part)) is not None), None)
+
+
+def is_array(value: Any) -> bool:
+    """Return True for an array, or a table or a column of pandas or polars."""
+    return compat.is_array_api_obj(value) or (hasattr(value, "to_numpy") and hasattr(value, "shape"))
+
+
+def is_numbers(value: Any) -> bool:
+    """Return True for a list of numbers or strings, however deeply nested, but not for a list of arrays."""
+    while isinstance(value, tuple | list) and value:
+        value = value[0]
+        if isinstance(value, Number | str) or (is_array(value) and value.shape == ()):
+            return True
+    return False
+
+
+def as_numbers(values: Any, name: str) -> np.ndarray:
+    """Return a list, a table or anything else that NumPy understands as an array of numbers, without a copy if it can.
+
+    Raises:
+        Problem: The values are not numbers.
+    """
+    array = _to_array(values, name)
+    if array.dtype.kind in "biufc":
+        return array
+    labels = "label" in name
+    way = "numpy.unique(labels, return_inverse=True)[1]" if labels else "values.astype('float32')"
+    found = _KINDS.get(array.dtype.kind, str(array.dtype))
+    raise Problem(name, found, expected="numbers", hint=f"convert them first, for instance by {way}")
+
+
+def one_per_row(labels: Array, rows: int, number: int) -> Array:
+    """Return the labels of a batch, which must have one entry or row per input."""
+    if labels.ndim == 0:
+        raise Problem(
+            "labels", f"batch {number}: expected one label per row, got a single number",
+            hint="a DataLoader makes batches of single samples",
+        )  # fmt: skip
+    if labels.shape[0] != rows:
+        raise Problem("labels", f"batch {number}: expected {rows} labels, one per input, got {labels.shape[0]}")
+    return labels
+
+
+def describe(value: Any) -> str:
+    """Return what `value` is, with the types and shapes of the arrays in it, for an error message."""
+    array: Any = value
+    if compat.is_array_api_obj(value):
+        return f"{str(array.dtype).removeprefix('torch.')} {tuple(array.shape)}"
+    if isinstance(value, Mapping):
+        inside = ", ".join(f"{key}: {describe(item)}" for key, item in list(value.items())[:4])
+        return f"a dict of {len(value)} ({inside})"
+    if isinstance(value, tuple | list) and len(value) <= 4:
+        return f"a {type(value).__name__} of {len(value)}: {', '.join(map(describe, value))}"
+    return type(value).__name__
+
+
+def shape_text(shape: Sequence[int | None]) -> str:
+    """Return a shape in words: (N, 3, any)."""
+    words = [
+        "N" if axis == 0 and size is None else "any" if size is None else str(size) for axis, size in enumerate(shape)
+    ]
+    return f"({', '.join(words)}{',' if len(words) == 1 else ''})"
+
+
+def _whole_arrays(data: Any) -> Any:
+    """Return data that is given as a whole, with tables and lists as arrays; None if it comes in batches or items.
+
+    An array, a table, a dict of arrays, or a tuple (inputs, labels) is whole. Inputs may be a tuple, a list or a dict
+    of arrays, one for each input of the model, and labels a list or None.
+    """
+    if isinstance(data, Mapping):
+        return {str(key): _converted(value, str(key)) for key, value in data.items()}
+    if is_array(data):
+        return _converted(data, "data")
+    if not isinstance(data, tuple) or len(data) not in (1, 2):
+        return None
+    if len(data) == 1:
+        return _converted(data[0], "data") if is_array(data[0]) else None
+    inputs, labels = data
+    if not (labels is None or is_array(labels) or is_numbers(labels)):
+        return None
+    own = None if labels is None else _converted(labels, "labels")
+    if is_array(inputs) or is_numbers(inputs):
+        return _converted(inputs, "inputs"), own
+    if isinstance(inputs, Mapping):
+        return {str(key): _converted(value, str(key)) for key, value in inputs.items()}, own
+    if isinstance(inputs, tuple | list) and inputs and all(map(is_array, inputs)):
+        return tuple(_converted(part, f"inputs[{i}]") for i, part in enumerate(inputs)), own
+    return None
+
+
+def _converted(values: Any, name: str) -> Array:
+    """Return an array as it is, and anything else as a NumPy array; labels may be strings, which a runner may know."""
+    if compat.is_array_api_obj(values) and not isinstance(values, np.ndarray):
+        return values
+    return _to_array(values, name) if name in LABELS else as_numbers(values, name)
+
+
+def _to_array(values: Any, name: str) -> np.ndarray:
+    try:
+        return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
+    except ValueError:
+        raise Problem(name, "lists of different lengths", expected="numbers") from None
+
+
+def _count_rows(whole: Any) -> int:
+    """Return the number of rows that every array has."""
+    lengths = {name: len(part) if part.ndim else "a single number" for name, part in _columns(whole)}
+    found = {
+        length
+        for name, length in lengths.items()
+        if isinstance(length, int) or len(lengths) == 1 or name in (*INPUTS, *LABELS)
+    }
+    if len(found) == 1 and isinstance(count := found.pop(), int):
+        return count
+    hint = "put two batches of inputs in a list" if isinstance(whole, tuple) else ""
+    raise Problem("data", f"{lengths}", expected="arrays with the same number of rows", hint=hint)
+
+
+def _columns(whole: Any) -> Iterable[tuple[str, Array]]:
+    """Return every array with a name for an error message."""
+    if isinstance(whole, Mapping):
+        return whole.items()
+    if not isinstance(whole, tuple):
+        return [("inputs", whole)]
+    inputs, labels = whole
+    several = isinstance(inputs, tuple)
+    own = [(f"inputs[{i}]", part) for i, part in enumerate(inputs)] if several else _columns(inputs)
+    return [*own, *([] if labels is None else [("labels", labels)])]
+
+
+def _check_data(data: Any) -> None:
+    """Raise if `data` is neither data nor batches, or a list [inputs, labels], which would be two batches."""
+    hint = ""
+    if isinstance(data, str | PathLike):
+        hint = "read the file first, for instance by numpy.load"
+    elif hasattr(data, "logits"):
+        hint = "score outputs by calling the scorer: scorer(outputs)"
+    elif callable(getattr(data, "named_modules", None)):
+        hint = "the model is the first argument, and the data the second"
+    if hint or isinstance(data, bytes) or not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
+        expected = "an array, (inputs, labels), a dict of arrays, a dataset, a DataLoader or an iterable of batches"
+        raise Problem("data", type(data).__name__, expected=expected, hint=hint)
+    if not isinstance(data, list | tuple) or len(data) != 2:
+        return
+    if not is_array(data[0]) or not (is_array(data[1]) or is_numbers(data[1])):
+        return
+    first, second = (part if compat.is_array_api_obj(part) else _to_array(part, "data") for part in data)
+    if first.ndim != second.ndim or str(first.dtype) != str(second.dtype):  # pyright: ignore
+        raise Problem(
+            "data", f"{describe(first)} and {describe(second)}", expected="a list of batches of one kind",
+            hint="pass inputs and labels as a tuple (x, y)",
+        )  # fmt: skip
+
+
+def _split(batch: Any, number: int) -> tuple[Any, Any]:
+    """Split a batch into inputs and labels."""
+    if isinstance(batch, Mapping):
+        found = [key for key in LABELS if key in batch]
+        inputs = {key: value for key, value in batch.items() if key not in found}
+        return inputs, batch[found[0]] if found else None
+    if isinstance(batch, tuple | list):
+        if len(batch) in (1, 2):
+            return batch[0], batch[1] if len(batch) == 2 else None
+        raise Problem(
+            "data", f"batch {number}: expected inputs, (inputs, labels) or a dict of arrays, got {describe(batch)}",
+            hint="put several inputs in a tuple of their own: ((a, b), labels)",
+        )  # fmt: skip
+    if not is_array(batch):
+        kinds = "an array, a tuple (inputs, labels) or a dict of arrays"
+        raise Problem("data", f"batch {number}: expected {kinds}, got {describe(batch)}")
+    return batch, None
+
+
+def _rows_of(batch: tuple[Any, Any]) -> int | None:
+    inputs, labels = batch
+    found = row_count(inputs)
+    if found is None and labels is not None:
+        return row_count(labels) if is_array(labels) else len(labels) if hasattr(labels, "__len__") else None
+    return found
+
+
+def _stacked(items: list[Any]) -> Any:
+    """Return a batch of the items of a dataset, each (input, label), a dict or an input alone; None for no items."""
+    if not items:
+        return None
+    first: Any = items[0]
+    if isinstance(first, Mapping):
+        return {key: _stacked([item[key] for item in items]) for key in first}
+    if isinstance(first, tuple) or (isinstance(first, list) and not is_numbers(first)):
+        return tuple(_stacked(list(column)) for column in zip(*items, strict=True))
+    if compat.is_torch_array(first):
+        return sys.modules["torch"].stack(items)
+    return np.stack([np.asarray(item) for item in items])
+
+
+def _is_torch(data: Any, name: str) -> bool:
+    """Return True if `data` is of this class of torch.utils.data."""
+    module = sys.modules.get("torch.utils.data")
+    return module is not None and isinstance(data, getattr(module, name))
+
+
+def _is_integral(values: Any) -> bool:
+    kind = str(values.dtype).removeprefix("torch.")
+    return kind.startswith(("int", "uint"))
+
+
+def _length(value: Any) -> int | None:
+    try:
+        return len(value)
+    except (TypeError, NotImplementedError):
+        return None

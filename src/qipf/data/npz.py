@@ -1,0 +1,124 @@
+"""Read an `.npz` or `.npy` that may come from anywhere: no pickled objects, no code, and bounded memory."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Collection
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+
+from qipf._common.budget import Budget, budget
+from qipf._common.errors import Problem
+
+LONGEST_LISTING = 2**20
+"""Bytes that the list of members may take, which is enough for ten thousand arrays."""
+SIZE = 5
+"""The position of the size of the listing in zipfile's record."""
+CHUNK = 2**20
+DAMAGED = "copy the file again"
+CODE = "save plain arrays of numbers"
+
+
+class Archive:
+    """The arrays of an `.npz` by name, read on demand. All that are read together stay within a memory limit.
+
+    A compressed file may take `budget()`; one that is not compressed may take its size on the disk.
+
+    Raises:
+        Problem: The file is damaged, is not an archive, or decodes to more memory than it may.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._budget = Budget(path, max(budget(), path.stat().st_size))
+        try:
+            with path.open("rb") as file:
+                end = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+            if end and end[SIZE] > LONGEST_LISTING:
+                raise zipfile.BadZipFile("it lists more members than an archive of arrays has")  # noqa: TRY301
+            self._zip = zipfile.ZipFile(path)
+        except OSError:
+            raise
+        except Exception as error:  # zipfile raises whatever it meets in a damaged listing
+            raise Problem("data", f"{path} is not a zip archive, or is damaged ({error})", hint=DAMAGED) from None
+        self._members = {name.removesuffix(".npy"): name for name in reversed(self._zip.namelist())}
+        self.files = list(reversed(self._members))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._zip.close()
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        try:
+            return self._read(self._members[name])
+        except (OSError, MemoryError, Problem):
+            raise
+        except Exception as error:  # zlib.error, struct.error, tokenize.TokenError, SyntaxError, ...
+            raise Problem("data", f"{self._path}: {name} is damaged ({_told(error)})", hint=DAMAGED) from None
+
+    def _read(self, member: str) -> np.ndarray:
+        about = self._zip.getinfo(member)
+        if about.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or about.flag_bits & 1:
+            raise zipfile.BadZipFile("it is encrypted, or compressed in a way that NumPy does not write")
+        with self._zip.open(about) as stream:
+            version = np.lib.format.read_magic(stream)
+            read_header = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+            if version not in read_header:
+                raise ValueError(f"format {version} of NumPy's arrays is not one for numbers")
+            shape, by_columns, dtype = read_header[version](stream)
+            if dtype.itemsize == 0 or min(shape, default=0) < 0:
+                raise ValueError(f"it claims the shape {shape} and the type {dtype}, which hold nothing")
+            if dtype.hasobject:
+                raise Problem("data", f"{self._path}: {member} holds pickled Python objects", hint=CODE)
+            size = math.prod(shape) * dtype.itemsize
+            self._budget.spend(size)
+            values = np.empty(size, np.uint8)
+            filled = 0
+            while filled < size and (part := stream.read(min(CHUNK, size - filled))):
+                values[filled : filled + len(part)] = np.frombuffer(part, np.uint8)
+                filled += len(part)
+            if filled < size or stream.read(1):
+                raise ValueError(f"it claims {size} bytes and has {'fewer' if filled < size else 'more'}")
+        return native(values.view(dtype).reshape(shape, order="F" if by_columns else "C"))
+
+
+def read_arrays(path: Path, names: Collection[str] | None = None) -> dict[str, np.ndarray]:
+    """Return the arrays of an `.npz` by name; only `names` if they are given.
+
+    Raises:
+        Problem: As for `Archive`.
+    """
+    with Archive(path) as file:
+        return {name: file[name] for name in file.files if names is None or name in names}
+
+
+def open_npy(path: Path) -> np.ndarray:
+    """Map an `.npy` with one row per example into memory.
+
+    Raises:
+        Problem: The file cannot be read, or holds something else.
+    """
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, MemoryError) as error:
+        raise Problem("data", f"{path} cannot be read ({error})") from None
+    except Exception as error:  # a damaged header: EOFError, SyntaxError, tokenize.TokenError, ...
+        why, hint = f"is damaged or holds Python objects ({_told(error)})", f"{DAMAGED}, or {CODE}"
+        raise Problem("data", f"{path} {why}", hint=hint) from None
+    if not isinstance(array, np.ndarray) or array.ndim == 0:
+        raise Problem("data", f"{path}: expected an array with one row per example")
+    return native(array)
+
+
+def native(array: np.ndarray) -> np.ndarray:
+    """Return the array in the byte order of this machine, which is the only one that torch takes."""
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _told(error: Exception) -> str:
+    return f"{error}" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"

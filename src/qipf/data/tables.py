@@ -1,0 +1,233 @@
+"""Read and write tables: CSV, Parquet and NPZ files with one value per row and column."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from qipf._common.budget import budget, limited_memory, too_large
+from qipf._common.errors import Problem
+from qipf._common.files import check_parent, replacing
+from qipf._common.optional import require
+from qipf.data.npz import read_arrays
+
+Columns = dict[str, np.ndarray]
+
+ROW = 100
+"""Bytes that a row takes in memory at least, with the metrics' copies of a score."""
+LONGEST_LINE = 8 * 2**20
+MOST_COLUMNS = 10_000
+"""Columns of a table; each takes several kilobytes, even if it is empty."""
+
+
+def read_columns(file: Path) -> Columns:
+    """Return every column with one value per row, by name.
+
+    Raises:
+        Problem: There is no such file, or it cannot be read.
+    """
+    readers = {".csv": _csv, ".parquet": _parquet, ".npz": _npz}
+    if file.suffix not in readers:
+        raise Problem("table", str(file), expected=f"a file that ends in {', '.join(readers)}")
+    if not file.is_file():
+        raise Problem("table", f"there is no file {file}")
+    return readers[file.suffix](file)
+
+
+def _csv(file: Path) -> Columns:
+    with file.open("rb") as lines:
+        start = b"\n"
+        while start and not start.strip():
+            start = lines.readline(LONGEST_LINE)
+    check_header(start, file)
+    return csv_columns(file, file)
+
+
+def check_header(line: bytes, file: Path) -> None:
+    """Raise Problem if the first line of a CSV file names too many columns."""
+    names = next((part for part in re.split(rb"[\r\n]", line) if part.strip()), b"")
+    if names.count(b",") >= MOST_COLUMNS or len(names) == LONGEST_LINE:
+        raise _too_wide(file, names.count(b",") + 1)
+
+
+def _too_wide(file: Path, columns: int) -> Problem:
+    return Problem("table", f"{file} has {columns} columns, more than {MOST_COLUMNS}", hint="keep those of the scores")
+
+
+def csv_columns(content: Any, file: Path) -> Columns:
+    """Parse CSV text with a header line; `file` is named in errors."""
+    reader = require("pyarrow.csv", extra="torch")
+    try:
+        table = reader.read_csv(content)
+    except ValueError as error:  # what Arrow raises for anything it cannot parse
+        raise Problem("table", f"{file} is not a CSV table with a header line ({error})") from None
+    return _arrow(table, file)
+
+
+def _parquet(file: Path) -> Columns:
+    return _arrow(read_parquet(file, row=ROW), file)
+
+
+def _npz(file: Path) -> Columns:
+    return {name: column for name, column in read_arrays(file).items() if column.ndim == 1}
+
+
+def read_parquet(path: Path, *, row: int) -> Any:
+    """Return the columns of one number or string per row as an Arrow table; equal strings are held once.
+
+    A page of a Parquet file can unpack to a million times its size, whatever the file claims, and Arrow has no limit of
+    its own. The operating system has one on Linux; elsewhere only what the file claims is checked.
+
+    Args:
+        path: The file.
+        row: Bytes that a row will take in the memory of the caller.
+
+    Raises:
+        Problem: The file is too large, damaged or of another kind; the message names it.
+    """
+    arrow = require("pyarrow", extra="torch")
+    path.open("rb").close()  # a file that cannot be opened says why itself
+    most, pool = budget(), arrow.default_memory_pool()
+    arrow.set_memory_pool(arrow.system_memory_pool())  # the others reserve more address space than they use
+    try:
+        with limited_memory(most // 2):
+            return _decode(path, most // 2, most // row)
+    except Problem:
+        raise
+    except MemoryError:
+        raise too_large(path, most) from None
+    except Exception as error:  # Arrow, its Thrift reader and the decoders of strings share no class
+        why = " ".join(str(error).split())
+        raise Problem("table", f"{path} is not a Parquet file, or is damaged ({why})", hint="copy it again") from None
+    finally:
+        arrow.set_memory_pool(pool)
+
+
+def _decode(path: Path, most: int, rows: int) -> Any:
+    """Read a Parquet file of at most `rows` rows and `most` bytes; more is a MemoryError."""
+    arrow, parquet = require("pyarrow", extra="torch"), require("pyarrow.parquet", extra="torch")
+    with parquet.ParquetFile(path) as file:
+        about = file.metadata
+        if about.num_columns > MOST_COLUMNS:
+            raise _too_wide(path, about.num_columns)
+        flat = [part for part in file.schema_arrow if not arrow.types.is_nested(part.type)]
+        if about.num_rows > rows or _claimed(about) > most:
+            raise MemoryError
+    texts = [part.name for part in flat if not arrow.types.is_primitive(part.type)]
+    with parquet.ParquetFile(path, read_dictionary=texts, page_checksum_verification=True) as file:
+        # in this thread alone: after an error in another one, Arrow may abort the process when it ends
+        table = file.read([part.name for part in flat], use_threads=False)
+    if table.num_rows > rows:
+        raise MemoryError
+    table.validate(full=True)
+    return table
+
+
+def _claimed(about: Any) -> int:
+    """Bytes that the file says it unpacks to; strings of a fixed length are not stored as dictionaries."""
+    stored = filled = 0
+    widths = [about.schema.column(i).length for i in range(about.num_columns)]
+    for group in map(about.row_group, range(about.num_row_groups)):
+        stored += max(0, group.total_byte_size)
+        filled += sum(max(0, width) * max(0, group.column(i).num_values) for i, width in enumerate(widths))
+    return max(stored, filled)
+
+
+def column_values(column: Any) -> list[Any]:
+    """Return the values of an Arrow column; equal strings are one object."""
+    values: list[Any] = []
+    for chunk in column.chunks:
+        if hasattr(chunk, "dictionary"):
+            texts = [*chunk.dictionary.to_pylist(), None]
+            values += [texts[-1 if index is None else index] for index in chunk.indices.to_pylist()]
+        else:
+            values += chunk.to_pylist()
+    return values
+
+
+def _arrow(table: Any, file: Path) -> Columns:
+    if len(set(table.column_names)) < table.num_columns:
+        raise Problem("table", f"{file}: two columns have the same name")
+    return {name: _column(table[name]) for name in table.column_names}
+
+
+def _column(column: Any) -> np.ndarray:
+    types = require("pyarrow.types", extra="torch")
+    if types.is_string(column.type):
+        column = column.dictionary_encode()  # equal strings become one object
+    if types.is_dictionary(column.type):
+        if not types.is_primitive(column.type.value_type):
+            return np.array(column_values(column), dtype=object)
+        column = column.cast(column.type.value_type)
+    numbers = types.is_integer(column.type) or types.is_floating(column.type)
+    if not numbers or column.null_count or not column.num_chunks:
+        return column.to_numpy()
+    parts = [np.from_dlpack(chunk) for chunk in column.chunks]  # not by way of pandas, which is slow to import
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def csv_text(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:
+    """Return a table as CSV text; an empty `head` is left out."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator="\n")
+    if head:
+        writer.writerow(head)
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+class TableWriter:
+    """Write columns to a `.csv` or `.parquet` file batch by batch; it appears only when everything has been written.
+
+    Raises:
+        Problem: The ending is another one.
+        FileNotFoundError: There is no such folder.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix not in (".csv", ".parquet"):
+            raise Problem("path", str(path), expected="a file that ends in .csv or .parquet")
+        check_parent(path)
+        self._arrow: Any = require("pyarrow", extra="torch") if path.suffix == ".parquet" else None
+        self._path = path
+        self._parquet: Any = None
+        self._header: list[str] | None = None
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            self._file = stack.enter_context(replacing(self._path))
+            self._stack = stack.pop_all()
+        return self
+
+    def write(self, columns: dict[str, Any]) -> None:
+        """Append rows; every call must bring the same columns."""
+        if self._arrow:
+            table = self._arrow.table(columns)
+            if self._parquet is None:
+                parquet = require("pyarrow.parquet", extra="torch")
+                self._parquet = parquet.ParquetWriter(self._file, table.schema, write_page_checksum=True)
+            self._parquet.write_table(table)
+            return
+        head = list(columns) if self._header is None else []
+        self._header = self._header or head
+        self._file.write(csv_text(head, zip(*columns.values(), strict=True)).encode())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if self._parquet is not None:
+                self._parquet.close()
+        except BaseException:
+            self._stack.__exit__(*sys.exc_info())
+            raise
+        self._stack.__exit__(kind, error, trace)

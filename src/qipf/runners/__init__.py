@@ -1,0 +1,1 @@
+"""Run a trained model of any library and read its logits and features."""

@@ -1,0 +1,255 @@
+"""Name what to read of a model, and turn what was read into one row of numbers per input.
+
+A reading is written as the name of a module or tensor and a form, separated by "@". The name alone averages over space
+or over tokens.
+
+| reading | the tensor | the row |
+|---|---|---|
+| `name` | any | averaged over space, or over tokens |
+| `name@mean-last` | (N, ..., width) | averaged over all dimensions but the first and the last |
+| `name@2x2` | a map (N, channels, height, width) | averaged over a grid of 2x2 cells, flattened |
+| `name@2x2-last` | a map (N, height, width, channels) | the same |
+| `name@tokens1` | tokens (N, length, width) | the first token and the mean of the others |
+| `name@tokens2` | tokens with two for classes | the first two tokens and the mean of the others |
+| `name@first` | tokens, padded to a common length | the first token alone |
+| `name@rows` | (N, width) | as it is |
+| `name@input` | any; what goes *into* the module is (N, width) | the input as it is |
+| `name@whole` | any | not reduced: (N, T, D) for tokens, (N, D, h, w) for pixels |
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._common.errors import Problem
+from qipf.arrays import Array, namespace
+
+WIDEST = 2048
+"""The most numbers that a reading of a map has: a larger map is averaged over a grid of cells."""
+_FORM = re.compile(r"(?:([1-9]\d*)x([1-9]\d*)(-last)?|tokens([12])|first|rows|input|mean-last|whole)\Z")
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """What to read: the name of a module or tensor, and how it becomes rows.
+
+    Attributes:
+        source: The name; "" for what enters the layer that makes the logits.
+        form: One of the forms of the table above; "mean" for the name alone.
+    """
+
+    source: str
+    form: str = "mean"
+
+    @classmethod
+    def parse(cls, text: str, known: Collection[str] = ()) -> FeatureSpec:
+        """Return the reading that `text` describes.
+
+        Args:
+            text: A name, perhaps with a form.
+            known: The names of a model whose names may contain an "@", as tensors of ONNX files do.
+
+        Raises:
+            Problem: The part after the "@" is not a known form.
+        """
+        if text in known:
+            return cls(text)
+        name, at, form = text.rpartition("@") if known else text.partition("@")
+        if not at or (known and not _FORM.match(form) and name not in known):
+            return cls(text)
+        if not _FORM.match(form):
+            hint = f"for instance '{name}@2x2' for a map, '{name}@tokens1' for tokens, or '{name}' for the average"
+            raise Problem("layers", f"{text!r} ends in an unknown reading {form!r}", hint=hint)
+        return cls(name, form)
+
+    def __str__(self) -> str:
+        return self.source if self.form == "mean" else f"{self.source}@{self.form}"
+
+    @property
+    def before(self) -> bool:
+        """True if it reads what goes into a module, and not what comes out."""
+        return self.form == "input" or not self.source
+
+    def rows(self, values: Array, *, channels_last: bool = False) -> Array:
+        """Return the rows (N, D) in float32 or wider; `whole` returns the values as they are.
+
+        Args:
+            values: The tensor that was read.
+            channels_last: For the form "mean", the features are in the last dimension and not in the second.
+
+        Raises:
+            Problem: The tensor does not have the dimensions that the form needs, or it has no floating-point numbers.
+        """
+        if self.form == "whole":
+            return values
+        values = _wide(values, self)
+        if self.form in ("mean", "mean-last"):
+            return _averaged(values, channels_last or self.form == "mean-last")
+        found = _FORM.match(self.form)
+        height, width, last, tokens = found.groups() if found else (None,) * 4
+        wanted = 4 if height else 2 if self.form in ("rows", "input") else 3
+        if values.ndim != wanted or (tokens and values.shape[1] <= int(tokens)):
+            more = f" and more than {tokens} token(s)" if tokens else ""
+            raise Problem(
+                "layers", f"{self}: this reading needs a tensor of {wanted} dimensions{more}, and it has shape "
+                f"{tuple(values.shape)}", hint=f"choose another reading of {self.source!r}",
+            )  # fmt: skip
+        if height and width:
+            xp = namespace(values)
+            return _grid(xp.permute_dims(values, (0, 3, 1, 2)) if last else values, int(height), int(width))
+        if tokens:
+            xp, count = namespace(values), int(tokens)
+            first = xp.reshape(values[:, :count, :], (values.shape[0], -1))
+            return xp.concat([first, xp.mean(values[:, count:, :], axis=1)], axis=1)
+        return values[:, 0, :] if self.form == "first" else values
+
+
+HEAD = FeatureSpec("")
+"""What enters the layer that makes the logits, averaged to one row per input."""
+
+
+class Candidate(NamedTuple):
+    """A tensor that a probe may read: the output of a module, or a cut of a graph.
+
+    Attributes:
+        name: Of the module or tensor.
+        shape: Of two rows.
+        layer: "linear", or "signal" for (N, channels, length), which the shape does not tell from tokens.
+        head: How to read what enters the layer that makes the logits, if the candidate belongs to it; otherwise None.
+        width: The number of features that enter that layer.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    layer: Literal["linear", "signal", ""] = ""
+    head: FeatureSpec | None = None
+    width: int | None = None
+
+    @property
+    def spatial(self) -> bool:
+        """True for a map or a sequence with more than one position."""
+        if len(self.shape) == 4:
+            return self.shape[2] * self.shape[3] > 1
+        return len(self.shape) == 3 and min(self.shape[1:]) > 1
+
+
+def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
+    """Return what a probe reads by default.
+
+    * The last spatial candidate is a map (N, channels, height, width), as of a convolution: that map, averaged over a
+      grid of cells so that it has at most 2,048 numbers.
+    * It is a sequence of tokens, as of a transformer: the class token and the mean of the others; both class tokens of
+      a model with two heads.
+    * The same if the inputs are texts, which are padded: what the model itself makes of the tokens, the input of the
+      layer that makes the logits; the mean of all tokens if that layer makes logits of every token.
+    * It is a signal (N, channels, length), as of a one-dimensional convolution: its mean.
+    * There is no spatial candidate: the output of the first hidden linear layer.
+
+    Args:
+        candidates: In the order of computation, without those that are logits of every position.
+        texts: True if the inputs are token ids.
+
+    Raises:
+        Problem: There is nothing of that kind; the message names candidates.
+    """
+    heads = [one for one in candidates if one.head is not None]
+    spatial = [one for one in candidates if one.spatial]
+    if spatial:
+        last = spatial[-1]
+        signals = [one for one in spatial if one.shape == last.shape and one.layer == "signal"]
+        if len(last.shape) == 3 and signals:
+            return FeatureSpec(signals[-1].name)
+        if len(last.shape) == 3 and texts:
+            pooled = [one.head for one in heads if len(one.shape) == 2 and one.head is not None]
+            return pooled[-1] if pooled else FeatureSpec(last.name)
+        return FeatureSpec(last.name, _form(last.shape, [one.width for one in heads if one.width is not None]))
+    linear = [one for one in candidates if one.layer == "linear" and one.head is None]
+    if linear and len(linear[0].shape) == 2:
+        return FeatureSpec(linear[0].name, "rows")
+    named = [f"{one.name!r} {one.shape}" for one in candidates if one.name and math.prod(one.shape[1:]) > 1]
+    shown = ", ".join(named[-5:]) or "those that model.named_modules() lists"
+    raise Problem(
+        "features", "this model has no map, no tokens and no hidden linear layer to read",
+        hint=f"name what to read with features=, for instance one of {shown}",
+    )  # fmt: skip
+
+
+def _form(shape: tuple[int, ...], widths: list[int]) -> str:
+    if len(shape) == 3:
+        return "tokens2" if len(widths) == 2 and shape[1] > 2 else "tokens1"
+    width = widths[-1] if widths else None
+    last = shape[3] == width and shape[1] != width
+    channels, height, across = (shape[3], *shape[1:3]) if last else shape[1:]
+    if channels * height * across > WIDEST:
+        side = max(1, math.isqrt(WIDEST // channels))
+        height, across = min(side, height), min(side, across)
+    return f"{height}x{across}" + ("-last" if last else "")
+
+
+def _wide(values: Array, spec: FeatureSpec) -> Array:
+    """Return floating-point values in float32 or wider."""
+    xp = namespace(values)
+    if compat.is_torch_array(values):  # integers of a module are read as numbers, as hooks always did
+        return values if values.is_floating_point() and values.element_size() >= 4 else values.float()
+    if not xp.isdtype(values.dtype, "real floating"):
+        raise Problem(
+            "layers", f"the tensor {spec.source!r} has {values.dtype}", hint="name one of floating-point numbers"
+        )
+    return xp.astype(values, xp.float32) if xp.finfo(values.dtype).bits < 32 else values
+
+
+def _averaged(values: Array, channels_last: bool) -> Array:
+    xp, shape = namespace(values), values.shape
+    if values.ndim <= 2:
+        return xp.reshape(values, (shape[0], -1))
+    if channels_last:
+        return xp.mean(xp.reshape(values, (shape[0], -1, shape[-1])), axis=1)
+    return xp.mean(xp.reshape(values, (shape[0], shape[1], -1)), axis=2)
+
+
+def _grid(maps: Array, rows: int, columns: int) -> Array:
+    """Return means over a grid of cells as one product, which every exporter knows, unlike adaptive pooling."""
+    xp = namespace(maps)
+    count, channels, height, width = maps.shape
+    if (height, width) != (rows, columns):
+        weights = _weights(maps, (height, rows), (width, columns))
+        maps = xp.reshape(maps, (count, channels, -1)) @ weights
+    return xp.reshape(maps, (count, -1))
+
+
+def _weights(maps: Array, *sizes: tuple[int, int]) -> Array:
+    """Return the (height * width, rows * columns) matrix of adaptive average pooling, like `maps`."""
+    if not compat.is_torch_array(maps):
+        return np.kron(*(np.asarray(_cells(*one)) for one in sizes)).astype(maps.dtype)
+    import torch
+
+    known = not torch.compiler.is_compiling() and type(maps) is torch.Tensor  # a graph makes a constant of its own
+    return _kept(sizes, maps.dtype, maps.device) if known else _product(sizes).to(maps)
+
+
+@lru_cache(maxsize=64)
+def _kept(sizes: tuple[tuple[int, int], ...], dtype: Any, device: Any) -> Array:
+    import torch
+
+    with torch.inference_mode(False):  # so that it may be used anywhere later
+        return _product(sizes).to(device, dtype)
+
+
+def _product(sizes: tuple[tuple[int, int], ...]) -> Array:
+    import torch
+
+    return torch.kron(*(torch.tensor(_cells(*one)) for one in sizes))
+
+
+def _cells(size: int, cells: int) -> list[list[float]]:
+    """Cell k averages the positions from floor(k size / cells) to ceil((k + 1) size / cells), as in torch."""
+    ends = [(cell * size // cells, -(-(cell + 1) * size // cells)) for cell in range(cells)]
+    return [[1 / (stop - start) if start <= index < stop else 0.0 for start, stop in ends] for index in range(size)]

@@ -1,0 +1,247 @@
+"""Read the graph of an ONNX model: its tensors, its logits, and what enters the layer that makes them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from qipf._common.errors import Problem
+
+CORNER = 64
+"""Height and width of the part of an image whose logits are looked at."""
+_PASS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Dropout", "Transpose")
+"""Operators that change neither values nor their order within a row."""
+_SAME_ORDER = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
+"""Operators that change nothing but the shape."""
+_AFTER_MAPS = ("Identity", "Cast", "Dropout", "Add", "Mul", "Div", "Sub", "Resize", "Upsample")
+"""Operators that may come between the convolution behind the logits of pixels and these logits."""
+_LINEAR = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm")
+_SHAPES = ("Shape", "Size")
+"""Operators whose output depends on the shapes of the inputs alone, so it counts as constant."""
+_FLOATS = (1, 10, 11)
+"""float, float16 and double among the types of tensors."""
+
+
+class Ending(NamedTuple):
+    """The end of a graph: the tensors that may hold its logits, best first, and the operator after them."""
+
+    before: tuple[str, ...]
+    operator: str
+
+
+class LogitsAt(NamedTuple):
+    """The tensor with the logits of a model."""
+
+    tensor: str
+    probabilities: bool = False
+    """True if it has probabilities, whose logarithms are the logits."""
+    flat: bool = False
+    """True if all numbers of an input are its logits, because only a change of shape follows this tensor."""
+    last: bool = False
+    """True if the classes of pixels are last, (N, H, W, C), because a transposition follows this tensor."""
+
+    def moved(self, values: np.ndarray) -> np.ndarray:
+        """Return the values with the classes in the axis that tasks expect."""
+        return np.moveaxis(values, 3, 1) if self.last else values
+
+    def agrees(self, before: np.ndarray, after: np.ndarray, operator: str) -> bool:
+        """Return True if the operator makes `after` of the logits in `before`, up to rounding; pixels in part."""
+        if before.size != after.size or before.dtype.kind != "f" or (self.last and not before.ndim == after.ndim == 4):
+            return False
+        values = self.moved(before)
+        if after.ndim == 4 and values.shape != after.shape:
+            return False
+        values, expected = (corner(one).astype(np.float64) for one in (values.reshape(after.shape), after))
+        if operator == "Sigmoid":
+            made = special.expit(values)
+        else:
+            made = (special.softmax if operator == "Softmax" else special.log_softmax)(values, axis=class_axis(values))
+        return bool(np.allclose(made, expected, rtol=1e-2, atol=1e-3))
+
+
+class Graph:
+    """A model's graph.
+
+    Args:
+        model: what `files.read_model` returned.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        graph = model.graph
+        self.outputs = [output.name for output in graph.output]
+        self._maker = {name: node for node in graph.node for name in node.output if name}
+        stored = {tensor.name for tensor in graph.initializer} | {part.values.name for part in graph.sparse_initializer}
+        self.inputs = [one.name for one in graph.input if one.name not in stored]
+        self._constant = set(stored)
+        for node in graph.node:  # in an order in which every tensor is made before it is used
+            if node.op_type in _SHAPES or all(not name or name in self._constant for name in node.input):
+                self._constant |= set(node.output)
+
+    @property
+    def tensors(self) -> list[str]:
+        """Return the names of all tensors that depend on the inputs, in the order in which they are made."""
+        return [name for name in self._maker if name not in self._constant]
+
+    def check(self, name: str) -> None:
+        """Raise with similar names if there is no such tensor, or if it is constant."""
+        if name in self._maker and name not in self._constant:
+            return
+        known = self.tensors
+        near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[-3:]
+        raise Problem(
+            "layers", f"the ONNX model has no tensor {name!r} that depends on the inputs",
+            hint=f"did you mean {' or '.join(map(repr, near))}? `qipf inspect` lists them",
+        )  # fmt: skip
+
+    def with_outputs(self, names: Iterable[str]) -> bytes:
+        """Return the model as bytes, with these tensors as outputs in addition to its own."""
+        added = type(self._model)()
+        for name in names:
+            if name not in self.outputs:
+                added.graph.output.add().name = name
+        return self._model.SerializeToString() + added.SerializeToString()  # protobuf merges what stands in a row
+
+    def ending(self, output: str) -> Ending | None:
+        """Return what enters the softmax or sigmoid that makes `output`; None if there is none.
+
+        A softmax that is written out, as exp(x - max) / sum, has two candidates: x and x - max.
+        """
+        node = self._source(output)
+        if node is None:
+            return None
+        if node.op_type in ("Softmax", "LogSoftmax", "Sigmoid"):
+            return Ending((node.input[0],), node.op_type)
+        powers = self._source(node.input[0]) if node.op_type == "Div" else None
+        if powers is None or powers.op_type != "Exp":
+            return None
+        inner = self._maker.get(powers.input[0])
+        outer = (inner.input[0],) if inner is not None and inner.op_type == "Sub" else ()
+        return Ending((*outer, powers.input[0]), "Softmax")
+
+    def head_inputs(self, logits: str) -> tuple[str, ...]:
+        """Return the tensors that may be read as what enters the linear layer behind the logits, best first.
+
+        The first one enters the layer. The others hold the same numbers in the same order in other shapes, as if
+        the positions of a sequence are joined to one long batch. A run shows which of them has one row per input.
+        A transposition that moves the batch may mix the rows of several inputs, and nothing is found behind one.
+        """
+        node = self._source(logits, ordered=True)
+        while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias, a temperature
+            moving = [name for name in node.input if name not in self._constant]
+            node = self._source(moving[0], ordered=True) if len(moving) == 1 else None
+        if node is None or node.op_type not in _LINEAR or node.input[1] not in self._constant:
+            return ()
+        found = [node.input[0]]
+        while (node := self._maker.get(found[-1])) is not None and node.op_type in _SAME_ORDER:
+            found.append(node.input[0])
+        return tuple(name for name in found if name not in self.inputs and name not in self._constant)
+
+    def map_input(self, logits: str) -> str | None:
+        """Return the tensor that enters the convolution behind the logits of pixels, which may be enlarged after it."""
+        node = self._maker.get(logits)
+        while node is not None and node.op_type in _AFTER_MAPS:
+            moving = [name for name in node.input if name and name not in self._constant]
+            node = self._maker.get(moving[0]) if len(moving) == 1 else None
+        if node is None or node.op_type not in ("Conv", "ConvTranspose", "FusedConv"):
+            return None
+        fixed = node.input[1] in self._constant and node.input[0] not in self.inputs
+        return node.input[0] if fixed and node.input[0] in self._maker else None
+
+    def first_linear(self) -> str | None:
+        """Return the output of the first linear layer."""
+        for node in self._model.graph.node:
+            moving = [name for name in node.input if name not in self._constant]
+            if node.op_type in _LINEAR and len(moving) == 1 and moving[0] == node.input[0]:
+                return node.output[0]
+        return None
+
+    def cuts(self, target: str) -> list[str]:
+        """Return the tensors that every way from the inputs to `target` passes through, in order.
+
+        These are the states of the network, unlike what a branch, an attention map or a gate makes on the side.
+        """
+        needed = self._needed(target)
+        nodes = [node for node in self._model.graph.node if any(name in needed for name in node.output)]
+        last = {name: place for place, node in enumerate(nodes) for name in node.input if name in needed}
+        open_tensors = {name for name in self.inputs if name in needed}
+        found = []
+        for place, node in enumerate(nodes):
+            open_tensors |= {name for name in node.output if name in needed}
+            open_tensors = {name for name in open_tensors if last.get(name, -1) > place or name == target}
+            if len(open_tensors) == 1:
+                found.append(next(iter(open_tensors)))
+        return [name for name in dict.fromkeys(found) if name in self._maker and name != target]
+
+    def kernels(self) -> dict[str, np.ndarray]:
+        """Return the stored floating-point tensors with two or more dimensions larger than 1, by name.
+
+        Biases are often stored as (1, width). Tensors in other files are left out.
+        """
+        from onnx import numpy_helper
+
+        stored = [tensor for tensor in self._model.graph.initializer if tensor.data_type in _FLOATS]
+        return {
+            tensor.name: numpy_helper.to_array(tensor)
+            for tensor in stored
+            if sum(size > 1 for size in tensor.dims) > 1 and not tensor.external_data
+        }
+
+    def stored(self) -> list[bytes]:
+        """Return the bytes of every tensor that is stored in the graph, sorted; none if some are in other files."""
+        from onnx import numpy_helper
+
+        constants = [part.t for node in self._model.graph.node if node.op_type == "Constant" for part in node.attribute]
+        tensors = [tensor for tensor in (*self._model.graph.initializer, *constants) if tensor.data_type]
+        if any(tensor.external_data for tensor in tensors):
+            return []
+        return sorted(np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes() for tensor in tensors)
+
+    def operator(self, name: str) -> str:
+        """The operator that makes a tensor."""
+        return self._maker[name].op_type
+
+    def _source(self, name: str, ordered: bool = False) -> Any:
+        """Return the node that makes a tensor, past nodes that pass values on; if `ordered`, none that moves rows."""
+        node = self._maker.get(name)
+        while node is not None and node.op_type in _PASS and not (ordered and _moves_rows(node)):
+            node = self._maker.get(node.input[0])
+        return node
+
+    def _needed(self, target: str) -> set[str]:
+        """Return the tensors that `target` depends on, with itself, without those that are constant."""
+        found, waiting = set(), [target]
+        while waiting:
+            name = waiting.pop()
+            if name in found or name in self._constant or not name:
+                continue
+            found.add(name)
+            waiting += self._maker[name].input if name in self._maker else ()
+        return found
+
+
+def _moves_rows(node: Any) -> bool:
+    """Return True if a transposition moves the first dimension."""
+    order = next((list(part.ints) for part in node.attribute if part.name == "perm"), [])
+    return node.op_type == "Transpose" and order[:1] != [0]
+
+
+def class_axis(values: np.ndarray) -> int:
+    """Return the axis of the classes: the second for pixels (N, C, H, W), otherwise the last."""
+    return 1 if values.ndim == 4 else -1
+
+
+def corner(values: np.ndarray) -> np.ndarray:
+    """Return a part of the pixels of logits (N, C, H, W), which is enough to look at; others as they are."""
+    return values[:, :, :CORNER, :CORNER] if values.ndim == 4 else values
+
+
+def in_rows(values: np.ndarray) -> np.ndarray:
+    """Return one prediction per input as (N, C), whose further dimensions have the size 1; others as they are."""
+    if values.ndim == 1:
+        return values[:, None]
+    return values.reshape(values.shape[:2]) if all(size == 1 for size in values.shape[2:]) else values

@@ -1,0 +1,438 @@
+"""Record what flows through the modules of a torch model, and hold the model untouched meanwhile.
+
+Several threads may read one model at a time: a hook writes only into a cell that is open in the current thread, and
+modes, buffers and random states are saved by the first of several calls and restored by the last.
+"""
+
+from __future__ import annotations
+
+import difflib
+import random
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from qipf._common.errors import Problem
+from qipf.runners.features import FeatureSpec
+
+CANDIDATES = 8
+"""Calls remembered while looking for the one that made the logits, which bounds the memory."""
+
+
+class _Cell:
+    """What one forward pass leaves behind."""
+
+    wanted: bool = False
+    value: Any = None
+
+
+class _ThreadCell(_Cell, threading.local):
+    """One cell per thread: calls at the same time must not see each other's features."""
+
+
+class _Hook:
+    """A hook that keeps what goes into a module, or comes out of it."""
+
+    def __init__(self, name: str, spec: FeatureSpec, signal: bool = False) -> None:
+        self.name, self.spec, self.signal = name, spec, signal
+        self._of_thread, self._of_graph = _ThreadCell(), _Cell()
+
+    def __reduce__(self) -> tuple[Any, ...]:  # copies and files only need the settings
+        return type(self), (self.name, self.spec, self.signal)
+
+    def cells(self) -> tuple[_Cell, ...]:
+        """The cells of this thread and of a traced graph, which has no threads.
+
+        If a compiled graph breaks, plain Python continues with what the graph has left.
+        """
+        return (self._of_graph,) if torch.compiler.is_dynamo_compiling() else (self._of_thread, self._of_graph)
+
+    def open(self) -> None:
+        cell = self.cells()[0]
+        cell.wanted, cell.value = True, None
+
+    def take(self) -> Any:
+        """Close the cell and return what is in it, or None."""
+        for cell in self.cells():
+            if cell.wanted:
+                value, cell.wanted, cell.value = cell.value, False, None
+                if value is not None:
+                    return value
+        return None
+
+    def on_input(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        self._keep(args)
+
+    def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        self._keep(output)
+
+    def _keep(self, seen: Any) -> None:
+        for cell in self.cells():
+            if cell.wanted:
+                value = first_tensor(seen)
+                if value is None or value.ndim == 0:
+                    raise Problem(
+                        "features", f"{self.name!r} has {type(seen).__name__} to read, expected a tensor with rows",
+                        hint="name another module",
+                    )  # fmt: skip
+                cell.value = self._rows(value)
+                return
+
+    def _rows(self, value: Tensor) -> Tensor:
+        """Return a copy, made now, because an in-place operation such as ReLU(inplace=True) may follow."""
+        channels_last = self.spec.before or (value.ndim == 3 and not self.signal)
+        rows = self.spec.rows(value, channels_last=channels_last)
+        return rows.clone() if self.spec.form == "whole" or rows.dtype == value.dtype else rows
+
+
+class _Call(NamedTuple):
+    module: nn.Module
+    entered: Tensor
+    output: Tensor | None
+
+
+class _HeadHook(_Hook):
+    """Keeps what enters the layers of which one may make the logits: all calls of the first pass, then one layer's."""
+
+    only: nn.Module | None = None
+
+    def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        (cell,) = self.cells()[:1]
+        if not cell.wanted or not args or (self.only is not None and module is not self.only):
+            return
+        if cell.value is None:
+            cell.value = deque(maxlen=CANDIDATES)
+        if self.spec.form != "whole":
+            cell.value.append(_Call(module, _Hook._rows(self, args[0]), output))
+        else:  # every position has features, so nothing is copied, and the last call of each type is enough
+            kept = [call for call in cell.value if isinstance(call.module, nn.Conv2d) != isinstance(module, nn.Conv2d)]
+            cell.value.clear()
+            cell.value.extend([*kept, _Call(module, args[0].detach(), None)])
+
+
+class _EndHook(_Hook):
+    """Keeps the last call of a module that may be the softmax or sigmoid at the end of a model."""
+
+    def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        (cell,) = self.cells()[:1]
+        if cell.wanted and args and isinstance(args[0], Tensor) and isinstance(output, Tensor):
+            cell.value = _Call(module, args[0], output)
+
+
+class Recorder:
+    """Hooks on the modules of a model that keep what a scorer or a task reads.
+
+    Args:
+        module: The model.
+        read: What to read, by keys of the caller's choice. `FeatureSpec("", ...)` is what enters the layer that makes
+            the logits: the linear layer, or for logits (N, C, H, W) the convolution.
+        head: The layer that makes the logits, if it is known; otherwise each pass shows it.
+        endings: Also keep what enters modules of these types, so that `ending` can tell the last of them.
+
+    Attributes:
+        active: True if there is a hook to attach.
+
+    Raises:
+        Problem: The model has no such module.
+    """
+
+    def __init__(
+        self, module: nn.Module, read: Mapping[str, FeatureSpec], *, head: nn.Module | None = None,
+        endings: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        known = named_modules(module)
+        self.hooks: dict[str, _Hook] = {}
+        self._targets: list[tuple[nn.Module, _Hook]] = []
+        every = list(module.modules())
+        for key, spec in read.items():
+            if spec.source or head is not None:
+                target = find_module(known, spec.source) if head is None or spec.source else head
+                self._add(key, _Hook(str(spec) or "the last linear layer", spec, is_signal(target)), [target])
+            else:
+                kinds = (nn.Linear, nn.Conv2d) if spec.form == "whole" else (nn.Linear,)
+                self._add(key, _HeadHook("", spec), [one for one in every if isinstance(one, kinds)])
+        ends = [one for one in every if type_name(one) in endings]
+        self._end = _EndHook("", FeatureSpec("")) if ends else None
+        self._targets += [(one, self._end) for one in ends if self._end is not None]
+        self._handles: list[Any] = []
+        self.active = bool(self._targets)
+
+    def _add(self, key: str, hook: _Hook, modules: list[nn.Module]) -> None:
+        self.hooks[key] = hook
+        self._targets += [(module, hook) for module in modules]
+
+    def __setstate__(self, state: dict[str, Any]) -> None:  # a copy has its own hooks, in the copied module
+        self.__dict__.update(state)
+        self._remove_hooks_with_this()
+
+    def attach(self) -> None:
+        """Add the hooks, which are removed when this object is deleted.
+
+        Compiling and exporting trace them like the code of the modules.
+        """
+        for module, hook in self._targets:
+            if hook.spec.before and type(hook) is _Hook:
+                self._handles.append(module.register_forward_pre_hook(hook.on_input))
+            else:
+                self._handles.append(module.register_forward_hook(hook.on_output))
+        self._targets = []  # they refer to modules, which may be copied
+        self._remove_hooks_with_this()
+
+    def _remove_hooks_with_this(self) -> None:
+        weakref.finalize(self, _remove, list(self._handles)).atexit = False
+
+    @contextmanager
+    def attached(self) -> Iterator[None]:
+        """Add the hooks for the time of this context."""
+        self.attach()
+        try:
+            yield
+        finally:
+            _remove(self._handles)
+
+    def open(self) -> None:
+        """Get ready for one forward pass in this thread."""
+        for hook in self.hooks.values():
+            hook.open()
+        if self._end is not None:
+            self._end.open()
+
+    def close(self) -> None:
+        """Forget what the pass has left in this thread."""
+        for hook in self.hooks.values():
+            hook.take()
+        self.ending()
+
+    def ending(self) -> _Call | None:
+        """Return the last call of a module that may end the model in this pass."""
+        return None if self._end is None else self._end.take()
+
+    def taken(self) -> dict[str, Tensor]:
+        """Return what the pass left, by key, without a look at the rows, so that a graph can be traced.
+
+        Raises:
+            RuntimeError: A module did not run.
+        """
+        found = {key: hook.take() for key, hook in self.hooks.items()}
+        for key, hook in self.hooks.items():
+            if found[key] is None:
+                raise RuntimeError(
+                    f"the layer {hook.name!r}, which the scorer reads, did not run in this forward pass, or is inside "
+                    "a part that was compiled before; compile the wrapped module instead"
+                )
+        return found
+
+    def take(self, logits: Tensor) -> dict[str, Tensor]:
+        """Return what the pass left, by key, with one row per row of logits.
+
+        Nothing is there for `HEAD` if no layer was seen to make the logits.
+
+        Raises:
+            Problem: A named module did not run, or it has another number of rows.
+        """
+        found = {}
+        for key, hook in self.hooks.items():
+            value = _made(hook, logits) if isinstance(hook, _HeadHook) else hook.take()
+            if value is None and not isinstance(hook, _HeadHook):
+                raise Problem(
+                    "features", f"module {hook.spec.source!r} was not called in the forward pass, or is in a scripted, "
+                    "exported or compiled part", hint="name another module",
+                )  # fmt: skip
+            if value is not None and value.shape[0] != logits.shape[0]:
+                raise Problem(
+                    "features", f"{hook.spec.source or 'the last layer'!r} gave {value.shape[0]} rows for "
+                    f"{logits.shape[0]} inputs", hint="name another module, or pass features=False",
+                )  # fmt: skip
+            if value is not None:
+                found[key] = value
+        return found
+
+
+def _made(hook: _HeadHook, logits: Tensor) -> Tensor | None:
+    """Return what entered the call whose output is the logits: by memory, by value, or else the last call."""
+    calls = list(hook.take() or ())
+    if hook.spec.form == "whole":
+        kind = nn.Conv2d if logits.ndim == 4 else nn.Linear
+        call = next((call for call in calls if isinstance(call.module, kind)), None)
+    else:
+        call = next((call for call in reversed(calls) if is_output(call.output, logits)), calls[-1] if calls else None)
+    if call is None:
+        return None
+    hook.only = call.module
+    return call.entered
+
+
+def is_output(output: Tensor | None, values: Tensor) -> bool:
+    """Return True if `values` are the output of a call: the same memory, or else the same numbers."""
+    if output is None or output.numel() != values.numel():
+        return False
+    return output.data_ptr() == values.data_ptr() or torch.equal(output.reshape(values.shape).to(values), values)
+
+
+def _remove(handles: list[Any]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+@contextmanager
+def watching(modules: Iterable[nn.Module], note: Callable[[nn.Module, Any, Any], None]) -> Iterator[None]:
+    """Call `note(module, inputs, output)` after each call of these modules in this thread."""
+    thread = threading.get_ident()
+
+    def hook(module: nn.Module, inputs: Any, output: Any) -> None:
+        if threading.get_ident() == thread:
+            note(module, inputs, output)
+
+    handles = [module.register_forward_hook(hook) for module in dict.fromkeys(modules)]
+    try:
+        yield
+    finally:
+        _remove(handles)
+
+
+class _Held(NamedTuple):
+    """A submodule as it was found."""
+
+    module: nn.Module
+    training: bool
+    buffers: list[tuple[str, Tensor, Tensor, int]]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> _Held:
+        known = [(name, one) for name, one in module._buffers.items() if one is not None and not one.is_inference()]
+        return cls(module, module.training, [(name, one, one.detach().clone(), one._version) for name, one in known])
+
+    def restore(self) -> None:
+        self.module.training = self.training
+        for name, buffer, value, version in self.buffers:
+            if buffer._version != version:
+                with torch.no_grad():
+                    buffer.copy_(value)
+            if self.module._buffers.get(name) is not buffer:
+                self.module._buffers[name] = buffer
+
+
+class _Holds:
+    """What is held of all models that are being read, with the number of calls that hold each thing."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.modules: dict[int, tuple[_Held, list[int]]] = {}
+        self.states: Any = None
+        self.calls = self.eager_calls = 0
+        self.eager = ExitStack()
+
+    def enter(self, modules: list[nn.Module], eager: bool) -> None:
+        with self.lock:
+            fresh = {id(one): (_Held.of(one), [0]) for one in modules if id(one) not in self.modules}
+            if self.calls == 0:
+                self.states = _random_states()
+            self.calls += 1
+            self.modules |= fresh
+            for module in modules:
+                self.modules[id(module)][1][0] += 1
+                module.training = False  # not .eval(): it may be overridden, with effects that cannot be undone
+            if eager and self.eager_calls == 0 and "torch._dynamo" in sys.modules:  # nothing is compiled before that
+                self.eager.enter_context(torch.compiler.set_stance("force_eager"))
+            self.eager_calls += eager
+
+    def leave(self, modules: list[nn.Module], eager: bool) -> None:
+        with self.lock:
+            for module in modules:
+                held, count = self.modules[id(module)]
+                count[0] -= 1
+                if count[0] == 0:
+                    del self.modules[id(module)]
+                    held.restore()
+            self.eager_calls -= eager
+            if self.eager_calls == 0:
+                self.eager.close()
+            self.calls -= 1
+            if self.calls == 0:
+                _restore_random(self.states)
+                self.states = None
+
+
+_HOLDS = _Holds()
+
+
+@contextmanager
+def untouched(model: nn.Module, *, eager: bool) -> Iterator[None]:
+    """Switch to evaluation mode without gradients, and restore the model and all random states at the end.
+
+    Several threads may hold one model, or models with common parts: the first entry saves and switches, and the last
+    exit restores.
+
+    Args:
+        model: The module to run.
+        eager: Run compiled parts uncompiled, because hooks do not fire inside compiled graphs.
+    """
+    modules = list(model.modules())
+    _HOLDS.enter(modules, eager)
+    try:
+        with torch.no_grad():  # not inference_mode: caches of the model stay trainable
+            yield
+    finally:
+        _HOLDS.leave(modules, eager)
+
+
+def _random_states() -> tuple[Any, ...]:
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
+    return torch.get_rng_state(), np.random.get_state(), random.getstate(), cuda  # noqa: NPY002 - the user's, not ours
+
+
+def _restore_random(states: tuple[Any, ...]) -> None:
+    torch.set_rng_state(states[0])
+    np.random.set_state(states[1])  # noqa: NPY002
+    random.setstate(states[2])
+    if states[3] is not None:
+        torch.cuda.set_rng_state_all(states[3])
+
+
+def named_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Return every submodule by name, including those inside compiled parts, under each of its names."""
+    return {
+        name.replace("_orig_mod.", ""): module
+        for name, module in model.named_modules(remove_duplicate=False)
+        if name and not name.endswith("_orig_mod")
+    }
+
+
+def find_module(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
+    """Return the module with this name; an error suggests similar names, or the last modules with weights."""
+    if name in modules:
+        return modules[name]
+    near = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
+    if near:
+        hint = f"similar names are {', '.join(map(repr, near))}"
+    else:
+        heavy = [(key, module) for key, module in modules.items() if any(True for _ in module.parameters(False))]
+        shown = ", ".join(f"{key!r} ({type(module).__name__})" for key, module in (heavy or list(modules.items()))[-6:])
+        hint = f"its last modules{' with weights' if heavy else ''} are {shown}" if shown else "it has no modules"
+    raise Problem("features", f"the model has no module {name!r}", hint=f"{hint}; model.named_modules() lists all")
+
+
+def type_name(module: nn.Module) -> str:
+    """Return the name of a module's class; parts of exported programs record it."""
+    return str(getattr(module, "_ty", None) or type(module).__name__).rpartition(".")[2]
+
+
+def is_signal(module: nn.Module) -> bool:
+    """Return True if a three-dimensional output is (N, channels, length), as for Conv1d, and not (N, tokens, D)."""
+    return type_name(module).lower().endswith("1d")
+
+
+def first_tensor(output: Any) -> Tensor | None:
+    """Return the first tensor in nested tuples, lists and dicts, or None."""
+    if isinstance(output, Tensor):
+        return output
+    parts = output.values() if isinstance(output, Mapping) else output if isinstance(output, tuple | list) else ()
+    return next((tensor for part in parts if (tensor := first_tensor(part)) is not None), None)

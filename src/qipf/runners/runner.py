@@ -1,0 +1,178 @@
+"""The interface of everything that executes a model: bind batches to its inputs, run passes, and read features.
+
+`qipf.runners.loading.open_model` returns the runner of a torch module, an exported program, an ONNX file or session, or
+a scikit-learn estimator. A runner knows nothing about labels but how to encode them, and nothing about tasks.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
+
+import array_api_compat as compat
+
+from qipf._common.errors import Problem
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.data.batches import Batch, InputSpec, Source, as_numbers, mask_key, one_per_row
+from qipf.runners.features import Candidate, FeatureSpec, choose_reading
+
+OUTPUT = "onnx_output"
+"""The name of the output that was read among the facts of a fitted scorer."""
+SURE = 10
+"""Rows of one column in [0, 1] from which on they are taken for probabilities; a few logits may be so by chance."""
+TOLERANCE = 1e-3
+HALF_TOLERANCE = 2e-2
+"""Rounding weights to half precision moves a projection by about 0.001."""
+
+
+class Pass(NamedTuple):
+    """What one forward pass left."""
+
+    logits: Array
+    """In their own shape, in float32 or wider, classes in the axis that the task expects."""
+    features: Mapping[str, Array]
+    """By the key of `read`; `HEAD` is missing if no layer was seen to make the logits."""
+
+
+Run = Callable[[Batch], Pass]
+"""Runs one pass."""
+
+
+class Runner(ABC):
+    """Executes a model.
+
+    Attributes:
+        inputs: The names and types of the inputs; empty if the model does not tell them.
+        device: The device that inputs go to and generators live on; None outside torch.
+        noted_output: The name of the output that is read, if the model has several that could be; otherwise None.
+    """
+
+    inputs: Sequence[InputSpec] = ()
+    device: Any = None
+    noted_output: str | None = None
+
+    @abstractmethod
+    def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the positional and named arguments of a pass, cast and moved as the model takes them.
+
+        A model with one input gets it as the only positional argument, so that `Batch.inputs` is an array.
+
+        Args:
+            inputs: The raw inputs of a batch: an array, a tuple or a dict.
+            number: The number of the batch, for errors.
+        """
+
+    @abstractmethod
+    def reading(
+        self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True
+    ) -> AbstractContextManager[Run]:
+        """Return a context in which passes run; the model is as it was found before and after it.
+
+        Args:
+            read: What to read besides the logits, by keys of the caller's choice.
+            raw: Read the output as it is, as the numbers of a regression are read. Otherwise what enters a softmax or a
+                sigmoid at the end of the model is read.
+            show: Print notes about what is read, each once per model.
+        """
+
+    @abstractmethod
+    def output_shape(self, batch: Batch) -> tuple[int, ...]:
+        """Return the shape of the output for the first two rows."""
+
+    @abstractmethod
+    def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
+        """Return what a probe may read, from a pass of two rows, in the order of computation."""
+
+    @abstractmethod
+    def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
+        """Return how to read what enters the layer that makes the logits; None if there is no such layer.
+
+        Args:
+            batch: A batch, of which a runner may run a few rows.
+            output: The shape of the output: (N, C) gives one row per input, others the values of every position.
+        """
+
+    def parse(self, text: str) -> FeatureSpec:
+        """Return the reading that a user wrote."""
+        return FeatureSpec.parse(text)
+
+    def batches(self, source: Source) -> Iterator[Batch]:
+        """Yield the batches of a source, bound to the inputs, with one label per row; empty batches are skipped."""
+        names = [one.name for one in self.inputs]
+        for number, (inputs, labels, numbers) in enumerate(source):
+            rows = len(numbers)
+            if rows == 0:
+                continue
+            args, kwargs = self.bind(inputs, number)
+            given = inputs if isinstance(inputs, tuple | list) else (inputs,)
+            named = inputs if isinstance(inputs, Mapping) else dict(zip(names, given, strict=False))
+            mask = named.get(mask_key(named))
+            own = None if labels is None else self._labels(labels, rows, number)
+            yield Batch(args, kwargs, own, None if mask is None else self.as_array(mask), rows, number, numbers)
+
+    def best_reading(self, batch: Batch) -> FeatureSpec:
+        """Return what a probe of classes reads by default."""
+        return choose_reading(self.candidates(batch.first(2)), batch.texts)
+
+    def fingerprint(self) -> list[float] | str | None:
+        """Return what tells the weights from those of another model; None if that cannot be told."""
+        return None
+
+    def encode(self, labels: Any) -> Any:
+        """Return labels as classes from 0; the identity unless the model has names for its classes."""
+        return labels
+
+    def as_array(self, values: Any, name: str = "data") -> Array:
+        """Return values as an array of the runner's library, where they are."""
+        return as_numbers(to_numpy(values) if compat.is_array_api_obj(values) else values, name)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a fitted scorer records about its model."""
+        found = {"model": self.fingerprint(), OUTPUT: self.noted_output}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def check_facts(self, facts: Mapping[str, Any], stacklevel: int = 3) -> None:
+        """Compare the model with the one that a scorer was fitted to: warn about other weights.
+
+        Raises:
+            Problem: Another output is read.
+        """
+        noted = facts.get(OUTPUT)
+        if None not in (noted, self.noted_output) and noted != self.noted_output:
+            raise Problem(
+                "output", f"this scorer was fitted to the output {noted!r}, and {self.noted_output!r} is read here",
+                hint=f"give qipf.OnnxModel(path, output={noted!r})",
+            )  # fmt: skip
+        known = facts.get("model")
+        found = self.fingerprint() if known else None
+        if known and found is not None and differ(known, found):
+            warnings.warn(
+                "model: its weights are not those that this scorer was fitted to, so its scores mean little; give that "
+                "model, or fit the scorer to this one",
+                stacklevel=stacklevel,
+            )
+
+    def _labels(self, labels: Any, rows: int, number: int) -> Array:
+        array = one_per_row(self.as_array(self.encode(labels), "labels"), rows, number)
+        xp = namespace(array)
+        if xp.isdtype(array.dtype, "complex floating"):
+            raise Problem("labels", str(array.dtype), expected="integers or floating-point numbers")
+        return xp.astype(array, xp.int64) if xp.isdtype(array.dtype, "integral") else array
+
+
+def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
+    """Return True if two fingerprints belong to different weights; rounding to half precision does not count.
+
+    A torch module and an ONNX model cannot be compared, and do not differ.
+    """
+    if isinstance(one, str) or isinstance(other, str):
+        return type(one) is type(other) and one != other
+    tolerance = HALF_TOLERANCE if one[-1] or other[-1] else TOLERANCE
+    if len(one) != len(other) or one[0] != other[0]:
+        return True
+    pairs = zip(one[2:-1], other[2:-1], strict=True)
+    return not (math.isclose(one[1], other[1], rel_tol=tolerance) and all(abs(a - b) <= tolerance for a, b in pairs))

@@ -1,0 +1,496 @@
+"""Run a torch module: bind inputs to its forward, find the logits in what it returns, and read its layers."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from qipf._common.errors import Problem, first_line
+from qipf.arrays import widest_float
+from qipf.data.batches import INPUTS, Batch, InputSpec, as_numbers, describe, is_array
+from qipf.runners.exported import exported_module
+from qipf.runners.features import HEAD, Candidate, FeatureSpec
+from qipf.runners.recorder import (
+    Recorder,
+    first_tensor,
+    is_output,
+    is_signal,
+    named_modules,
+    type_name,
+    untouched,
+    watching,
+)
+from qipf.runners.runner import SURE, Pass, Run, Runner
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_TORCH = str(Path(torch.__file__).parent)
+ENDINGS = ("Sigmoid", "Softmax", "LogSoftmax", "Softmax2d")
+"""Modules that turn logits into probabilities at the end of a model."""
+CORNER = 64
+"""Height and width of the part of an image whose logits are looked at."""
+NEAR = 0.2
+"""The largest difference between logits and the enlarged output of the layer that makes them, in standard deviations
+of the logits: how images are enlarged is known up to details."""
+WAYS: tuple[dict[str, Any], ...] = (
+    {"mode": "nearest"},
+    {"mode": "bilinear", "align_corners": False},
+    {"mode": "bilinear", "align_corners": True},
+    {"mode": "bicubic", "align_corners": False},
+)
+"""How networks enlarge their logits to the size of the image."""
+PLACES = 1024
+PROJECTIONS = 4
+_FINGERPRINTS: WeakKeyDictionary[nn.Module, tuple[Any, list[float] | None]] = WeakKeyDictionary()
+
+
+class TorchRunner(Runner):
+    """Runs a torch module, which is never moved, and left as it was found.
+
+    Args:
+        model: A module, also inside DataParallel or `torch.compile`, or an exported program.
+        device: Where the inputs go; None is the device of the model.
+
+    Raises:
+        Problem: It is not a module, or not on this device.
+    """
+
+    def __init__(self, model: Any, device: torch.device | str | None = None) -> None:
+        if isinstance(model, torch.export.ExportedProgram):
+            model = exported_module(model)
+        self.module = unwrap(model)
+        self.device = input_device(self.module, device)
+        self._dtype = next((p.dtype for p in self.module.parameters() if p.dtype in _FLOATS), None)
+        self._parameters = forward_parameters(original(self.module))
+        several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        self.inputs = [InputSpec(name) for name, one in self._parameters.items() if one.kind not in several]
+
+    def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of `forward`, as tensors of the model's floating-point type on its device."""
+        args, kwargs = self._arguments(inputs, number)
+        return self._move(args), self._move(kwargs)
+
+    def as_array(self, values: Any, name: str = "data") -> Tensor:
+        """Return values as a tensor, where they are."""
+        return to_tensor(values, name).detach()
+
+    @contextmanager
+    def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
+        """Return a context in which passes run and hooks are attached."""
+        del show  # nothing is chosen that a user would have to know
+        recorder = Recorder(self.module, read, endings=() if raw else ENDINGS)
+        heads = [key for key, spec in read.items() if spec == FeatureSpec("", "whole")]
+        checked, settled = raw, not heads
+
+        def run(batch: Batch) -> Pass:
+            nonlocal checked, settled
+            recorder.open()
+            try:
+                values = self._values(batch)
+                logits = _before(recorder, values)
+                if not checked:
+                    checked = True
+                    if logits is values:  # what enters a sigmoid may well lie in [0, 1]
+                        _check_logits(logits)
+                found = recorder.take(logits)
+            finally:
+                recorder.close()
+            if not settled and logits.ndim == 4:
+                settled = True
+                maker = self._maker(batch, logits, recorder.hooks[heads[0]].only)  # pyright: ignore
+                if maker is not None:
+                    recorder.hooks[heads[0]].only = maker  # pyright: ignore
+                    del values, logits, found  # those of two passes would exist at once
+                    return run(batch)
+            settled = True
+            return Pass(logits.float() if logits.element_size() < 4 else logits, found)
+
+        with untouched(self.module, eager=recorder.active), recorder.attached():
+            yield run
+
+    def output_shape(self, batch: Batch) -> tuple[int, ...]:
+        """Return the shape of the output for the first two rows."""
+        with untouched(self.module, eager=False):
+            return tuple(self._values(batch.first(2)).shape)
+
+    def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
+        """Return the outputs of all modules that have one row per input."""
+        module = original(self.module)
+        names: dict[nn.Module, list[str]] = {}
+        for name, part in named_modules(module).items():
+            names.setdefault(part, []).append(name)
+        calls: list[tuple[nn.Module, tuple[int, ...]]] = []
+
+        def note(part: nn.Module, inputs: Any, output: Any) -> None:
+            tensor = first_tensor(output)
+            if tensor is not None and tensor.ndim and tensor.is_floating_point():
+                calls.append((part, tuple(tensor.shape)))
+
+        with untouched(module, eager=True), watching(names, note):
+            logits = self._values(batch.first(2), module)
+        classes = logits.shape[1] if logits.ndim > 1 else 1
+        found = [
+            (part, _candidate(name, part, shape, classes))
+            for part, shape in calls
+            if shape[0] == logits.shape[0]
+            for name in names[part]
+        ]
+        weighted = [one for part, one in found if any(True for _ in part.parameters(recurse=False))]
+        if weighted and weighted[-1].spatial:  # no weights come later, so these are logits of every position
+            axis = {4: 1, 3: 2}
+            found = [
+                (part, one) for part, one in found if not one.spatial or one.shape[axis[len(one.shape)]] != classes
+            ]
+        return tuple(one for _, one in found)
+
+    def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
+        """Return what enters the linear layer, or for (N, C, H, W) the convolution; None if the model has none."""
+        single = all(size == 1 for size in output[2:])
+        kind = nn.Conv2d if len(output) == 4 and not single else nn.Linear
+        if not any(isinstance(module, kind) for module in self.module.modules()):
+            return None
+        return HEAD if single else FeatureSpec("", "whole")
+
+    def fingerprint(self) -> list[float] | None:
+        """Return the number of weights, their norm and four projections; cached until a parameter changes.
+
+        The numbers are the count of weights, their Euclidean norm, and four projections of the weights on fixed
+        directions, divided by the norm. Projections of two networks that were trained apart differ by about 1. Every
+        parameter is folded into rows of 1,024 numbers first, so that one pass over the weights is enough. The names and
+        the order of the parameters do not matter. The last number is 1 if weights are in half precision.
+        """
+        return fingerprint(self.module)
+
+    def _arguments(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if isinstance(inputs, tuple | list):
+            return tuple(inputs), {}
+        if not isinstance(inputs, Mapping):
+            return (inputs,), {}
+        named = [p.name for p in self._parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        known = {str(key): value for key, value in inputs.items() if key in named}
+        missing = [name for name in _required(self._parameters) if name not in known]
+        if known and not missing:  # as Hugging Face models expect
+            return (), known
+        if not missing or missing == list(self._parameters)[:1]:  # one positional input is enough
+            generic = next((key for key in INPUTS if key in inputs and key not in known), None)
+            if generic is not None:
+                return (inputs[generic],), known
+            if len(inputs) == 1 and not known:
+                return tuple(inputs.values()), {}
+        if not missing and any(p.kind is p.VAR_KEYWORD for p in self._parameters.values()):
+            return (), {str(key): value for key, value in inputs.items()}
+        takes = f"batch {number}: the model's forward ({', '.join(self._parameters)})"
+        if missing and (known or len(missing) > 1):
+            raise Problem("data", f"{takes} needs {', '.join(missing)}, which the keys {list(inputs)} do not provide")
+        raise Problem(
+            "data", f"{takes} has no argument called {' or '.join(map(repr, inputs))}; got {describe(inputs)}",
+            hint=f"use the names of its arguments, or one of {', '.join(INPUTS)}",
+        )  # fmt: skip
+
+    def _move(self, value: Any) -> Any:
+        if is_array(value):
+            value = to_tensor(value)
+        if isinstance(value, Tensor):
+            dtype = self._dtype if self._dtype and value.dtype in _FLOATS else value.dtype
+            dtype = getattr(torch, widest_float(self.device)) if dtype == torch.float64 else dtype
+            # A copy to the CPU that does not block may be read before it has arrived.
+            unblocked = value.device.type == "cpu" and self.device.type == "cuda"
+            return value.to(self.device, dtype, non_blocking=unblocked)
+        if isinstance(value, Mapping):
+            return {key: self._move(item) for key, item in value.items()}
+        if isinstance(value, tuple | list):
+            return type(value)(self._move(item) for item in value) if type(value) in (tuple, list) else value
+        return value
+
+    def _values(self, batch: Batch, module: nn.Module | None = None) -> Tensor:
+        """Run a batch and return the output that holds the logits, in its own shape and type."""
+        module = module or self.module
+        values = find_values(call(module, batch.args, batch.kwargs, batch.number))
+        if self.module.training:
+            raise Problem(
+                "model", "train() was called while it was read", hint="read a copy of it, or wait until collect returns"
+            )
+        if values.ndim == 0 or values.shape[0] != batch.rows:
+            found = values.shape[0] if values.ndim else "a single number"
+            raise Problem("model", f"batch {batch.number}: the model returned {found} rows for {batch.rows} inputs")
+        return values
+
+    def _maker(self, batch: Batch, logits: Tensor, last: nn.Module | None) -> nn.Module | None:
+        """Return the convolution that makes the logits (N, C, H, W) if it is not `last`, the last one called.
+
+        Raises:
+            Problem: Several layers could, and their outputs do not tell which one does.
+        """
+        could = [
+            one for one in self.module.modules() if isinstance(one, nn.Conv2d) and one.out_channels == logits.shape[1]
+        ]
+        if not could or could == [last]:
+            return None
+        outputs: dict[nn.Module, Tensor] = {}
+        before: dict[nn.Module, str] = {}
+        names = {module: name for name, module in named_modules(self.module).items()}
+        previous: list[Any] = ["", None]
+
+        def note(module: nn.Module, inputs: Any, output: Any) -> None:
+            found = first_tensor(output)
+            if found is not None and module in could:
+                outputs[module] = found
+                if first_tensor(inputs) is previous[1]:
+                    before[module] = previous[0]
+            previous[:] = names.get(module, ""), found
+
+        leaves = [module for module in names if next(module.children(), None) is None]
+        with watching(leaves, note):
+            logits = self._values(batch.first(1)).float()
+        apart = {module: _difference(output, logits) for module, output in outputs.items()}
+        order = sorted(apart, key=lambda module: apart[module])
+        if not order:
+            return None
+        if apart[order[0]] > NEAR or (len(order) > 1 and apart[order[1]] < 2 * apart[order[0]]):
+            told = ", ".join(names[module] for module in outputs)
+            example = next((f", for example features={name!r}" for name in before.values()), "")
+            raise Problem(
+                "features", f"{told} have {logits.shape[1]} outputs per pixel, and each could make the logits",
+                hint=f"name the module whose output enters the right one{example}",
+            )  # fmt: skip
+        return order[0]
+
+
+def unwrap(model: Any) -> nn.Module:
+    """Return the module inside DataParallel wrappers, which would split or synchronise what is only read here."""
+    if not isinstance(model, nn.Module):
+        hint = "call its .module() first" if hasattr(model, "module") else ""
+        raise Problem("model", type(model).__name__, expected="a torch.nn.Module", hint=hint)
+    while isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        model = model.module
+    return model
+
+
+def original(model: nn.Module) -> nn.Module:
+    """Return the module inside DataParallel and `torch.compile`, whose names have no prefix and whose hooks fire."""
+    while (inside := model._modules.get("_orig_mod", unwrap(model))) is not model and inside is not None:
+        model = inside
+    return model
+
+
+def input_device(model: nn.Module, device: torch.device | str | None) -> torch.device:
+    """Return the device that inputs must go to, checked against where the model is."""
+    tensors = [*model.parameters(), *model.buffers()]
+    homes = list(dict.fromkeys(tensor.device for tensor in tensors)) or [torch.device("cpu")]
+    if any(home.type == "meta" for home in homes):
+        raise Problem("model", "parameters are on the meta device and have no values", hint="load them first")
+    if device is None:
+        return homes[0]
+    wanted = as_device("device", device)
+    if not tensors:
+        return wanted
+    for home in homes:
+        if wanted.type == home.type and wanted.index in (None, home.index):
+            return home
+    raise Problem("device", repr(str(wanted)), expected=f"{homes[0]}, where the model is", hint="move the model first")
+
+
+def as_device(name: str, value: torch.device | str) -> torch.device:
+    """Return the device that an argument names."""
+    try:
+        return torch.device(value)
+    except (RuntimeError, TypeError):
+        raise Problem(name, repr(value), expected="a device such as 'cpu' or 'cuda:0'") from None
+
+
+def to_tensor(values: Any, name: str = "data") -> Tensor:
+    """Return `values` as a tensor; only read-only memory and negative strides need a copy."""
+    if isinstance(values, Tensor):
+        return values
+    array = as_numbers(values, name)
+    if not array.flags.writeable or any(stride < 0 for stride in array.strides):
+        array = array.copy()
+    if array.dtype.itemsize > 8 and array.dtype.kind == "f":
+        array = array.astype(np.float64)  # torch has no longer ones
+    return torch.as_tensor(array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("=")))
+
+
+def forward_parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of the model's forward by name; none of a scripted module."""
+    try:
+        return inspect.signature(model.forward).parameters
+    except (TypeError, ValueError):  # a scripted module has no Python signature
+        return {}
+
+
+def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """Return the names of the arguments that a call must give."""
+    several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [p.name for p in parameters.values() if p.default is p.empty and p.kind not in several]
+
+
+def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], number: int = 0) -> Any:
+    """Return what the model returns.
+
+    Raises:
+        Problem: torch cannot run the model on these inputs. What the model itself raises is passed on as it is, and so
+            is running out of memory.
+    """
+    try:
+        return model(*args, **kwargs)
+    except (torch.OutOfMemoryError, Problem):
+        raise
+    except (RuntimeError, TypeError, IndexError, AssertionError) as error:
+        if _is_explicit(error):
+            raise
+        given = ", ".join([*map(describe, args), *(f"{key}: {describe(part)}" for key, part in kwargs.items())])
+        why = first_line(error)
+        hint = _hint(model, [*args, *kwargs.values()], why)
+        raise Problem("data", f"batch {number}: the model failed on {given}: {why.rstrip('.')}", hint=hint) from error
+
+
+def _is_explicit(error: BaseException) -> bool:
+    """Return True if code outside torch raised the error on purpose, such as a check in the model."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return (last.line or "").startswith("raise ") and not last.filename.startswith(_TORCH)
+
+
+def _hint(model: nn.Module, inputs: list[Any], why: str) -> str:
+    if "positional argument" in why or "keyword argument" in why:
+        return "give one input for each argument of its forward; several inputs go into a tuple: ((a, b), labels)"
+    dtype = next((values.dtype for values in model.parameters() if values.is_floating_point()), torch.float32)
+    odd = next((part for part in inputs if isinstance(part, Tensor) and not part.is_floating_point()), None)
+    if odd is not None and not any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for module in model.modules()):
+        scale = "; images as in training, often x.float() / 255" if odd.dtype == torch.uint8 else ""
+        names = [str(one).removeprefix("torch.") for one in (odd.dtype, dtype)]
+        return f"convert the inputs from {names[0]} to {names[1]}, in which it computes{scale}"
+    return "give inputs of the shape and type that it was trained on"
+
+
+def find_values(result: Any) -> Tensor:
+    """Return the logits in what a model returned, in the shape and type in which they are."""
+    values = _search(result)
+    if values is None:
+        held = f" with keys {sorted(map(str, result))}" if isinstance(result, Mapping) else ""
+        raise Problem(
+            "model", f"the model returned {type(result).__name__}{held}",
+            hint="expected a tensor, a tuple that starts with one, a dict with 'logits' or an object with .logits",
+        )  # fmt: skip
+    if not values.is_floating_point():
+        raise Problem("model", f"the model returned {values.dtype} values: expected floating-point logits, not classes")
+    return values
+
+
+def _search(result: Any) -> Tensor | None:
+    if isinstance(result, Tensor):
+        return result
+    if getattr(result, "logits", None) is not None:
+        return _search(result.logits)
+    if isinstance(result, Mapping):
+        named = [result[key] for key in ("logits", "output", "outputs", "out") if key in result]
+        tensors = named or [value for value in result.values() if isinstance(value, Tensor)]
+        return _search(tensors[0]) if named or len(tensors) == 1 else None
+    if isinstance(result, tuple | list) and result:
+        return _search(result[0])
+    return None
+
+
+def _candidate(name: str, part: nn.Module, shape: tuple[int, ...], classes: int) -> Candidate:
+    if not isinstance(part, nn.Linear):
+        return Candidate(name, shape, "signal" if is_signal(part) else "")
+    makes_logits = shape[-1] == classes
+    return Candidate(name, shape, "linear", FeatureSpec(name, "input") if makes_logits else None, part.in_features)
+
+
+def _channels(shape: tuple[int, ...]) -> int:
+    return shape[1 if len(shape) == 4 else 2]
+
+
+def _before(recorder: Recorder, values: Tensor) -> Tensor:
+    """Return what entered the softmax or sigmoid that made the values, if a module did; otherwise the values."""
+    last = recorder.ending()
+    if last is None or last.output is None or not is_output(last.output, values):
+        return values
+    entered = last.entered.reshape(values.shape)
+    return entered if _ends(type_name(last.module), _few(entered), _few(values)) else values
+
+
+def _ends(name: str, entered: Tensor, values: Tensor) -> bool:
+    """Return True if a function over the axis of the classes makes the values."""
+    made = torch.sigmoid(entered) if name == "Sigmoid" else torch.softmax(entered, _axis(entered))
+    return torch.allclose(made.log() if name == "LogSoftmax" else made, values, rtol=1e-2, atol=1e-3)
+
+
+def _axis(values: Tensor) -> int:
+    """Return the axis of the classes: the second for pixels (N, C, H, W), otherwise the last."""
+    return 1 if values.ndim == 4 else -1
+
+
+def _few(values: Tensor) -> Tensor:
+    """Return a part of the values, which is enough to look at."""
+    parts = {3: (slice(2), slice(32)), 4: (slice(1), slice(None), slice(CORNER), slice(CORNER))}
+    return values[parts.get(values.ndim, slice(CORNER))].double().cpu()
+
+
+def _check_logits(values: Tensor) -> None:
+    """Raise if logits look like probabilities: a model that ends in a function, and not a module, hides its logits."""
+    few = _few(values)
+    few = few.flatten(1) if few.ndim > 2 and all(size == 1 for size in few.shape[2:]) else few
+    if not bool(((few >= 0) & (few <= 1)).all()):
+        return
+    single = few.ndim == 1 or few.shape[_axis(few)] == 1
+    sums = few.sum() if single else few.sum(_axis(few))
+    if few.numel() >= SURE if single else sums.numel() > 1 and bool((sums - 1).abs().max() < 1e-3):
+        raise Problem(
+            "model", "it returns probabilities, and scores need logits",
+            hint=f"let it return what goes into its {'sigmoid' if single else 'softmax'}, or end in that module",
+        )  # fmt: skip
+
+
+def _difference(output: Tensor, logits: Tensor) -> float:
+    """Return the distance of an output, enlarged, from the logits, in standard deviations of the logits."""
+    if output.ndim != 4 or output.shape[:2] != logits.shape[:2]:
+        return float("inf")
+    scaled = (nn.functional.interpolate(output.float(), size=logits.shape[2:], **way) for way in WAYS)
+    tried = (output.float(),) if output.shape == logits.shape else scaled
+    spread = float(logits.std().clamp(min=torch.finfo(torch.float32).tiny))
+    return min(float((one - logits).square().mean().sqrt()) / spread for one in tried)
+
+
+def _has_values(values: Tensor) -> bool:
+    return not (torch.nn.parameter.is_lazy(values) or values.device.type == "meta" or values.is_inference())
+
+
+def fingerprint(model: nn.Module) -> list[float] | None:
+    """Return what `TorchRunner.fingerprint` does, for a module that need not be ready to run."""
+    module = original(model)
+    state = [(id(one), one.data_ptr(), one._version) for one in module.parameters() if _has_values(one)]
+    if module not in _FINGERPRINTS or _FINGERPRINTS[module][0] != state:
+        _FINGERPRINTS[module] = (state, _fingerprint(module))
+    return _FINGERPRINTS[module][1]
+
+
+def _fingerprint(module: nn.Module) -> list[float] | None:
+    count, square, half, folded = 0, 0.0, False, torch.zeros(PLACES, dtype=torch.float64)
+    for values in module.parameters():
+        if torch.nn.parameter.is_lazy(values) or values.device.type == "meta":
+            return None
+        if not values.is_floating_point():
+            continue
+        flat = values.detach().flatten()
+        flat = flat.float() if flat.dtype == torch.float64 else flat
+        whole = flat.numel() - flat.numel() % PLACES
+        folded += flat[:whole].view(-1, PLACES).sum(0, dtype=torch.float32).cpu().double()
+        folded[: flat.numel() - whole] += flat[whole:].float().cpu().double()
+        square += float(torch.linalg.vector_norm(flat, dtype=torch.float32)) ** 2
+        count, half = count + flat.numel(), half or flat.element_size() < 4
+    if count == 0:
+        return None
+    norm = math.sqrt(square)
+    angles = torch.arange(PLACES, dtype=torch.float64) * torch.arange(1, PROJECTIONS + 1, dtype=torch.float64)[:, None]
+    projections = (math.sqrt(2) * torch.cos(angles) @ folded) / (norm or 1.0)
+    return [float(count), norm, *projections.tolist(), float(half)]

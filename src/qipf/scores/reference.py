@@ -1,0 +1,181 @@
+"""Reference outputs that scorers are fitted to: features, labels, a temperature, and the last linear layer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.scores.base import wide
+from qipf.scores.coordinates import class_logits
+
+if TYPE_CHECKING:
+    from qipf.models.outputs import Outputs
+    from qipf.scores.base import Scorer
+
+_LARGEST = 1e70  # sums of squares of these are finite in double precision
+_SHARPEST, _SOFTEST = 0.01, 100.0  # temperatures outside this range only occur if the likelihood has no maximum
+
+
+def reference_features(
+    scorer: Scorer, outputs: Outputs | None, *, squared: bool = False
+) -> tuple[np.ndarray, dict[str, int]]:
+    """The features (n, d) of the reference outputs, in 32 bits or more, and the facts that say how many there are.
+
+    Args:
+        scorer: whose references they are.
+        outputs: what it is fitted to.
+        squared: whether sums of squared features are needed; the features are then float64.
+
+    Raises:
+        ValueError: there are no outputs, or the squares would overflow.
+    """
+    if outputs is None:
+        raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(outputs=qipf.collect(...))")
+    features = to_numpy(wide(outputs.features))
+    if squared:
+        check_size(features, scorer.name, min(_LARGEST, _bound(features)))  # scoring would count larger ones as this
+    facts = {"references": len(features), "width": features.shape[1], "columns": outputs.logits.shape[1]}
+    return features.astype(np.float64) if squared else features, facts
+
+
+def check_size(features: Array, name: str, most: float) -> None:
+    """Raise ValueError if a feature is larger than `most`, beyond which sums of squares overflow."""
+    xp = namespace(features)
+    largest = float(xp.max(xp.abs(features)))
+    if largest > most:
+        raise ValueError(
+            f"{name}: features as large as {largest:.3g} cannot be fitted; expected at most {most:.0e}, scale them "
+            "down first"
+        )
+
+
+def stored(tensors: dict[str, np.ndarray], outputs: Outputs | None) -> dict[str, np.ndarray]:
+    """Fitted tensors in the type of the reference features, so that scoring more of them converts nothing."""
+    dtype = np.float64 if outputs is None else to_numpy(wide(outputs.features[:1])).dtype  # pyright: ignore[reportOptionalSubscript]
+    return {key: value.astype(dtype) for key, value in tensors.items()}
+
+
+def check_width(features: Array, expected: int) -> None:
+    """Raise ValueError unless the features have as many columns as those of the reference outputs."""
+    if features.shape[1] != expected:
+        raise ValueError(f"features: expected {expected} columns, as in fitting, got {features.shape[1]}")
+
+
+def length(values: Array) -> Array:
+    """The Euclidean length of every row, (N, 1), without squares that overflow or vanish."""
+    xp = namespace(values)
+    largest = xp.max(xp.abs(values), axis=1, keepdims=True)
+    largest = xp.clip(largest, float(xp.finfo(values.dtype).smallest_normal), None)
+    scaled = values / largest
+    return largest * xp.sqrt(xp.sum(scaled * scaled, axis=1, keepdims=True))
+
+
+def unit(values: Array) -> Array:
+    """Every row scaled to unit length; rows of zeros stay zero."""
+    xp = namespace(values)
+    largest = xp.max(xp.abs(values), axis=1, keepdims=True)
+    smallest = float(xp.finfo(values.dtype).smallest_normal)
+    scaled = values / xp.clip(largest, smallest, None)  # squares of what is left neither overflow nor vanish
+    return scaled / xp.clip(xp.sqrt(xp.sum(scaled * scaled, axis=1, keepdims=True)), smallest, None)
+
+
+def bounded(values: Array) -> Array:
+    """Values no larger than the fourth root of what their type holds, so that squares and products stay finite.
+
+    Only values above 4e9 in single precision, and above 1e77 in double precision, are changed.
+    """
+    largest = _bound(values)
+    return namespace(values).clip(values, -largest, largest)
+
+
+def _bound(values: Array) -> float:
+    return float(namespace(values).finfo(values.dtype).max) ** 0.25
+
+
+def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, np.ndarray]:
+    """Float64 logits (N, C) with one column per class, and their int64 labels (N,).
+
+    Raises:
+        ValueError: there are no outputs or no labels, or a label is not a class.
+    """
+    if outputs is None or outputs.labels is None:
+        raise ValueError(
+            f"{scorer.name}: got no labels, expected labelled outputs; fit(outputs=qipf.collect(model, (x, y)))"
+        )
+    logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)
+    return logits, check_labels(outputs.labels, logits.shape[1], scorer.name)
+
+
+def check_labels(labels: Array, classes: int, name: str) -> np.ndarray:
+    """Labels as int64, if all of them are classes from 0 to `classes` - 1."""
+    found = to_numpy(labels)
+    if found.dtype.kind == "f":
+        raise ValueError(f"{name}: a regression has no classes, and these labels are {found.dtype}; use WeightQIPF")
+    found = found.astype(np.int64)
+    if found.min() < 0 or found.max() >= classes:
+        raise ValueError(f"{name}: expected labels from 0 to {classes - 1}, got {found.min()} to {found.max()}")
+    return found
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    r"""The temperature under which the softmax makes the labels most likely (Guo et al., 2017).
+
+    .. math::  T = \arg\min_T -\sum_i \log \mathrm{softmax}(z_i / T)_{y_i}
+
+    The loss is convex in 1/T, so one bounded search over log T finds its only minimum. Where every label is the
+    largest logit the loss falls towards T = 0; the search then ends at a small T, 0.01 or more.
+    """
+    from scipy.optimize import minimize_scalar
+
+    def loss(log_temperature: float) -> float:
+        return log_loss(logits / np.exp(log_temperature), labels, most=np.inf)
+
+    bounds = (np.log(_SHARPEST), np.log(_SOFTEST))
+    found: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-6})
+    return float(np.exp(found.x))
+
+
+def log_loss(scores: np.ndarray, labels: np.ndarray, most: float = 20.0) -> float:
+    """The mean of -log softmax(scores) at the labels, where no row counts for more than `most`.
+
+    The cap keeps one hopeless row from deciding for all others: a class without any sample nearby has psi = 0.
+    """
+    log = special.log_softmax(scores.astype(np.float64), axis=1)
+    return float(np.minimum(-log[np.arange(len(labels)), labels], most).mean())
+
+
+class Head(NamedTuple):
+    """The affine map from features to logits."""
+
+    weight: np.ndarray
+    """(C, d)"""
+    bias: np.ndarray
+    """(C,)"""
+    error: float
+    """the root mean square residual of the fit, as a share of the logits' standard deviation; about 0 where the
+    features are what the last linear layer reads"""
+
+    def origin(self) -> np.ndarray:
+        """The features (d,) for which the logits are zero; of several, those with the smallest length."""
+        return -np.linalg.pinv(self.weight) @ self.bias
+
+
+def find_head(features: np.ndarray, logits: np.ndarray) -> Head:
+    r"""The head with :math:`z = W f + b`, by least squares; of several, the one with the smallest weights.
+
+    Reading it from the outputs instead of the model makes no assumption about where the model comes from (PyTorch,
+    ONNX, a file of arrays). Directions in which the features do not vary get no weight.
+
+    Args:
+        features: (n, d) float64.
+        logits: (n, C) float64.
+    """
+    centre, offset = features.mean(axis=0), logits.mean(axis=0)
+    weight = np.linalg.lstsq(features - centre, logits - offset, rcond=None)[0].T
+    residual = logits - offset - (features - centre) @ weight.T
+    spread = float(np.sqrt(np.mean((logits - offset) ** 2)))
+    error = float(np.sqrt(np.mean(residual**2))) / spread if spread > 0 else 0.0
+    return Head(weight, offset - weight @ centre, error)

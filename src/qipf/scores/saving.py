@@ -1,0 +1,241 @@
+"""Files of fitted scorers: safetensors with a JSON header and a checksum, never pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+from qipf._common.safetensors import read_safetensors
+
+if TYPE_CHECKING:
+    from qipf.scores.base import Attachment, Scorer
+
+FORMAT = 2
+KEY = "qipf"
+"""The entry of the safetensors metadata that holds the header."""
+DIVISORS = {"bandwidth", "bandwidths", "std", "temperature"}
+"""Facts that scoring divides by."""
+SCORERS: dict[str, type[Scorer]] = {}
+"""Every scorer by its name: `load`, the command line and the contract tests find them here."""
+ATTACHMENTS: dict[str, type[Attachment]] = {}
+"""Every kind of attachment by its name."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The result of a fit: everything that a file holds in addition to the settings."""
+
+    tensors: Mapping[str, np.ndarray]
+    facts: Mapping[str, Any]
+    """plain JSON values: a bandwidth, a number of classes, the task, a note to the user"""
+
+    def equals(self, other: Fitted) -> bool:
+        """Return True if both hold the same tensors and facts."""
+        if self is other:
+            return True
+        same = self.tensors.keys() == other.tensors.keys() and plain(self.facts) == plain(other.facts)
+        return same and all(np.array_equal(value, other.tensors[key]) for key, value in self.tensors.items())
+
+
+def write(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> None:
+    """Write a header of plain JSON values and arrays to one file; a crash leaves the old file or the new one.
+
+    The format number, the versions of the packages and the checksum are added to the header.
+    """
+    safetensors = require("safetensors.numpy", extra="torch")
+    tensors = {key: np.asarray(value, order="C") for key, value in tensors.items()}
+    versions = {package: _version(package) for package in ("qipf", "numpy", "safetensors")}
+    full = {"format": FORMAT, **header, "versions": versions}
+    full["checksum"] = checksum(full, tensors)
+    atomic_write(path, safetensors.save(tensors, metadata={KEY: json.dumps(full)}))
+
+
+def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The header and the arrays of a file, after the checksum has been compared. Nothing in the file is executed.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is truncated, changed, not written by qipf, or written by a newer version of qipf.
+    """
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    error_type = require("safetensors", extra="torch").SafetensorError
+    try:
+        metadata, tensors = read_safetensors(path, "numpy")
+    except (error_type, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: truncated, or not a file written by qipf ({error})") from None
+    try:
+        header = json.loads(metadata[KEY])
+        written, author, found = int(header["format"]), header["versions"]["qipf"], header["checksum"]
+    except (KeyError, TypeError, ValueError, OverflowError, RecursionError):
+        raise ValueError(f"{path}: a safetensors file, but not one written by qipf") from None
+    if written > FORMAT:
+        raise ValueError(
+            f"{path}: written in format {written} by qipf {author}, this version reads up to format {FORMAT}; "
+            "upgrade qipf"
+        )
+    try:
+        if found != checksum(header, tensors):
+            raise ValueError(f"{path}: the checksum does not match, so the file was changed or damaged; write it again")
+    except RecursionError:
+        raise ValueError(f"{path}: its header is nested too deeply for a file written by qipf") from None
+    return header, tensors
+
+
+def checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of the header without its checksum, and of the name, dtype, shape and bytes of every array."""
+    signed = {key: value for key, value in header.items() if key != "checksum"}
+    digest = hashlib.sha256(json.dumps(signed, sort_keys=True).encode())
+    for key in sorted(tensors):
+        value = np.asarray(tensors[key], order="C")
+        digest.update(f"{key} {value.dtype.str} {value.shape}".encode())
+        digest.update(value.tobytes())
+    return digest.hexdigest()
+
+
+def plain(value: Any) -> Any:
+    """A setting without NumPy: scalars as Python numbers, arrays and tuples as lists, anything else unchanged."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, Mapping):
+        return {key: plain(part) for key, part in value.items()}
+    return value
+
+
+def as_json(values: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """`values` as plain JSON.
+
+    Raises:
+        ValueError: a value of `owner` is not plain, for example a function.
+    """
+    result = {}
+    for key, value in values.items():
+        try:
+            result[key] = json.loads(json.dumps(plain(value), allow_nan=False))
+        except (TypeError, ValueError):
+            raise ValueError(
+                f"{owner}: cannot be saved with {key}={value!r}, because a file holds plain values only and no "
+                "functions or objects; use a named option instead, or build the scorer again where you need it"
+            ) from None
+    return result
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def load(path: str | PathLike[str]) -> Scorer:
+    """Read what `Scorer.save` wrote; it gives the same scores, probabilities and decisions, bit for bit.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: the file is truncated, tampered with, not one of ours, or from a newer version of qipf.
+    """
+    header, tensors = read(path)
+    try:
+        problem = _header_problem(header)
+        facts = {} if problem else upgraded(header["facts"])
+    except RecursionError:
+        raise ValueError(f"{path}: its header is nested too deeply for a file written by qipf") from None
+    if problem:
+        raise ValueError(f"{path}: {problem}; the file was made up or damaged")
+    kind = SCORERS.get(header["scorer"])
+    if kind is None:
+        raise ValueError(
+            f"{path}: holds a scorer {header['scorer']!r} not known here (known: {', '.join(sorted(SCORERS))}); "
+            f"it was written by qipf {header['versions'].get('qipf')}; import the module that defines it first"
+        )
+    attached = {name: _part(tensors, name) for name in header.get("attachments", {})}
+    own = {key: value for key, value in tensors.items() if key.partition(".")[0] not in attached}
+    try:
+        scorer = kind(**header["settings"])
+        scorer._use(Fitted(own, facts))
+    except (TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise ValueError(f"{path}: its contents do not fit this version's {kind.__name__} ({error})") from error
+    for name, part in attached.items():
+        scorer.attach(_attachment(path, name, Fitted(part, header["attachments"][name])))
+    return scorer
+
+
+def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Return facts under the names of format 2; those that have them already stay as they are."""
+    found = {name: value for name, value in facts.items() if name not in ("predicts", "shift", "features_from")}
+    if isinstance(facts.get("task"), str):  # of the field of weights
+        found["output"] = found.pop("task")
+    if isinstance(facts.get("predicts"), str):
+        found["task"] = {"name": facts["predicts"], **({"shift": facts["shift"]} if "shift" in facts else {})}
+    if "features_from" in facts:
+        found["features"] = facts["features_from"]
+    for name in ("field", "parts"):  # the facts of other scorers inside
+        inner = found.get(name)
+        if isinstance(inner, dict):
+            found[name] = upgraded(inner)
+        elif isinstance(inner, list):
+            found[name] = [upgraded(part) if isinstance(part, dict) else part for part in inner]
+    return found
+
+
+def _part(tensors: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    """The arrays of one attachment, without its name in front."""
+    return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
+
+
+def _attachment(path: str | PathLike[str], name: str, state: Fitted) -> Attachment:
+    if name not in ATTACHMENTS:
+        raise ValueError(
+            f"{path}: holds a part {name!r} not known here (known: {', '.join(sorted(ATTACHMENTS))}); upgrade qipf, "
+            "or import the module that defines it first"
+        )
+    try:
+        return ATTACHMENTS[name].from_state(state)
+    except (ValueError, TypeError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path}: {error}; the file was made up or damaged") from error
+
+
+def _header_problem(header: Mapping[str, Any]) -> str:
+    """What is wrong with a header. A checksum keeps accidents out, but whoever forges a file can compute it, too."""
+    if not isinstance(header.get("scorer"), str):
+        if "monitor" in header:
+            return "it holds a monitor and no scorer; read it with qipf.Monitor.load"
+        return f"expected the name of a scorer, got {header.get('scorer')!r:.80}"
+    for key in ("settings", "facts", "versions"):
+        if not isinstance(header.get(key), dict):
+            return f"expected {key} by name, got {header.get(key)!r:.80}"
+    attached = header.get("attachments", {})
+    if not isinstance(attached, dict) or not all(isinstance(facts, dict) for facts in attached.values()):
+        return f"expected attachments by name, got {attached!r:.80}"
+    return _facts_problem(header["facts"])
+
+
+def _facts_problem(facts: Any) -> str:
+    """Whatever scoring divides by must be a positive number, also in the parts of a combination."""
+    if not isinstance(facts, dict):
+        return f"expected facts by name, got {facts!r:.80}"
+    for key in sorted(DIVISORS & facts.keys()):
+        if not _positive(facts[key]):
+            return f"expected {key} to be positive and finite, got {facts[key]!r:.80}"
+    parts = facts.get("parts", [])
+    problems = (_facts_problem(part) for part in (parts if isinstance(parts, list) else [parts]))
+    return next((problem for problem in problems if problem), "")
+
+
+def _positive(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_positive(part) for part in value)
+    return isinstance(value, int | float) and 0 < value < math.inf

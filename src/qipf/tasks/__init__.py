@@ -1,0 +1,28 @@
+"""What one prediction is: a class, several labels, a token, a pixel or a number."""
+
+from qipf.tasks.classes import Classes
+from qipf.tasks.finding import TASKS, find_task, make_task
+from qipf.tasks.labels import Labels
+from qipf.tasks.numbers import Numbers
+from qipf.tasks.outputs import Outputs, Scored, TokenSummary, summarise
+from qipf.tasks.pixels import Pixels
+from qipf.tasks.task import Task
+from qipf.tasks.tokens import Tokens, log_probability, perplexity
+
+__all__ = [
+    "TASKS",
+    "Classes",
+    "Labels",
+    "Numbers",
+    "Outputs",
+    "Pixels",
+    "Scored",
+    "Task",
+    "TokenSummary",
+    "Tokens",
+    "find_task",
+    "log_probability",
+    "make_task",
+    "perplexity",
+    "summarise",
+]

@@ -1,0 +1,75 @@
+"""One class per input."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.data.batches import Batch
+from qipf.tasks.outputs import Outputs, as_classes, check_binary, check_classes
+from qipf.tasks.task import Draw, Part, ProbeSettings, Task, squeezed
+
+
+@dataclass(frozen=True)
+class Classes(Task):
+    """One class per input, from logits (N, C), or from one logit (N, 1) of a binary model."""
+
+    name: ClassVar[str] = "classes"
+    noun: ClassVar[str] = "prediction"
+    probe: ClassVar[ProbeSettings] = ProbeSettings(None, "best", True, {})
+
+    @classmethod
+    def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
+        """Return True for (N, C) and (N, C, 1, 1) with labels (N,) or none, and for one logit with labels."""
+        if labels is not None and len(squeezed(labels).shape) != 1:
+            return False
+        several = len(output) > 1 and output[1] > 1
+        return len(output) > 0 and all(size == 1 for size in output[2:]) and (several or labels is not None)
+
+    def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
+        """Return the labels as integers from 0; those of one logit are 0 or 1."""
+        if batch.labels is None:
+            return None
+        columns = output[1]
+        labels = as_classes(squeezed(batch.labels), columns)
+        if columns == 1:
+            check_binary(labels, batch.numbers)
+        check_classes(labels, max(2, columns), batch.numbers, self.name)
+        return labels
+
+    def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
+        """Return all rows."""
+        del draw
+        return rows_of(self.name, part, labels)
+
+    def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
+        """Yield all rows at once."""
+        yield slice(None), rows_of(self.name, part, None)
+
+
+def rows_of(task: str, part: Part, labels: Array | None) -> Outputs:
+    """Return one row per input: its logits, its features, and its label in their library."""
+    layers = {key.removeprefix("layer:"): v for key, v in part.features.items() if key.startswith("layer:")}
+    if labels is not None:
+        xp = namespace(part.logits)
+        labels = xp.asarray(labels)
+    return Outputs.unchecked(
+        part.logits, features=part.features.get("features"), labels=labels, layers=layers, task=task
+    )
+
+
+def warn_of_missing_classes(labels: Array, columns: int, stacklevel: int) -> None:
+    """Warn about classes that no label names, such as the later ones of data that is sorted by class."""
+    classes = max(2, columns)
+    missing = sorted(set(range(classes)) - set(np.unique(to_numpy(labels)).astype(int).tolist()))
+    if missing:
+        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        warnings.warn(
+            f"data: no input is of class {shown} ({len(missing)} of {classes} classes); shuffle the data, or give more",
+            stacklevel=stacklevel,
+        )

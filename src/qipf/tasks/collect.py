@@ -1,0 +1,444 @@
+"""Run a trained model over data once and keep one row per prediction: for every task, on every runner."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._common.errors import Problem, check_whole
+from qipf._common.progress import track
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.data.batches import Batch, Source, is_array
+from qipf.runners.features import FeatureSpec
+from qipf.runners.loading import open_model
+from qipf.runners.runner import Runner
+from qipf.tasks.classes import Classes, warn_of_missing_classes
+from qipf.tasks.finding import find_task
+from qipf.tasks.outputs import Outputs, TokenSummary
+from qipf.tasks.pixels import Pixels
+from qipf.tasks.task import Draw, Part, Task
+
+if TYPE_CHECKING:
+    import torch
+
+    from qipf.tasks.perturb import Perturb
+
+WAITING = 2**22
+"""Bytes that wait on the device of the model. A copy from a GPU waits for all that is queued there, so few large copies
+are better than one per batch and column."""
+MOST_WAITING = 256
+"""Batches that wait at most; of small ones, the memory around them would be larger than their numbers."""
+LOOK = 8
+"""Items of a dataset that are loaded to find the task; of arrays, a batch of the usual size is looked at."""
+NO_DATA = "is the dataset empty, or the iterator used up?"
+
+
+class Start(NamedTuple):
+    """A model and data that are ready to be read."""
+
+    runner: Runner
+    source: Source
+    task: Task
+    first: Batch
+    """the first batch; the source begins with it all the same"""
+
+    def output(self) -> tuple[int, ...]:
+        """Return the shape of the output of the model."""
+        return tuple(self.runner.output_shape(self.first))
+
+
+def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_size: int | None = None) -> Start:
+    """Open a model, look at the first batch of the data, and find the task.
+
+    Raises:
+        Problem: There is no data, or it fits no task.
+    """
+    runner = model if isinstance(model, Runner) else open_model(model, device=device)
+    indexed = not isinstance(data, Source) and Source(data, 1).indexed
+    whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
+    usual = Classes.batch_size if whole or not indexed else LOOK
+    source = Source.of(data, batch_size or (usual if task is None else find_task((), None, task).batch_size))
+    raw = source.peek()
+    first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
+    if raw is None or first is None:
+        raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
+    found = find_task(lambda: tuple(runner.output_shape(first)), first.labels, task).resolved(first)
+    if batch_size is None and indexed and found.batch_size != usual:
+        source = Source(data, found.batch_size)
+        first = first.first(found.batch_size)
+    return Start(runner, source, found, first)
+
+
+class _One:
+    """A source of one batch, which has been read already."""
+
+    def __init__(self, raw: Any) -> None:
+        self._raw = raw
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter([self._raw])
+
+
+def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[str] = ()) -> dict[str, FeatureSpec]:
+    """Return what to read of a model, by "features" and "layer:..."; without features if no layer makes the logits.
+
+    Args:
+        start: The model and the data.
+        features: None or True for what enters the layer that makes the logits; a name; False for none.
+        layers: Names of further layers.
+    """
+    if not isinstance(layers, Iterable):
+        raise Problem("layers", f"{layers!r}", expected="names of modules")
+    if not isinstance(features, str | bool | None) or features == "":
+        raise Problem("features", f"{features!r}", expected="the name of a module or tensor, None or False")
+    read = {}
+    if isinstance(features, str):
+        spec = start.runner.parse(features)
+        if start.task.whole and spec.form not in ("mean", "mean-last", "whole"):
+            found = f"{features!r} gives one row per input, and there is one {start.task.noun} per position"
+            raise Problem("features", found, hint=f"give {spec.source!r}")
+        read["features"] = FeatureSpec(spec.source, "whole") if start.task.whole else spec
+    elif features is not False:
+        spec = start.runner.head(start.first, start.output() if start.task.whole else (2, 2))
+        if spec is not None:
+            read["features"] = spec
+    names = (layers,) if isinstance(layers, str) else tuple(layers)
+    return read | {f"layer:{text}": start.runner.parse(text) for text in names}
+
+
+def parts(
+    start: Start, read: Mapping[str, FeatureSpec], *, progress: bool, words: str = "collecting"
+) -> Iterator[Part]:
+    """Yield what the passes over all batches leave; drop each part before the next one is asked for."""
+    with start.runner.reading(read, raw=start.task.raw, show=progress) as run:
+        batches = start.runner.batches(start.source)
+        for batch in track(batches, words, total=start.source.count, show=progress):
+            yield from start.task.passes(run, batch)
+
+
+def collect(
+    model: Any,
+    data: Any,
+    *,
+    task: Task | str | None = None,
+    features: str | bool | None = None,
+    layers: str | Iterable[str] = (),
+    most: int | None = None,
+    seed: int = 0,
+    device: torch.device | str | None = None,
+    store: torch.device | str | None = "cpu",
+    batch_size: int | None = None,
+    progress: bool = True,
+) -> Outputs:
+    """Return the logits, features and labels of a trained model, one row per prediction: one pass, no gradients.
+
+    The model is left as it was found, even after an error or an interrupt: the mode of every submodule,
+    device, dtype, requires_grad, hooks and buffers, and the random states of Python, NumPy and torch.
+
+    For one prediction per input, features with more than two dimensions become (N, D) by averaging: feature maps over
+    space, tokens over the sequence. Inputs are cast to the floating-point type of the model, and results in half
+    precision are stored as float32. NaN is passed on; the scorers name the row. Compiled models run uncompiled while
+    features are recorded. If a named module is called several times, the last call counts.
+
+    An ONNX model or a scikit-learn estimator needs no torch, and its outputs are NumPy arrays; tokens and pixels are
+    always torch tensors. If the model ends in a softmax or a sigmoid, what enters it is read. Names of modules are then
+    names of tensors in the graph, which `qipf inspect model.onnx` lists.
+
+    Args:
+        model: A torch module, which is never moved; wrappers of parallel and compiled modules are looked through. Or an
+            exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an `.onnx` file, or
+            `qipf.models.OnnxModel`), or a scikit-learn estimator.
+        data: A DataLoader, a dataset, an array, a tuple (inputs, labels), or an iterable of batches. Two
+            arrays in a tuple are always inputs and labels; in a list they are two batches of inputs. A batch
+            is an array, (inputs,), (inputs, labels) or a dict; inputs may be a tuple or a dict of arguments,
+            also if data is not in batches: ((a, b), labels).
+            The items of a dict become the arguments of `forward` with the same names; an input under a common name
+            such as "image" becomes the first argument if `forward` calls it something else.
+        task: What one prediction is: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
+            `qipf.tasks.Pixels(tile=512)`; None finds it from the shapes of output and labels.
+        features: None for the input of the layer that makes the logits (no features if there is none); the name of a
+            module for its output; False for none.
+        layers: Names of further modules whose outputs go to `Outputs.layers`.
+        most: The most tokens or pixels to keep, a random sample; None for all tokens, and for the pixels that
+            `qipf.tasks.Pixels.per_image` says.
+        seed: Of the sample.
+        device: Where the inputs go; None is the device of the model. An ONNX model runs where its session does.
+        store: Where the results go; None is the device of the model.
+        batch_size: Inputs per batch, for data that does not come in batches; None for 500, for 8 texts or 4 images.
+        progress: Show a progress bar with the time left.
+
+    Returns:
+        The outputs, in the order of the data.
+
+    Raises:
+        Problem: The model, the data, a name or a label does not fit.
+    """
+    check_whole("most", 1 if most is None else most, 1)
+    start = begin(model, data, task=task, device=device, batch_size=batch_size)
+    if isinstance(start.task, Pixels) and most is not None and start.source.rows:
+        start = start._replace(task=replace(start.task, per_image=max(1, most // start.source.rows)))
+    read, draw = what_to_read(start, features, layers), Draw(seed)
+    found = parts(start, read, progress=progress)
+    outputs, numbers = gather(start.task, found, draw, store=store, rows=start.source.rows)
+    return start.task.finished(outputs, numbers, most, seed)
+
+
+def gather(
+    task: Task, found: Iterator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
+) -> tuple[Outputs, list[int]]:
+    """Return the rows that a task samples from parts, and the number of each input in the user's data.
+
+    Args:
+        task: The task.
+        found: The parts.
+        draw: The random numbers of the sample.
+        store: Where the rows go; None for where they are.
+        rows: How many inputs there are, if that is known.
+        half: Keep floating-point numbers in bfloat16.
+    """
+    kept, numbers, batch, labels, first = Columns(store, None if task.whole else rows, half), [], None, None, 0
+    for part in found:
+        if part.batch is not batch:
+            batch, first = part.batch, len(numbers)
+            labels = task.check(batch, tuple(part.logits.shape))
+            numbers.extend(batch.numbers)
+        kept.append(task.sample(part, labels, draw), first, batch.rows)
+        del part  # the logits of two passes would exist at once
+    if not numbers:
+        raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
+    return kept.finish(task.name, len(numbers) if task.whole or task.name == "labels" else None), numbers
+
+
+def collect_augmented(
+    start: Start,
+    spec: FeatureSpec,
+    *,
+    draws: int,
+    perturb: Perturb | bool = True,
+    size: int | None = None,
+    memory: int = 2 * 2**30,
+    seed: int = 0,
+    progress: bool = True,
+) -> tuple[Outputs, str]:
+    """Return the rows of every input and of its perturbed copies.
+
+    Args:
+        start: The model and labelled data.
+        spec: What a head reads; for classes it becomes a layer, for other tasks the features.
+        draws: Perturbed copies per input.
+        perturb: True for the perturbations of `qipf.tasks.perturb`, False for none, or a function of the user.
+        size: How many inputs to take at most.
+        memory: Bytes that the rows take at most. If the data would need more, a random sample is taken of arrays and
+            datasets, and the first inputs of loaders. While data of unknown length is read, up to twice as much is
+            allocated.
+        seed: Of the sample and of the perturbations.
+        progress: Show a progress bar.
+
+    Returns:
+        The outputs, for classes in bfloat16 on the device of the model, and the form of the inputs that were perturbed,
+        as `qipf.tasks.perturb.Perturber.form` has it; it is empty if none was.
+
+    Raises:
+        Problem: There is no data, there are no labels, or nothing to read was found.
+    """
+    import torch
+
+    check_whole("memory", memory, 1)
+    check_whole("size", 1 if size is None else size, 1)
+    check_whole("seed", seed, 0)
+    runner, task, best = start.runner, start.task, isinstance(start.task, Classes)
+    generator = torch.Generator((best and runner.device) or "cpu").manual_seed(seed)
+    change = task.perturber(generator, perturb if callable(perturb) else None)
+    form = change.form(start.first.first(2).inputs) if perturb is not False else ""
+    if not form and perturb is not False and not best:
+        change(start.first.first(2).inputs)  # says what is wrong
+    copies = 1 + (draws if form else 0)
+    read = {f"layer:{spec}" if best else "features": spec}
+    with runner.reading(read, raw=task.raw, show=progress) as run:
+        room = max(1, memory // (copies * _bytes_per_input(task, next(task.passes(run, start.first.first(2))), best)))
+        source = start.source.sample(min(room, size or room), seed)
+
+        def every() -> Iterator[Part]:
+            for batch in track(runner.batches(source), "reading the network", total=source.count, show=progress):
+                if batch.labels is None:
+                    raise Problem(
+                        "data", f"batch {batch.number} has no labels, and the probe learns from them",
+                        hint="give (inputs, labels), or a loader whose batches are (inputs, labels)",
+                    )  # fmt: skip
+                for copy in range(copies):
+                    one = batch if copy == 0 else batch.replaced(change(batch.inputs))
+                    for part in task.passes(run, one):
+                        if best:
+                            _check_features(part, spec)
+                        yield part
+                        del part  # the logits of two passes would exist at once
+
+        expected = None if source.rows is None else copies * source.rows
+        draw, store = Draw(seed), None if best else "cpu"
+        outputs, numbers = gather(task, every(), draw, store=store, rows=expected, half=best)
+    outputs = task.finished(outputs, numbers, None, seed)
+    if best:
+        warn_of_missing_classes(outputs.labels, outputs.logits.shape[1], stacklevel=4)
+    return outputs, form
+
+
+def _bytes_per_input(task: Task, part: Part, half: bool) -> int:
+    """Return the bytes that the rows of one input take, with their labels."""
+    rows = task.sample(part, None, Draw(0))
+    floats = [rows.logits, *(one for one in (rows.features, *rows.layers.values()) if one is not None)]
+    width = sum(one.shape[1] for one in floats) + (0 if rows.summary is None else 8)
+    per_input = task.per_image if isinstance(task, Pixels) else max(1, len(rows) // part.batch.rows)
+    return per_input * ((2 if half else 4) * width + 8)
+
+
+def _check_features(part: Part, spec: FeatureSpec) -> None:
+    """Raise Problem that names the first row whose features are NaN or infinite."""
+    values = part.features[f"layer:{spec}"]
+    xp = namespace(values)
+    if bool(xp.all(xp.isfinite(values))):
+        return
+    bad = ~np.isfinite(to_numpy(values)).reshape(part.batch.rows, -1).all(axis=1)
+    for given in (*part.batch.args, *part.batch.kwargs.values()):
+        if is_array(given) and len(given.shape) and not np.isfinite(found := to_numpy(given)).all():
+            wrong = ~np.isfinite(found).reshape(len(found), -1).all(axis=1)
+            raise Problem(
+                "data", "NaN or infinite values in the inputs", row=int(part.batch.numbers[int(np.argmax(wrong))]),
+                hint="remove or repair such rows first",
+            )  # fmt: skip
+    raise Problem(
+        "features", f"{str(spec)!r} gives NaN or infinite values", row=int(part.batch.numbers[int(np.argmax(bad))]),
+        hint="name another module with features=, or run the model in single precision",
+    )  # fmt: skip
+
+
+class Columns:
+    """Named columns of rows that grow together, batch by batch, on their way to where they are kept.
+
+    Args:
+        store: Where columns of torch are kept; None for where they are.
+        inputs: How many inputs there will be, if each has the same number of rows; buffers are then allocated once.
+        half: Keep floating-point numbers in bfloat16, as columns of torch.
+    """
+
+    def __init__(self, store: Any, inputs: int | None, half: bool) -> None:
+        self._store, self._inputs, self._half = store, inputs, half
+        self._kept: dict[str, _Rows] = {}
+        self._waiting: list[dict[str, Array]] = []
+        self._bytes = self._count = 0
+
+    def append(self, rows: Outputs, first: int, inputs: int) -> None:
+        """Append rows.
+
+        Args:
+            rows: Of one batch, or a part of it.
+            first: How many inputs came before this batch.
+            inputs: How many inputs this batch has.
+        """
+        found = {name: self._moved(values) for name, values in _flat(rows).items()}
+        if "groups" in found:
+            found["groups"] = found["groups"] + first
+        if not self._kept:
+            self._kept = {name: _Rows(name, self._expected(len(rows), inputs)) for name in found}
+        for name in {*found, *self._kept} - ({*found} & {*self._kept}):
+            raise Problem("data", f"{name} are in some batches but not in others", hint="give them in all or in none")
+        if all(isinstance(values, np.ndarray) or self._is_home(values) for values in found.values()):
+            self._append(found)
+            return
+        self._waiting.append(found)
+        self._bytes += sum(values.nbytes for values in found.values())
+        if self._bytes >= WAITING or len(self._waiting) >= MOST_WAITING:
+            self._flush()
+
+    def finish(self, task: str, inputs: int | None) -> Outputs:
+        """Return all rows."""
+        self._flush()
+        columns = {name: rows.finish() for name, rows in self._kept.items()}
+        summary = {name: columns.pop(f"summary:{name}", None) for name in TokenSummary._fields}
+        layers = {n.removeprefix("layer:"): columns.pop(n) for n in tuple(columns) if n.startswith("layer:")}
+        kept = None if summary["predicted"] is None else TokenSummary(**summary)
+        return Outputs.unchecked(
+            columns.pop("logits"), **columns, layers=layers, summary=kept, task=task, inputs=inputs
+        )
+
+    def _expected(self, rows: int, inputs: int) -> int:
+        return 0 if self._inputs is None else self._inputs * (rows // max(1, inputs))
+
+    def _moved(self, values: Array) -> Array:
+        if not self._half:
+            return values
+        import torch
+
+        tensor = values if isinstance(values, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+        return tensor.bfloat16() if tensor.is_floating_point() else tensor
+
+    def _is_home(self, values: Any) -> bool:
+        return self._store is None or values.device == _device(self._store)
+
+    def _flush(self) -> None:
+        import_torch = sys.modules.get("torch")
+        for name in self._waiting[0] if self._waiting and import_torch is not None else ():
+            given = [columns[name] for columns in self._waiting]
+            joined = given[0] if len(given) == 1 else import_torch.cat(given)  # pyright: ignore
+            self._kept[name].append(joined.to(_device(self._store)))
+        self._waiting.clear()
+        self._bytes = 0
+
+    def _append(self, found: dict[str, Array]) -> None:
+        for name, values in found.items():
+            self._kept[name].append(values)
+
+
+class _Rows:
+    """Rows appended to one buffer, which is allocated once if the number of rows is known."""
+
+    def __init__(self, name: str, expected: int) -> None:
+        self._name, self._expected, self._count = name, expected, 0
+        self._buffer: Any = None
+
+    def append(self, values: Array) -> None:
+        """Append a copy of `values` to the rows so far."""
+        xp, stop = namespace(values), self._count + values.shape[0]
+        if self._buffer is None:
+            self._buffer = self._empty(xp, max(self._expected, stop), values)
+        if tuple(self._buffer.shape[1:]) != tuple(values.shape[1:]):
+            found, expected = (
+                f"rows of shape {tuple(values.shape[1:])}",
+                f"rows of shape {tuple(self._buffer.shape[1:])}",
+            )
+            raise Problem(self._name, found, expected=f"{expected}, as in the batches before")
+        if stop > self._buffer.shape[0]:
+            larger = self._empty(xp, max(2 * self._buffer.shape[0], stop), values)
+            larger[: self._count] = self._buffer[: self._count]
+            self._buffer = larger
+        self._buffer[self._count : stop] = values
+        self._count = stop
+
+    def finish(self) -> Array:
+        """Return the rows, in memory of exactly their size."""
+        full = self._buffer.shape[0] == self._count
+        return self._buffer if full else namespace(self._buffer).asarray(self._buffer[: self._count], copy=True)
+
+    def _empty(self, xp: Any, rows: int, like: Array) -> Array:
+        return xp.empty((rows, *like.shape[1:]), dtype=like.dtype, device=compat.device(like))
+
+
+def _flat(rows: Outputs) -> dict[str, Array]:
+    """Return all columns of rows by name."""
+    found = {name: getattr(rows, name) for name in ("logits", "features", "labels", "groups", "positions")}
+    found |= {f"layer:{name}": values for name, values in rows.layers.items()}
+    found |= {} if rows.summary is None else {f"summary:{name}": v for name, v in rows.summary._asdict().items()}
+    return {name: values for name, values in found.items() if values is not None}
+
+
+def _device(store: Any) -> torch.device:
+    import torch
+
+    try:
+        return torch.device(store)
+    except (RuntimeError, TypeError):
+        raise Problem("store", f"{store!r}", expected="a device such as 'cpu' or 'cuda:0'") from None

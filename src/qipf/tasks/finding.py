@@ -1,0 +1,83 @@
+"""Find the task of a model from the shape of its output and from the labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from qipf._common.errors import Problem
+from qipf.arrays import Array, namespace
+from qipf.tasks.classes import Classes
+from qipf.tasks.labels import Labels
+from qipf.tasks.numbers import Numbers
+from qipf.tasks.outputs import zeros_and_ones
+from qipf.tasks.pixels import Pixels
+from qipf.tasks.task import FORMS, Task, squeezed
+from qipf.tasks.tokens import Tokens
+
+TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classes, Labels, Tokens, Pixels, Numbers)}
+"""Every task by its name."""
+
+
+def make_task(task: Task | str | Mapping[str, Any]) -> Task:
+    """Return a task from its name, from what `Task.noted` returned, or as it is.
+
+    Raises:
+        Problem: There is no such task or option.
+    """
+    if isinstance(task, Task):
+        return task
+    options = dict(task) if isinstance(task, Mapping) else {"name": task}
+    name = options.pop("name", None)
+    if isinstance(name, str) and name in TASKS:
+        try:
+            return TASKS[name](**options)
+        except TypeError as error:
+            raise Problem("task", f"{error}") from None
+    raise Problem(
+        "task", f"{task!r:.80}", expected=f"one of {', '.join(TASKS)}, or qipf.tasks.Pixels(...) and the like"
+    )
+
+
+def find_task(
+    output: tuple[int, ...] | Callable[[], tuple[int, ...]], labels: Array | None,
+    task: Task | str | Mapping[str, Any] | None = None,
+) -> Task:  # fmt: skip
+    """Return the task that was asked for, or the one that the shapes and labels of a first batch tell.
+
+    Args:
+        output: The shape of the output, or a function that finds it, which is called only if the labels do not decide.
+        labels: The labels of the batch, or None.
+        task: A task or its name; None to find it.
+
+    Raises:
+        Problem: The data fits no task, or labels are one-hot, so that it is unknown what they mean.
+    """
+    if task is not None:
+        return make_task(task)
+    if labels is not None and len(labels.shape) == 1 and not _are_targets(labels):
+        return Classes()
+    shape = tuple(output() if callable(output) else output)
+    if labels is not None and Labels.fits(shape, labels):
+        xp = namespace(labels)
+        if bool(xp.all(xp.sum(xp.astype(labels, xp.int64), axis=1) == 1)):
+            raise Problem(
+                "labels", f"exactly one 1 in every row of shape {tuple(labels.shape)}, as for one-hot classes",
+                hint="give labels.argmax(1) for one class per input, or task='labels' for several labels",
+            )  # fmt: skip
+        return Labels()
+    for kind in (Numbers, Classes, Tokens, Pixels):
+        if kind.fits(shape, labels):
+            return kind()
+    if labels is None:
+        raise Problem("model", f"an output of shape {shape}", hint=FORMS)
+    if len(shape) == 4:
+        return Pixels()  # whose check says what is wrong with the labels
+    if len(squeezed(labels).shape) == 1:
+        return Classes()
+    found = f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)} for an output {shape}"
+    raise Problem("labels", found, hint=FORMS)
+
+
+def _are_targets(labels: Array) -> bool:
+    return namespace(labels).isdtype(labels.dtype, "real floating") and not zeros_and_ones(labels)

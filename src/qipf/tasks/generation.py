@@ -1,0 +1,94 @@
+"""The uncertainty of every token that a language model generates, recorded while it generates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from qipf._common.errors import check_whole
+from qipf.tasks.outputs import Outputs, TokenSummary
+from qipf.tasks.vocabulary import summarise_logits
+
+
+class GenerationWatch:
+    """A logits processor for `generate` that changes nothing and remembers what the logits say about each token.
+
+    Pass it first: `model.generate(ids, logits_processor=[watch])` of Hugging Face, or call `watch(ids, logits)` once
+    per step in a loop of your own. Then `watch.tokens(sequences)` has the scores of the generated tokens. Where the
+    model generates several beams, these change places from step to step, which is refused.
+
+    Args:
+        top: How many of the largest logits of each token to keep, 2 or more.
+    """
+
+    def __init__(self, top: int = 2) -> None:
+        check_whole("top", top, 2)
+        self.top = top
+        self._steps: list[TokenSummary] = []
+        self._chosen: list[Tensor] = []  # the log probability of the token that each step added
+        self._logits: Tensor | None = None
+        self._ids: Tensor | None = None
+        self._start = 0
+
+    def __call__(self, input_ids: Tensor, scores: Tensor, **_: Any) -> Tensor:
+        """Remember one step: the ids (N, t) so far and the logits (N, V) of the next token, which are returned."""
+        if scores.ndim != 2 or input_ids.ndim != 2 or len(input_ids) != len(scores):
+            raise ValueError(
+                f"expected ids (N, t) and logits (N, V), got {tuple(input_ids.shape)} and {tuple(scores.shape)}"
+            )
+        if self._ids is None:
+            self._start = input_ids.shape[1]
+        elif input_ids.shape[1] != self._ids.shape[1] + 1 or not torch.equal(input_ids[:, :-1], self._ids):
+            raise ValueError(
+                f"ids: expected those of the step before and one more token, (N, {self._ids.shape[1] + 1}), got "
+                f"{tuple(input_ids.shape)}; beams that change places are not supported, and each call of generate "
+                "needs a new GenerationWatch"
+            )
+        else:
+            self._chosen.append(self._log_chosen(input_ids[:, -1]))
+        with torch.no_grad():
+            rows = torch.arange(len(scores), device=scores.device)
+            self._steps.append(summarise_logits(scores, rows, None, self.top))
+        self._ids, self._logits = input_ids.clone(), scores.detach().clone()
+        return scores
+
+    def tokens(self, sequences: Tensor, *, end: int | None = None) -> Outputs:
+        """Return the generated tokens, step by step and in each step sequence by sequence.
+
+        `labels` are the tokens that were generated; sampling may choose other tokens than those predicted.
+
+        Args:
+            sequences: (N, T) what `generate` returned: the prompt and the generated tokens.
+            end: The token that ends a sequence; what follows the first of them after the prompt is left out.
+        """
+        if self._ids is None:
+            raise RuntimeError("nothing was generated; pass this watch as a logits processor first")
+        total = self._start + len(self._steps)
+        if sequences.shape != (len(self._ids), total) or not torch.equal(sequences[:, :-1], self._ids):
+            raise ValueError(
+                f"sequences: expected shape {(len(self._ids), total)}, the prompts and {len(self._steps)} generated "
+                f"tokens, got {tuple(sequences.shape)} or other tokens"
+            )
+        made = sequences[:, self._start :]
+        ended = torch.zeros_like(made, dtype=torch.bool) if end is None else made == end
+        kept = (ended.cumsum(1) - ended.long() == 0).T.flatten()
+        steps, rows = made.shape[1], len(made)
+        columns = (torch.cat(parts)[kept] for parts in list(zip(*self._steps, strict=True))[:-1])
+        chosen = torch.cat([*self._chosen, self._log_chosen(sequences[:, -1])])
+        predicted, top, log_rest, log_sum, entropy = columns
+        return Outputs(
+            -log_rest[:, None],
+            labels=made.T.flatten()[kept],
+            groups=torch.arange(rows, device=made.device).repeat(steps)[kept],
+            positions=torch.arange(self._start - 1, total - 1, device=made.device).repeat_interleave(rows)[kept],
+            summary=TokenSummary(predicted, top, log_rest, log_sum, entropy, chosen[kept]),
+            task="tokens", inputs=rows,
+        )  # fmt: skip
+
+    def _log_chosen(self, chosen: Tensor) -> Tensor:
+        logits = self._logits
+        if logits is None:
+            raise RuntimeError("no step was recorded")
+        return logits.gather(1, chosen[:, None])[:, 0].float() - self._steps[-1].log_sum

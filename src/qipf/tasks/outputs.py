@@ -1,0 +1,459 @@
+"""Logits, features and labels of a model, one row per prediction; and scores in the shape of the predictions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._common.errors import Problem
+from qipf.arrays import Array, is_traced, namespace, to_numpy, widest_float
+
+PROBABILITIES = (
+    "logits: these look like probabilities, not logits; give what goes into the softmax (or the sigmoid), or the "
+    "logarithm of the probabilities: numpy.log(numpy.clip(p, 1e-7, 1)), for one column numpy.log(p / (1 - p))"
+)
+Method = Literal["mean", "max", "sum"]
+"""How several numbers become one."""
+
+
+class TokenSummary(NamedTuple):
+    """The few numbers that remain of the logits of a token, in float32 or wider.
+
+    With the logits z, their largest value m, and r, the sum of exp(z_j - m) over all but the predicted token, the
+    probability of the predicted token is 1 / (1 + r).
+    """
+
+    predicted: Array
+    """the token with the largest logit, (M,)"""
+    top: Array
+    """the largest logits in descending order, (M, k)"""
+    log_rest: Array
+    """log r: the log odds against the predicted token, (M,)"""
+    log_sum: Array
+    """the logarithm of the summed exponentials of all logits, (M,)"""
+    entropy: Array
+    """of the softmax in nats, (M,)"""
+    log_label: Array | None
+    """the log probability of the label, (M,)"""
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Logits, features and labels of M predictions, as arrays of any library.
+
+    One column of logits means a binary model if the labels are integers, booleans or all 0.0 or 1.0, as binary
+    cross-entropy takes them (the prediction is `logit > 0`). It means a regression if the labels are other
+    floating-point numbers, or absent. Floating-point labels (M, k) mean a regression with k outputs.
+
+    Probabilities in place of logits trigger a warning; give their logarithm instead.
+
+    Attributes:
+        logits: (M, C) values before the softmax, (M, 1) for a binary model, or the predictions of a regression. For
+            tokens (M, 1), the log odds of the predicted token.
+        features: (M, D) penultimate features, or None.
+        labels: (M,) true classes (integers from 0 to C - 1) or tokens, (M,) or (M, C) regression targets (floating
+            point), or None. Labels 0.0 and 1.0 of a binary model are kept as integers.
+        layers: Further features by module name, each (M, D_i).
+        groups: (M,) the input that each row belongs to; None if row i is input i.
+        positions: (M,) the position of each row within its input: the index of the label, the position of the logits
+            in a text, or y * W + x in an image; None if each input has one row.
+        summary: For tokens, what remains of the logits.
+        task: What one row is: "classes", "labels", "tokens", "pixels" or "numbers".
+        inputs: How many inputs there are, also those without a row; None for one input per row.
+    """
+
+    logits: Array
+    features: Array | None = None
+    labels: Array | None = None
+    layers: Mapping[str, Array] = field(default_factory=dict)
+    groups: Array | None = None
+    positions: Array | None = None
+    summary: TokenSummary | None = None
+    task: str = ""
+    inputs: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "layers", dict(self.layers))
+        for name, values, dimensions in self._columns():
+            shape = getattr(values, "shape", None)
+            if shape is None:
+                hint = "convert it first, for instance by numpy.asarray or torch.as_tensor"
+                raise Problem(name, type(values).__name__, expected="an array", hint=hint)
+            if len(shape) != dimensions and name != "labels":
+                raise Problem(name, f"shape {tuple(shape)}", expected=f"{dimensions} dimension(s)")
+            if shape[:1] != self.logits.shape[:1]:
+                rows = shape[0] if shape else "a single number"
+                raise Problem(name, f"{rows}", expected=f"{self.logits.shape[0]} rows, one for each row of logits")
+        if self.logits.shape[1] == 0:
+            raise Problem("logits", "no columns", expected="shape (N, C) with C >= 1")
+        self._check_one_library()
+        columns = self.logits.shape[1]
+        if self.labels is not None and self.task in ("", "classes", "numbers"):
+            check_classes(self.labels, columns, task=self.task)
+            if self.task != "numbers":
+                object.__setattr__(self, "labels", as_classes(self.labels, columns))
+        object.__setattr__(self, "task", self.task or _task_of(self))
+        if self.task == "classes" and look_like_probabilities(self.logits, self.binary):
+            warnings.warn(PROBABILITIES, stacklevel=3)
+
+    @classmethod
+    def unchecked(cls, logits: Array, **fields: Any) -> Outputs:
+        """Return outputs without any check, for graphs that are traced and for blocks of checked outputs."""
+        outputs = object.__new__(cls)
+        empty = {"features": None, "labels": None, "layers": {}, "groups": None, "positions": None}
+        outputs.__dict__.update({**empty, "summary": None, "task": "", "inputs": None, "logits": logits, **fields})
+        return outputs
+
+    def _check_one_library(self) -> None:
+        library, device = _library(self.logits), _device(self.logits)
+        for name, values, _ in self._columns():
+            if _library(values) != library:
+                hint = "convert it first, for instance by numpy.asarray or torch.as_tensor"
+                raise Problem(
+                    name, f"one of {_library(values)}", expected=f"an array of {library}, as logits is", hint=hint
+                )
+            if _device(values) != device:
+                raise Problem(
+                    name, f"{_device(values)}", expected=f"it on {device}, where logits is", hint="move it first"
+                )
+
+    def _columns(self) -> Iterable[tuple[str, Array, int]]:
+        yield "logits", self.logits, 2
+        if self.features is not None:
+            yield "features", self.features, 2
+        for name in ("labels", "groups", "positions"):
+            if getattr(self, name) is not None:
+                yield name, getattr(self, name), 1
+        for name, values in self.layers.items():
+            yield f"layers[{name!r}]", values, 2
+
+    def _map(self, function: Callable[[Array], Array]) -> Outputs:
+        """Return the same outputs with `function` applied to every array, without checking them again."""
+        result = copy(self)
+        for name in ("logits", "features", "labels", "groups", "positions"):
+            values = getattr(self, name)
+            object.__setattr__(result, name, None if values is None else function(values))
+        object.__setattr__(result, "layers", {name: function(values) for name, values in self.layers.items()})
+        if self.summary is not None:
+            parts = (None if part is None else function(part) for part in self.summary)
+            object.__setattr__(result, "summary", TokenSummary(*parts))
+        return result
+
+    def __len__(self) -> int:
+        return self.logits.shape[0]
+
+    def __repr__(self) -> str:
+        shapes = ", ".join(f"{name}={tuple(values.shape)}" for name, values, _ in self._columns())
+        return f"Outputs({shapes}, task={self.task!r})"
+
+    def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Outputs:
+        """Return the rows picked by an integer (one row), a slice, a boolean mask or an array of row numbers."""
+        if isinstance(index, slice) and (index.step is None or index.step > 0):
+            return self._map(lambda values: values[index, ...])
+        rows = self._row_numbers(index)
+
+        def take(values: Array) -> Array:
+            xp = namespace(values)
+            return xp.take(values, xp.asarray(rows, device=compat.device(values)), axis=0)
+
+        return self._map(take)
+
+    def _row_numbers(self, index: Any) -> np.ndarray:
+        if isinstance(index, int):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"row {index} is out of range: there are {len(self)} rows")
+            return np.asarray([index % len(self)])
+        if isinstance(index, slice):  # a negative step, which torch does not support
+            return np.arange(len(self))[index].copy()
+        rows = np.atleast_1d(to_numpy(index))
+        if rows.dtype == bool:
+            if rows.shape != (len(self),):
+                raise IndexError(f"expected a mask of shape ({len(self)},), one value per row, got {rows.shape}")
+            return np.flatnonzero(rows)
+        if rows.size == 0:
+            return np.zeros(0, dtype=np.int64)
+        if rows.ndim != 1 or not np.issubdtype(rows.dtype, np.integer):
+            raise TypeError(
+                f"expected an integer, a slice, a mask or row numbers, got {rows.dtype} of shape {rows.shape}"
+            )
+        rows = rows.astype(np.int64)
+        if rows.min() < -len(self) or rows.max() >= len(self):
+            worst = rows.max() if rows.max() >= len(self) else rows.min()
+            raise IndexError(f"expected row numbers below {len(self)}, got {worst}")
+        return rows % len(self)
+
+    @property
+    def binary(self) -> bool:
+        """True for a classifier with one column of logits."""
+        return self.logits.shape[1] == 1 and not self.regression
+
+    @property
+    def regression(self) -> bool:
+        """True for a regression: one column and floating-point labels or none, or (N, k) targets."""
+        return (self.task or _task_of(self)) == "numbers"
+
+    @property
+    def predicted(self) -> Array:
+        """(M,) integer class of the largest logit; for a one-logit model, 1 if the logit is above 0.
+
+        Raises:
+            Problem: This is a regression, which predicts no class.
+        """
+        if self.regression:
+            raise Problem(
+                "outputs", "one column of logits without classes as labels, or several targets per input, is a "
+                "regression, which predicts no class", hint="a binary classifier needs labels of 0 and 1",
+            )  # fmt: skip
+        return predicted_classes(self.logits) if self.summary is None else self.summary.predicted
+
+    @property
+    def correct(self) -> Array:
+        """(M,) True if a prediction equals its label.
+
+        Raises:
+            Problem: There are no labels, or they are not classes.
+        """
+        if self.labels is None:
+            raise Problem("outputs", "there are no labels, so errors are unknown", hint="collect them with labels")
+        xp = namespace(self.labels)
+        predicted = self.predicted
+        labels = xp.astype(self.labels, xp.int64) if xp.isdtype(self.labels.dtype, "bool") else self.labels
+        if self.binary and self.task != "tokens":
+            check_binary(labels)
+        return predicted == labels
+
+    def numpy(self) -> Outputs:
+        """Return the same outputs as NumPy arrays on the CPU."""
+        return self._map(to_numpy)
+
+    def to(self, device: Any) -> Outputs:
+        """Return the same outputs on another device of their library, in single precision if it has no double."""
+
+        def move(values: Array) -> Array:
+            xp = namespace(values)
+            narrow = widest_float(device) == "float32" and values.dtype == xp.float64
+            return compat.to_device(xp.astype(values, xp.float32) if narrow else values, device)
+
+        return self._map(move)
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """The scores of one batch, in the shape of its predictions: (n,), (n, L), (n, T) or (n, H, W).
+
+    Attributes:
+        uncertainty: Higher is less sure; NaN for masked tokens.
+        predicted: The predictions: classes, 0 or 1, tokens, or numbers.
+        labels: The true classes or targets, or None.
+        counted: True if the prediction exists and its label counts; in data without labels, if it exists.
+        numbers: The number of each input in the user's data.
+        outputs: What was scored, for classes, labels and numbers.
+    """
+
+    uncertainty: Array
+    predicted: Array
+    labels: Array | None
+    counted: Array
+    numbers: Sequence[int]
+    outputs: Outputs | None = None
+
+    def __len__(self) -> int:
+        return self.uncertainty.shape[0]
+
+    @property
+    def correct(self) -> Array:
+        """True if a prediction equals its label; meaningful if `counted`."""
+        if self.labels is None:
+            raise Problem("data", "there are no labels, so errors are unknown", hint="score data with labels")
+        return self.predicted == self.labels
+
+    def per_input(self, how: Method = "mean") -> np.ndarray:
+        """Summarise the uncertainty of each input, (n,), over the predictions that count."""
+        counted = to_numpy(self.counted)
+        inputs = np.arange(len(self)).reshape(-1, *(1 for _ in counted.shape[1:]))
+        return summarise(self.uncertainty, np.where(counted, inputs, -1), len(self), how)
+
+
+def summarise(values: Array, groups: Array, count: int | None = None, how: Method = "mean") -> np.ndarray:
+    """Summarise the values of every group, (count,) in float64; NaN for the mean or the maximum of an empty group.
+
+    Args:
+        values: One number per prediction, of any shape.
+        groups: The group of each prediction, integers from 0, in the same shape. Negative ones are left out.
+        count: How many groups there are; None for the largest number in `groups` plus one.
+        how: "mean", "max" or "sum".
+    """
+    numbers, index = to_numpy(values).astype(np.float64).ravel(), to_numpy(groups).ravel()
+    if numbers.shape != index.shape:
+        raise Problem("groups", f"{index.size}", expected=f"{numbers.size} numbers, one per value")
+    if index.dtype.kind not in "iu":
+        raise Problem("groups", f"{index.dtype}", expected="integers")
+    if how not in ("mean", "max", "sum"):
+        raise Problem("how", f"{how!r}", expected="'mean', 'max' or 'sum'")
+    kept = index >= 0
+    numbers, index = numbers[kept], index[kept].astype(np.int64)
+    size = count if count is not None else int(index.max(initial=-1)) + 1
+    if index.size and int(index.max()) >= size:
+        raise Problem("groups", f"{int(index.max())}", expected=f"numbers below {size}")
+    if how == "max":
+        result = np.full(size, -np.inf)
+        np.maximum.at(result, index, numbers)
+        result[np.bincount(index, minlength=size) == 0] = np.nan
+        return result
+    total = np.bincount(index, numbers, minlength=size)
+    if how == "sum":
+        return total
+    number = np.bincount(index, minlength=size)
+    return np.divide(total, number, out=np.full(size, np.nan), where=number > 0)
+
+
+def predicted_classes(logits: Array) -> Array:
+    """Return the class of the largest of (N, C) logits, (N,) integers; for one logit, 1 if it is above 0."""
+    xp = namespace(logits)
+    if logits.shape[1] == 1:
+        return xp.astype(logits[:, 0] > 0, xp.int64)
+    return xp.argmax(logits, axis=1)
+
+
+def check_binary(labels: Array, numbers: Sequence[int] | None = None) -> None:
+    """Raise Problem with the first label that is neither 0 nor 1.
+
+    Args:
+        labels: (N,) array of any library.
+        numbers: The number of each row in the user's data; None to count from 0.
+    """
+    if zeros_and_ones(labels) or labels.shape[0] == 0 or is_traced(labels):
+        return
+    values = to_numpy(labels)
+    row = int(np.argmax((values != 0) & (values != 1)))
+    raise Problem(
+        "labels", f"{values[row]}", expected="0 or 1 for a one-logit model", row=_number(row, numbers),
+        hint="the targets of a regression are floating-point numbers: labels.astype('float64')",
+    )  # fmt: skip
+
+
+def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = None, task: str = "") -> None:
+    """Raise Problem with the first label that is not a class of a model with several columns of logits.
+
+    One column is a binary model or a regression, and the labels tell which; then only their type is checked.
+    Floating-point labels with one column per logit are the targets of a regression with several outputs.
+
+    Args:
+        labels: (N,) or (N, columns) array of any library.
+        columns: How many columns the logits have.
+        numbers: The number of each row in the user's data; None to count from 0.
+        task: "numbers" if they are known to be targets, "classes" if they are known to be classes.
+    """
+    if not namespace(labels).isdtype(labels.dtype, ("bool", "integral", "real floating")):
+        kind = {"U": "strings", "S": "bytes", "O": "objects"}.get(getattr(labels.dtype, "kind", ""), str(labels.dtype))
+        raise Problem(
+            "labels", kind, expected="classes as integers from 0, or targets as floating-point numbers",
+            hint="convert them first, for instance by numpy.unique(labels, return_inverse=True)[1]",
+        )  # fmt: skip
+    if len(labels.shape) != 1:
+        _check_columns(labels, columns, task)
+        return
+    if columns < 2 or labels.shape[0] == 0 or is_traced(labels):
+        return
+    if compat.is_jax_array(labels):
+        labels = np.asarray(labels)  # under jax.jit even operations on known values are traced
+    xp = namespace(labels)
+    integral = xp.isdtype(labels.dtype, ("integral", "bool"))
+    if xp.isdtype(labels.dtype, "bool") or (integral and int(xp.min(labels)) >= 0 and int(xp.max(labels)) < columns):
+        return
+    values = to_numpy(labels)
+    bad = ~((values >= 0) & (values < columns) & (values == np.floor(values)))  # NaN is bad as well
+    row = int(np.argmax(bad))
+    expected = f"classes from 0 to {columns - 1}, integers, because there are {columns} logits"
+    hint = "convert them to integers first"
+    if bad.any():
+        targets = "" if integral else f"; a regression with {columns} outputs has targets (N, {columns})"
+        hint = f"remove such rows, or leave the labels out{targets}"
+    found = f"{values[row]} ({values.dtype})" if not integral else f"{values[row]}"
+    raise Problem("labels", found, expected=expected, row=_number(row, numbers), hint=hint)
+
+
+def as_classes(labels: Array, columns: int) -> Array:
+    """Return the labels of a one-logit classifier as integers if they are all 0.0 or 1.0; others as they are."""
+    xp = namespace(labels)
+    floating = columns == 1 and len(labels.shape) == 1 and xp.isdtype(labels.dtype, "real floating")
+    return xp.astype(labels, xp.int64) if floating and zeros_and_ones(labels) else labels
+
+
+def zeros_and_ones(labels: Array) -> bool:
+    """Return True if there are labels, and each is 0 or 1, in any type; False while a graph is traced."""
+    if 0 in labels.shape or is_traced(labels):
+        return False
+    return bool(namespace(labels).all((labels == 0) | (labels == 1)))
+
+
+def look_like_probabilities(logits: Array, binary: bool) -> bool:
+    """Return True if every row is non-negative and sums to one; for one logit, if all values lie in [0, 1].
+
+    Args:
+        logits: (N, C).
+        binary: True if one column belongs to a classifier. Then at least ten rows are needed, because a few logits may
+            lie in [0, 1] by chance.
+    """
+    rows, columns = logits.shape
+    if is_traced(logits) or rows == 0 or (columns == 1 and (not binary or rows < 10)):
+        return False
+    return _in_unit(logits[:1, :]) and (rows == 1 or _in_unit(logits))  # the first row decides almost always
+
+
+def _in_unit(logits: Array) -> bool:
+    xp = namespace(logits)
+    if not xp.isdtype(logits.dtype, "real floating") or not bool(xp.all((logits >= 0) & (logits <= 1))):
+        return False
+    if logits.shape[1] == 1:
+        return True
+    tolerance = 1e-3 if xp.finfo(logits.dtype).bits >= 32 else 2e-2
+    sums = xp.sum(xp.astype(logits, xp.float32), axis=1) if tolerance > 1e-3 else xp.sum(logits, axis=1)
+    return bool(xp.all(xp.abs(sums - 1) < tolerance))
+
+
+def _task_of(outputs: Outputs) -> str:
+    """Return the task of rows that nobody named, from the shapes and types alone."""
+    labels = outputs.labels
+    if labels is not None and len(labels.shape) == 2:
+        return "numbers"
+    if outputs.logits.shape[1] > 1:
+        return "classes"
+    classes = labels is not None and namespace(labels).isdtype(labels.dtype, ("integral", "bool"))
+    return "classes" if classes else "numbers"
+
+
+def _check_columns(labels: Array, columns: int, task: str) -> None:
+    """Raise Problem unless labels of several dimensions are the targets of a regression with several outputs."""
+    shape, dtype = tuple(labels.shape), str(labels.dtype).removeprefix("torch.")
+    found = f"{dtype} of shape {shape} for logits with {columns} column{'s' if columns > 1 else ''}"
+    if len(shape) == 2 and shape[1] == 1:
+        raise Problem("labels", found, hint="give labels[:, 0], one label per input")
+    if len(shape) == 2 and shape[1] == columns:
+        if task != "numbers" and zeros_and_ones(labels):
+            hint = (
+                "if each column is a label of its own, give task='labels'; for one-hot classes, give labels.argmax(1)"
+            )
+            raise Problem("labels", f"{found}, all 0 or 1", hint=hint)
+        if task != "classes" and namespace(labels).isdtype(labels.dtype, "real floating"):
+            return
+    raise Problem("labels", found, hint="give one class per row, (N,), or floating-point targets (N, k)")
+
+
+def _number(row: int, numbers: Sequence[int] | None) -> int:
+    return row if numbers is None else int(numbers[row])
+
+
+def _library(values: Array) -> str:
+    return namespace(values).__name__.removeprefix("array_api_compat.")
+
+
+def _device(values: Array) -> Any:
+    # JAX moves arrays between devices by itself, and a tracer is on none.
+    return None if compat.is_jax_array(values) else compat.device(values)

@@ -1,0 +1,317 @@
+"""One class per pixel: segmentation. Images are read as a whole or tile by tile."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from qipf._common.errors import Problem, check_whole
+from qipf._common.optional import require
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.data.batches import Batch
+from qipf.runners.runner import Pass, Run
+from qipf.tasks.outputs import Outputs, Scored
+from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
+from qipf.tasks.tiles import Tile, check_tiles, cut, cut_batch, find_images, wider
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from qipf.tasks.perturb import Perturb, Perturber
+
+IGNORED = (-100, 255)
+"""Labels that by custom mean "not labelled": those of torch and of Pascal VOC."""
+BLOCK = 2**22
+"""Logits and features that are scored at once on a CPU: 16 MB in single precision. Other devices take 16 times that."""
+TOLERANCE = 1e-3
+"""Differences of logits, in standard deviations of the logits, that count as rounding errors."""
+
+
+@dataclass(frozen=True)
+class Pixels(Task):
+    """One class per pixel, from logits (N, C, H, W), and labels (N, H, W).
+
+    Args:
+        ignore: Labels of pixels to leave out, one or several. None for -100, and for 255 unless the model has such a
+            class.
+        per_image: Pixels that are sampled from each image, to fit a scorer; all labelled ones if there are fewer.
+        tile: The largest height and width that one pass reads; larger images are cut into tiles of this size, and only
+            the scores and classes of the whole image exist at once. None for no tiles.
+        overlap: How many pixels at the edges of a tile do not count, because the network does not see what lies beyond
+            them. Tiles give the scores of the whole image if this is at least half of the receptive field, and `tile`
+            and `overlap` are multiples of the factor by which the network reduces the resolution. One tile is
+            compared with what a larger one gives, and a warning reports a difference.
+    """
+
+    name: ClassVar[str] = "pixels"
+    noun: ClassVar[str] = "pixel"
+    independent: ClassVar[bool] = False
+    batch_size: ClassVar[int] = 4
+    whole: ClassVar[bool] = True
+    probe: ClassVar[ProbeSettings] = ProbeSettings(6, "head", False, {"hidden": 64, "share": 0.7})
+
+    ignore: int | Sequence[int] | None = None
+    per_image: int = 200
+    tile: int | None = None
+    overlap: int = 64
+
+    def __post_init__(self) -> None:
+        check_tiles(self.tile, self.overlap)
+        check_whole("per_image", self.per_image, 1)
+        given: Any = self.ignore
+        several = isinstance(given, Sequence) and not isinstance(given, str)
+        chosen: tuple[Any, ...] = () if given is None else tuple(given) if several else (given,)
+        if not all(isinstance(one, Integral) and not isinstance(one, bool) for one in chosen):
+            raise Problem("ignore", f"{given!r}", expected="an integer or several, such as (-100, 255)")
+        object.__setattr__(self, "ignore", None if given is None else [int(one) for one in chosen])
+
+    @classmethod
+    def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
+        """Return True for (N, C, H, W) with integers (N, H, W), or without labels."""
+        if len(output) != 4 or all(size == 1 for size in output[2:]):
+            return False
+        integral = labels is None or namespace(labels).isdtype(labels.dtype, ("integral", "bool"))
+        return integral and (labels is None or len(labels.shape) == 3)
+
+    def left_out(self, classes: int) -> tuple[int, ...]:
+        """Return the labels to leave out; by default, those of `IGNORED` that are no classes of the model."""
+        if self.ignore is None:
+            return tuple(one for one in IGNORED if not 0 <= one < classes)
+        return tuple(self.ignore)  # pyright: ignore[reportArgumentType]
+
+    def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
+        """Return the labels (N, H, W) as integers on the CPU; those that count are classes."""
+        if batch.labels is None:
+            return None
+        torch = require("torch", extra="torch")
+        given, classes = torch.as_tensor(batch.labels), max(2, output[1])
+        expected = self._shape(batch, output)
+        if tuple(given.shape) != expected or given.is_floating_point():
+            found = f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
+            raise Problem(
+                "labels", found, expected=f"integers of shape {expected}, one label per pixel",
+                hint=_hint(tuple(given.shape), (*output[:2], *expected[1:])),
+            )  # fmt: skip
+        labels, some = given.to(torch.int64), self.left_out(classes)
+        bad = ((labels < 0) | (labels >= classes)) & self._labelled(labels, classes)
+        if bool(bad.any()):
+            image, row, column = bad.nonzero()[0].tolist()
+            left = f", or {' or '.join(map(str, some))} for pixels without a label" if some else ""
+            raise Problem(
+                "labels", f"{int(labels[image, row, column])} at row {row}, column {column} of the image",
+                expected=f"classes from 0 to {classes - 1}{left}", row=int(batch.numbers[image]),
+                hint="name the label of unlabelled pixels in Pixels(ignore=...)",
+            )  # fmt: skip
+        if classes == 2 and self.ignore is None and _are_masks(labels):
+            raise Problem(
+                "labels", "all labels are 0 or 255, and 255 means unlabelled", row=int(batch.numbers[0]),
+                hint="for masks give labels // 255; otherwise give unlabelled pixels -100, or Pixels(ignore=255)",
+            )  # fmt: skip
+        return labels
+
+    def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
+        """Run the model on whole images, or on one tile after the other."""
+        require("torch", extra="torch")
+        if self.tile is None:
+            yield self._part(run(batch), batch, None)
+            return
+        height, width = find_images(batch).shape[2:]
+        for number, tile in enumerate(cut(height, width, self.tile, self.overlap)):
+            # Nothing here may name the part: the logits of two tiles would exist at once.
+            check = number == 1 and batch.number == 0
+            yield self._checked(run, batch, tile) if check else self._part(run(cut_batch(batch, tile)), batch, tile)
+
+    def arranged(self, logits: Array) -> Tensor:
+        """Return the logits as a tensor (N, C, H, W)."""
+        import torch
+
+        if len(logits.shape) != 4:
+            found = f"an output of shape {tuple(logits.shape)}"
+            raise Problem("model", found, expected="logits (N, C, H, W) for pixels", hint=FORMS)
+        return logits if isinstance(logits, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(logits))
+
+    def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
+        """Return random labelled pixels; their positions are drawn once for all tiles of a batch."""
+        device, tile = part.logits.device, _tile(part)
+        if tile.core[0].start == tile.core[1].start == 0:
+            draw.held = _draw(self.counted(part, labels), self.per_image, draw.generator)
+        images, down, across = (axis.to(device) for axis in draw.held)  # pyright: ignore[reportOptionalIterable]
+        rows, columns = tile.core
+        inside = (down >= rows.start) & (down < rows.stop) & (across >= columns.start) & (across < columns.stop)
+        images, down, across = images[inside], down[inside], across[inside]
+        logits = _single(part.logits[images, :, down - rows.start, across - columns.start])
+        if not bool(logits.isfinite().all()):
+            self.check_finite(part)
+        features = _features(part)
+        if features is not None:
+            features = features[images, :, _near(down, tile, features, 0), _near(across, tile, features, 1)].float()
+        own = None if labels is None else labels.to(device)[images, down, across]
+        width = self._shape(part.batch, tuple(part.logits.shape))[2]
+        return Outputs.unchecked(
+            logits, features=features, labels=own, groups=images, positions=down * width + across, task=self.name
+        )
+
+    def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
+        """Yield slices of images and rows, with one row per pixel."""
+        import torch
+
+        count, classes, height, width = part.logits.shape
+        features, tile = _features(part), _tile(part)
+        numbers = width * (classes + (0 if features is None else features.shape[1]))
+        most = BLOCK if part.logits.device.type == "cpu" else 16 * BLOCK
+        images = max(1, most // (numbers * height))
+        rows = height if images > 1 else max(1, most // numbers)
+        top, left = tile.core[0].start, tile.core[1].start
+        for image in range(0, count, images):
+            for row in range(0, height, rows):
+                here = slice(image, image + images), slice(row, min(row + rows, height))
+                found = None
+                if features is not None:
+                    down = torch.arange(top + here[1].start, top + here[1].stop, device=features.device)
+                    across = torch.arange(left, left + width, device=features.device)
+                    picked = features[here[0]].index_select(2, _near(down, tile, features, 0))
+                    found = _flat(picked.index_select(3, _near(across, tile, features, 1))).float()
+                index = here[0], slice(top + here[1].start, top + here[1].stop), slice(left, left + width)
+                logits = _single(_flat(part.logits[here[0], :, here[1]]))
+                yield index, Outputs.unchecked(logits, features=found, task=self.name)
+
+    def counted(self, part: Part, labels: Array | None) -> Array:
+        """Return the pixels with a label that counts; all pixels in data without labels."""
+        import torch
+
+        if labels is None:
+            return torch.ones(self._shape(part.batch, tuple(part.logits.shape)), dtype=torch.bool)
+        return self._labelled(labels, max(2, part.logits.shape[1]))
+
+    def perturber(self, generator: Any, own: Perturb | None) -> Perturber:
+        """Return what changes images without moving a pixel."""
+        from qipf.tasks.perturb import Perturber
+
+        return Perturber(generator, own, self.name)
+
+    def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
+        """Return one row per image: the mean and the largest score of its labelled pixels, or of all without any."""
+        del scorer
+        known, doubt = to_numpy(scored.counted), to_numpy(scored.uncertainty)
+        columns = {"row": np.asarray(scored.numbers)}
+        for name, how in (("uncertainty", "mean"), ("largest", "max")):
+            every = getattr(doubt, how)((1, 2))
+            columns[name] = np.where(known.any((1, 2)), scored.per_input(how), every)
+        if scored.labels is not None:
+            columns["labelled_pixels"] = known.sum((1, 2))
+            columns["wrong_pixels"] = (known & ~to_numpy(scored.correct)).sum((1, 2))
+        return columns
+
+    def _position(self, part: Part, index: Sequence[int]) -> str:
+        rows, columns = _tile(part).core
+        return f" at row {rows.start + index[1]}, column {columns.start + index[2]} of the image"
+
+    def _labelled(self, labels: Tensor, classes: int) -> Tensor:
+        import torch
+
+        return ~torch.isin(labels, torch.tensor(self.left_out(classes), dtype=labels.dtype, device=labels.device))
+
+    def _shape(self, batch: Batch, output: tuple[int, ...]) -> tuple[int, int, int]:
+        """Return (N, H, W) of the images, given the shape of the logits of a part."""
+        height, width = output[2:] if self.tile is None else find_images(batch).shape[2:]
+        return output[0], height, width
+
+    def _part(self, found: Pass, batch: Batch, tile: Tile | None) -> Part:
+        logits = self.arranged(found.logits)
+        if tile is None:
+            return Part(batch, logits, found.features)
+        seen = tuple(side.stop - side.start for side in tile.seen)
+        if tuple(logits.shape[2:]) != seen:
+            raise Problem(
+                "tile", f"{tuple(logits.shape[2:])}", expected=f"logits of the size of the images, {seen}",
+                hint="leave tile out, or let the model enlarge its logits",
+            )  # fmt: skip
+        return Part(batch, tile.inside(logits), found.features, tile)
+
+    def _checked(self, run: Run, batch: Batch, tile: Tile) -> Part:
+        """Return the part of a tile; warn if its logits depend on what lies beyond it, or on where it begins."""
+        part = self._part(run(cut_batch(batch, tile)), batch, tile)
+        height, width = find_images(batch).shape[2:]
+        one = batch.first(1)
+        larger = wider(tile, height, width, max(16, self.overlap))
+        again = self._part(run(cut_batch(one, larger)), one, larger).logits
+        limit = TOLERANCE * float(again.float().std())
+        difference = float((again - part.logits[:1]).abs().max())
+        if difference > limit:
+            warnings.warn(
+                f"tile: logits depend on more than the overlap of {self.overlap} pixels: they change by up to "
+                f"{difference:.2g} if tiles see more, so scores next to the edges of tiles are approximate; give a "
+                "larger overlap, and choose tile and overlap as multiples of the factor by which the network reduces "
+                "the resolution; a network that pools over the whole image has no exact tiles",
+                stacklevel=6,
+            )
+        return part
+
+
+def _draw(labelled: Tensor, per_image: int, generator: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the images, rows and columns of random labelled pixels, image by image."""
+    import torch
+
+    mask = labelled.flatten(1).cpu()
+    order = torch.rand(mask.shape, generator=generator).masked_fill(~mask, -1.0)
+    chance, found = order.topk(min(per_image, mask.shape[1]), dim=1)
+    images = torch.arange(len(mask))[:, None].expand_as(found)[chance >= 0]
+    found = found[chance >= 0]
+    return images, found // labelled.shape[2], found % labelled.shape[2]
+
+
+def _tile(part: Part) -> Tile:
+    if part.tile is not None:
+        return part.tile
+    whole = slice(0, part.logits.shape[2]), slice(0, part.logits.shape[3])
+    return Tile(whole, whole)
+
+
+def _features(part: Part) -> Tensor | None:
+    """Return the map of features (N, D, h, w) of the whole tile."""
+    import torch
+
+    values = part.features.get("features")
+    if values is None:
+        return None
+    if len(values.shape) != 4:
+        found = f"shape {tuple(values.shape)}"
+        raise Problem("features", found, expected="a map (N, D, h, w)", hint="name another module or tensor")
+    return values if isinstance(values, torch.Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+
+
+def _near(positions: Tensor, tile: Tile, features: Tensor, axis: int) -> Tensor:
+    """Return the positions on the map of features next to positions of the image, along one axis."""
+    seen = tile.seen[axis]
+    return (positions - seen.start) * features.shape[2 + axis] // (seen.stop - seen.start)
+
+
+def _flat(values: Tensor) -> Tensor:
+    return values.movedim(1, -1).reshape(-1, values.shape[1])
+
+
+def _single(values: Tensor) -> Tensor:
+    return values.float() if values.element_size() < 4 else values
+
+
+def _are_masks(labels: Tensor) -> bool:
+    none, full = labels == 0, labels == 255
+    return bool(none.any()) and bool(full.any()) and bool((none | full).all())
+
+
+def _hint(labels: tuple[int, ...], logits: tuple[int, ...]) -> str:
+    """Return what to do with labels of this shape for logits (N, C, H, W)."""
+    if labels[1:] == logits[2:]:
+        return "convert them to integers"
+    if len(labels) == 4 and logits[1] > 1 and logits[1] in (labels[1], labels[3]):
+        return f"if they are one-hot, give labels.argmax({1 if labels[1] == logits[1] else 3})"
+    if len(labels) == 4 and labels[1] == 1:
+        return "give labels[:, 0]"
+    if len(labels) == 3 and labels[1] > logits[2]:
+        return "let the model enlarge its logits to the size of the labels"
+    return "give labels of the height and width of the logits"

@@ -1,0 +1,384 @@
+"""One prediction per token: language models, taggers, and networks that read text from images."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._common.errors import Problem, check_flag, check_whole
+from qipf._common.optional import require
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.data.batches import Batch
+from qipf.runners.runner import Run
+from qipf.tasks.outputs import PROBABILITIES, Outputs, Scored, look_like_probabilities, summarise
+from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from qipf.tasks.perturb import Perturb, Perturber
+
+FEW_IDS = 0.5
+"""Below this share of labels that equal the ids of their positions, the labels are something else. Texts with typing
+errors stay well above it."""
+LOOK = 64
+"""Rows of logits that are examined to see if they are probabilities."""
+MASKED = -1e29
+"""A largest logit below this one means that all tokens were masked by minus infinity."""
+NO_TOKENS = "labels of -100 and attention masks leave tokens out, and a text of one token has no next one to predict"
+
+
+class Chosen(NamedTuple):
+    """The tokens of a batch that count."""
+
+    rows: Any
+    """(M,) their indices among all N * T of the batch"""
+    labels: Any
+    limits: tuple[int, int]
+    """the smallest and the largest of the labels; zeros without any"""
+
+
+@dataclass(frozen=True)
+class Tokens(Task):
+    """One token per position, from logits (N, T, V), as a tensor or as `.logits`.
+
+    Only a few numbers of the V logits of a token are kept, so memory grows by some 50 bytes per token, and by the
+    features. Tokens are left out if the batch's `attention_mask` is 0 at their position.
+
+    Args:
+        shift: Compare the logits at each position with the label of the next position, as causal models of Hugging Face
+            do. False for models that predict the label of their own position, such as taggers and masked language
+            models. None is True if the labels are the token ids; otherwise it must be given.
+        ignore: The label of tokens to leave out.
+        top: How many of the largest logits of each token to keep, 2 or more.
+    """
+
+    name: ClassVar[str] = "tokens"
+    noun: ClassVar[str] = "token"
+    independent: ClassVar[bool] = False
+    batch_size: ClassVar[int] = 8
+    whole: ClassVar[bool] = True
+    probe: ClassVar[ProbeSettings] = ProbeSettings(
+        1, "head", False, {"hidden": 128, "epochs": 4, "temperature": 1.0}
+    )  # fmt: skip
+
+    shift: bool | None = None
+    ignore: int = -100
+    top: int = 2
+
+    def __post_init__(self) -> None:
+        check_whole("top", self.top, 2)
+        check_whole("ignore", self.ignore, -(2**63))
+        if self.shift is not None:
+            object.__setattr__(self, "shift", check_flag("shift", self.shift))
+
+    @classmethod
+    def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
+        """Return True for (N, T, V) with integers (N, T), or without labels."""
+        if len(output) != 3 or output[2] < 2:
+            return False
+        return labels is None or (len(labels.shape) == 2 and _is_integral(labels))
+
+    def resolved(self, batch: Batch) -> Tokens:
+        """Return the task with `shift` decided: True if the labels are the token ids, or if there are none.
+
+        Raises:
+            Problem: The labels are something else.
+        """
+        labels = batch.labels
+        if self.shift is not None or labels is None or len(labels.shape) != 2 or not _is_integral(labels):
+            return self
+        known = labels != self.ignore
+        if batch.mask is not None and tuple(batch.mask.shape) == tuple(labels.shape):
+            xp = namespace(known)
+            known = known & (xp.asarray(to_numpy(batch.mask), device=compat.device(known)) != 0)
+        if not bool(namespace(known).any(known)):
+            return self
+        share = share_of_ids((*batch.args, *batch.kwargs.values()), labels, known)
+        if share < FEW_IDS:
+            raise Problem(
+                "shift", f"{share:.0%} of the labels are the token ids of their positions, so their meaning is unknown",
+                hint="give Tokens(shift=False) if each label is about its own position, or Tokens(shift=True)",
+            )  # fmt: skip
+        return replace(self, shift=True)
+
+    @property
+    def shifted(self) -> bool:
+        """True if the logits of a position belong to the label of the next one."""
+        return self.shift is not False
+
+    def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
+        """Return the labels (N, T) as integers; those that count are tokens from 0 to V - 1."""
+        shape = tuple(output[:2])
+        mask = None if batch.mask is None else tuple(batch.mask.shape)
+        if mask is not None and mask != shape:
+            raise Problem(
+                "attention_mask", f"shape {mask}", expected=f"shape {shape}, one number per token",
+                hint="for a model with a decoder, give decoder_input_ids and decoder_attention_mask",
+            )  # fmt: skip
+        labels = batch.labels
+        if labels is None:
+            return None
+        if tuple(labels.shape) != shape or not _is_integral(labels):
+            found = f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
+            last = tuple(labels.shape) == (output[0], output[2])
+            hint = "the tokens seem to be last; return logits.transpose(1, 2)" if last else ""
+            hint = "convert them to integers" if tuple(labels.shape) == shape else hint
+            raise Problem(
+                "labels", found, expected=f"integers of shape {shape}, one label per token", hint=hint
+            )  # fmt: skip
+        return labels
+
+    def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
+        """Run the model on a batch, after the tokens that count are chosen."""
+        require("torch", extra="torch")
+        chosen = self._choose(batch)
+        # Nothing here may name the logits: those of two batches would exist at once.
+        for part in super().passes(run, batch):
+            yield part._replace(chosen=chosen)
+
+    def arranged(self, logits: Array) -> Tensor:
+        """Return the logits as a tensor (N, T, V)."""
+        if len(logits.shape) != 3 or logits.shape[2] < 2:
+            found = f"an output of shape {tuple(logits.shape)}"
+            raise Problem("model", found, expected="logits (N, T, V) with V of at least 2 for tokens", hint=FORMS)
+        return _tensor(logits)
+
+    def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
+        """Return the tokens that count."""
+        del draw
+        import torch
+
+        logits = part.logits
+        chosen = part.chosen or Chosen(torch.arange(logits.shape[0] * logits.shape[1]), None, (0, 0))
+        rows = chosen.rows.to(logits.device)  # of a model on several devices, the logits may be elsewhere
+        own = None if chosen.labels is None or labels is None else chosen.labels.to(logits.device)
+        if own is not None and (chosen.limits[0] < 0 or chosen.limits[1] >= logits.shape[2]):
+            self._refuse(part, rows, own)
+        if part.batch.number == 0:
+            _warn_of_probabilities(logits)
+        return self._rows(part, rows, own)
+
+    def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
+        """Yield all tokens that are not masked."""
+        import torch
+
+        count, length, _ = part.logits.shape
+        if part.batch.mask is None:
+            rows = torch.arange(count * length, device=part.logits.device)
+        else:
+            rows = (_tensor(part.batch.mask).flatten() != 0).nonzero()[:, 0].to(part.logits.device)
+        if len(rows):
+            yield (rows // length, rows % length), self._rows(part, rows, None)
+
+    def counted(self, part: Part, labels: Array | None) -> Array:
+        """Return the tokens that are not masked, and whose label counts."""
+        import torch
+
+        mask = part.batch.mask
+        there = torch.ones(part.logits.shape[:2], dtype=torch.bool) if mask is None else _tensor(mask) != 0
+        if labels is None:
+            return there
+        known = (there.cpu() & (_tensor(labels).cpu() != self.ignore)) if labels is not None else there
+        return there.cpu() & _next(known, False) if self.shifted else known
+
+    def aligned(self, labels: Array | None) -> Array | None:
+        """Return the labels by the position of the logits; `ignore` at the last position if they are shifted."""
+        if labels is None or not self.shifted:
+            return labels
+        return _next(_tensor(labels), self.ignore)
+
+    def predicted(self, outputs: Outputs) -> Array:
+        """Return the tokens with the largest logits, (M,)."""
+        return outputs.predicted
+
+    def check_finite(self, part: Part) -> None:
+        """Raise Problem with the first token whose logits are NaN, infinite or all masked, if there is one."""
+        highest = part.logits.amax(2)
+        bad = ~((highest > MASKED) & highest.isfinite() & ~part.logits.isnan().any(2))
+        if bool(bad.any()):
+            row, position = bad.nonzero()[0].tolist()
+            self._raise_not_finite(int(part.batch.numbers[row]), position)
+
+    def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
+        """Return the tokens, or `most` random ones in their order.
+
+        Raises:
+            Problem: There is none, or the logits of one are NaN, infinite or all masked.
+        """
+        summary, groups, positions = outputs.summary, outputs.groups, outputs.positions
+        if not len(outputs) or summary is None or groups is None or positions is None:
+            raise Problem(
+                "data", "none", expected="at least one token with a label",
+                hint=f"{NO_TOKENS}; Tokens(shift=False) compares it with its own label",
+            )  # fmt: skip
+        bad = ~(summary.log_sum.isfinite() & (summary.top[:, 0] > MASKED))
+        if bool(bad.any()):
+            first = int(bad.int().argmax())
+            self._raise_not_finite(int(numbers[int(groups[first])]), int(positions[first]))
+        if most is None or len(outputs) <= most:
+            return outputs
+        return outputs[np.sort(np.random.default_rng(seed).choice(len(outputs), most, replace=False))]
+
+    def perturber(self, generator: Any, own: Perturb | None) -> Perturber:
+        """Return what replaces tokens by others."""
+        from qipf.tasks.perturb import Perturber
+
+        return Perturber(generator, own, self.name)
+
+    def question(self, outputs: Outputs) -> Outputs:
+        """Return outputs that ask if each predicted token is right.
+
+        The only logit is the log odds of the predicted token. The labels, if there are any, are 1 if the token is
+        right. The features are the hidden state and five numbers of the summary.
+        """
+        import torch
+
+        summary = outputs.summary
+        if summary is None:
+            return outputs
+        if outputs.features is None:
+            raise Problem("features", "these tokens have no features", hint="collect them without features=False")
+        top = summary.top
+        numbers = [summary.log_rest, summary.entropy, top[:, 0], summary.log_sum, top[:, 0] - top[:, 1]]
+        rows = torch.cat([outputs.features, torch.stack(numbers, 1).to(outputs.features)], 1)
+        labels = None if outputs.labels is None else outputs.correct.long()
+        return Outputs.unchecked(
+            outputs.logits, features=rows, labels=labels, groups=outputs.groups, positions=outputs.positions,
+            task=self.name, inputs=outputs.inputs,
+        )  # fmt: skip
+
+    def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
+        """Return one row per token that counts; `position` is that of the predicted token."""
+        del scorer
+        counted = to_numpy(scored.counted)
+        texts, positions = np.nonzero(counted)
+        columns = {"row": np.asarray(scored.numbers)[texts], "position": positions + int(self.shifted)}
+        columns["predicted"] = to_numpy(scored.predicted)[counted]
+        columns["uncertainty"] = to_numpy(scored.uncertainty)[counted]
+        if scored.labels is not None:
+            columns |= {"label": to_numpy(scored.labels)[counted], "correct": to_numpy(scored.correct)[counted]}
+        return columns
+
+    def _rows(self, part: Part, rows: Tensor, labels: Tensor | None) -> Outputs:
+        from qipf.tasks.vocabulary import summarise_logits
+
+        count, length, words = part.logits.shape
+        summary = summarise_logits(part.logits.reshape(-1, words), rows, labels, self.top)
+        hidden = part.features.get("features")
+        if hidden is not None:
+            hidden = _tensor(hidden)
+            if hidden.ndim != 3 or hidden.shape[:2] != part.logits.shape[:2]:
+                raise Problem(
+                    "features", f"{tuple(hidden.shape)}", expected=f"shape ({count}, {length}, D), one row per token",
+                    hint="name another module",
+                )  # fmt: skip
+            hidden = hidden.reshape(-1, hidden.shape[2])[rows].float()
+        return Outputs.unchecked(
+            -summary.log_rest[:, None], features=hidden, labels=labels, groups=rows // length,
+            positions=rows % length, summary=summary, task=self.name,
+        )  # fmt: skip
+
+    def _choose(self, batch: Batch) -> Chosen | None:
+        """Find the tokens of a batch that count, before the model runs.
+
+        On a GPU this waits for all that is queued there; after the pass, the GPU would then have nothing to do until
+        the next pass is queued. Labels and masks that do not fit each other are left to `check`.
+        """
+        import torch
+
+        labels, mask = (None if one is None else _tensor(one) for one in (batch.labels, batch.mask))
+        given = [values for values in (labels, mask) if values is not None]
+        if not given or given[0].ndim != 2 or any(values.shape != given[0].shape for values in given):
+            return None
+        if labels is not None and labels.is_floating_point():
+            return None
+        inputs = next((one for one in (*batch.args, *batch.kwargs.values()) if isinstance(one, torch.Tensor)), given[0])
+        device = inputs.device
+        where = given[0].device if all(values.device == given[0].device for values in given) else device
+        wanted = torch.ones_like(given[0], dtype=torch.bool, device=where) if mask is None else mask.to(where) != 0
+        own, limits = None, (0, 0)
+        if labels is not None:
+            own = labels.to(where, torch.int64)
+            known = wanted & (own != self.ignore)
+            wanted = wanted & _next(known, False) if self.shifted else known
+            own = _next(own, self.ignore) if self.shifted else own
+        rows = wanted.flatten().nonzero()[:, 0]
+        if own is not None:
+            own = own.flatten()[rows]
+            limits = tuple(torch.stack(own.aminmax()).tolist()) if len(own) else limits
+            own = own.to(device, non_blocking=own.device.type == "cpu")
+        return Chosen(rows.to(device, non_blocking=rows.device.type == "cpu"), own, limits)
+
+    def _refuse(self, part: Part, rows: Tensor, labels: Tensor) -> None:
+        """Raise Problem that names the first label that counts and is not a token."""
+        _, length, words = part.logits.shape
+        first = int(((labels < 0) | (labels >= words)).int().argmax())
+        position = int(rows[first]) % length + int(self.shifted)
+        raise Problem(
+            "labels", f"{int(labels[first])} at position {position}",
+            expected=f"tokens from 0 to {words - 1}, as there are {words} logits, or {self.ignore}",
+            row=int(part.batch.numbers[int(rows[first]) // length]),
+        )  # fmt: skip
+
+    def _raise_not_finite(self, row: int, position: int) -> None:
+        hint = "check what the model does with this text, or run it in single precision"
+        raise Problem("logits", f"NaN or infinite values at position {position}", row=row, hint=hint)
+
+
+def log_probability(outputs: Outputs, *, normalised: bool = True) -> np.ndarray:
+    """Return the log probability of the labels of each text, (N,), per token if `normalised`; NaN without tokens."""
+    if outputs.summary is None or outputs.summary.log_label is None:
+        raise Problem("outputs", "these tokens have no labels", hint="collect them from (ids, ids)")
+    return summarise(outputs.summary.log_label, outputs.groups, outputs.inputs, "mean" if normalised else "sum")
+
+
+def perplexity(outputs: Outputs) -> np.ndarray:
+    """Return the exponential of the mean negative log probability of the labels of each text, (N,)."""
+    return np.exp(-log_probability(outputs))
+
+
+def share_of_ids(inputs: Iterable[Any], labels: Array, known: Array) -> float:
+    """Return the share of the labels (N, T) that equal the ids of their positions, if `known`; 0 without any ids.
+
+    Args:
+        inputs: What the model reads; integers of the shape of the labels may be ids.
+        labels: Integers.
+        known: Which labels count, at least one.
+    """
+    xp, best = namespace(labels), 0.0
+    count = int(xp.sum(xp.astype(known, xp.int64)))
+    for values in inputs:
+        if compat.is_array_api_obj(values) and _is_integral(values) and tuple(values.shape) == tuple(labels.shape):
+            ids = xp.asarray(to_numpy(values), device=compat.device(labels))
+            same = (xp.astype(ids, labels.dtype) == labels) & known
+            best = max(best, int(xp.sum(xp.astype(same, xp.int64))) / count)
+    return best
+
+
+def _warn_of_probabilities(logits: Tensor) -> None:
+    rows = logits.reshape(-1, logits.shape[2])[:LOOK].float()
+    if len(rows) > 1 and look_like_probabilities(rows, False):
+        warnings.warn(PROBABILITIES, stacklevel=5)
+
+
+def _next(values: Tensor, last: Any) -> Tensor:
+    """Return the values of the next positions; `last` at the last position."""
+    moved = values.roll(-1, 1)
+    moved[:, -1:] = last
+    return moved
+
+
+def _tensor(values: Array) -> Tensor:
+    import torch
+
+    return values if isinstance(values, torch.Tensor) else torch.from_numpy(np.require(values, requirements=["W", "C"]))
+
+
+def _is_integral(values: Array) -> bool:
+    return bool(namespace(values).isdtype(values.dtype, "integral"))

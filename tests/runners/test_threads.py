@@ -1,0 +1,122 @@
+"""Several threads read one model at a time: each gets its own numbers, and the model is as it was found."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from qipf.models.collect import collect
+from qipf.runners.recorder import untouched
+
+
+def network(seed: int = 0) -> nn.Sequential:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Dropout(), nn.Flatten(), nn.Linear(144, 8),
+        nn.Tanh(), nn.Dropout(), nn.Linear(8, 3),
+    ).train()  # fmt: skip
+
+
+def state(net: nn.Module) -> list[Any]:
+    tensors = [*net.parameters(), *net.buffers()]
+    hooks = [len(one._forward_hooks) + len(one._forward_pre_hooks) for one in net.modules()]
+    return [*(one.detach().clone() for one in tensors), [one.training for one in net.modules()], hooks]
+
+
+def same(before: list[Any], after: list[Any]) -> bool:
+    return all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in zip(before, after, strict=True))
+
+
+def read(net: nn.Module, x: Tensor) -> list[Tensor]:
+    found = collect(net, x, layers=("1", "8@input"), batch_size=5, progress=False)
+    return [found.logits, found.features, *found.layers.values()]
+
+
+def test_two_threads_inside_one_layer_keep_their_own_features() -> None:
+    net, x = network(), torch.rand(20, 1, 8, 8)
+    expected = [read(copy.deepcopy(net), part) for part in x.split(5)[:2]]
+    before = state(net)
+    meet = threading.Barrier(2)
+
+    def wait(*_: object) -> None:
+        meet.wait(20)
+
+    handles = [net[place].register_forward_hook(wait) for place in (0, 5)]
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda part: read(net, part), x.split(5)[:2]))
+    for handle in handles:
+        handle.remove()
+    for one, other in zip(found, expected, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
+    assert same(before, state(net))
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["one model", "a shared backbone"])
+def test_eight_threads_and_a_network_in_training_mode(shared: bool) -> None:
+    net = network()
+    models = [nn.Sequential(*net[:5], *copy.deepcopy(net)[5:]) if shared else net for _ in range(2)]
+    x = torch.rand(8, 11, 1, 8, 8, generator=torch.Generator().manual_seed(1))
+    expected = [[read(copy.deepcopy(model), part) for part in x] for model in models]
+    before = [state(model) for model in models]
+    random = torch.get_rng_state()
+
+    def work(number: int) -> int:
+        wrong = 0
+        for turn in range(25):
+            which, part = (number + turn) % 2, (number + 3 * turn) % 8
+            found = read(models[which], x[part])
+            wrong += not all(torch.equal(a, b) for a, b in zip(found, expected[which][part], strict=True))
+        return wrong
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(work, range(8))) == 0
+    assert all(same(one, state(model)) for one, model in zip(before, models, strict=True))
+    assert torch.equal(random, torch.get_rng_state())
+
+
+def test_an_error_in_one_thread_leaves_the_other_and_the_model_alone() -> None:
+    net, x = network(), torch.rand(6, 1, 8, 8)
+    expected = read(copy.deepcopy(net), x)
+    before = state(net)
+    inside, failed = threading.Event(), threading.Event()
+
+    def wait(*_: object) -> None:
+        inside.set()
+        failed.wait(20)
+
+    def slow() -> list[Tensor]:
+        handle = net[0].register_forward_hook(wait)
+        try:
+            return read(net, x)
+        finally:
+            handle.remove()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(slow)
+        assert inside.wait(20)
+        with pytest.raises(ValueError, match="7"):
+            read(net, torch.rand(6, 7, 8, 8))
+        assert not net.training  # the other call still reads it
+        failed.set()
+        assert all(torch.equal(a, b) for a, b in zip(running.result(), expected, strict=True))
+    assert same(before, state(net))
+
+
+def test_the_stance_of_the_compiler_is_held_until_the_last_call_returns() -> None:
+    import torch._dynamo
+
+    net = torch.compile(network().eval(), backend="eager")
+    calls: list[int] = []
+    net._orig_mod[0].register_forward_hook(lambda *_: calls.append(torch.compiler.is_compiling()))  # pyright: ignore
+    with untouched(net, eager=True):  # pyright: ignore
+        with untouched(net, eager=True):  # pyright: ignore
+            pass
+        net(torch.rand(2, 1, 8, 8))
+    assert calls == [False]
+    torch.compiler.reset()
