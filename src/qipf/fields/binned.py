@@ -98,14 +98,12 @@ class BinnedField:
         Raises:
             ValueError: An array is missing, or the arrays do not fit together.
         """
-        try:
-            numbers, positions, moments = (to_numpy(state[name]) for name in ("numbers", "positions", "moments"))
-            sound = numbers.shape == (4,) and positions.size > 0 and moments.shape[1:] == positions.shape
-            sound = sound and all(np.isfinite(part).all() for part in (numbers, positions, moments))
-            sound = sound and numbers[1] > 0 and moments[0].min() > 0 and bool((np.diff(positions) > 0).all())
-        except (KeyError, IndexError, TypeError, ValueError):
-            sound = False
-        if not sound:
+        names = ("numbers", "positions", "moments")
+        numbers, positions, moments = (to_numpy(state[key]) if key in state else np.empty(0) for key in names)
+        shapes = numbers.shape == (4,) and positions.size > 0 and moments.ndim == 2 and len(moments) > 0
+        sound = shapes and moments.shape[1:] == positions.shape and numbers[1] > 0 and moments[0].min() > 0
+        sound = sound and all(np.isfinite(part).all() for part in (numbers, positions, moments))
+        if not (sound and bool((np.diff(positions) > 0).all())):
             raise ValueError("the state of a binned field is damaged: its arrays are missing or do not fit together")
         centre, bandwidth, lowest, highest = (float(number) for number in numbers)
         return cls(Measure(positions, moments, lowest, highest), centre, bandwidth)

@@ -198,9 +198,10 @@ class WeightQIPF(Scorer):
                 field = BinnedField.of(field)
             return self._modes(field, y, y if self.lower_bound == "reference" else None).mean(axis=1)
 
-        factor, note = (self.factor, "")
-        if self.factor in ("auto", "cv"):
+        if isinstance(self.factor, str):
             factor, note = _choose_factor(score, outputs, task, required=self.factor == "cv")
+        else:
+            factor, note = self.factor, ""
         field = field_at(factor)
         tensors = {"samples": to_numpy(field.samples)[:, 0]} if isinstance(field, Field) else {}
         if isinstance(field, BinnedField):
@@ -259,7 +260,7 @@ class WeightQIPF(Scorer):
         if "field_table" in tensors:
             raise ValueError("weight-qipf: the file holds the table of an earlier version; fit the scorer again")
         table, bins = _own(tensors, TABLE), _own(tensors, BINS)
-        if not bins and np.ndim(tensors.get("samples")) != 1:
+        if not bins and getattr(tensors.get("samples"), "ndim", 0) != 1:
             raise ValueError("weight-qipf: damaged: neither the samples nor the bins of the weights are there")
         self._table = ModeTable(table) if table else None
         self._bins = BinnedField.from_state(bins) if bins else None
