@@ -62,8 +62,10 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     indexed = not isinstance(data, Source) and Source(data, 1).indexed
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
-    source = Source.of(data, batch_size or (usual if task is None else find_task((), None, task).batch_size))
-    raw = source.peek()
+    chosen = usual if task is None else find_task((), None, task).batch_size
+    source = Source.of(data, chosen if batch_size is None else batch_size)
+    with runner.peeking():
+        raw = source.peek()
     first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
     if raw is None or first is None:
         raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
