@@ -106,7 +106,7 @@ class Scorer(ABC):
         """Fit to a trained model and its outputs on reference inputs; a method that needs neither takes neither.
 
         Args:
-            model: what `qipf.models.read_weights` reads: a module, a file of weights, a list of arrays, ...
+            model: what `qipf.weights.read_weights` reads: a module, a file of weights, a list of arrays, ...
             outputs: `qipf.collect(model, reference inputs)`.
 
         Returns:

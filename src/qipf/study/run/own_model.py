@@ -213,7 +213,7 @@ def _build(model: str, weights: str | None) -> nn.Module:
     from qipf.models.loading import load_model
 
     if model.endswith(".h5"):
-        from qipf.models.keras_files import load_keras
+        from qipf.weights.keras import load_keras
 
         return load_keras(model)
     with torch.random.fork_rng(devices=[]):

@@ -13,7 +13,7 @@ import safetensors.torch
 import torch
 from same_weights import equal
 
-from qipf.models.weights import read_weights
+from qipf.weights.weights import read_weights
 
 
 def test_safetensors_are_sorted_as_people_count(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from qipf.models.keras_files import load_keras, read_keras_layers
+from qipf.weights.keras import load_keras, read_keras_layers
 
 h5py = pytest.importorskip("h5py")
 

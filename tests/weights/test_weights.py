@@ -16,7 +16,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from qipf.models.weights import read_weights
+from qipf.weights.weights import read_weights
 
 
 def small_net() -> nn.Sequential:

@@ -13,7 +13,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array, to_numpy
-from qipf.models.sessions.model import OnnxModel, is_session
+from qipf.runners.onnx import OnnxRunner, is_session
 
 _STATISTICS = {"running_mean", "running_var", "moving_mean", "moving_variance", "mean_ema", "var_ema"}
 _INSIDE = ("params", "state_dict", "model_state_dict")  # where checkpoints keep the weights
@@ -69,10 +69,10 @@ def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> d
 def _parameters(source: Any) -> tuple[dict[str, Array], set[str]]:
     """Return every parameter by name, and the names of the layers known to normalise."""
     named = isinstance(source, str | os.PathLike) and str(source).endswith(".onnx")
-    if named or isinstance(source, OnnxModel) or is_session(source):
-        return (source if isinstance(source, OnnxModel) else OnnxModel(source)).graph.kernels(), set()
+    if named or isinstance(source, OnnxRunner) or is_session(source):
+        return (source if isinstance(source, OnnxRunner) else OnnxRunner(source)).graph.kernels(), set()
     if isinstance(source, str | os.PathLike):
-        from qipf.models.weight_files import read
+        from qipf.weights.weight_files import read
 
         return read(Path(source)), set()
     torch = sys.modules.get("torch")  # whoever holds a module has imported torch
@@ -99,7 +99,7 @@ def _of_torch(model: Any) -> tuple[dict[str, Array], set[str]]:
 
     import torch
 
-    from qipf.models.state import unwrap
+    from qipf.runners.torch import unwrap
 
     def clean(name: str) -> str:
         return name.replace("_orig_mod.", "")

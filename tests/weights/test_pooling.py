@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qipf.models.pooling import pool_weights, pooled_shape, values_per_layer
-from qipf.models.weights import read_weights
+from qipf.weights.pooling import pool_weights, pooled_shape, values_per_layer
+from qipf.weights.weights import read_weights
 
 AUTHORS = [(1, 5, 1, 1), (1, 5, 6, 1), (10, 10), (5, 8), (1, 5)]
 VGG3 = [(32, 3, 3, 3), (32, 32, 3, 3), (64, 32, 3, 3), (64, 64, 3, 3), (128, 64, 3, 3), (128, 128, 3, 3)]
