@@ -29,6 +29,7 @@ from onnx_graphs import (
     two_inputs,
 )
 from qipf.models import OnnxModel, read_weights
+from qipf.tasks.collect import collect
 
 TYPES = {
     "float16": TensorProto.FLOAT16,
@@ -58,7 +59,7 @@ def test_logits_features_layers_and_labels(tmp_path, x, kind) -> None:
         "model": lambda: OnnxModel(path),
     }[kind]()
     labels = np.arange(23) % 3
-    found = qipf.collect(source, (x, labels), layers=("hidden", "act@1"), batch_size=10, progress=False)
+    found = collect(source, (x, labels), layers=("hidden", "act@1"), batch_size=10, progress=False)
     logits, act, hidden = table_logits(x)
     close(found.logits, logits)
     close(found.features, act)
@@ -70,9 +71,9 @@ def test_logits_features_layers_and_labels(tmp_path, x, kind) -> None:
 
 def test_a_session_is_left_as_it_was_and_reused(tmp_path, x, monkeypatch) -> None:
     session = onnxruntime.InferenceSession(table(tmp_path / "net.onnx"))
-    before = qipf.collect(session, x, layers="hidden", progress=False)
+    before = collect(session, x, layers="hidden", progress=False)
     monkeypatch.setattr(onnxruntime, "InferenceSession", None)  # a second one would fail
-    again = qipf.collect(session, x, layers="hidden", progress=False)
+    again = collect(session, x, layers="hidden", progress=False)
     np.testing.assert_array_equal(before.layers["hidden"], again.layers["hidden"])
     assert [output.name for output in session.get_outputs()] == ["z"]
 
@@ -80,25 +81,25 @@ def test_a_session_is_left_as_it_was_and_reused(tmp_path, x, monkeypatch) -> Non
 @pytest.mark.parametrize("ending", ["Softmax", "LogSoftmax", "exp"])
 def test_what_stands_before_a_softmax_is_read(tmp_path, x, ending, capsys) -> None:
     model = OnnxModel(table(tmp_path / "net.onnx", ending))
-    close(qipf.collect(model, x).logits, table_logits(x)[0])
+    close(collect(model, x).logits, table_logits(x)[0])
     assert len(capsys.readouterr().err.splitlines()) == 1
-    qipf.collect(model, x)
+    collect(model, x)
     assert capsys.readouterr().err == ""  # said once
 
 
 def test_a_softmax_without_the_graph_gives_log_probabilities(tmp_path, x, capsys, monkeypatch) -> None:
     session = onnxruntime.InferenceSession(table(tmp_path / "net.onnx", "Softmax"))
     monkeypatch.setitem(sys.modules, "onnx", None)
-    found = qipf.collect(session, x)
+    found = collect(session, x)
     close(found.logits, np.log(softmax(table_logits(x)[0])))
     assert found.features is None
     assert "logarithms" in capsys.readouterr().err
     with pytest.raises(ImportError, match="pip install onnx"):
-        qipf.collect(session, x, layers=("hidden",))
+        collect(session, x, layers=("hidden",))
 
 
 def test_a_sigmoid_is_undone(tmp_path, x) -> None:
-    close(qipf.collect(table(tmp_path / "net.onnx", "Sigmoid"), x, progress=False).logits, table_logits(x)[0])
+    close(collect(table(tmp_path / "net.onnx", "Sigmoid"), x, progress=False).logits, table_logits(x)[0])
 
 
 def test_targets_of_a_regression_are_not_taken_for_classes_because_the_first_are(tmp_path: Path) -> None:
@@ -107,45 +108,45 @@ def test_targets_of_a_regression_are_not_taken_for_classes_because_the_first_are
     outputs = 1 / (1 + np.exp(-table_logits(x)[0].astype(np.float64)))
     targets = np.random.default_rng(1).random(outputs.shape)
     targets[0] = 1.0
-    close(qipf.collect(path, (x, targets), progress=False).logits, outputs)
-    with pytest.raises(ValueError, match="as_is=True"):
-        qipf.collect(path, (x, targets), batch_size=1, progress=False)
-    again = qipf.collect(OnnxModel(path, as_is=True), (x, targets), batch_size=1, progress=False)
+    close(collect(path, (x, targets), progress=False).logits, outputs)
+    with pytest.raises(ValueError, match="expected 0 or 1, got"):
+        collect(path, (x, targets), batch_size=1, progress=False)
+    again = collect(path, (x, targets), task="numbers", batch_size=1, progress=False)
     close(again.logits, outputs)
 
 
 def test_logits_that_are_no_probabilities_stay(tmp_path, x, capsys) -> None:
-    close(qipf.collect(table(tmp_path / "net.onnx"), x).logits, table_logits(x)[0])
+    close(collect(table(tmp_path / "net.onnx"), x).logits, table_logits(x)[0])
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("batch", [1, 4, "N"])
 def test_fixed_and_dynamic_batches(tmp_path, x, batch) -> None:
-    found = qipf.collect(table(tmp_path / "net.onnx", batch=batch), x, batch_size=10, progress=False)
+    found = collect(table(tmp_path / "net.onnx", batch=batch), x, batch_size=10, progress=False)
     close(found.logits, table_logits(x)[0])
 
 
 def test_a_batch_that_fills_the_memory_is_refused(tmp_path, x) -> None:
     with pytest.raises(ValueError, match="dynamic batch"):
-        qipf.collect(table(tmp_path / "net.onnx", batch=2**40), x, progress=False)
+        collect(table(tmp_path / "net.onnx", batch=2**40), x, progress=False)
 
 
 @pytest.mark.parametrize("name", TYPES)
 def test_types_of_inputs(tmp_path, name, rng) -> None:
     path = table(tmp_path / "net.onnx", dtype=TYPES[name])
     given = rng.integers(0, 9, (7, 6))
-    close(qipf.collect(path, given, progress=False).logits, table_logits(given.astype(np.float32))[0])
+    close(collect(path, given, progress=False).logits, table_logits(given.astype(np.float32))[0])
     if name != "float16":
-        with pytest.raises(TypeError, match="whole numbers"):
-            qipf.collect(path, given.astype(np.float32), progress=False)
+        with pytest.raises(TypeError, match="integers"):
+            collect(path, given.astype(np.float32), progress=False)
     if name == "uint8":
         with pytest.raises(ValueError, match="from 0 to 300"):
-            qipf.collect(path, np.array([[0, 1, 2, 3, 4, 300]]), progress=False)
+            collect(path, np.array([[0, 1, 2, 3, 4, 300]]), progress=False)
 
 
 def test_bytes_for_floating_point_numbers_are_refused(tmp_path) -> None:
     with pytest.raises(TypeError, match="scale it"):
-        qipf.collect(table(tmp_path / "net.onnx"), np.zeros((2, 6), np.uint8), progress=False)
+        collect(table(tmp_path / "net.onnx"), np.zeros((2, 6), np.uint8), progress=False)
 
 
 def test_several_inputs(tmp_path, rng) -> None:
@@ -154,12 +155,12 @@ def test_several_inputs(tmp_path, rng) -> None:
     expected = a @ OUTER + b @ OUTER[:2]
     y = np.zeros(9, int)
     for data in ({"b": b, "a": a}, ((a, b), y), ((a, b), None), ({"a": a, "b": b}, y), {"a": a, "b": b, "labels": y}):
-        close(qipf.collect(path, data, batch_size=4, progress=False).logits, expected)
-    close(qipf.collect(path, [((a[:5], b[:5]), y[:5]), ((a[5:], b[5:]), y[5:])], progress=False).logits, expected)
+        close(collect(path, data, batch_size=4, progress=False).logits, expected)
+    close(collect(path, [((a[:5], b[:5]), y[:5]), ((a[5:], b[5:]), y[5:])], progress=False).logits, expected)
     with pytest.raises(ValueError, match="'b'"):
-        qipf.collect(path, {"a": a, "bee": b}, progress=False)
+        collect(path, {"a": a, "bee": b}, progress=False)
     with pytest.raises(ValueError, match="takes 2 input"):
-        qipf.collect(path, a, progress=False)
+        collect(path, a, progress=False)
 
 
 def test_tensors_loaders_and_data_sets(tmp_path, x) -> None:
@@ -167,7 +168,7 @@ def test_tensors_loaders_and_data_sets(tmp_path, x) -> None:
     dataset = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
     loader = torch.utils.data.DataLoader(dataset, batch_size=5)
     for data in (dataset, loader, (torch.from_numpy(x), torch.from_numpy(y)), iter([(x[:9], y[:9]), (x[9:], y[9:])])):
-        found = qipf.collect(path, data, batch_size=6, progress=False)
+        found = collect(path, data, batch_size=6, progress=False)
         close(found.logits, table_logits(x)[0])
         np.testing.assert_array_equal(found.labels, y)
 
@@ -177,7 +178,7 @@ def test_readings_of_a_map(tmp_path, rng, last) -> None:
     images_in = rng.random((5, 3, 4, 6)).astype(np.float32)
     expected = image_map(images_in)
     given = images_in.transpose(0, 2, 3, 1) if last else images_in
-    found = qipf.collect(
+    found = collect(
         images(tmp_path / "net.onnx", last=last), given, layers=("map", "map@2x3", "map@3x4"), progress=False
     )
     close(found.layers["map"], expected.mean((2, 3)))
@@ -204,9 +205,9 @@ def test_the_output_can_be_named(tmp_path, x, capsys) -> None:
     ]
     outputs = [("label", TensorProto.INT64, ["N"]), ("first", FLOAT, ["N", 5]), ("second", FLOAT, ["N", 3])]
     path = save(tmp_path / "n.onnx", nodes, [("x", FLOAT, ["N", 6])], outputs, inner=INNER, outer=OUTER)
-    close(qipf.collect(path, x).logits, x @ INNER)
+    close(collect(path, x).logits, x @ INNER)
     assert "'first' is read" in capsys.readouterr().err
-    close(qipf.collect(OnnxModel(path, output="second"), x, progress=False).logits, x @ INNER @ OUTER)
+    close(collect(OnnxModel(path, output="second"), x, progress=False).logits, x @ INNER @ OUTER)
     with pytest.raises(ValueError, match="no 'third'"):
         OnnxModel(path, output="third")
 
@@ -224,19 +225,19 @@ def test_the_output_can_be_named(tmp_path, x, capsys) -> None:
 )
 def test_errors_name_what_is_wrong(tmp_path, data, words) -> None:
     with pytest.raises(ValueError, match=words):
-        qipf.collect(table(tmp_path / "net.onnx"), data, progress=False)
+        collect(table(tmp_path / "net.onnx"), data, progress=False)
 
 
 def test_unknown_tensors_get_suggestions(tmp_path, x) -> None:
     path = table(tmp_path / "net.onnx")
     with pytest.raises(ValueError, match="did you mean 'hidden'"):
-        qipf.collect(path, x, layers=("hiden",), progress=False)
+        collect(path, x, layers=("hiden",), progress=False)
     with pytest.raises(ValueError, match="unknown reading"):
-        qipf.collect(path, x, layers=("hidden@2y2",), progress=False)
+        collect(path, x, layers=("hidden@2y2",), progress=False)
     with pytest.raises(ValueError, match="4 dimensions"):
-        qipf.collect(path, x, layers=("hidden@2x2",), progress=False)
+        collect(path, x, layers=("hidden@2x2",), progress=False)
     with pytest.raises(ValueError, match="device"):
-        qipf.collect(path, x, device="cuda", progress=False)
+        collect(path, x, device="cuda", progress=False)
 
 
 NO_TORCH = """
@@ -251,9 +252,10 @@ sys.meta_path.insert(0, Without())
 import numpy as np
 import onnxruntime
 import qipf
+from qipf.tasks.collect import collect
 session = onnxruntime.InferenceSession(sys.argv[1])
 x, y = np.random.default_rng(0).standard_normal((60, 6)).astype("f4"), np.arange(60) % 3
-outputs = qipf.collect(session, (x, y))
+outputs = collect(session, (x, y))
 for scorer in (qipf.Entropy(), qipf.KNN(), qipf.Mahalanobis(), qipf.WeightQIPF()):
     assert scorer.fit(session, outputs).score(session, x).shape == (60,)
 probe = qipf.load(sys.argv[2])
@@ -287,8 +289,8 @@ def test_a_model_with_its_weights_in_a_file_beside_it(tmp_path, x, monkeypatch) 
     folder.mkdir()
     onnx.save(plain, folder / "net.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
     monkeypatch.chdir(tmp_path)
-    found = qipf.collect(Path("inside/net.onnx"), x, layers=("hidden",), progress=False)
+    found = collect(Path("inside/net.onnx"), x, layers=("hidden",), progress=False)
     close(found.logits, table_logits(x)[0])
     close(found.layers["hidden"], table_logits(x)[2])
     session = onnxruntime.InferenceSession("inside/net.onnx")
-    close(qipf.collect(session, x, layers=("hidden",), progress=False).layers["hidden"], table_logits(x)[2])
+    close(collect(session, x, layers=("hidden",), progress=False).layers["hidden"], table_logits(x)[2])

@@ -9,6 +9,7 @@ import torch
 from onnx import TensorProto, helper
 
 import qipf
+from example_models import collect_augmented
 from onnx_graphs import (
     BIAS,
     EMBEDDED,
@@ -23,9 +24,8 @@ from onnx_graphs import (
     tokens,
     two_inputs,
 )
+from qipf.data.batches import Source
 from qipf.models import OnnxModel, collect_tokens
-from qipf.models.sessions.augmented import collect_augmented_onnx
-from qipf.models.sessions.spaces import find_reading
 
 
 @pytest.fixture
@@ -64,7 +64,7 @@ def test_copies_are_the_networks_view_of_perturbed_inputs(tmp_path, rows) -> Non
         return 2 * inputs
 
     model = OnnxModel(table(tmp_path / "net.onnx"))
-    outputs, form = collect_augmented_onnx(model, (x, y), draws=2, perturb=double, batch_size=300, progress=False)
+    outputs, form = collect_augmented(model, (x, y), draws=2, perturb=double, batch_size=300, progress=False)
     assert form == "other"
     assert len(outputs) == 900
     (space,) = outputs.layers
@@ -91,7 +91,7 @@ def test_images_are_perturbed_in_their_own_type_and_layout(tmp_path, rng, last, 
     given = given.astype(np.uint8) if dtype == TensorProto.UINT8 else (given / 255).astype(np.float32)
     model = OnnxModel(images(tmp_path / "net.onnx", dtype, last))
     y = np.arange(40) % 3
-    outputs, form = collect_augmented_onnx(model, (given, y), draws=1, batch_size=40, progress=False)
+    outputs, form = collect_augmented(model, (given, y), draws=1, batch_size=40, progress=False)
     assert form == "images"
     assert list(outputs.layers) == ["map@4x6"]
     scale = 1 if dtype == TensorProto.UINT8 else 255
@@ -102,13 +102,13 @@ def test_images_are_perturbed_in_their_own_type_and_layout(tmp_path, rng, last, 
 
 def test_memory_and_size_limit_what_is_kept(tmp_path, rows) -> None:
     model = OnnxModel(table(tmp_path / "net.onnx"))
-    few, _ = collect_augmented_onnx(model, rows, draws=1, size=50, batch_size=20, progress=False)
+    few, _ = collect_augmented(model, rows, draws=1, size=50, batch_size=20, progress=False)
     assert len(few) == 100
     row = 2 * (3 + 5) + 8
-    small, _ = collect_augmented_onnx(model, rows, draws=1, memory=30 * 2 * row, batch_size=20, progress=False)
+    small, _ = collect_augmented(model, rows, draws=1, memory=30 * 2 * row, batch_size=20, progress=False)
     assert len(small) == 60
     streamed = iter([(rows[0][:40], rows[1][:40]), (rows[0][40:], rows[1][40:])])
-    first, _ = collect_augmented_onnx(model, streamed, draws=1, size=50, progress=False)
+    first, _ = collect_augmented(model, streamed, draws=1, size=50, progress=False)
     assert len(first) == 100
     close(first.logits[:40], table_logits(rows[0][:40])[0])
 
@@ -127,11 +127,15 @@ def test_errors_of_the_default(tmp_path, rows) -> None:
         qipf.default("none.onnx", rows, progress=False)
 
 
+def best(model: OnnxModel, inputs: dict[str, np.ndarray]) -> str:
+    return str(model.best_reading(next(model.batches(Source(inputs, 2)))))
+
+
 def test_what_a_probe_reads(tmp_path, rng) -> None:
     a, b = rng.standard_normal((2, 5)).astype(np.float32), np.ones((2, 2), np.int32)
     model = OnnxModel(two_inputs(tmp_path / "two.onnx"))
     with pytest.raises(ValueError, match="features="):
-        find_reading(model, {"a": a, "b": b}, "logits", 3)
+        best(model, {"a": a, "b": b})
     nodes = [  # a residual block on tokens, whose attention map is not on every way
         helper.make_node("Gather", ["table", "ids"], ["state"]),
         helper.make_node("Transpose", ["state"], ["turned"], perm=[0, 2, 1]),
@@ -146,11 +150,11 @@ def test_what_a_probe_reads(tmp_path, rng) -> None:
     path = save(tmp_path / "text.onnx", nodes, [ids], [("z", FLOAT, ["N", 3])], table=EMBEDDED, outer=OUTER)
     model = OnnxModel(path)
     assert model.graph.cuts("z") == ["state", "block", "pooled"]
-    assert find_reading(model, {"ids": rng.integers(0, 11, (2, 7))}, "z", 3) == "pooled@rows"
+    assert best(model, {"ids": rng.integers(0, 11, (2, 7))}) == "pooled@rows"
     nodes[0] = helper.make_node("Identity", ["ids"], ["state"])
     vectors = ("ids", FLOAT, ["N", 7, 5])
     path = save(tmp_path / "vit.onnx", nodes, [vectors], [("z", FLOAT, ["N", 3])], outer=OUTER)
-    assert find_reading(OnnxModel(path), {"ids": rng.random((2, 7, 5)).astype("f4")}, "z", 3) == "block@tokens1"
+    assert best(OnnxModel(path), {"ids": rng.random((2, 7, 5)).astype("f4")}) == "block@tokens1"
 
 
 def test_tokens_of_an_onnx_model(tmp_path, rng) -> None:
