@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from qipf.arrays import Array, to_numpy
 from qipf.metrics.inputs import unit_range
 from qipf.metrics.probabilistic import BINS, equal_width, log_losses
 from qipf.metrics.ranking import harmonic_numbers
@@ -26,15 +27,18 @@ def resample(
     count: int,
     seed: int,
     *,
+    groups: np.ndarray | None = None,
     progress: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Every metric of `count` resamples of one prediction or more, NaN where a resample leaves it undefined.
+    """Return every metric of `count` resamples of one prediction or more, NaN if a resample leaves it undefined.
 
     The scaling behind the `paper` metrics is that of the full set in every resample: like the calibrator
-    behind the `proper` metrics it is part of the score, and the bootstrap is known to fail for extremes.
+    behind the `proper` metrics it is part of the score, and the bootstrap is known to fail for extremes. With `groups`,
+    (N,) from 0 to G - 1, every resample has G of the groups with all their predictions.
     """
     order = np.argsort(scores, kind="stable")
     scores, wrong = scores[order], wrong[order].astype(np.float64)
+    groups = None if groups is None else groups[order]
     kernels: list[_Ranking | _Probability] = [_Ranking(scores, wrong)]
     scaled = unit_range(scores)
     if scaled is not None:
@@ -43,7 +47,7 @@ def resample(
         kernels.append(_Probability(probability[order], wrong, "proper"))
     parts: dict[str, list[np.ndarray]] = {}
     with np.errstate(divide="ignore", invalid="ignore"):
-        for weights in _shown(_weights(len(scores), count, seed), len(scores), count, progress):
+        for weights in _shown(_weights(len(scores), count, seed, groups), len(scores), count, progress):
             for kernel in kernels:
                 for name, values in kernel(weights).items():
                     parts.setdefault(name, []).append(values)
@@ -63,13 +67,44 @@ def _rows(n: int) -> int:
     return max(1, _BLOCK // n)
 
 
-def _weights(n: int, count: int, seed: int) -> Iterator[np.ndarray]:
+def _weights(n: int, count: int, seed: int, groups: np.ndarray | None) -> Iterator[np.ndarray]:
     rng = np.random.default_rng(seed)
-    rows = _rows(n)
+    rows, units = _rows(n), n if groups is None else int(groups.max()) + 1
     for start in range(0, count, rows):
         size = min(rows, count - start)
-        drawn = rng.integers(0, n, size=(size, n)) + n * np.arange(size)[:, None]
-        yield np.bincount(drawn.ravel(), minlength=size * n).reshape(size, n).astype(np.float64)
+        drawn = rng.integers(0, units, size=(size, units)) + units * np.arange(size)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=size * units).reshape(size, units).astype(np.float64)
+        yield times if groups is None else times[:, groups]
+
+
+def group_numbers(groups: Array, size: int) -> np.ndarray:
+    """Return the number of the group of each of `size` predictions, from 0 to G - 1, in the order of their names."""
+    names = to_numpy(groups).ravel()
+    if names.size != size:
+        raise ValueError(f"groups: expected {size} numbers, one per prediction, got {names.size}")
+    return np.unique(names, return_inverse=True)[1]
+
+
+def resampled_rows(size: int, count: int, *, seed: int = 0, groups: Array | None = None) -> Iterator[np.ndarray]:
+    """Yield the rows of `count` resamples of `size` predictions.
+
+    Args:
+        size: The number of predictions.
+        count: The number of resamples.
+        seed: Seed of the draws.
+        groups: The group of each prediction, (N,), if predictions depend on each other, as the pixels of an image do:
+            all predictions of a group are drawn together.
+    """
+    rng = np.random.default_rng(seed)
+    if groups is None:
+        for _ in range(count):
+            yield rng.integers(0, size, size)
+        return
+    numbers = group_numbers(groups, size)
+    order = np.argsort(numbers, kind="stable")
+    members = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+    for _ in range(count):
+        yield np.concatenate([members[group] for group in rng.integers(0, len(members), len(members))])
 
 
 class _Ranking:
@@ -80,11 +115,13 @@ class _Ranking:
         self.starts = _starts(scores)
         scaled = unit_range(scores)
         x = np.zeros_like(scores) if scaled is None else scaled - scaled.mean()
-        self.moments = np.stack([x, x * x, x * wrong], axis=1)
+        self.centred = x
         self.harmonic = harmonic_numbers(len(scores))
 
     def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        n = weights.shape[1]
+        n = weights.sum(axis=1)
+        if n.max() >= len(self.harmonic):
+            self.harmonic = harmonic_numbers(int(n.max()))
         size, errors = _grouped(weights, self.starts), _grouped(weights * self.wrong, self.starts)
         through, errors_through = np.cumsum(size, axis=1), np.cumsum(errors, axis=1)
         before, errors_before = through - size, errors_through - errors
@@ -98,11 +135,11 @@ class _Ranking:
         rank_sum = np.einsum("ij,ij->i", errors, middle)
         pairs = rank_sum - np.einsum("ij,ij->i", errors, errors_before + errors / 2)
         found = total[:, None] - errors_before  # errors at or above each score
-        flagged = n - before
+        flagged = n[:, None] - before
         precision = found / np.maximum(flagged, 1)
         average_precision = np.einsum("ij,ij->i", errors, precision) / total
         # a score above all that were drawn is not a point of the curve
-        drawn_above = through[:, :-1] < n
+        drawn_above = through[:, :-1] < n[:, None]
         trapezoids = errors[:, :-1] * (precision[:, :-1] + precision[:, 1:]) / 2 * drawn_above
         needed = np.ceil(0.95 * total - 1e-9)
         threshold = (errors_before <= (total - needed)[:, None]).sum(axis=1) - 1
@@ -111,13 +148,15 @@ class _Ranking:
         steps = np.diff(self.harmonic[through.astype(np.int64)], axis=1, prepend=0.0)
         risk = errors + (errors_before - before * errors / np.maximum(size, 1)) * steps
         aurc = risk.sum(axis=1) / n
-        best = (total - right * (self.harmonic[n] - self.harmonic[right.astype(np.int64)])) / n
+        best = (total - right * (self.harmonic[n.astype(np.int64)] - self.harmonic[right.astype(np.int64)])) / n
         augrc = np.einsum("ij,ij->i", size, errors_before + errors / 2) / n**2
 
         rate = total / n
         deviation = np.sqrt(rate * (1 - rate))
-        mean, square, product = (weights @ self.moments).T / n
-        score_deviation = np.sqrt(np.maximum(square - mean**2, 0))
+        # The deviations of every resample are taken from its own mean: a difference of squares would cancel.
+        away = self.centred - (weights @ self.centred / n)[:, None]
+        product = np.einsum("ij,ij,j->i", weights, away, self.wrong) / n
+        score_deviation = np.sqrt(np.einsum("ij,ij,ij->i", weights, away, away) / n)
         rank_variance = np.einsum("ij,ij,ij->i", size, middle, middle) / n - (n / 2) ** 2
         return {
             "accuracy": 1 - rate,
@@ -128,7 +167,7 @@ class _Ranking:
             "aurc": aurc,
             "excess_aurc": aurc - best,
             "augrc": augrc,
-            "point_biserial": (product - mean * rate) / (score_deviation * deviation) * both * spread,
+            "point_biserial": product / (score_deviation * deviation) * both * spread,
             "spearman": (rank_sum / n - rate * n / 2) / (np.sqrt(rank_variance) * deviation) * both * spread,
         }
 
@@ -149,7 +188,7 @@ class _Probability:
         self.sums = np.concatenate([bins, bins * self.gap[:, None], single], axis=1)
 
     def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
-        n = weights.shape[1]
+        n = weights.sum(axis=1)
         if self.order is not None:
             weights = weights[:, self.order]
         sums = weights @ self.sums
@@ -168,9 +207,9 @@ class _Probability:
         return values | ({"nll_proper": loss} if self.version == "proper" else {})
 
     def _adaptive(self, weights: np.ndarray) -> np.ndarray:
-        n = weights.shape[1]
+        n = weights.sum(axis=1)
         size = _grouped(weights, self.starts)
-        bin_of = np.floor((np.cumsum(size, axis=1) - size / 2) * BINS / n)
+        bin_of = np.floor((np.cumsum(size, axis=1) - size / 2) * BINS / n[:, None])
         gaps = np.cumsum(_grouped(weights * self.gap, self.starts), axis=1)
         below = np.pad(gaps, ((0, 0), (1, 0)))
         edges = np.stack([np.searchsorted(row, np.arange(BINS + 1)) for row in bin_of])
@@ -178,7 +217,7 @@ class _Probability:
 
 
 def _starts(values: np.ndarray) -> np.ndarray:
-    """Where each run of equal values begins in a sorted array."""
+    """Return the index at which each run of equal values begins in a sorted array."""
     return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
 
 
