@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -178,14 +179,22 @@ def collect(
     Raises:
         Problem: The model, the data, a name or a label does not fit.
     """
-    check_whole("most", 1 if most is None else most, 1)
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
-    if isinstance(start.task, Pixels) and most is not None and start.source.rows:
-        start = start._replace(task=replace(start.task, per_image=max(1, most // start.source.rows)))
-    read, draw = what_to_read(start, features, layers), Draw(seed)
-    found = parts(start, read, progress=progress)
-    outputs, numbers = gather(start.task, found, draw, store=store, rows=start.source.rows)
-    return start.task.finished(outputs, numbers, most, seed)
+    return collect_from(start, features, layers, most=most, seed=seed, store=store, progress=progress)
+
+
+def collect_from(
+    start: Start, features: str | bool | None, layers: str | Iterable[str] = (), *, most: int | None = None,
+    seed: int = 0, store: Any = "cpu", progress: bool = True,
+) -> Outputs:  # fmt: skip
+    """Return what `collect` returns, for a model and data that are open; the arguments are those of `collect`."""
+    check_whole("most", 1 if most is None else most, 1)
+    task, rows = start.task, start.source.rows
+    if isinstance(task, Pixels) and most is not None and rows:
+        task = replace(task, per_image=max(1, most // rows))
+    found = parts(start._replace(task=task), what_to_read(start, features, layers), progress=progress)
+    outputs, numbers = gather(task, found, Draw(seed), store=store, rows=rows)
+    return task.finished(outputs, numbers, most, seed)
 
 
 def gather(
@@ -201,17 +210,30 @@ def gather(
         rows: How many inputs there are, if that is known.
         half: Keep floating-point numbers in bfloat16.
     """
+    whole = next(gathered(task, found, draw, store=store, rows=rows, half=half), None)
+    if whole is None:
+        raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
+    return whole
+
+
+def gathered(
+    task: Task, found: Iterator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
+    limit: float = math.inf,
+) -> Iterator[tuple[Outputs, list[int]]]:  # fmt: skip
+    """Yield what `gather` returns, in blocks of whole batches that hold about `limit` numbers."""
     kept, numbers, batch, labels, first = Columns(store, None if task.whole else rows, half), [], None, None, 0
     for part in found:
         if part.batch is not batch:
+            if kept.size >= limit:
+                yield kept.finish(task), numbers
+                kept, numbers = Columns(store, None, half), []
             batch, first = part.batch, len(numbers)
             labels = task.check(batch, tuple(part.logits.shape))
             numbers.extend(batch.numbers)
         kept.append(task.sample(part, labels, draw), first, batch.rows)
         del part  # the logits of two passes would exist at once
-    if not numbers:
-        raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
-    return kept.finish(task.name, len(numbers) if task.whole or task.name == "labels" else None), numbers
+    if numbers:
+        yield kept.finish(task), numbers
 
 
 def collect_augmented(
@@ -329,7 +351,9 @@ class Columns:
         self._store, self._inputs, self._half = store, inputs, half
         self._kept: dict[str, _Rows] = {}
         self._waiting: list[dict[str, Array]] = []
-        self._bytes = self._count = 0
+        self._bytes = self._seen = 0
+        self.size = 0
+        """how many numbers were appended"""
 
     def append(self, rows: Outputs, first: int, inputs: int) -> None:
         """Append rows.
@@ -342,6 +366,8 @@ class Columns:
         found = {name: self._moved(values) for name, values in _flat(rows).items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
+        self.size += sum(math.prod(values.shape) for values in found.values())
+        self._seen = first + inputs
         if not self._kept:
             self._kept = {name: _Rows(name, self._expected(len(rows), inputs)) for name in found}
         for name in {*found, *self._kept} - ({*found} & {*self._kept}):
@@ -354,15 +380,16 @@ class Columns:
         if self._bytes >= WAITING or len(self._waiting) >= MOST_WAITING:
             self._flush()
 
-    def finish(self, task: str, inputs: int | None) -> Outputs:
+    def finish(self, task: Task) -> Outputs:
         """Return all rows."""
         self._flush()
         columns = {name: rows.finish() for name, rows in self._kept.items()}
         summary = {name: columns.pop(f"summary:{name}", None) for name in TokenSummary._fields}
         layers = {n.removeprefix("layer:"): columns.pop(n) for n in tuple(columns) if n.startswith("layer:")}
         kept = None if summary["predicted"] is None else TokenSummary(**summary)
+        inputs = self._seen if "groups" in columns else None
         return Outputs.unchecked(
-            columns.pop("logits"), **columns, layers=layers, summary=kept, task=task, inputs=inputs
+            columns.pop("logits"), **columns, layers=layers, summary=kept, task=task.name, inputs=inputs
         )
 
     def _expected(self, rows: int, inputs: int) -> int:
