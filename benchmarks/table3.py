@@ -20,9 +20,9 @@ import torch
 
 from qipf._common.device import usual_device
 from qipf.study.plan import plan
-from qipf.study.run import consolidate, runner, timing
+from qipf.study.run import consolidate, run, timing
 from qipf.study.run import grid as study
-from qipf.study.run.engine_names import open_engine
+from qipf.study.run.executors import open_engine
 from qipf.study.run.run import environment
 from qipf.study.run.store import Store
 
@@ -83,7 +83,7 @@ def times_of(name: str, device: str, folder: Path) -> list[dict[str, object]]:
     }  # fmt: skip
     entries = study.entries(plan.parse(values, folder=folder), device)
     store = Store(folder / net, create=True)
-    report = runner.run([e.cell for e in entries if e.cell.kind == "time"], store, open_engine("serial", device=device))
+    report = run.run([e.cell for e in entries if e.cell.kind == "time"], store, open_engine("serial", device=device))
     if not report.complete:
         raise SystemExit(f"{name}: {report.failed or report.skipped}")
     found = consolidate.times(store, [entry.as_json() for entry in entries])

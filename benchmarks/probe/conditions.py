@@ -12,7 +12,7 @@ from torch import Tensor
 
 from qipf.models.split import Split
 from qipf.study import datasets, shifts
-from qipf.study.run.inputs import StudyData, common_rows, load_data
+from qipf.study.run.study_data import StudyData, common_rows, load_data
 from qipf.study.shifts.corruptions import CORRUPTIONS, RESEMBLES
 
 PAIRS = {

@@ -12,7 +12,7 @@ from qipf.models.draws import draw_images
 from qipf.models.split import Split
 from qipf.study import nets
 from qipf.study.recipes import recipe
-from qipf.study.run.inputs import StudyData
+from qipf.study.run.study_data import StudyData
 from qipf.training import train
 
 

@@ -35,7 +35,7 @@ from qipf.scores import (
 )
 from qipf.scores.coordinates import contrast
 from qipf.scores.default import default
-from qipf.study.run.inputs import StudyData
+from qipf.study.run.study_data import StudyData
 
 REFERENCES = 20_000
 

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from qipf.models.split import Split
 from qipf.study.recipes import Recipe, recipe
-from qipf.study.run.inputs import StudyData
-from qipf.study.shifts import corruptions, tone
+from qipf.study.run.study_data import StudyData
+from qipf.study.shifts import corruptions, effects
 
 EXTRA = "no relative"
 GAMMA = (0.7, 0.5, 0.35, 0.25, 0.15)
@@ -38,7 +38,7 @@ def images_for(pair: str, data: StudyData, condition: Condition, folder: str | N
         return images_of(pair, data, condition, folder)
     images, severity = data.test.inputs, int(condition.intensity)
     if condition.family == "gamma":
-        return tone.gamma(images, GAMMA[severity - 1])
+        return effects.gamma(images, GAMMA[severity - 1])
     density = corruptions.parameters("fog", severity, images.shape[1], images.shape[-1])[0]
     brightest = images.amax(dim=(1, 2, 3), keepdim=True)
     scaled = corruptions.apply(images, "fog", severity)

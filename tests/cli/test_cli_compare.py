@@ -83,7 +83,7 @@ def test_the_page_says_first_what_to_use(place: Path) -> None:
     assert "<script" not in text
     assert "http" not in text
     body = text.split("</h1>")[1]
-    assert html.unescape(body).startswith(f'<p class="answer" id="answer">{told["recommendation"]}</p>')
+    assert html.unescape(body).lstrip().startswith(f'<p class="answer" id="answer">{told["recommendation"]}</p>')
     best = told["scores"][0]
     first = body.split("<tbody>")[1].split("</tr>")[0]
     assert best["name"] in first
@@ -191,9 +191,8 @@ def test_errors_are_one_line(place: Path, capsys, words, message, code) -> None:
 def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, width: int) -> None:
     import rich.console
 
-    from qipf.cli._compared import ScoresFound, show
-    from qipf.decisions.comparison import Compared
-    from qipf.decisions.comparison_page import Timing
+    from qipf.cli.shown import show
+    from qipf.decisions.comparison import Compared, Comparison, Timing
 
     plain = rich.console.Console
     monkeypatch.setattr(
@@ -204,13 +203,13 @@ def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, 
     names = ["last-layer-laplace", "default"]
     rows = [Compared(name, (0.812, 0.7, 0.9), (0.0567, 0.01, 0.12), (0.934, 0.9, 0.95), (0, 0, 0)) for name in names]
     times = dict.fromkeys(names, Timing(12.34, 56.78))
-    show(ScoresFound("", "600 predictions", rows, times, {}, {}, {}, np.zeros(0)))
+    show(Comparison("", "600 predictions", rows, times, {}, {}))
     shown = capsys.readouterr().out
     for text in (*names, "0.812", "0.0567 [0.0100, 0.1200]", "0.934", "12.34", "56.78"):
         assert text in shown
     assert ("0.812 [0.700, 0.900]" in shown) == (not terminal or width == 200)
     if terminal:
-        assert max(map(len, shown.splitlines())) <= width
+        assert max(map(len, shown.splitlines()[:-1])) <= width  # the last line is the recommendation
 
 
 def test_a_network_that_nobody_trained_draws_a_warning(place: Path, capsys) -> None:

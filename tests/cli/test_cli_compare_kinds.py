@@ -205,7 +205,7 @@ def test_several_labels(place: Path) -> None:
         (["--shift", "rain"], "there is no 'rain'", 2),
         (["--shift", "typos:much"], "NAME:INTENSITY", 2),
         (["--shift", "typos:9"], "severity from 1 to 5", 2),
-        (["--shift", "typos:2"], "--shift: typos: expected token ids", 1),
+        (["--shift", "typos:2"], "typos: expected token ids", 1),
         (["-o", "gone/page.html"], "--out: there is no folder gone", 1),
         (["--shift", "rotation:30"], "rotation", 1),
     ],
@@ -262,7 +262,7 @@ def test_what_fits_no_kind_is_named(place: Path, capsys: pytest.CaptureFixture[s
     assert main(["compare", "kind_nets:tokens", "left_out.npz", "--quiet"]) == 1
     assert "at least one token with a label" in capsys.readouterr().err
     assert main(["compare", "numbers.npz", "kind_nets:numbers", "--quiet"]) == 1
-    assert "MODEL comes before DATA" in capsys.readouterr().err
+    assert "give the model before the data" in capsys.readouterr().err
     np.savez("odd.npz", x=x, y=np.full((60, 4), 2))
     assert main(["compare", "kind_nets:classes", "odd.npz", "--quiet"]) == 1
     assert "int64 of shape (60, 4), for logits of shape (N, 3); supported are" in capsys.readouterr().err

@@ -10,7 +10,7 @@ import pytest
 from qipf.cli import main
 from qipf.study.plan import plan as plans
 from qipf.study.run import run as study
-from qipf.study.run.engines import Serial
+from qipf.study.run.executors import Serial
 
 
 def test_the_answer_and_the_ranking_stand_at_the_end(

@@ -13,7 +13,8 @@ from test_cli_compare_kinds import NETS, made, noisy
 import qipf
 from qipf.cli import main
 from qipf.data.reading import Data
-from qipf.models import collect_labels, collect_tokens, overlay, score_pixels
+from qipf.models import collect_labels, collect_tokens, score_pixels
+from qipf.pages import overlay
 
 
 @pytest.fixture

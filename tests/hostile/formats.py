@@ -30,7 +30,7 @@ from qipf.scores import Mahalanobis, WeightQIPF
 from qipf.scores.saving import load
 from qipf.study.plan import plan as plans
 from qipf.study.run.consolidate import Row
-from qipf.study.tables.long_table import read_table
+from qipf.study.tables.frame import read_table
 
 RNG = np.random.default_rng(0)
 LOGITS, FEATURES = RNG.standard_normal((40, 3)), RNG.standard_normal((40, 4))

@@ -9,8 +9,8 @@ from scipy import ndimage, stats
 
 from qipf.models import perturbations
 from qipf.study import shifts
-from qipf.study.shifts import blurs, corruptions, jpeg, noise, tone, weather
-from qipf.study.shifts.counter import Counter
+from qipf.study.shifts import corruptions, effects
+from qipf.study.shifts.effects import Counter
 
 
 def natural_images(count: int, channels: int, side: int) -> torch.Tensor:
@@ -86,20 +86,20 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_shot_noise_counts_photons_as_poisson_does() -> None:
-    counts = noise.shot_noise(torch.full((40, 1, 50, 50), 102 / 255), Counter(2, 40), 12) * 12
+    counts = effects.shot_noise(torch.full((40, 1, 50, 50), 102 / 255), Counter(2, 40), 12) * 12
     counts = counts.round().long().flatten().numpy()
     mean = 12 * 102 / 255
     expected = stats.poisson(mean).pmf(np.arange(16)) * len(counts)
     found = np.bincount(counts, minlength=40)[:16]
     assert np.abs((found - expected) / np.sqrt(expected)).max() < 5
-    assert not noise.shot_noise(torch.zeros(1, 1, 8, 8), Counter(2, 1), 500).any()
-    bright = noise.shot_noise(torch.ones(20, 3, 50, 50), Counter(2, 20), 500)
+    assert not effects.shot_noise(torch.zeros(1, 1, 8, 8), Counter(2, 1), 500).any()
+    bright = effects.shot_noise(torch.ones(20, 3, 50, 50), Counter(2, 20), 500)
     assert float(bright.mean()) == pytest.approx(1, abs=1e-3)
     assert float(bright.var()) == pytest.approx(1 / 500, rel=0.03)
 
 
 def test_impulses_are_half_salt_and_half_pepper() -> None:
-    result = noise.impulse_noise(torch.full((50, 1, 50, 50), 0.5), Counter(3, 50), 0.2)
+    result = effects.impulse_noise(torch.full((50, 1, 50, 50), 0.5), Counter(3, 50), 0.2)
     for value in (0.0, 1.0):
         assert float((result == value).double().mean()) == pytest.approx(0.1, abs=0.005)
     assert float((result == 0.5).double().mean()) == pytest.approx(0.8, abs=0.005)
@@ -107,13 +107,13 @@ def test_impulses_are_half_salt_and_half_pepper() -> None:
 
 def test_speckle_grows_with_the_brightness() -> None:
     images = torch.tensor([0.2, 0.4]).reshape(2, 1, 1, 1).expand(2, 1, 200, 200)
-    result = noise.speckle_noise(images, Counter(0, 2), 0.1)
+    result = effects.speckle_noise(images, Counter(0, 2), 0.1)
     np.testing.assert_allclose(result.std((1, 2, 3)).numpy(), [0.02, 0.04], rtol=0.03)
 
 
 def test_a_drag_along_the_rows_is_a_weighted_mean_of_moved_images() -> None:
     images = random_images(2, 1, 9, 40, dtype=torch.float64)
-    result = blurs.dragged(images, torch.zeros(2, dtype=torch.float64), 3, 2.0)
+    result = effects.dragged(images, torch.zeros(2, dtype=torch.float64), 3, 2.0)
     weights = np.exp(-(np.arange(7) ** 2) / 8)
     expected = sum(w * images[:, :, :, i : i + 30].numpy() for i, w in enumerate(weights / weights.sum()))
     np.testing.assert_allclose(result[:, :, :, :30].numpy(), expected, atol=1e-10)
@@ -122,7 +122,7 @@ def test_a_drag_along_the_rows_is_a_weighted_mean_of_moved_images() -> None:
 def test_glass_keeps_the_mean_and_moves_pixels_no_further_than_they_may() -> None:
     image = torch.zeros(200, 1, 15, 15)
     image[:, :, 7, 7] = 1
-    result = blurs.glass_blur(image, Counter(0, 200), 0.05, 2, 1)
+    result = effects.glass_blur(image, Counter(0, 200), 0.05, 2, 1)
     rows, columns = torch.nonzero(result[:, 0].amax(0), as_tuple=True)
     assert int(rows.min()) == int(columns.min()) == 5
     assert int(rows.max()) == int(columns.max()) == 9
@@ -136,14 +136,14 @@ def test_defocus_spreads_a_point_over_a_disc() -> None:
     disc = (row**2 + column**2 <= 16).astype(float)
     near = np.exp(-np.array([1, 0, 1]) / (2 * 0.5**2))
     expected = ndimage.convolve(disc / disc.sum(), np.outer(near, near) / near.sum() ** 2, mode="constant")
-    np.testing.assert_allclose(blurs.defocus_blur(point, 4, 0.5)[0, 0].numpy(), expected, atol=1e-12)
+    np.testing.assert_allclose(effects.defocus_blur(point, 4, 0.5)[0, 0].numpy(), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("nearness", [0, 3])
 def test_fog_is_smooth_bright_and_leaves_white_white(nearness: int) -> None:
     images = torch.zeros(30, 1, 28, 28)
     images[:, :, 14, 14] = 1
-    foggy = weather.fog(images, Counter(0, 30), 1.5, 2.0, nearness)
+    foggy = effects.fog(images, Counter(0, 30), 1.5, 2.0, nearness)
     cloud = foggy * 2.5 - images
     assert float(cloud.min()) > -1e-6
     assert float(cloud.max()) < 1.5 + 1e-6
@@ -153,18 +153,18 @@ def test_fog_is_smooth_bright_and_leaves_white_white(nearness: int) -> None:
 
 
 def test_spatter_covers_the_share_it_says() -> None:
-    wet = weather.spatter(torch.zeros(100, 1, 40, 40), Counter(0, 100), 2.0, 0.3, 1e-3)
+    wet = effects.spatter(torch.zeros(100, 1, 40, 40), Counter(0, 100), 2.0, 0.3, 1e-3)
     assert float((wet > 0).double().mean()) == pytest.approx(0.3, abs=0.02)
     assert wet.unique().tolist() == pytest.approx([0, 63 / 255])
-    brown = weather.spatter(torch.zeros(5, 3, 40, 40), Counter(0, 5), 2.0, 0.3, 1e-3).amax((0, 2, 3))
-    np.testing.assert_allclose(brown.numpy(), weather.MUD, rtol=1e-6)
+    brown = effects.spatter(torch.zeros(5, 3, 40, 40), Counter(0, 5), 2.0, 0.3, 1e-3).amax((0, 2, 3))
+    np.testing.assert_allclose(brown.numpy(), effects.MUD, rtol=1e-6)
 
 
 @pytest.mark.parametrize("quality", [7, 25, 50, 80, 95])
 @pytest.mark.parametrize(("channels", "shape"), [(1, (28, 28)), (3, (32, 32)), (3, (27, 33))])
 def test_jpeg_is_that_of_pillow(quality: int, channels: int, shape: tuple[int, int]) -> None:
     images = natural_images(6, channels, 40)[:, :, : shape[0], : shape[1]]
-    ours = jpeg.jpeg(images, quality)
+    ours = effects.jpeg(images, quality)
     differences, losses = [], []
     for image, result in zip(images, ours, strict=True):
         pixels = (image * 255).round().byte().permute(1, 2, 0).numpy()
@@ -183,8 +183,8 @@ def test_quantisation_tables_are_those_of_pillow() -> None:
         file = io.BytesIO()
         Image.new("RGB", (8, 8)).save(file, "JPEG", quality=quality)
         tables = Image.open(file).quantization
-        for number, table in enumerate((jpeg.BRIGHTNESS, jpeg.COLOUR)):
-            assert sorted(tables[number]) == sorted(np.ravel(jpeg.quantisation(quality, table)).tolist())
+        for number, table in enumerate((effects.BRIGHTNESS, effects.COLOUR)):
+            assert sorted(tables[number]) == sorted(np.ravel(effects.quantisation(quality, table)).tolist())
 
 
 def test_saturation_is_that_of_hsv() -> None:
@@ -193,7 +193,7 @@ def test_saturation_is_that_of_hsv() -> None:
     images = random_images(1, 3, 6, 6, dtype=torch.float64)
     images[0, :, 0, 0] = 0.4  # a grey pixel
     images[0, :, 0, 1] = 0.0
-    result = tone.saturation(images, 2.0, 0.1)
+    result = effects.saturation(images, 2.0, 0.1)
     for row in range(6):
         for column in range(6):
             hue, saturation, value = colorsys.rgb_to_hsv(*images[0, :, row, column].tolist())

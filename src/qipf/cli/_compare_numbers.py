@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,16 +10,14 @@ import numpy as np
 from qipf._common.errors import InputError, UserError, first_line
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
-from qipf.cli._compared import Found
 from qipf.cli._numbers import check_targets
 from qipf.cli.arguments import rendered
 from qipf.cli.fit import observe
 from qipf.data.reading import Data
-from qipf.decisions.comparison import ONE_WIDTH, IntervalsCompared, compare_intervals
+from qipf.decisions.comparison import ONE_WIDTH, Comparison, IntervalsCompared, Timing, compare_intervals
 from qipf.scores.residual_scale import METHODS
 
 if TYPE_CHECKING:
-    from qipf.decisions.comparison_page import Timing
     from qipf.decisions.intervals import Intervals
     from qipf.models.outputs import Outputs
     from qipf.scores.residual_scale import ResidualScale
@@ -47,17 +44,6 @@ def wanted_scales(text: str) -> list[str]:
     return list(dict.fromkeys([ONE_WIDTH, *names]))
 
 
-@dataclass(frozen=True)
-class NumbersFound(Found):
-    """What was measured of intervals.
-
-    Attributes:
-        coverage: What the intervals promise.
-    """
-
-    coverage: float
-
-
 class _Fitted(NamedTuple):
     """A scale, which is None for one width, and its intervals."""
 
@@ -76,7 +62,7 @@ class _Fitted(NamedTuple):
 def compare_numbers(
     title: str, net: Any, data: Data, parts: list[np.ndarray], sets: dict[str, Data], wanted: list[str],
     run: dict[str, Any], coverage: float, bootstrap: int, seed: int,
-) -> NumbersFound:  # fmt: skip
+) -> Comparison:  # fmt: skip
     """Fit scales to one part of the data, their intervals to another, and measure them on the third.
 
     Args:
@@ -94,7 +80,6 @@ def compare_numbers(
     Raises:
         InputError: The data does not fit the model, or is too little for the promise.
     """
-    from qipf.decisions.comparison_page import Timing
     from qipf.decisions.threshold import Unsupported
 
     whole = _read(net, data, run, "DATA")
@@ -131,7 +116,7 @@ def compare_numbers(
     for name, other in sets.items():
         outputs = _read(net, other, run, name)
         shifted[name] = _about(outputs), judge(outputs)
-    return NumbersFound(title, _about(live), rows, times, failed, shifted, coverage)
+    return Comparison(title, _about(live), rows, times, failed, shifted, coverage)
 
 
 def _read(net: Any, data: Data, run: dict[str, Any], where: str) -> Outputs:

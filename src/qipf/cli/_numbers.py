@@ -12,8 +12,8 @@ import numpy as np
 from qipf._common.errors import InputError, UserError, first_line
 from qipf.arrays import to_numpy
 from qipf.cli._default import DEFAULT
-from qipf.cli._seen import Seen
 from qipf.cli.arguments import rendered
+from qipf.cli.shown import Seen
 from qipf.data.reading import Data
 from qipf.models.labels import ENOUGH, zeros_and_ones
 

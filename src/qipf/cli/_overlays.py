@@ -12,7 +12,7 @@ from qipf.cli._onnx import fed
 from qipf.data.reading import Data
 
 if TYPE_CHECKING:
-    from qipf.decisions.comparison_overlays import Overlay
+    from qipf.pages.overlays import Overlay
 
 MOST_SETS = 5
 """Sets of data that are shown, so that the page stays small however many shifted ones there are."""
@@ -48,8 +48,8 @@ def draw(
         run: As for `qipf.cli._kinds.predict`.
     """
     from qipf._common.optional import require
-    from qipf.decisions.comparison_overlays import choose_images, colour_scale, draw_overlays
     from qipf.models.kinds.pixels import map_pixels
+    from qipf.pages.overlays import choose_images, colour_scale, draw_overlays
 
     try:
         require("PIL.Image", extra="bench")

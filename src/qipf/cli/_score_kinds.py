@@ -17,9 +17,9 @@ from qipf.arrays import to_numpy
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import find_kind, rows_at_once
 from qipf.cli._onnx import excerpt, one_batch, place
-from qipf.cli._seen import Seen
 from qipf.cli._tokens import About, check_about, is_shifted
 from qipf.cli.arguments import naming
+from qipf.cli.shown import Seen
 from qipf.data.reading import Data, DataBatch
 from qipf.data.tables import TableWriter
 from qipf.models.kinds.ignored import MASKS, look_like_masks
@@ -253,7 +253,7 @@ def _head(file: Any, count: int, shape: tuple[int, ...]) -> int:
 
 def _write_overlays(maps: Iterator[tuple[DataBatch, Any]], folder: Path) -> None:
     """One PNG per image in a folder that appears when it is whole; all have one scale, that of the first batch."""
-    from qipf.models.kinds.overlays import overlay, save_png
+    from qipf.pages.overlays import overlay, save_png
 
     if folder.suffix:
         raise UserError(

@@ -133,7 +133,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
                     values = torch.from_numpy(np.array(arrays[other], dtype=np.int64))
                     arrays[other] = shifts.text.compact(values, kept, fill).numpy()
     except (ValueError, TypeError) as error:
-        raise InputError(f"--shift: {error}") from None
+        raise InputError(f"--shift {name}: {error}") from None
     return Data({**arrays, key: moved.numpy()}, classes=data.classes, numbers=data.numbers)
 
 

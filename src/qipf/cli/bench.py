@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
 from qipf.cli.arguments import check_at_least, usable_device
-from qipf.study.run.errors import RefusedError
+from qipf.study.run.store import RefusedError
 
 if TYPE_CHECKING:
     from qipf.study.plan.plan import Plan
@@ -64,7 +64,7 @@ def bench(
     if verify:
         return _verify(output or Path(f"bench-{_load(plan).name}"))
     require("joblib", extra="bench")
-    from qipf.study.run.engine_names import ENGINES
+    from qipf.study.run.executors import ENGINES
     from qipf.study.run.run import run_plan
 
     if device not in (None, "cpu", "cuda"):

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
@@ -18,26 +17,20 @@ from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.cli._bound import bound, takes_names
 from qipf.cli._compare_numbers import compare_numbers, wanted_scales
-from qipf.cli._compared import WRITERS, ScoresFound, show
-from qipf.cli._compared_numbers import NUMBER_WRITERS, show_numbers
 from qipf.cli._default import DEFAULT
 from qipf.cli._find_kind import check_set, find_kind
 from qipf.cli._kinds import ONE, Score, fit_score, predict
 from qipf.cli._numbers import check_not_classes, is_regression, one_column
 from qipf.cli._onnx import of_numbers
 from qipf.cli._overlays import Segmented, draw
-from qipf.cli._seen import warn_of_random
 from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
 from qipf.cli._tokens import About, check_about, is_shifted
 from qipf.cli.arguments import check_at_least, check_output, naming
+from qipf.cli.shown import WRITERS, show, warn_of_random
 from qipf.data.reading import Data, open_data
+from qipf.decisions.comparison import Compared, Comparison, Timing, left_out, recommended
 from qipf.models.kinds.predictions import PredictionRows
 from qipf.models.loading import load_model
-
-if TYPE_CHECKING:
-    from qipf.decisions.comparison import Compared
-    from qipf.decisions.comparison_page import Timing
-
 
 SKIPPED = {
     "combine": "it needs parts",
@@ -120,7 +113,6 @@ def compare(
         quiet: No progress bars.
     """
     from qipf.decisions.comparison import compare as measure
-    from qipf.decisions.comparison import recommend, recommended
 
     check_at_least("--batch-size", batch_size, 1)
     check_at_least("--bootstrap", bootstrap, 10)
@@ -163,8 +155,7 @@ def compare(
     run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
     if numbers:
         told = compare_numbers(f"{model} on {data}", net, opened, halves, sets, wanted, run, coverage, bootstrap, seed)
-        show_numbers(told)
-        _end(model, net, opened, weights, told.failed, out, NUMBER_WRITERS, told)
+        _end(model, net, opened, weights, out, told)
         return
     if kind == "classes":  # read as a whole, so that errors name rows of the file
         whole = _predicted(kind, net, opened, run, seed, data, following).outputs
@@ -199,27 +190,19 @@ def compare(
             images.append(_segmented(f"Shifted: {name}", other, numbers, made, found[best]))
     shown = draw(images, net, fitted[best].of, run) if out is not None and out.suffix == ".html" else {}
     title, about = f"{model} on {data}", _about(live, kind)
-    result = ScoresFound(title, about, rows, times, failed, there, scores, live.correct, shown)
+    result = Comparison(title, about, rows, times, failed, there, scores=scores, correct=live.correct, overlays=shown)
+    _end(model, net, opened, weights, out, result)
+
+
+def _end(model: str, net: Any, data: Data, weights: Path | None, out: Path | None, result: Comparison) -> None:
+    """Show the result, what was left out and what is odd about the model, and write the result."""
     show(result)
-    print(recommend(rows))
-    for name, (_, some) in there.items():
-        print(f"Shifted, {printable(name)}: {recommend(some)}")
-    _end(model, net, opened, weights, failed, out, WRITERS, result)
-
-
-def _end(
-    model: str, net: Any, data: Data, weights: Path | None, failed: dict[str, str], out: Path | None,
-    writers: Mapping[str, Callable[[Any], str]], result: Any,
-) -> None:  # fmt: skip
-    """Say what was left out and what is odd about the model, and write the result."""
-    from qipf.decisions.comparison_page import left_out
-
-    for why, names in left_out(failed).items():
+    for why, names in left_out(result.failed).items():
         print(f"left out: {', '.join(names)} ({printable(why)})", file=sys.stderr)
     if data.has_inputs and weights is None:
         warn_of_random(model, net)
     if out is not None:
-        atomic_write(out, writers[out.suffix](result))
+        atomic_write(out, WRITERS[out.suffix](result))
 
 
 def _bound_set(net: Any, name: str, data: Data, clean: Data, kind: str, about: About | None) -> Data:
@@ -281,8 +264,6 @@ def _score(
     shift: bool,
 ) -> tuple[Score, np.ndarray, Timing]:
     """The fitted score, its scores of the second part, and what fitting and scoring took, without a forward pass."""
-    from qipf.decisions.comparison_page import Timing
-
     started = time.perf_counter()
     score = fit_score(name, kind, net, parts[0], reference, run, shift)
     fitting = time.perf_counter() - started

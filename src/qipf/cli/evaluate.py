@@ -18,8 +18,8 @@ from qipf._common.errors import InputError, UserError
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf._common.text import printable
-from qipf.cli._console import markdown_table
 from qipf.cli.arguments import check_output
+from qipf.cli.shown import markdown_table
 from qipf.data.tables import Columns, read_columns
 
 NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}

@@ -31,9 +31,9 @@ from qipf.cli._numbers import (
     one_column,
 )
 from qipf.cli._onnx import fed, named_arguments, of_numbers, place
-from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.cli._tokens import About, check_about
 from qipf.cli.arguments import check_at_least, check_output, read_settings
+from qipf.cli.shown import Seen, seen_in, warn_of_random
 from qipf.data.reading import Data, open_data
 from qipf.models.loading import is_weights, load_model
 

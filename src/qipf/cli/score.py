@@ -17,8 +17,8 @@ from qipf.cli._features import noted_features, noted_output
 from qipf.cli._numbers import SCALE, check_targets, is_joint, number_columns, one_column, seen_inside
 from qipf.cli._onnx import fed, named_arguments, of_numbers, place
 from qipf.cli._score_kinds import score_kind
-from qipf.cli._seen import Seen, seen_in, warn_of_random
 from qipf.cli.arguments import check_at_least, check_output, naming
+from qipf.cli.shown import Seen, seen_in, warn_of_random
 from qipf.data.reading import DataBatch, open_data
 from qipf.data.tables import TableWriter
 from qipf.models.likeness import warn_of_other

@@ -21,7 +21,7 @@ from qipf._common.text import printable
 from qipf.cli.evaluate import FLAGS
 from qipf.data.images import FORMATS, read_images
 from qipf.data.tail import Tail
-from qipf.decisions.html import embedded
+from qipf.pages.layout import embedded
 
 if TYPE_CHECKING:
     from qipf.decisions.monitor import Monitor, Status
@@ -142,7 +142,7 @@ class _Watched:
 
     def _show(self) -> None:
         from qipf.decisions.monitor import metrics
-        from qipf.decisions.page import page
+        from qipf.pages.watch_page import page
 
         images = [(f"{Path(name).name} ({score:.3g})", _picture(Path(name))) for score, name in self.least_sure]
         shown = [(caption, source) for caption, source in images if source]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -42,6 +43,65 @@ class Compared:
     aurc: Estimate
     accuracy: Estimate
     gain: Estimate
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds that fitting a score took, and milliseconds that scoring 1,000 predictions takes after that."""
+
+    fit_seconds: float
+    ms_per_1000: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `qipf compare` measured of scores, or of the intervals of a regression.
+
+    Attributes:
+        title: The model and the data.
+        about: The predictions in words.
+        rows: What was found on the data itself, a `Compared` or `IntervalsCompared` per score or scale.
+        times: Of every score or scale.
+        failed: Those that were left out, and why.
+        shifted: The predictions in words and what was found, by the name of the shifted set.
+        coverage: What the intervals promise; None for scores.
+        scores: One uncertainty per prediction, by the name of the score.
+        correct: Which predictions are correct.
+        overlays: Pictures of segmented images, by the name of the set.
+    """
+
+    title: str
+    about: str
+    rows: list[Any]
+    times: dict[str, Timing]
+    failed: dict[str, str]
+    shifted: dict[str, tuple[str, list[Any]]]
+    coverage: float | None = None
+    scores: Mapping[str, np.ndarray] = field(default_factory=dict)
+    correct: np.ndarray | None = None
+    overlays: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def intervals(self) -> bool:
+        """Whether intervals were compared instead of scores."""
+        return self.coverage is not None
+
+    @property
+    def noun(self) -> str:
+        """The name of what was compared."""
+        return "intervals" if self.intervals else "score"
+
+    def sets(self) -> dict[str, tuple[str, list[Any]]]:
+        """Return the predictions in words and what was found, of the data itself under "" and of every shifted set."""
+        return {"": (self.about, self.rows), **self.shifted}
+
+
+def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names of the scores that were left out, by the reason, which many of them share."""
+    found: dict[str, list[str]] = {}
+    for name, reason in sorted(failed.items()):
+        found.setdefault(reason, []).append(name)
+    return found
 
 
 def compare(
@@ -129,15 +189,19 @@ def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[n
     return counts / scores.size, errors[counts - 1] / counts
 
 
-def recommended(rows: list[Compared]) -> str:
-    """The name of the score to use: the one with the lowest AURC, unless that may be chance."""
+def recommended(rows: list[Any]) -> str:
+    """Return the name of the score or scale to use: the best one, unless that may be chance."""
+    if isinstance(rows[0], IntervalsCompared):
+        return recommended_scale(rows)
     best = rows[0]
     measured = any(row.name == BASE for row in rows)
     return best.name if not measured or best.name == BASE or best.gain[1] > 0 else BASE
 
 
-def recommend(rows: list[Compared]) -> str:
-    """One recommendation in words."""
+def recommend(rows: list[Any]) -> str:
+    """Return one recommendation in words."""
+    if isinstance(rows[0], IntervalsCompared):
+        return recommend_scale(rows)
     best = rows[0]
     base = next((row for row in rows if row.name == BASE), None)
     if base is None or best.name == BASE:

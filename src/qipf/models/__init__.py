@@ -2,7 +2,6 @@
 
 from qipf.models.collect import collect
 from qipf.models.kinds.groups import by_group
-from qipf.models.kinds.overlays import overlay, save_png
 from qipf.models.kinds.pixels import PixelMaps, collect_pixels, score_pixels
 from qipf.models.kinds.several_labels import SeveralLabels, collect_labels
 from qipf.models.kinds.tokens import Tokens, collect_tokens
@@ -22,9 +21,7 @@ __all__ = [
     "collect_labels",
     "collect_pixels",
     "collect_tokens",
-    "overlay",
     "pool_weights",
     "read_weights",
-    "save_png",
     "score_pixels",
 ]

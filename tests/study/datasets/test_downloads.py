@@ -9,7 +9,7 @@ import torch
 from made_up import archive, known, leftovers, tiny_cifar, tiny_idx_set
 
 from qipf.study import datasets
-from qipf.study.datasets import _files, _others
+from qipf.study.datasets import _files
 
 
 def test_download_once_then_from_the_cache(web, cache) -> None:
@@ -88,10 +88,10 @@ def test_a_broken_cifar_archive_leaves_nothing(web, cache, spoil) -> None:
 def test_published_files_are_found_checked_and_downloaded(tmp_path, cache, server, monkeypatch) -> None:
     content = {"a.th": b"weights", "b.th": b"more weights"}
     sources = {
-        name: _others.RemoteFile(f"{server.address}{name[0]}/", len(c), hashlib.sha256(c).hexdigest())
+        name: _files.RemoteFile(f"{server.address}{name[0]}/", len(c), hashlib.sha256(c).hexdigest())
         for name, c in content.items()
     }
-    monkeypatch.setitem(_others.OTHERS, "cifar10h", sources)
+    monkeypatch.setitem(_files.OTHERS, "cifar10h", sources)
     monkeypatch.setitem(_files.FILES, "cifar10h", known(content))
     server.files = {"a/a.th": content["a.th"], "b/b.th": content["b.th"]}
     place = tmp_path / "data" / "cifar10h"
@@ -116,7 +116,7 @@ def test_names_of_published_files_are_not_datasets() -> None:
 
 def test_published_files_come_from_fixed_addresses() -> None:
     """A commit, or for PyPI the digest of the file: no address whose content may change."""
-    for files in _others.OTHERS.values():
+    for files in _files.OTHERS.values():
         for source in files.values():
             assert source.address.startswith("https://")
             assert source.address.endswith("/")

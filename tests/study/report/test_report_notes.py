@@ -17,7 +17,7 @@ from qipf.study.report import write_report
 from qipf.study.report.source import open_source
 from qipf.study.run.sealed import seal, unseal
 from qipf.study.run.store import Store
-from qipf.study.tables.long_table import read_table
+from qipf.study.tables.frame import read_table
 
 
 def test_a_store_without_its_cells_falls_back_on_its_table(store: Path, tmp_path: Path) -> None:

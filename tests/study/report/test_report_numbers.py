@@ -13,7 +13,7 @@ import pytest
 
 from browsing import emulate, violations
 from qipf.study.report import write_report
-from qipf.study.report.number_charts import charts
+from qipf.study.report.number_view import charts
 from qipf.study.run.consolidate import Row
 from qipf.study.tables.intervals import IntervalTable, ScaleRow, scale_title
 

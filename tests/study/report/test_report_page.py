@@ -21,7 +21,7 @@ from qipf.study.report import page as pages
 from qipf.study.report import write_report
 from qipf.study.report.source import open_source
 from qipf.study.run.read import Condition, open_store
-from qipf.study.tables.long_table import read_table
+from qipf.study.tables.frame import read_table
 
 
 def test_all_sections_are_there(page: Path) -> None:

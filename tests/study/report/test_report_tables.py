@@ -17,7 +17,7 @@ from report_reading import Tags, data_of
 from qipf.study.report import write_report
 from qipf.study.report.source import open_source
 from qipf.study.run.read import Row
-from qipf.study.tables.long_table import read_table
+from qipf.study.tables.frame import read_table
 
 
 def test_from_tables_alone(results: Path, tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from qipf.study.run.cluster import Cluster
+import qipf
+from qipf.study.run.executors import Cluster
 
 HERE = Path(__file__).parent
 
@@ -38,7 +39,7 @@ class Processes:
             time.sleep(0.1)
 
     def _start(self, module, options, *path):
-        python_path = os.pathsep.join(map(str, (*path, HERE, HERE.parents[1])))
+        python_path = os.pathsep.join(map(str, (*path, HERE, HERE.parents[1], Path(qipf.__file__).parents[1])))
         environment = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
         return subprocess.Popen(
             [sys.executable, "-m", module, *options], env=environment, cwd=self.folder,

@@ -14,12 +14,10 @@ from qipf.cli import main
 from qipf.study.datasets import Split
 from qipf.study.plan.plan import parse
 from qipf.study.run import several
-from qipf.study.run.doubts import notes_of
-from qipf.study.run.inputs import StudyData, some_labelled
-from qipf.study.run.own_data import read_npz
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
-from qipf.study.tables import images
+from qipf.study.run.study_data import StudyData, notes_of, read_npz, some_labelled
+from qipf.study.tables import answer
 
 
 def segmenter() -> nn.Module:
@@ -99,7 +97,7 @@ def test_one_image_says_nothing_about_others(tmp_path: Path) -> None:
     areas = [row for row in bench.rows() if row.metric == "roc_auc"]
     assert all(np.isfinite(row.value) for row in areas)
     assert all(np.isnan([row.low, row.high]).all() for row in areas)
-    assert len(images.image_gains(bench, images.conditions(bench, "own", "mine", False), "margin", "entropy")) == 0
+    assert len(answer.image_gains(bench, answer.conditions(bench, "own", "mine", False), "margin", "entropy")) == 0
     two = several.with_intervals(np.arange(6.0), np.arange(6) % 2 == 0, None, np.repeat([3, 8], 3), 20)
     assert two["roc_auc_low"] <= two["roc_auc"] <= two["roc_auc_high"]
 

@@ -6,12 +6,10 @@ from dataclasses import replace
 import pytest
 from toy_cells import cell, diamond
 
-from qipf.study.run.engine_names import open_engine
-from qipf.study.run.engines import Accelerated, Local, Serial
-from qipf.study.run.errors import RefusedError, StoreError
-from qipf.study.run.runner import run
-from qipf.study.run.sources import source_digest
-from qipf.study.run.store import Store
+from qipf.study.run.executors import Accelerated, Local, Serial, open_engine
+from qipf.study.run.run import run
+from qipf.study.run.store import RefusedError, Store, StoreError
+from qipf.study.run.verify import source_digest
 from qipf.study.run.worker import run_task
 
 

@@ -8,15 +8,12 @@ import pytest
 
 from qipf.study.plan.plan import parse
 from qipf.study.run import grid
-from qipf.study.run.digests import ChangedError
-from qipf.study.run.engines import Serial
-from qipf.study.run.errors import StoreError
-from qipf.study.run.inputs import load_data
-from qipf.study.run.own_model import digests, load
+from qipf.study.run.executors import Serial
+from qipf.study.run.own_model import ChangedError, digests, load
 from qipf.study.run.read import open_store
-from qipf.study.run.run import run_plan
-from qipf.study.run.runner import run
-from qipf.study.run.store import Store
+from qipf.study.run.run import run, run_plan
+from qipf.study.run.store import Store, StoreError
+from qipf.study.run.study_data import load_data
 
 
 def save_data(path, seed):
@@ -52,18 +49,18 @@ def test_data_that_is_replaced_after_planning_is_noticed(tmp_path):
 
 
 def test_data_that_is_replaced_while_it_is_read_is_noticed(tmp_path, monkeypatch):
-    from qipf.study.run import inputs
-    from qipf.study.run.digests import file_digest
+    from qipf.study.run import study_data
+    from qipf.study.run.own_model import file_digest
 
     path = tmp_path / "d.npz"
     save_data(path, 0)
-    expected, real = file_digest(path), inputs.read_npz
+    expected, real = file_digest(path), study_data.read_npz
 
     def slow(*given):
         save_data(path, 1)
         return real(*given)
 
-    monkeypatch.setattr(inputs, "read_npz", slow)
+    monkeypatch.setattr(study_data, "read_npz", slow)
     with pytest.raises(ChangedError):
         load_data(str(path), 10, None, "cpu", digest=expected)
 
@@ -121,7 +118,7 @@ def test_the_table_is_never_that_of_an_earlier_version_of_the_plan(tmp_path, mon
     save_data(tmp_path / "d.npz", 0)
     store = tmp_path / "s"
     assert run_quietly(plan_of(tmp_path / "d.npz"), store).complete
-    monkeypatch.setattr("qipf.study.run.runner.run", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr("qipf.study.run.run.run", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         run_quietly(plan_of(tmp_path / "d.npz", {"margin": {}}), store)
     assert [method["name"] for method in json.loads((store / "plan.json").read_text())["pairs"][0]["methods"]] == [

@@ -13,7 +13,7 @@ import pytest
 
 import tiny
 from qipf.cli.bench import bench
-from qipf.study.run.errors import BusyError
+from qipf.study.run.store import BusyError
 
 MAIN = """
 import sys
@@ -85,7 +85,7 @@ def test_the_table_is_what_the_cells_say(whole, tmp_path):
     from sklearn.metrics import roc_auc_score
 
     from qipf.study.run.read import open_store
-    from qipf.study.tables.long_table import read_table
+    from qipf.study.tables.frame import read_table
 
     study = open_store(whole)
     rows = study.rows()

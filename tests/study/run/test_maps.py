@@ -18,8 +18,7 @@ from qipf.cli import main
 from qipf.study.plan.plan import parse
 from qipf.study.report import write_report
 from qipf.study.run import maps
-from qipf.study.run.read import open_store
-from qipf.study.run.read_maps import read_maps
+from qipf.study.run.read import open_store, read_maps
 from qipf.study.run.run import run_plan
 
 SIZE = 24

@@ -13,8 +13,7 @@ from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.plan import Plan, parse
 from qipf.study.report import write_report
 from qipf.study.run import numbers
-from qipf.study.run.read import open_store
-from qipf.study.run.read_numbers import read_numbers
+from qipf.study.run.read import open_store, read_numbers
 from qipf.study.run.run import run_plan
 from qipf.study.tables.intervals import ScaleRow, interval_tables, of_numbers
 from qipf.study.tables.text import results_text

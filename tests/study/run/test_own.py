@@ -12,7 +12,7 @@ import torch
 
 from qipf.study import datasets
 from qipf.study.plan.plan import parse
-from qipf.study.run import inputs
+from qipf.study.run import study_data
 from qipf.study.run.grid import entries
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
@@ -111,7 +111,7 @@ def test_held_out_inputs_of_ones_own(digits, tmp_path):
     assert (bench.held_out("mine", "mine", 0).labels == y[:150]).all()
     assert (bench.predictions(bench.conditions()[0]).labels == y[150:]).all()
     assert bench.notes() == []
-    cut = inputs.load_data(str(tmp_path / "mine.npz"), 100, None, "cpu")  # for a network that is trained here
+    cut = study_data.load_data(str(tmp_path / "mine.npz"), 100, None, "cpu")  # for a network that is trained here
     assert [len(split.targets) for split in cut[:3]] == [len(train["y_train"]), 150, len(y) - 150]
 
 
@@ -228,7 +228,7 @@ def test_datasets_of_ones_own_that_do_not_fit(tmp_path):
     def says(words, **arrays):
         np.savez(tmp_path / "d.npz", **arrays)
         with pytest.raises(ValueError, match=words):
-            inputs.read_npz(tmp_path / "d.npz")
+            study_data.read_npz(tmp_path / "d.npz")
 
     x, y = np.zeros((6, 1, 4, 4), np.float32), np.arange(6)
     says("expected x and y", images=x)
@@ -237,6 +237,6 @@ def test_datasets_of_ones_own_that_do_not_fit(tmp_path):
     says("it has only x_held_out", x=x, y=y, x_held_out=x)
     says("6 inputs and 5 labels", x_train=x, y_train=y[:5], x_test=x, y_test=y)
     np.savez(tmp_path / "d.npz", x=x[:, 0], y=y)
-    found = inputs.read_npz(tmp_path / "d.npz")
+    found = study_data.read_npz(tmp_path / "d.npz")
     assert found.train.inputs.shape == (3, 1, 4, 4)
     assert sorted([*found.train.targets.tolist(), *found.test.targets.tolist()]) == [0, 1, 2, 3, 4, 5]

@@ -8,21 +8,20 @@ import torch
 
 from qipf.models.collect import collect
 from qipf.models.split import Split
-from qipf.study.run.inputs import Group, StudyData, inputs_of
-from qipf.study.run.own_data import check_file_labels, read_npz
+from qipf.study.run.study_data import Group, StudyData, check_file_labels, inputs_of, read_npz
 
 
 def test_files_that_are_no_archives_are_named(tmp_path):
     path = tmp_path / "data.npz"
     path.write_bytes(b"no archive")
-    with pytest.raises(ValueError, match=r"data\.npz is damaged or not an \.npz file"):
+    with pytest.raises(ValueError, match=r"data\.npz is not a zip archive"):
         read_npz(path)
 
 
 def test_pickled_objects_are_refused(tmp_path):
     path = tmp_path / "data.npz"
     np.savez(path, x=np.asarray([{}], dtype=object), y=np.zeros(1, int))
-    with pytest.raises(ValueError, match=r"not readable as an \.npz"):
+    with pytest.raises(ValueError, match="pickled"):
         read_npz(path)
 
 
@@ -64,7 +63,7 @@ def test_a_cut_archive_is_damaged(tmp_path):
     path = tmp_path / "data.npz"
     np.savez_compressed(path, **arrays_of())
     path.write_bytes(path.read_bytes()[:-500])
-    with pytest.raises(ValueError, match=r"data\.npz is damaged.*copy it again"):
+    with pytest.raises(ValueError, match=r"data\.npz is .*damaged.*copy"):
         read_npz(path)
 
 

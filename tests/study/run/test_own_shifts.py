@@ -13,9 +13,9 @@ from torch import nn
 from qipf.metrics import roc_auc
 from qipf.study.plan.checks import PlanError
 from qipf.study.plan.plan import Plan, parse
-from qipf.study.run.inputs import Group, inputs_of, load_data
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
+from qipf.study.run.study_data import Group, inputs_of, load_data
 from qipf.study.shifts import table, text
 
 RNG = np.random.default_rng(0)

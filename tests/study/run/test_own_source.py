@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from qipf.study.run.own_model import digests
-from qipf.study.run.own_source import imported_files, module_digest
+from qipf.study.run.own_model import digests, imported_files, module_digest
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 import pytest
 from toy_cells import cell, diamond
 
-from qipf.study.run.engines import Local, Serial
+from qipf.study.run.executors import Local, Serial
 from qipf.study.run.graph import as_tasks, in_order, needed
-from qipf.study.run.runner import Display, run
+from qipf.study.run.run import Display, run
 from qipf.study.run.store import Store
 
 

@@ -19,7 +19,7 @@ from qipf.study.report import write_report
 from qipf.study.run import several
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
-from qipf.study.tables import images
+from qipf.study.tables import answer
 
 
 def pixels() -> nn.Module:
@@ -143,8 +143,8 @@ def test_a_plan_judges_every_prediction(tmp_path: Path, kind: str) -> None:
     np.testing.assert_array_equal(np.bincount(late.groups), np.bincount(group))
     accuracy = [one.correct.mean() for (shift, _), one in found.items() if shift in SHIFTS[kind]]
     assert accuracy[1] < accuracy[0] < found["clean", 0].correct.mean()
-    places = images.conditions(bench, kind, "mine", shifted=True)
-    assert len(images.image_gains(bench, places, "default", "entropy")) == images.RESAMPLES
+    places = answer.conditions(bench, kind, "mine", shifted=True)
+    assert len(answer.image_gains(bench, places, "default", "entropy")) == answer.RESAMPLES
     write_report(tmp_path / "out", tmp_path / "report.html")
     assert "late" in (tmp_path / "report.html").read_text()
 

@@ -12,11 +12,11 @@ from qipf.cli import main
 from qipf.study.plan import plan as plans
 from qipf.study.report.source import open_source
 from qipf.study.run import run as runs
-from qipf.study.run import sources
-from qipf.study.run.engines import Serial
+from qipf.study.run import verify
+from qipf.study.run.executors import Serial
 from qipf.study.run.graph import in_order
 from qipf.study.run.read import open_store
-from qipf.study.run.runner import run
+from qipf.study.run.run import run
 from qipf.study.run.store import Store
 
 PLAN = {
@@ -38,32 +38,32 @@ def package(tmp_path):
 
 
 def test_the_digest_is_of_the_code_and_of_nothing_else(package):
-    original = sources.digest_of(package)
-    assert original == sources.source_digest() == sources.digest_of(Path(qipf.__file__).parent)
+    original = verify.digest_of(package)
+    assert original == verify.source_digest() == verify.digest_of(Path(qipf.__file__).parent)
     (package / "study" / "plan" / "plans" / "mine.toml").write_text("name = 'mine'")
     (package / "study" / "plan" / "plans" / "__init__.py").write_text("# plans are not code that makes results")
     (package / "notes.txt").write_text("nor is this")
     field = package / "fields" / "field.py"
     field.write_bytes(field.read_bytes().replace(b"\n", b"\r\n"))
-    assert sources.digest_of(package) == original
+    assert verify.digest_of(package) == original
     field.write_bytes(field.read_bytes() + b"# changed\r\n")
-    changed = sources.digest_of(package)
+    changed = verify.digest_of(package)
     assert changed != original
     field.rename(package / "fields" / "renamed.py")
-    assert sources.digest_of(package) not in (original, changed)
+    assert verify.digest_of(package) not in (original, changed)
 
 
 def test_every_cell_says_who_made_it(tmp_path):
     store = Store(tmp_path / "s", create=True)
     last = diamond()
     run([last], store, Serial())
-    assert {store.source(cell.key) for cell in in_order([last])} == {sources.source_digest()}
+    assert {store.source(cell.key) for cell in in_order([last])} == {verify.source_digest()}
     index = [{"key": cell.key} for cell in in_order([last])]
-    assert sources.other_sources(store, index) == {}
+    assert verify.other_sources(store, index) == {}
     store.write_source(index[0]["key"], "0123456789abcdef")
     (tmp_path / "s" / "sources" / f"{index[1]['key']}.json").write_text("0123")  # damaged
     (tmp_path / "s" / "sources" / f"{index[2]['key']}.json").unlink()
-    assert sources.other_sources(store, [*index, index[0], {"key": "not there"}]) == {
+    assert verify.other_sources(store, [*index, index[0], {"key": "not there"}]) == {
         "0123456789abcdef": 1,
         "unknown": 2,
     }
@@ -74,13 +74,13 @@ def test_resuming_with_other_code_is_said_once_and_in_the_report(tmp_path, monke
     plan = plans.parse(PLAN)
     runs.run_plan(plan, store, engine="serial", device="cpu", quiet=True)
     assert "source" not in capfd.readouterr().err
-    ours = sources.source_digest()
+    ours = verify.source_digest()
     environment = json.loads((store / "environment.json").read_text())
     assert (environment["source"], environment["other_sources"]) == (ours, {})
     before = (store / "table.csv").read_bytes()
     cells = len(open_store(store).index)
 
-    monkeypatch.setattr(sources, "source_digest", lambda: "feedfeedfeedfeed")
+    monkeypatch.setattr(verify, "source_digest", lambda: "feedfeedfeedfeed")
     wider = plans.parse({**PLAN, "methods": {"entropy": {}, "margin": {}}})
     report, _ = runs.run_plan(wider, store, engine="serial", device="cpu", quiet=True)
     assert report.complete
@@ -128,4 +128,4 @@ train = { epochs = 1 }
 
 @pytest.mark.parametrize("others", [None, [], 3, "all", {}])
 def test_a_strange_environment_says_nothing(others):
-    assert sources.note_of({"source": "a", "other_sources": others}) == ""
+    assert verify.note_of({"source": "a", "other_sources": others}) == ""

@@ -10,12 +10,11 @@ import time
 import numpy as np
 import pytest
 
-from qipf.study.run import documents as documents_module
+from qipf.study.run import store as documents_module
 from qipf.study.run import store as store_module
-from qipf.study.run.errors import BusyError, DamagedError, StoreError
 from qipf.study.run.read import open_store
 from qipf.study.run.sealed import seal
-from qipf.study.run.store import Store
+from qipf.study.run.store import BusyError, DamagedError, Store, StoreError
 from qipf.study.run.verify import clean
 
 

@@ -41,7 +41,9 @@ def timed(monkeypatch):
         monkeypatch.setattr(timing, "network_of", lambda *_: (net, SimpleNamespace(predicts="classes"), "cpu"))
         monkeypatch.setattr(timing.cells, "many_of", lambda *_: method)
         monkeypatch.setattr(timing.cells, "scorer_of", lambda *_: Entropy())
-        monkeypatch.setattr(timing.inputs, "inputs_of", lambda data, group, *_: SimpleNamespace(inputs=x[: group.size]))
+        monkeypatch.setattr(
+            timing.study_data, "inputs_of", lambda data, group, *_: SimpleNamespace(inputs=x[: group.size])
+        )
         return timing.time(SimpleNamespace(data=None), {"kind": kind}, PARENTS).facts
 
     return run

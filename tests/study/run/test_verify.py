@@ -10,11 +10,10 @@ import pytest
 from qipf.cli import main
 from qipf.study import datasets
 from qipf.study.plan.plan import parse
-from qipf.study.run.errors import StoreError
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 from qipf.study.run.sealed import seal
-from qipf.study.run.store import Store
+from qipf.study.run.store import Store, StoreError
 from qipf.study.run.verify import damages, repair
 
 PLAN = {

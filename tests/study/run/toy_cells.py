@@ -6,8 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qipf.study.run.context import Result
-from qipf.study.run.graph import Cell
+from qipf.study.run.graph import Cell, Result
 
 
 def number(context, params, parents):

@@ -8,10 +8,9 @@ from scipy.stats import rankdata
 from sklearn.metrics import roc_auc_score
 
 from qipf.study.run.read import Condition, Predictions
-from qipf.study.tables import images
-from qipf.study.tables.answer import Answer, Gain, answers
-from qipf.study.tables.images import Kept
-from qipf.study.tables.ranking import rankings
+from qipf.study.tables import answer
+from qipf.study.tables.answer import Answer, Gain, Kept, answers
+from qipf.study.tables.tables import rankings
 from qipf.study.tables.text import answer_text
 
 LEVELS = {"default": 0.8, "entropy": 0.75, "max-logit": 0.7}
@@ -147,16 +146,16 @@ def test_resampled_areas_are_scikit_learns_with_weights():
     scores, wrong = np.round(rng.normal(size=60), 1), rng.random(60) < 0.3
     draws = rng.multinomial(60, np.full(60, 1 / 60), size=5)
     expected = [roc_auc_score(wrong, scores, sample_weight=weights) for weights in draws]
-    np.testing.assert_allclose(images.resampled_areas(scores, wrong, draws), expected)
+    np.testing.assert_allclose(answer.resampled_areas(scores, wrong, draws), expected)
     none = np.where(wrong, 0, draws)
-    assert np.isnan(images.resampled_areas(scores, wrong, none)).all()
+    assert np.isnan(answer.resampled_areas(scores, wrong, none)).all()
 
 
 def test_an_interval_over_images_is_that_of_a_plain_bootstrap():
     store = Store(size=300)
-    places = images.conditions(store, "digits", "mine", shifted=True)
+    places = answer.conditions(store, "digits", "mine", shifted=True)
     assert [condition.shift for condition in places] == ["rotation"]
-    drawn = images.image_gains(store, places, "default", "entropy")
+    drawn = answer.image_gains(store, places, "default", "entropy")
     predictions = store.found[places[0]]
     ours, theirs = (predictions.scores[name, "score"] for name in ("default", "entropy"))
 
@@ -171,19 +170,19 @@ def test_an_interval_over_images_is_that_of_a_plain_bootstrap():
     rng = np.random.default_rng(1)
     plain = [gain(rng.integers(300, size=300)) for _ in range(400)]
     assert np.quantile(drawn, [0.025, 0.975]) == pytest.approx(np.quantile(plain, [0.025, 0.975]), abs=0.02)
-    assert len(images.image_gains(store, places, "default", "nothing")) == 0
+    assert len(answer.image_gains(store, places, "default", "nothing")) == 0
 
 
 def test_what_is_kept_by_hand():
     store = Store()
     condition = next(c for c in store.conditions() if c.shift == "rotation")
-    kept = images.kept_right(store, [condition], "default", 0.25)
+    kept = answer.kept_right(store, [condition], "default", 0.25)
     predictions = store.found[condition]
     order = np.argsort(-predictions.scores["default", "score"])
     assert kept == (pytest.approx(predictions.correct.mean()), pytest.approx(predictions.correct[order[100:]].mean()))
-    tied = images.kept_right(store, [condition], "max-logit", 0.25)
+    tied = answer.kept_right(store, [condition], "max-logit", 0.25)
     assert tied.kept == pytest.approx(tied.everything)  # equal scores: nothing is gained by flagging
-    assert images.kept_right(store, [condition], "nothing", 0.25) is None
+    assert answer.kept_right(store, [condition], "nothing", 0.25) is None
 
 
 def test_the_answer_of_one_network_is_about_its_images():

@@ -16,8 +16,7 @@ import numpy as np
 import torch
 
 from qipf.models.split import Split, SplitLike, as_split
-from qipf.study.datasets._files import read
-from qipf.study.datasets._others import OTHERS
+from qipf.study.datasets._files import OTHERS, read
 from qipf.study.datasets._parsers import parse_cifar, parse_idx
 from qipf.study.datasets._repositories import REPOSITORIES, find
 from qipf.study.datasets._synthetic import (

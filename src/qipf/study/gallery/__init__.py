@@ -3,8 +3,7 @@
 Each figure has a module of its own with a function `plate(...)` that computes everything and returns a `Plate`.
 """
 
-from qipf.study.gallery.plate import Plate
-from qipf.study.gallery.style import DARK, LIGHT, Palette
+from qipf.study.gallery.plate import DARK, LIGHT, Palette, Plate
 
 FIGURES: dict[str, str] = {
     "views": "what the probe and the fields see: two moons, and a map of the features of a network",

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from qipf.study import datasets, shifts
-from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
-from qipf.study.gallery.style import Palette
+from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 from qipf.study.shifts import corruptions
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
 from qipf.scores.coordinates import coordinate
 from qipf.scores.weight_samples import standardised_weights
-from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
-from qipf.study.gallery.style import Palette
+from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -14,8 +14,7 @@ from qipf.models.collect import collect
 from qipf.scores import WeightQIPF
 from qipf.study.datasets import Split, two_moons
 from qipf.study.gallery import toys
-from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
-from qipf.study.gallery.style import Palette
+from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -21,8 +21,7 @@ from qipf.scores import WeightQIPF
 from qipf.study.datasets import SEEN, TESTED, Split, curve
 from qipf.study.datasets import regression as draw_pairs
 from qipf.study.gallery import toys
-from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
-from qipf.study.gallery.style import Palette
+from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -22,9 +22,8 @@ from qipf.study import nets
 from qipf.study.datasets import TESTED, Split, curve
 from qipf.study.datasets import regression as draw_pairs
 from qipf.study.gallery import toys
-from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
+from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 from qipf.study.gallery.regression import PAPER_FACTOR, draw_pairs_on, label_outer, regions, shade_unseen
-from qipf.study.gallery.style import Palette
 from qipf.training import train
 
 if TYPE_CHECKING:

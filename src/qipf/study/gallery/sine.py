@@ -15,8 +15,7 @@ import numpy as np
 
 from qipf.fields.field import Field
 from qipf.fields.potential import potentials, uncertainty_modes
-from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
-from qipf.study.gallery.style import Palette
+from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -19,8 +19,7 @@ from qipf.scores import ClassField, WeightQIPF
 from qipf.scores.default import default
 from qipf.study import datasets, nets, shifts
 from qipf.study.gallery import moons
-from qipf.study.gallery.plate import Plate, Table, new_figure, write_caption
-from qipf.study.gallery.style import Palette
+from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 from qipf.study.recipes import USUAL_NET, recipe
 from qipf.training import train
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from qipf.study.plan.methods import ALIASES
 from qipf.study.plan.plan import Method, Pair
-from qipf.study.report.columns import method_title, pair_id
-from qipf.study.report.curves import Axis, histogram
-from qipf.study.report.details import one_seed, severity, usable
+from qipf.study.report.detail_view import Axis, histogram, one_seed, severity_at, usable
+from qipf.study.report.severity import method_title, pair_id
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.read import Bench, Condition
 
@@ -104,7 +103,7 @@ def _placed(
             if (name, "score") in predictions.scores:
                 scores, wrong, _ = usable(predictions.scores[name, "score"], ~predictions.correct)
                 if len(scores):
-                    placed[shift, severity(condition)] = ((-scores - facts["mean"]) / facts["std"], wrong)
+                    placed[shift, severity_at(condition)] = ((-scores - facts["mean"]) / facts["std"], wrong)
     return placed
 
 

@@ -18,18 +18,17 @@ from typing import Any
 
 from qipf._common.files import atomic_write, check_parent
 from qipf._common.optional import require
-from qipf.decisions import comparison_overlays
+from qipf.pages import overlays
 from qipf.study.plan.registry import column_title, info
-from qipf.study.report import appendix, curves, severity
-from qipf.study.report.columns import columns, method_title, pair_id, pairs
-from qipf.study.report.details import details
-from qipf.study.report.facts import facts
+from qipf.study.report import appendix, detail_view, severity
+from qipf.study.report.appendix import facts
+from qipf.study.report.detail_view import details
 from qipf.study.report.field_view import fields
 from qipf.study.report.limits import LEVELS, within
-from qipf.study.report.maps_view import segmented
-from qipf.study.report.numbers_page import render_numbers
-from qipf.study.report.pictures import thumbnails
+from qipf.study.report.number_view import render_numbers
+from qipf.study.report.picture_view import segmented, thumbnails
 from qipf.study.report.ranking_view import HEADS, out_of_distribution, ranking
+from qipf.study.report.severity import columns, method_title, pair_id, pairs
 from qipf.study.report.source import MISSING, Source, open_source
 from qipf.study.tables.answer import Answer, answers
 from qipf.study.tables.intervals import of_numbers
@@ -94,7 +93,7 @@ def _parts(source: Source, data: str | None) -> dict[str, Any]:
             "columns": [asdict(column) for column in shown],
             "pairs": titles,
             "metrics": severity.metric_titles(source.rows),
-            "fractions": curves.FRACTIONS.tolist(),
+            "fractions": detail_view.FRACTIONS.tolist(),
             "severity": severity.against_severity(source.frame),
             "details": details(source),
             "fields": fields(source),
@@ -161,7 +160,7 @@ def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
         "column_title": column_title,
         "method_title": method_title,
         "segmented": [(title, safe(text)) for title, text in parts["segmented"]],
-        "style": safe(_file("style.css") + (comparison_overlays.STYLE if parts["segmented"] else "")),
+        "style": safe(_file("style.css") + (overlays.STYLE if parts["segmented"] else "")),
         "script": safe(script),
         "script_hash": _digest(script),
         "data": packed(parts["content"]),

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from qipf.metrics import METRICS
-from qipf.study.report.columns import Column, pair_id
+from qipf.study.report.severity import Column, pair_id
 from qipf.study.report.source import Source
 from qipf.study.tables.answer import BASELINE
 from qipf.study.tables.frame import comparable
-from qipf.study.tables.ranking import rankings
-from qipf.study.tables.tables import Mark, mark
+from qipf.study.tables.tables import Mark, mark, rankings
 
 LISTED = 12
 """Scores that are always open to the reader; the others are folded, except the recommended one and the baseline."""

@@ -15,9 +15,8 @@ from typing import Any
 
 from qipf.study.plan.plan import Plan
 from qipf.study.run.read import Bench, Row, open_store
-from qipf.study.run.sources import note_of
-from qipf.study.tables.frame import Frame, long_frame
-from qipf.study.tables.long_table import TABLES, read_table
+from qipf.study.run.verify import note_of
+from qipf.study.tables.frame import TABLES, Frame, long_frame, read_table
 
 MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, csv.Error)
 """What may go wrong with one piece of a store. The report is written without it and says what is missing."""

@@ -18,12 +18,11 @@ from qipf.models.split import Split
 from qipf.scores import SoftmaxResponse
 from qipf.study.plan import methods
 from qipf.study.plan.registry import TRAINED
-from qipf.study.run import inputs, numbers, several
-from qipf.study.run.context import Context, Parents, Result
-from qipf.study.run.digests import read_unchanged
-from qipf.study.run.inputs import Group, StudyData
-from qipf.study.run.kept import cached
-from qipf.study.run.networks import data_of, network_of
+from qipf.study.run import numbers, several, study_data
+from qipf.study.run.graph import Context, Parents, Result
+from qipf.study.run.networks import cached, data_of, network_of
+from qipf.study.run.own_model import read_unchanged
+from qipf.study.run.study_data import Group, StudyData
 
 SCORES = {
     "std": "std_of_base_class",
@@ -79,7 +78,7 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
     data = data_of(context, params)
     settings = dict(params["settings"])
     if "network" not in parents:
-        start: Any = partial(inputs.new_network, params["net"], data)
+        start: Any = partial(study_data.new_network, params["net"], data)
         if params["device"] == "cpu":
             settings["checkpoint"] = context.store.checkpoint(context.key)
     else:
@@ -116,7 +115,7 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
     fitted = context.record(parents["fit"])["params"]
     method = methods.build(params["kind"], fitted["settings"])
     state = {name: torch.from_numpy(array) for name, array in context.arrays(parents["fit"]).items()}
-    return method.load_state(net, state, inputs.first(data.train, BATCH_NORM_INPUTS))
+    return method.load_state(net, state, study_data.first(data.train, BATCH_NORM_INPUTS))
 
 
 # --- predictions and scores --------------------------------------------------------------------------------------
@@ -168,9 +167,9 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
     predicted = context.arrays(parents["base"])
     arrays: dict[str, np.ndarray] = {}
     for some in _together(data, group):
-        x = torch.cat([inputs.inputs_of(data, group, i, context.data, device).inputs for i in some])
+        x = torch.cat([study_data.inputs_of(data, group, i, context.data, device).inputs for i in some])
         rows = len(x) // len(some)
-        kept = inputs.common_rows(len(predicted["labels"]), group.subset)
+        kept = study_data.common_rows(len(predicted["labels"]), group.subset)
         chosen = np.concatenate([predicted[f"predicted/{i}"][kept] for i in some]).astype(np.int64)
         found = _summarise(method, x, torch.from_numpy(chosen).to(device), params["seed"])
         for place, i in enumerate(some):
@@ -220,7 +219,7 @@ def _collect(context: Context, network: Mapping[str, str], group: Group, layers:
         splits = [data.reference(group.size)]
     else:
         places = range(len(group.intensities))
-        splits = (inputs.inputs_of(data, group, i, context.data, device) for i in places)  # one in memory at a time
+        splits = (study_data.inputs_of(data, group, i, context.data, device) for i in places)  # one in memory at a time
     return [collect(net, split, layers=layers, store=device, progress=False) for split in splits]
 
 

@@ -9,6 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
+from qipf.study.run.store import Store
+
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -133,3 +137,40 @@ def as_tasks(cells: Iterable[Cell]) -> list[Task]:
         name = cell.task or cell.key
         tasks.setdefault(name, Task(name, [])).cells.append(cell)
     return list(tasks.values())
+
+
+Parents = Mapping[str, Mapping[str, str]]
+"""The kind and the key of each parent, by role."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a cell runs: the store with the results of its parents, its own kind and key, and the folder with data."""
+
+    store: Store
+    kind: str
+    key: str
+    data: str | None = None
+
+    def record(self, parent: Mapping[str, str]) -> dict[str, Any]:
+        """The record of a parent."""
+        return self.store.record(parent["kind"], parent["key"])
+
+    def arrays(self, parent: Mapping[str, str]) -> dict[str, np.ndarray]:
+        """The arrays of a parent."""
+        return self.store.arrays(parent["kind"], parent["key"])
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a cell leaves in the store.
+
+    Attributes:
+        facts: JSON values for its record.
+        arrays: arrays by name.
+        files: the bytes of other files by suffix, for instance ".qipf".
+    """
+
+    facts: Mapping[str, Any]
+    arrays: Mapping[str, np.ndarray] | None = None
+    files: Mapping[str, bytes] | None = None

@@ -12,9 +12,9 @@ from qipf.study.plan.methods import KINDS, fit_on
 from qipf.study.plan.plan import Method, Pair, Plan
 from qipf.study.plan.registry import FROM_SCRATCH, TRAINED
 from qipf.study.run import own_model
-from qipf.study.run.digests import digest
 from qipf.study.run.graph import Cell
-from qipf.study.run.inputs import Group, held_out_of
+from qipf.study.run.own_model import digest
+from qipf.study.run.study_data import Group, held_out_of
 
 VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "2", "score": "3", "measure": "3", "time": "3"}
 """The version of each kind of cell. Raise it when the code changes the results: its cells and all that need them are

@@ -10,10 +10,10 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import to_numpy
-from qipf.decisions.comparison_overlays import choose_images, nearest_pixels
 from qipf.models.kinds.pixels import map_pixels
 from qipf.models.kinds.predictions import PredictionRows
 from qipf.models.split import Split
+from qipf.pages.overlays import choose_images, nearest_pixels
 
 SUFFIX = ".maps"
 """The ending of the file in a cell of scores."""

@@ -12,9 +12,9 @@ from qipf.decisions.probability import ErrorProbability
 from qipf.metrics import METRICS, brier, ece, evaluate
 from qipf.study.run import numbers
 from qipf.study.run.cells import SCORES
-from qipf.study.run.context import Context, Parents, Result
-from qipf.study.run.inputs import common_rows
+from qipf.study.run.graph import Context, Parents, Result
 from qipf.study.run.several import with_intervals
+from qipf.study.run.study_data import common_rows
 
 COLUMNS = ("index", "score", "errors", "metric", "value", "low", "high", "n", "accuracy", "subset")
 """The columns of the rows in a record; `index` is the place of the intensity in its group."""

@@ -1,8 +1,9 @@
-"""The cells that make networks: train one, or load the user's own; and how other cells get them."""
+"""Cells that make networks (train one, or load the user's own), and how other cells get them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,25 @@ from qipf.arrays import to_numpy
 from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.models.probabilities import numbers_expected
-from qipf.study.run import inputs, numbers, own_model
-from qipf.study.run.context import Context, Parents, Result
-from qipf.study.run.doubts import notes_of
-from qipf.study.run.inputs import StudyData
-from qipf.study.run.kept import cached
+from qipf.study.run import numbers, own_model, study_data
+from qipf.study.run.graph import Context, Parents, Result
 from qipf.study.run.several_rows import read_rows
+from qipf.study.run.study_data import StudyData, notes_of
+
+_CACHE: dict[str, OrderedDict[Any, Any]] = {}
+_LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
+
+
+def cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """`make()`, kept until a few others of its sort were made; the first part of the key is the sort."""
+    kept = _CACHE.setdefault(key[0], OrderedDict())
+    if key not in kept:
+        while len(kept) >= _LARGEST[key[0]]:
+            kept.popitem(last=False)  # before making the next: memory need not hold both
+        kept[key] = make()
+    kept.move_to_end(key)
+    return kept[key]
+
 
 FEW = 64
 """Inputs that show whether a model with several predictions per input works."""
@@ -33,7 +47,7 @@ def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     """Train one network. A kill costs at most one epoch."""
     del parents
     data = data_of(context, params)
-    net = inputs.new_network(params["net"], data, params["seed"])
+    net = study_data.new_network(params["net"], data, params["seed"])
     checkpoint = context.store.checkpoint(context.key)
     training.train(
         net,
@@ -57,18 +71,19 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     note = "; ".join(filter(None, (_held_out_note(params["data"], data), *notes_of(data))))
     if data.predicts == "numbers":
         found = [
-            _mean_error(net, inputs.first(part, SOME), params["data"]["dataset"]) for part in (data.train, data.test)
+            _mean_error(net, study_data.first(part, SOME), params["data"]["dataset"])
+            for part in (data.train, data.test)
         ]
         return Result({"note": "; ".join(filter(None, (note, _seen_note(*found))))})
     if data.predicts != "classes":
-        right = read_rows(data, net, inputs.some_labelled(data.test, FEW, data.predicts)).correct
+        right = read_rows(data, net, study_data.some_labelled(data.test, FEW, data.predicts)).correct
         return Result({"accuracy": float(np.mean(right)), "note": note})
     logits = collect(net, data.test.inputs[:SOME], features=False, progress=False).logits
     found = Outputs(logits, labels=data.test.targets[:SOME].to(logits.device))
     return Result({"accuracy": float(np.mean(to_numpy(found.correct))), "note": note})
 
 
-def _mean_error(net: Any, split: inputs.Split, where: str) -> float:
+def _mean_error(net: Any, split: study_data.Split, where: str) -> float:
     """The mean absolute error of a regression."""
     with numbers_expected(True):
         predicted = collect(net, split.inputs, features=False, progress=False).logits
@@ -87,7 +102,9 @@ def _seen_note(known: float, new: float) -> str:
 
 
 def _held_out_note(params: Mapping[str, Any], data: StudyData) -> str:
-    if params["held_out_of"] != "test" or inputs.brings_held_out(params["dataset"], params["digest"], data.predicts):
+    if params["held_out_of"] != "test" or study_data.brings_held_out(
+        params["dataset"], params["digest"], data.predicts
+    ):
         return ""
     return (
         f"calibrated on {len(data.held_out.inputs)} inputs of the test data, which are not evaluated: the model may "
@@ -106,7 +123,7 @@ def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[nn.Modul
     if parent["kind"] == "model":
         net = own_model.load(params["model"], params["weights"], params["digests"])
         return (net if params["model"].endswith(".pt2") else net.to(device)), data, device
-    net = inputs.new_network(params["net"], data, params["seed"])
+    net = study_data.new_network(params["net"], data, params["seed"])
     net.load_state_dict({name: torch.from_numpy(array) for name, array in context.arrays(parent).items()})
     net = net.to(device).eval()
     if device == "cuda" and data.test.inputs.ndim == 4:
@@ -117,7 +134,7 @@ def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[nn.Modul
 def data_of(context: Context, params: Mapping[str, Any]) -> StudyData:
     """The data that a cell was made for."""
     data = params["data"]
-    return inputs.load_data(
+    return study_data.load_data(
         data["dataset"],
         data["calibration_size"],
         context.data,

@@ -12,7 +12,7 @@ from qipf.decisions.comparison import ONE_WIDTH, IntervalsCompared, compare_inte
 from qipf.decisions.intervals import Intervals
 from qipf.models.outputs import Outputs
 from qipf.scores.base import check_rows
-from qipf.study.run.context import Context, Parents, Result
+from qipf.study.run.graph import Context, Parents, Result
 
 ERRORS = "size"
 """What stands in the column `errors` of the long table: there are no wrong predictions, only errors of some size."""

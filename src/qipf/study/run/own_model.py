@@ -1,18 +1,150 @@
-"""A user's own model: loading it, and making sure that it is the model that the plan was made with."""
+"""Load a user's own model, and refuse a file, source or model that is not the one of the plan."""
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from qipf.study.run.digests import ChangedError, file_digest, short, unchanged
-from qipf.study.run.own_source import module_digest
+
+class ChangedError(ValueError):
+    """A file or a model is not the one that the plan was made with."""
+
+
+def file_digest(path: str | Path) -> str:
+    """The SHA-256 of a file."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(name: str) -> str:
+    """What identifies the bytes behind a name in a plan: the SHA-256 of a file, or the name of a shipped dataset.
+
+    The files of shipped datasets are compared with published digests whenever they are read.
+    """
+    path = Path(name)
+    return file_digest(path) if path.suffix and path.is_file() else name
+
+
+def short(text: str) -> str:
+    """The beginning of a digest, for messages."""
+    return text[:12]
+
+
+def read_unchanged(path: str, expected: str) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        ChangedError: they are not those that the plan was made with.
+    """
+    content = Path(path).read_bytes()
+    _check(path, hashlib.sha256(content).hexdigest(), expected)
+    return content
+
+
+@contextmanager
+def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
+    """A block that reads a file by its path; the digest is checked before and after it.
+
+    Args:
+        path: the file; None for no check.
+        expected: its digest; None or empty for no check.
+
+    Raises:
+        ChangedError: the file is not the one that the plan was made with.
+    """
+    if path is None or not expected:
+        yield
+        return
+    _check(path, file_digest(path), expected)
+    yield
+    _check(path, file_digest(path), expected)
+
+
+def _check(path: str, found: str, expected: str) -> None:
+    if found != expected:
+        raise ChangedError(
+            f"{path} is not the file of the plan (SHA-256 {short(found)}, expected {short(expected)}): it was replaced "
+            "during the run or differs on this machine; run the same command again to use the new file everywhere"
+        )
+
+
+_INSTALLED = {"site-packages", "dist-packages"}
+
+
+def module_digest(name: str, source: Path) -> str:
+    """A digest of a module's source file and of the files of the same folder that it imports, directly or not.
+
+    Imports are found by reading, not by running: those inside functions count, and those that are made by
+    `importlib.import_module` do not. Of an installed module only files of the same package count.
+
+    Args:
+        name: the dotted name of the module.
+        source: its file.
+    """
+    files = imported_files(name, source)
+    if len(files) == 1:
+        return file_digest(source)
+    found = hashlib.sha256()
+    for module, file in sorted(files.items()):
+        found.update(f"{module} {file_digest(file)}\n".encode())
+    return found.hexdigest()
+
+
+def imported_files(name: str, source: Path) -> dict[str, Path]:
+    """The module itself and what it imports from its own folder, by dotted name."""
+    source = source.resolve()
+    package = source.name == "__init__.py"
+    root = source.parents[name.count(".") + package]
+    top = name.partition(".")[0] if _INSTALLED & set(root.parts) else None
+    found, waiting = {name: source}, [name]
+    while waiting:
+        module = waiting.pop()
+        for wanted in _imports(module, found[module]):
+            if top is not None and wanted.partition(".")[0] != top:
+                continue
+            for part in _with_parents(wanted):
+                file = _file(root, part)
+                if file is not None and part not in found:
+                    found[part] = file
+                    waiting.append(part)
+    return found
+
+
+def _imports(module: str, file: Path) -> Iterator[str]:
+    """The dotted names that a file may import; `from a import b` may mean the module a.b."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # compiled, or not Python
+        return
+    here = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = here[: len(here) - node.level + 1] if node.level else []
+            start = ".".join([*base, *([node.module] if node.module else [])])
+            if start:
+                yield start
+            yield from (f"{start}.{alias.name}" if start else alias.name for alias in node.names)
+
+
+def _with_parents(name: str) -> Iterator[str]:
+    parts = name.split(".")
+    yield from (".".join(parts[: count + 1]) for count in range(len(parts)))
+
+
+def _file(root: Path, name: str) -> Path | None:
+    place = root.joinpath(*name.split("."))
+    return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
+
 
 FILES = (".pt2", ".h5")
 """The endings of files that hold a whole network."""

@@ -38,9 +38,10 @@ import numpy as np
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import consolidate
 from qipf.study.run.consolidate import Row
-from qipf.study.run.errors import StoreError, damaged
-from qipf.study.run.sources import note_of
-from qipf.study.run.store import Store
+from qipf.study.run.maps import SUFFIX, KeptMaps
+from qipf.study.run.numbers import Numbers, numbers_of
+from qipf.study.run.store import Store, StoreError, damaged
+from qipf.study.run.verify import note_of
 
 if TYPE_CHECKING:
     from qipf.scores import Scorer
@@ -183,27 +184,27 @@ class Bench:
             data: the folder with the dataset's files, as in `qipf bench --data`.
         """
         from qipf.arrays import to_numpy
-        from qipf.study.run import inputs
+        from qipf.study.run import study_data
 
         pair = self._pair(condition.dataset, condition.net)
         if pair.predicts != "classes":
             raise ValueError(f"images: rows are single {pair.predicts}, several per input, with no image of their own")
         folder = None if data is None else str(data)
-        loaded = inputs.load_data(
+        loaded = study_data.load_data(
             pair.dataset,
             pair.calibration_size,
             folder,
             "cpu",
-            held_out_of=inputs.held_out_of(pair),
+            held_out_of=study_data.held_out_of(pair),
             digest=self._data_digest(condition),
         )
         grid, files = pair.shifts.get(condition.shift, (condition.intensity,)), pair.shifted.get(condition.shift, ())
-        group = inputs.Group(condition.shift, grid, 0, files=files)
+        group = study_data.Group(condition.shift, grid, 0, files=files)
         place = grid.index(condition.intensity)
         if files or condition.shift not in pair.shifts or loaded.test.inputs.ndim != 4:
-            return to_numpy(inputs.inputs_of(loaded, group, place, folder, "cpu").inputs[np.asarray(rows)])
-        chosen = inputs.Split(loaded.test.inputs[np.asarray(rows)], loaded.test.targets[np.asarray(rows)])
-        return to_numpy(inputs.inputs_of(loaded._replace(test=chosen), group, place, folder, "cpu").inputs)
+            return to_numpy(study_data.inputs_of(loaded, group, place, folder, "cpu").inputs[np.asarray(rows)])
+        chosen = study_data.Split(loaded.test.inputs[np.asarray(rows)], loaded.test.targets[np.asarray(rows)])
+        return to_numpy(study_data.inputs_of(loaded._replace(test=chosen), group, place, folder, "cpu").inputs)
 
     def _data_digest(self, condition: Condition) -> str:
         """The digest of the dataset that the predictions of a condition were made with."""
@@ -271,7 +272,7 @@ class Bench:
         if base is None:
             raise StoreError(f"{self.store.path} has no predictions for {about} under {group} (yet)")
         if "targets" in base:
-            raise ValueError("a regression has no right or wrong predictions; use qipf.study.run.read_numbers")
+            raise ValueError("a regression has no right or wrong predictions; use qipf.study.run.read")
         count = len(base["labels"])
         common: np.ndarray | None = None
         for entry in entries:
@@ -294,6 +295,53 @@ class Bench:
 
     def _scored(self, key: str, count: int) -> np.ndarray:
         """The inputs of a condition that a method scored."""
-        from qipf.study.run.inputs import common_rows
+        from qipf.study.run.study_data import common_rows
 
         return common_rows(count, self.store.record("score", key)["params"]["group"]["subset"])
+
+
+def read_maps(bench: Bench, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:
+    """The place in the grid of a shift whose images were kept, and their maps; None where there are none.
+
+    Args:
+        bench: an opened store.
+        dataset: its name in the tables.
+        net: the name of the network.
+        seed: of the network.
+        shift: "clean" or the name of a shift.
+        method: whose uncertainty the maps have.
+    """
+    for entry in bench._places.get((dataset, net, seed, shift), []):
+        if entry["kind"] == "score" and entry["method"] == method:
+            content = bench.store.content("score", entry["key"], SUFFIX)
+            if content is not None:
+                place = bench.store.record("score", entry["key"])["maps_place"]
+                return place, KeptMaps.from_bytes(content)
+    return None
+
+
+def read_numbers(bench: Bench, condition: Condition) -> tuple[Numbers, Numbers]:
+    """The held-out predictions that intervals are learned from, and those of a condition.
+
+    Args:
+        bench: an opened store.
+        condition: one of `bench.conditions()`.
+
+    Raises:
+        StoreError: they are not in the store.
+    """
+    pair = bench._pair(condition.dataset, condition.net)
+    grid = pair.shifts.get(condition.shift, (condition.intensity,))
+    return _numbers(bench, condition, "held-out", 0), _numbers(
+        bench, condition, condition.shift, grid.index(condition.intensity)
+    )
+
+
+def _numbers(bench: Bench, condition: Condition, group: str, place: int) -> Numbers:
+    entries = bench._places.get((*condition[:3], group), [])
+    base = next((bench.store.arrays("base", e["key"]) for e in entries if e["kind"] == "base"), None)
+    if base is None or "targets" not in base:
+        about = "/".join(map(str, condition[:2]))
+        raise StoreError(f"{bench.store.path} has no predicted numbers for {about} under {group} (yet)")
+    scored = {e["method"]: bench.store.arrays("score", e["key"]) for e in entries if e["kind"] == "score"}
+    return numbers_of(base, scored, place)

@@ -1,4 +1,4 @@
-"""A study from its plan to its tables."""
+"""Run a study from its plan to its tables."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import json
 import os
 import platform
 import sys
+import time
+from collections.abc import Iterable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -13,16 +17,211 @@ from typing import Any
 
 from qipf._common.device import usual_device
 from qipf._common.optional import require
+from qipf._common.text import printable
 from qipf.study.plan.plan import Plan
-from qipf.study.run import consolidate, grid, runner, sources
-from qipf.study.run.check_own import check_own
-from qipf.study.run.display import Display
-from qipf.study.run.engine_names import open_engine
-from qipf.study.run.errors import DamagedError, StoreError
-from qipf.study.run.graph import Cell, needed
-from qipf.study.run.runner import RunSummary
-from qipf.study.run.store import Store
-from qipf.study.run.verify import clean, repair
+from qipf.study.run import consolidate, grid, verify
+from qipf.study.run.check import check_own
+from qipf.study.run.executors import Executor, open_engine
+from qipf.study.run.graph import Cell, Task, as_tasks, in_order, needed
+from qipf.study.run.store import DamagedError, RefusedError, Store, StoreError
+from qipf.study.run.verify import clean, repair, source_digest
+
+
+class Display:
+    """A bar with the time that is left, a line for each running task, and a line for each that ended.
+
+    On a terminal the bar is live. Elsewhere, lines are printed to standard error; with `quiet`, only those of failures.
+    """
+
+    def __init__(self, *, quiet: bool = False, log: bool = True) -> None:
+        self.console = require("rich.console", extra="torch").Console(stderr=True)
+        self.live = self.console.is_terminal and not quiet
+        self.log = log and not self.live and not quiet
+        self.quiet = quiet
+        self.cells = self.finished = 0
+        self.total = self.spent = 0.0
+        self.start = time.monotonic()
+
+    def showing(self, tasks: list[Task]) -> Any:
+        """The context in which the bar is shown."""
+        progress = require("rich.progress", extra="torch")
+        self.cells, self.total = sum(len(task.cells) for task in tasks), sum(task.cost for task in tasks)
+        self.bar = progress.Progress(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.TextColumn("{task.fields[count]}", markup=False),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.live,
+        )
+        self.overall = self.bar.add_task("cells", total=max(self.total, 1e-9), count=f"0/{self.cells}")
+        self.lines: dict[str, Any] = {}
+        return self.bar
+
+    def started(self, task: Task) -> None:
+        """A task began."""
+        more = f" and {len(task.cells) - 1} more" if len(task.cells) > 1 else ""
+        self.lines[task.name] = self.bar.add_task(f"  {printable(task.cells[0].label)}{more}", total=None, count="")
+
+    def ended(self, task: Task, states: dict[str, str]) -> None:
+        """A task ended."""
+        self.finished += len(task.cells)
+        self.spent += task.cost
+        self.bar.update(self.overall, completed=self.spent, count=f"{self.finished}/{self.cells}")
+        if task.name in self.lines:
+            self.bar.remove_task(self.lines.pop(task.name))
+        failed, skipped = (sum(states.get(c.key) == state for c in task.cells) for state in ("failed", "skipped"))
+        if self.log or failed:
+            left = (time.monotonic() - self.start) * (self.total - self.spent) / max(self.spent, 1e-9)
+            note = (f", {failed} FAILED" if failed else "") + (f", {skipped} skipped" if skipped else "")
+            line = f"[{self.finished}/{self.cells}] {printable(task.cells[-1].label)}{note}; about {_span(left)} left"
+            print(line, file=sys.stderr, flush=True) if not self.live else self.console.log(line, markup=False)
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+@dataclass
+class RunSummary:
+    """How a run ended.
+
+    Attributes:
+        done: number of cells that were run.
+        reused: number of cells whose results the store had.
+        failed: the record of each failure.
+        skipped: labels of the cells that need a failed one.
+    """
+
+    done: int = 0
+    reused: int = 0
+    failed: list[dict[str, Any]] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every cell has a result."""
+        return not self.failed and not self.skipped
+
+
+def run(
+    targets: Iterable[Cell],
+    store: Store,
+    engine: Executor,
+    *,
+    device: str = "cpu",
+    data: str | Path | None = None,
+    display: Display | None = None,
+) -> RunSummary:
+    """Run what the targets need and the store lacks.
+
+    Finished cells are kept whatever happens. A cell that fails is recorded with its traceback, the cells that need it
+    are skipped, and the rest goes on. Failed cells are tried again in the next run.
+
+    Raises:
+        StoreError: the store can no longer be written.
+        RefusedError: a worker runs other code, or the cluster is gone.
+    """
+    targets = list(targets)
+    finished = store.finished()
+    tasks = as_tasks(needed(targets, finished))
+    cells = {cell.key: cell for task in tasks for cell in task.cells}
+    report = RunSummary(reused=sum(cell.key in finished for cell in in_order(targets)))
+    states: dict[str, str] = {}
+    # expensive tasks first: a long one that begins last would keep all others waiting
+    waiting = sorted(tasks, key=lambda task: (task.exclusive, -task.cost))
+    running: dict[Future[dict[str, str]], Task] = {}
+    display = display or Display(quiet=True)
+    try:
+        with display.showing(tasks):
+            while waiting or running:
+                ready = _ready(waiting, list(running.values()), states, cells, engine)
+                for task in ready:
+                    waiting.remove(task)
+                    runnable = _without_lost_parents(task, states)
+                    if runnable:
+                        display.started(task)
+                        running[engine.submit(_job(task, runnable, store, device, data))] = task
+                    else:
+                        display.ended(task, states)
+                if not running and not ready:
+                    raise RuntimeError(f"these tasks wait for each other: {', '.join(task.name for task in waiting)}")
+                for future in wait(running, return_when=FIRST_COMPLETED).done:
+                    task = running.pop(future)
+                    _settle(task, future, states, store)
+                    display.ended(task, states)
+    finally:
+        engine.close()
+    for key, state in states.items():
+        if state == "done":
+            report.done += 1
+        elif state == "skipped":
+            report.skipped.append(cells[key].label)
+        else:
+            report.failed.append(store.failure(key) or {"label": cells[key].label, "error": "unknown"})
+    return report
+
+
+def _ready(
+    waiting: list[Task], running: list[Task], states: dict[str, str], cells: dict[str, Cell], engine: Executor
+) -> list[Task]:
+    """Return the tasks that can start now, light ones first: what they need is settled, and the engine has room."""
+    if any(task.exclusive for task in running):
+        return []
+    chosen: list[Task] = []
+    for task in waiting:
+        busy = [other for other in (*running, *chosen) if engine.lane(other) == engine.lane(task)]
+        if len(busy) >= engine.capacity[engine.lane(task)] or (task.exclusive and (running or chosen)):
+            continue
+        if all(key in states or key not in cells for key in task.needs()):
+            chosen.append(task)
+            if task.exclusive:
+                break
+    return sorted(chosen, key=lambda task: not task.light)
+
+
+def _without_lost_parents(task: Task, states: dict[str, str]) -> list[Cell]:
+    runnable = []
+    for cell in task.cells:
+        if any(states.get(parent.key, "done") in ("failed", "skipped") for parent in cell.parents.values()):
+            states[cell.key] = "skipped"
+        else:
+            runnable.append(cell)
+    return runnable
+
+
+def _job(task: Task, cells: list[Cell], store: Store, device: str, data: str | Path | None) -> dict[str, Any]:
+    return {
+        "store": str(store.path.resolve()),
+        "data": None if data is None else str(Path(data).resolve()),
+        "device": "cpu" if task.light else device,
+        "light": task.light,
+        "task": task.name,
+        "source": source_digest(),
+        "cells": [cell.spec() for cell in cells],
+    }
+
+
+def _settle(task: Task, future: Future[dict[str, str]], states: dict[str, str], store: Store) -> None:
+    error = future.exception()
+    if isinstance(error, StoreError | RefusedError):
+        raise error
+    found = {} if error is not None else future.result()
+    for cell in task.cells:
+        if cell.key in states:
+            continue
+        state = found.get(cell.key)
+        if state is None:  # something else ended the task: what it finished is in the store
+            state = "done" if store.has(cell.kind, cell.key) else "failed"
+            if state == "failed":
+                text = f"{type(error).__name__}: {error}"
+                store.write_failure(cell.key, {"label": cell.label, "kind": cell.kind, "error": text, "traceback": ""})
+        states[cell.key] = state
+
 
 ATTEMPTS = 3
 """How often a run is repeated because files were damaged while it ran."""
@@ -44,7 +243,7 @@ def run_plan(
     Args:
         plan: from `qipf.study.plan.plan.load`.
         store: the folder of the results, made if it does not exist.
-        engine: "auto", "serial", "local" or a Dask scheduler's address; see `qipf.study.run.engines`.
+        engine: "auto", "serial", "local" or a Dask scheduler's address; see `qipf.study.run.executors`.
         device: "cpu" or "cuda"; None for CUDA where there is one.
         data: folder with dataset files.
         workers: processes of the local engine; None for one per core.
@@ -102,9 +301,9 @@ class _Run:
         notes = self._repair()
         clean(self.store, (cell.key for cell in needed(self._wanted(), self.store.finished())))
         self._write_index()
-        about = environment(self.device, engine) | {"other_sources": sources.other_sources(self.store, self.index)}
+        about = environment(self.device, engine) | {"other_sources": verify.other_sources(self.store, self.index)}
         self.store.documents.write("environment.json", json.dumps(about, indent=1, sort_keys=True))
-        return notes + [note for note in (sources.note_of(about),) if note]
+        return notes + [note for note in (verify.note_of(about),) if note]
 
     def _repair(self) -> list[str]:
         cells, notes = repair(self.store)
@@ -134,7 +333,7 @@ class _Run:
         total = RunSummary()
         for attempt in range(ATTEMPTS):
             chosen = open_engine(engine, device=self.device, workers=workers)
-            report = runner.run(self._wanted(), self.store, chosen, device=self.device, data=self.data, display=display)
+            report = run(self._wanted(), self.store, chosen, device=self.device, data=self.data, display=display)
             total.done, total.reused = total.done + report.done, report.reused if attempt == 0 else total.reused
             total.failed, total.skipped = report.failed, report.skipped
             if not any(failure["error"].startswith(DamagedError.__name__) for failure in report.failed):
@@ -181,7 +380,7 @@ def environment(device: str, engine: str) -> dict[str, Any]:
         "gpu": torch.cuda.get_device_name() if device == "cuda" and torch.cuda.is_available() else None,
         "engine": engine if "://" not in engine else "dask",
         "versions": versions,
-        "source": sources.source_digest(),
+        "source": verify.source_digest(),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "byteorder": sys.byteorder,
     }

@@ -18,13 +18,12 @@ from qipf.scores import SoftmaxResponse
 from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
 from qipf.study.plan import methods
 from qipf.study.plan.predicts import OF_TOKENS
-from qipf.study.run import inputs
-from qipf.study.run.context import Context, Result
-from qipf.study.run.inputs import Group, StudyData
-from qipf.study.run.kept import cached
+from qipf.study.run import study_data
+from qipf.study.run.graph import Context, Result
 from qipf.study.run.maps import SUFFIX, map_some
-from qipf.study.run.networks import network_of
+from qipf.study.run.networks import cached, network_of
 from qipf.study.run.several_rows import kind_of, read_rows
+from qipf.study.run.study_data import Group, StudyData
 
 PROBES = {"tokens": probe_tokens, "pixels": probe_pixels, "labels": probe_labels}
 
@@ -86,7 +85,7 @@ def score(
         return Result({}, arrays)
     net, data, device = network_of(context, network)
     place = len(found) // 2
-    split = inputs.inputs_of(data, group, place, context.data, device)
+    split = study_data.inputs_of(data, group, place, context.data, device)
     kept = map_some(net, split, found[place], arrays[f"score/{place}"], scorer, features, device)
     return Result({"maps_place": place}, arrays, {SUFFIX: kept.as_bytes()})
 
@@ -98,7 +97,7 @@ def _rows(
     net, data, device = network_of(context, network)
 
     def read(place: int) -> PredictionRows:
-        split = inputs.inputs_of(data, group, place, context.data, device)
+        split = study_data.inputs_of(data, group, place, context.data, device)
         return read_rows(data, net, split, features=features, device=device)
 
     key = ("outputs", network["key"], group, ("several", features))
@@ -129,13 +128,13 @@ def with_intervals(
     return found
 
 
-def one_batch(data: StudyData, size: int) -> inputs.Split:
+def one_batch(data: StudyData, size: int) -> study_data.Split:
     """A batch of labelled test inputs of the size in which such models run."""
-    return inputs.some_labelled(data.test, min(size, BATCHES[kind_of(data)]), data.predicts)
+    return study_data.some_labelled(data.test, min(size, BATCHES[kind_of(data)]), data.predicts)
 
 
 def score_batch(
-    net: Any, data: StudyData, split: inputs.Split, scorer: Any, features: str | None, device: str
+    net: Any, data: StudyData, split: study_data.Split, scorer: Any, features: str | None, device: str
 ) -> np.ndarray:
     """The scores of one batch, with the forward pass."""
     rows = read_rows(data, net, split, features=features, device=device)

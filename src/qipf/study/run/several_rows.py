@@ -7,7 +7,7 @@ from typing import Any
 from qipf.models.kinds.predictions import PredictionRows, read_predictions
 from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids, shifted_already
 from qipf.study.plan.predicts import OF_TOKENS
-from qipf.study.run.inputs import Split, StudyData
+from qipf.study.run.study_data import Split, StudyData
 
 
 def kind_of(data: StudyData) -> str:

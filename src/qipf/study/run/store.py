@@ -1,36 +1,18 @@
-"""The results of a study on disk: one sealed JSON record per cell, and the files that belong to it.
-
-Layout of a store::
-
-    store.json                               the version of this layout
-    plan.json  index.json  environment.json  what was asked, which cell is about what, and where it ran
-    table.csv  table.parquet  times.csv      the consolidated results
-    checksums.json                           the checksums of the documents above
-    store.lock                               held by the one process that writes, see qipf.study.run.lock
-    cells/KIND/KEY.safetensors               the arrays of a finished cell
-    cells/KIND/KEY.qipf                      a fitted scorer
-    cells/KIND/KEY.maps                      maps of a few segmented images
-    cells/KIND/KEY.json                      its record, written last: a cell is finished when this file exists
-    failed/KEY.json                          the traceback of a cell that failed
-    seconds/KEY.json                         how long a cell took (never part of a result)
-    sources/KEY.json                         digest of the code that made a cell, see qipf.study.run.sources
-    scratch/KEY*                             checkpoints of unfinished trainings
-    running/KEY                              one byte for each time a process began the cell and has not ended it
-    damaged/                                 files that were not what was written, moved out of the way
-
-Every file is written whole or not at all. A record has the checksums of its cell's files, and itself a checksum that is
-verified whenever it is read, so a damaged file gives a DamagedError and never another number.
-"""
+"""What can go wrong with a store or a worker, apart from the results of a cell."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import json
 import os
 import re
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,13 +20,176 @@ import numpy as np
 
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
-from qipf.study.run.documents import Documents
-from qipf.study.run.errors import StoreError, damaged, explained
-from qipf.study.run.lock import only_writer
 from qipf.study.run.sealed import seal, sha256_of, unseal
 
 if TYPE_CHECKING:
     from qipf.scores import Scorer
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What the operating system says when a disk is full."""
+
+
+class StoreError(OSError):
+    """The store cannot be read or written."""
+
+
+class DamagedError(StoreError):
+    """A file of the store is missing or is not what was written."""
+
+
+class BusyError(StoreError):
+    """Another process writes to the store."""
+
+
+class RefusedError(RuntimeError):
+    """A worker does not run the code that the study was started with."""
+
+
+@contextlib.contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn errors of the operating system into sentences that say what to do."""
+    try:
+        yield
+    except StoreError:
+        raise
+    except OSError as error:
+        if error.errno in FULL:
+            what = "the disk is full; free some space and start the same command again: finished cells are kept"
+        elif error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+            what = "it is not writable; change its permissions or name another folder"
+        else:
+            what = f"{error.strerror or error}"
+        raise StoreError(f"cannot write to the store {path}: {what}") from error
+
+
+def damaged(file: Path, why: str) -> DamagedError:
+    """The error about a damaged file of a store, with what to do."""
+    return DamagedError(f"{file} is damaged: {why}; run `qipf bench` with the same plan to compute it again")
+
+
+NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What file systems answer that have no locks."""
+
+
+@contextmanager
+def only_writer(file: Path, plan: str) -> Iterator[bool]:
+    """Hold the lock `file` while the block runs; yields whether the file system has locks.
+
+    The content of the file only says who holds the lock. A file that a killed process left behind does not lock.
+
+    Args:
+        file: the lock file, made where it does not exist.
+        plan: the name of the plan, for the message to others.
+
+    Raises:
+        BusyError: another process holds the lock; the message names it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # not a POSIX system
+        yield False
+        return
+    with explained(file.parent):
+        handle = os.open(file, os.O_CREAT | os.O_RDWR, 0o666)
+    try:
+        locked = True
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise BusyError(_busy(file)) from None
+            if error.errno not in NO_LOCKS:
+                raise
+            locked = False
+        with explained(file.parent):
+            _write_holder(handle, plan)
+        yield locked
+    finally:
+        os.close(handle)
+
+
+def _write_holder(handle: int, plan: str) -> None:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    about = {"process": os.getpid(), "host": socket.gethostname(), "plan": plan, "started": now}
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, json.dumps(about).encode(), 0)
+
+
+def _busy(file: Path) -> str:
+    try:
+        about = json.loads(file.read_text(encoding="utf-8"))
+        who = f"process {about['process']} on {about['host']} (plan {about['plan']}, since {about['started']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        who = "another process"
+    return f"{file.parent} is in use by {who}; wait until it ends, stop it, or name another folder"
+
+
+CHECKSUMS = "checksums.json"
+
+
+class Documents:
+    """The documents of the store in a folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, name: str, data: str | bytes) -> None:
+        """Write a document and its checksum.
+
+        The checksum is written first, and the checksum of the present file stays valid until the next write: a crash
+        in between leaves a document that is right.
+        """
+        data = data.encode() if isinstance(data, str) else data
+        try:
+            sums = self.checksums()
+        except DamagedError:
+            sums = {}
+        file = self.path / name
+        present = sha256_of(file.read_bytes()) if file.is_file() else None
+        sums[name] = [sha256_of(data), *(found for found in sums.get(name, ()) if found == present)]
+        with explained(self.path):
+            atomic_write(self.path / CHECKSUMS, seal(sums))
+            atomic_write(file, data)
+
+    def read(self, name: str) -> bytes:
+        """The bytes of a document.
+
+        Raises:
+            DamagedError: they are not what was written.
+            StoreError: there is no such document.
+        """
+        file = self.path / name
+        try:
+            data = file.read_bytes()
+        except FileNotFoundError:
+            raise StoreError(f"{self.path} has no {name}: no benchmark was run in it yet") from None
+        if sha256_of(data) not in self.checksums().get(name, ()):
+            raise damaged(file, "its checksum does not match its content")
+        return data
+
+    def has(self, name: str) -> bool:
+        """Whether there is such a document."""
+        return (self.path / name).is_file()
+
+    def remove(self, name: str) -> None:
+        """Remove a document."""
+        with explained(self.path):
+            (self.path / name).unlink(missing_ok=True)
+
+    def checksums(self) -> dict[str, list[str]]:
+        """The checksums that each document may have.
+
+        Raises:
+            DamagedError: the file with the checksums is itself damaged.
+        """
+        file = self.path / CHECKSUMS
+        try:
+            return unseal(file.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise damaged(file, str(error)) from None
+
 
 FORMAT = 2
 

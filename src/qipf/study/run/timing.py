@@ -13,10 +13,10 @@ from torch import Tensor
 from qipf.models.collect import collect
 from qipf.models.probabilities import numbers_expected
 from qipf.study.plan import methods
-from qipf.study.run import cells, inputs, several
-from qipf.study.run.context import Context, Parents, Result
-from qipf.study.run.inputs import Group
+from qipf.study.run import cells, several, study_data
+from qipf.study.run.graph import Context, Parents, Result
 from qipf.study.run.networks import network_of
+from qipf.study.run.study_data import Group
 
 SAMPLES = {"cpu": 100, "cuda": 2000}
 REPEATS = 5
@@ -29,7 +29,7 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
     measured right before the method, so that the ratio is fair on a machine whose speed changes.
     """
     net, data, device = network_of(context, parents["network"])
-    x = inputs.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
+    x = study_data.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
     if methods.KINDS[params["kind"]].passes == "many":
         many = cells.many_of(context, params, parents)
         passes, measure = many.passes, lambda x: _many_passes(net, many, x, device)
@@ -39,7 +39,7 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
         features = params["settings"].get("features")
         passes, measure = (
             1,
-            lambda x: _one_pass_of_several(net, data, scorer, features, inputs.Split(x, targets[: len(x)]), device),
+            lambda x: _one_pass_of_several(net, data, scorer, features, study_data.Split(x, targets[: len(x)]), device),
         )
     else:
         scorer = cells.scorer_of(context, parents["fit"])
@@ -79,7 +79,7 @@ def _one_pass(net: Any, scorer: Any, x: Tensor, device: str) -> tuple[float, flo
 
 
 def _one_pass_of_several(
-    net: Any, data: inputs.StudyData, scorer: Any, features: str | None, batch: inputs.Split, device: str
+    net: Any, data: study_data.StudyData, scorer: Any, features: str | None, batch: study_data.Split, device: str
 ) -> tuple[float, float]:
     """Seconds of a forward pass, and of reading and scoring all predictions of a batch, the pass included."""
     forward = _seconds(lambda: _forward(net, batch.inputs), device)

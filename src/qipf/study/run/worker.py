@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pkgutil
 import socket
 import sys
 import threading
@@ -10,15 +11,15 @@ import time
 import traceback
 from collections.abc import Mapping
 from contextlib import ExitStack
+from functools import cache
 from importlib import import_module
 from typing import Any
 
 from qipf._common.optional import require
-from qipf.study.run.context import Context
-from qipf.study.run.digests import ChangedError
-from qipf.study.run.errors import FULL, DamagedError, RefusedError, StoreError, explained
-from qipf.study.run.sources import source_digest
-from qipf.study.run.store import Store
+from qipf.study.run.graph import Context
+from qipf.study.run.own_model import ChangedError
+from qipf.study.run.store import FULL, DamagedError, RefusedError, Store, StoreError, explained
+from qipf.study.run.verify import PACKAGE, digest_of, source_digest
 
 Job = Mapping[str, Any]
 """What a worker needs, as plain values: store, data, device, light, task, source, cells."""
@@ -26,13 +27,56 @@ Job = Mapping[str, Any]
 DEATHS = 3
 """A cell during which this many processes died is not tried again."""
 
+SAFE_PATH = "PYTHONSAFEPATH"
+"""Environment variable that keeps a Python process from importing modules of the working folder."""
+NEEDED = (
+    "arrays", "metrics", "fields", "data", "runners", "tasks", "weights", "models", "training", "scores", "predictive",
+    "decisions", "study.datasets", "study.nets", "study.recipes", "study.shifts", "study.plan", "study.run",
+)  # fmt: skip
+"""The modules and folders of the package that cells may import."""
+
 _ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads, but torch has one setting per process
-_CODE = source_digest()  # of the code on disk when this process imported it, whatever happens to the files later
+_AT_START = source_digest()
 
 
+@cache
 def code() -> str:
-    """The digest of the code that this process runs."""
-    return _CODE
+    """Return the digest of the code that this process runs, after importing everything that a cell may need.
+
+    Raises:
+        RefusedError: The files changed while they were imported.
+    """
+    for name in NEEDED:
+        _import(f"qipf.{name}")
+    found = digest_of(PACKAGE)
+    if found != _AT_START:
+        raise RefusedError(f"the code of qipf was replaced while {place()} imported it; run the same command again")
+    _imported.update(_modules())
+    return found
+
+
+_imported: set[str] = set()
+
+
+def _import(name: str) -> None:
+    try:
+        module = import_module(name)
+    except ImportError:  # of a package that is not installed, so no cell needs it
+        return
+    for found in pkgutil.iter_modules(getattr(module, "__path__", ())):
+        _import(f"{name}.{found.name}")
+
+
+def _modules() -> set[str]:
+    return {name for name in tuple(sys.modules) if name.partition(".")[0] == "qipf"}
+
+
+def check_code() -> None:
+    """Raise RefusedError if this process imported code after `code` whose files had been replaced."""
+    if _modules() - _imported and digest_of(PACKAGE) != code():
+        raise RefusedError(
+            f"the code of qipf was replaced while {place()} ran a cell, which is not kept; run the same command again"
+        )
 
 
 def place() -> str:
@@ -77,6 +121,7 @@ def run_for(parent: int, job: Job) -> dict[str, str]:
     """`run_task` in a process that ends when `parent` does: a process of loky would wait for work indefinitely."""
     global _watcher
     if _watcher is None:
+        os.environ.pop(SAFE_PATH, None)  # it is for this process, not for those that a user's model may start
         _watcher = threading.Thread(target=_end_with, args=(parent,), daemon=True)
         _watcher.start()
     return run_task(job)
@@ -97,12 +142,13 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
         with store.attempt(spec["key"]) as deaths:
             result = _call(store, spec, job, deaths)
             record = {"label": spec["label"], "params": spec["params"], "parents": spec["parents"], **result.facts}
+            check_code()
             store.write_source(spec["key"], code())
             store.write(spec["kind"], spec["key"], record, result.arrays, result.files)
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # whatever a method raises is its result, and the others go on
-        if isinstance(error, StoreError) and not isinstance(error, DamagedError):
+        if isinstance(error, RefusedError) or (isinstance(error, StoreError) and not isinstance(error, DamagedError)):
             raise
         if isinstance(error, OSError) and error.errno in FULL:  # a checkpoint, most likely: no other cell will fit
             with explained(store.path):

@@ -35,9 +35,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from qipf.study.shifts import blurs, noise, tone, weather
-from qipf.study.shifts.counter import Counter
-from qipf.study.shifts.jpeg import jpeg
+from qipf.study.shifts import effects
+from qipf.study.shifts.effects import Counter, jpeg
 from qipf.study.shifts.paper import apply as shift
 from qipf.tasks.perturbations import check_images, perturb
 
@@ -117,15 +116,15 @@ CHUNK = 1 << 22
 
 _LENGTHS = {"motion-blur": (0, 1), "glass-blur": (0, 1), "defocus-blur": (0, 1), "spatter": (0, 2), "snow": (2, 4, 5)}
 _RANDOM: dict[str, Callable[..., Tensor]] = {
-    "shot-noise": noise.shot_noise,
-    "impulse-noise": noise.impulse_noise,
-    "motion-blur": blurs.motion_blur,
-    "glass-blur": blurs.glass_blur,
-    "fog": weather.fog,
-    "snow": weather.snow,
-    "spatter": weather.spatter,
-    "gaussian-noise": noise.gaussian_noise,
-    "speckle-noise": noise.speckle_noise,
+    "shot-noise": effects.shot_noise,
+    "impulse-noise": effects.impulse_noise,
+    "motion-blur": effects.motion_blur,
+    "glass-blur": effects.glass_blur,
+    "fog": effects.fog,
+    "snow": effects.snow,
+    "spatter": effects.spatter,
+    "gaussian-noise": effects.gaussian_noise,
+    "speckle-noise": effects.speckle_noise,
 }
 
 
@@ -182,13 +181,13 @@ def _corrupted(images: Tensor, name: str, severity: int, seed: int, first: int) 
         stream = seed * len(CORRUPTIONS) + CORRUPTIONS.index(name)
         return _RANDOM[name](images, Counter(stream, len(images), first, images.device), *values)
     if name == "defocus-blur":
-        return blurs.defocus_blur(images, *values)
+        return effects.defocus_blur(images, *values)
     if name == "jpeg":
         return jpeg(images, int(values[0]))
     if name == "saturation":
-        return tone.saturation(images, *values) if channels == 3 else tone.gamma(images, *values)
+        return effects.saturation(images, *values) if channels == 3 else effects.gamma(images, *values)
     if name == "stripes":
-        return tone.stripes(images, *values)
+        return effects.stripes(images, *values)
     if name == "scale":
         return shift(images, "zoom", 1 / values[0])
     return perturb(images, name, values[0])  # contrast and pixelate

@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from qipf.study.shifts.counter import Counter
+from qipf.study.shifts.effects import Counter
 
 SEVERITIES = (1, 2, 3, 4, 5)
 AMOUNTS: dict[str, tuple[float, ...]] = {

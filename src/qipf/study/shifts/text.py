@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qipf.study.shifts.counter import Counter
+from qipf.study.shifts.effects import Counter
 
 SEVERITIES = (1, 2, 3, 4, 5)
 SHARES: dict[str, tuple[float, ...]] = {

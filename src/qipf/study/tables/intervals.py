@@ -11,8 +11,7 @@ from qipf.study.plan.predicts import SCALES
 from qipf.study.plan.registry import info
 from qipf.study.run.consolidate import Row
 from qipf.study.run.numbers import ERROR, ERRORS, MEASURES, compare_scales
-from qipf.study.run.read import Bench, Condition
-from qipf.study.run.read_numbers import read_numbers
+from qipf.study.run.read import Bench, Condition, read_numbers
 from qipf.study.tables.paper import pair_title
 
 LEAST = 20

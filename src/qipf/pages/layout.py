@@ -1,0 +1,55 @@
+"""Render self-contained pages from templates: no scripts, no other files, light and dark."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qipf._common.optional import require
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+@cache
+def _environment() -> Any:
+    jinja2 = require("jinja2", extra="torch")
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )  # fmt: skip
+
+
+def render(template: str, **values: Any) -> str:
+    """Return a template of this folder filled with values, which are escaped unless the template marks them safe.
+
+    Args:
+        template: The name of the file.
+        values: A page needs `title`; it may have `refresh`, the seconds after which a browser loads it again, and
+            `style`, further CSS.
+    """
+    return _environment().get_template(template).render(**values)
+
+
+def document(title: str, parts: Sequence[str], refresh: int = 0, style: str = "") -> str:
+    """Return a page whose body is the HTML in `parts`."""
+    return render("document.html.j2", title=title, body="".join(parts), refresh=refresh, style=style)
+
+
+def embedded(pixels: np.ndarray, longest: int) -> str:
+    """Return a picture as the address of a PNG image that a page contains; needs Pillow.
+
+    Args:
+        pixels: (h, w, 3) or (h, w), uint8.
+        longest: Pixels of the longer side; larger pictures are made smaller.
+    """
+    picture = require("PIL.Image", extra="bench").fromarray(np.ascontiguousarray(pixels))
+    picture.thumbnail((longest, longest))
+    file = io.BytesIO()
+    picture.save(file, format="PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()

@@ -1,0 +1,176 @@
+"""Pictures of uncertainty: an image in grey with the doubtful pixels in colour, alone or on a page."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from qipf._common.files import atomic_write
+from qipf._common.optional import require
+from qipf.arrays import Array, to_numpy
+from qipf.models.kinds.groups import by_group
+from qipf.pages.layout import TEMPLATES, embedded, render
+
+COLOUR = (214, 69, 0)
+"""The colour of a pixel that is least certain."""
+LONGEST = 256
+"""Pixels of the longer side of a picture; larger ones are made smaller."""
+SHOWN = (0.0, 0.5, 1.0)
+"""Ranks of the images of a set that are shown: the surest, the one in the middle and the least sure."""
+STYLE = (TEMPLATES / "overlays.css").read_text()
+
+
+def overlay(
+    image: Array, uncertainty: Array, *, low: float | None = None, high: float | None = None, strength: float = 0.85
+) -> np.ndarray:
+    """Return the image in grey, (H, W, 3) and uint8, with pixels that are the more orange the less certain they are.
+
+    Args:
+        image: (c, H, W), (H, W, c) or (H, W) with c of 1 or 3: bytes, or floating-point numbers, whose range is mapped
+            to black and white where it is not within [0, 1].
+        uncertainty: (H, W), as `score` returns it for one image.
+        low: The uncertainty up to which a pixel stays grey; None for the median of the finite values.
+        high: The uncertainty from which a pixel has the full colour; None for the largest finite value. Give both to
+            compare images.
+        strength: The share of the colour at `high`, from 0 to 1.
+
+    Raises:
+        ValueError: The shapes do not fit, there is no finite uncertainty, or `high` is below `low`.
+    """
+    doubt = to_numpy(uncertainty).astype(np.float64)
+    if doubt.ndim != 2:
+        raise ValueError(f"uncertainty: expected one map (H, W), got shape {doubt.shape}")
+    if not 0 <= strength <= 1:
+        raise ValueError(f"strength: expected a number from 0 to 1, got {strength:g}")
+    grey = _grey(to_numpy(image), doubt.shape)
+    finite = doubt[np.isfinite(doubt)]
+    if not finite.size:
+        raise ValueError("uncertainty: expected at least one finite value, got none")
+    start = float(np.median(finite)) if low is None else float(low)
+    stop = float(finite.max()) if high is None else float(high)
+    if not (math.isfinite(start) and math.isfinite(stop)) or stop < start:
+        raise ValueError(f"low and high: expected finite numbers in this order, got {start:g} and {stop:g}")
+    scaled = (np.nan_to_num(doubt, nan=stop, posinf=stop, neginf=start) - start) / (stop - start) if stop > start else 0
+    share = strength * np.clip(scaled, 0, 1) * np.ones(doubt.shape)
+    mixed = (1 - share)[..., None] * (0.2 + 0.8 * grey)[..., None] * 255 + share[..., None] * np.asarray(COLOUR)
+    return np.clip(np.rint(mixed), 0, 255).astype(np.uint8)
+
+
+def save_png(path: str | Path, pixels: np.ndarray) -> None:
+    """Write (H, W, 3) pixels, uint8, as a PNG file, whole or not at all; needs Pillow."""
+    image = require("PIL.Image", extra="bench").fromarray(pixels)
+    file = io.BytesIO()
+    image.save(file, format="PNG")
+    atomic_write(path, file.getvalue())
+
+
+def _grey(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the brightness of each pixel, from 0 to 1."""
+    found = image.shape
+    if image.ndim == 3 and image.shape[1:] == shape and image.shape[0] in (1, 3):
+        image = np.moveaxis(image, 0, 2)
+    if image.ndim == 2:
+        image = image[..., None]
+    if image.shape[:2] != shape or image.ndim != 3 or image.shape[2] not in (1, 3):
+        raise ValueError(
+            f"image: expected (c, H, W), (H, W, c) or (H, W) with H, W = {shape} and c of 1 or 3, got {found}"
+        )
+    values = image.astype(np.float64) / (255 if image.dtype == np.uint8 else 1)
+    weights = np.asarray([0.299, 0.587, 0.114] if image.shape[2] == 3 else [1.0])
+    grey = np.nan_to_num(values) @ weights
+    if grey.min() < 0 or grey.max() > 1:
+        grey = (grey - grey.min()) / max(np.ptp(grey), 1e-30)
+    return grey
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One image as two pictures, both as data addresses.
+
+    Attributes:
+        name: Of the image, in words.
+        wrong: The image with its wrong pixels in colour.
+        doubt: The image with its doubtful pixels in colour.
+        share: How many of its labelled pixels are wrong, from 0 to 1.
+    """
+
+    name: str
+    wrong: str
+    doubt: str
+    share: float
+
+
+def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
+    """Choose images of a set to show, by the mean score of their pixels; images without scored pixels are left out.
+
+    Args:
+        scores: One uncertainty per scored pixel.
+        groups: The image of each scored pixel.
+        count: The number of images.
+    """
+    means = by_group(scores, groups, count)
+    order = np.argsort(means, kind="stable")[: int(np.isfinite(means).sum())]
+    chosen = dict.fromkeys(round(share * (len(order) - 1)) for share in SHOWN)
+    return order[list(chosen)]
+
+
+def colour_scale(maps: Iterable[Array]) -> tuple[float, float]:
+    """Return the uncertainty up to which pixels stay grey (the median) and that of the full colour (the most).
+
+    Args:
+        maps: The uncertainty of the images that the scale is for, which need not have one shape.
+    """
+    every = np.concatenate([to_numpy(one).ravel() for one in maps]).astype(np.float64)
+    every = every[np.isfinite(every)]
+    return (float(np.median(every)), float(every.max())) if every.size else (0.0, 1.0)
+
+
+def draw_overlays(
+    images: Iterable[Array], uncertainty: Array, wrong: Array, labelled: Array, names: Sequence[str],
+    scale: tuple[float, float],
+) -> list[Overlay]:  # fmt: skip
+    """Draw images (c, H, W) whose N maps of shape (h, w) are given; needs Pillow.
+
+    Args:
+        images: As the model reads them; the mean of the channels where there are neither one nor three.
+        uncertainty: (N, h, w), where images may be larger: then their nearest pixels are shown.
+        wrong: (N, h, w) which predictions are wrong.
+        labelled: (N, h, w) which pixels have a label.
+        names: One per image.
+        scale: The uncertainty up to which a pixel stays grey, and from which it has the full colour.
+    """
+    found = []
+    maps = zip(to_numpy(uncertainty), to_numpy(wrong), to_numpy(labelled), strict=True)
+    for image, (doubt, missed, known), name in zip(images, maps, names, strict=True):
+        shown = nearest_pixels(to_numpy(image), doubt.shape)
+        missed = missed & known
+        pictures = (
+            overlay(shown, missed.astype(np.float64), low=0.0, high=1.0),
+            overlay(shown, doubt, low=scale[0], high=scale[1]),
+        )
+        share = float(missed.sum() / max(1, known.sum()))
+        found.append(Overlay(name, embedded(pictures[0], LONGEST), embedded(pictures[1], LONGEST), share))
+    return found
+
+
+def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the pixels of an image (c, H, W) next to those of a map, with one or three channels."""
+    if len(image) not in (1, 3):
+        image = image.mean(axis=0, keepdims=True)
+    down, across = (np.arange(size) * full // size for size, full in zip(shape, image.shape[1:], strict=True))
+    return image[:, down][:, :, across]
+
+
+def overlay_section(shown: Mapping[str, Sequence[Overlay]], score: str) -> str:
+    """Return the overlays of several sets of images as HTML.
+
+    Args:
+        shown: Overlays by the name of the set.
+        score: The name of the score.
+    """
+    return render("overlays.html.j2", shown=shown, score=score)

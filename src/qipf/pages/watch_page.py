@@ -1,0 +1,90 @@
+"""A page that shows what a monitor has seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from qipf.decisions.monitor import Monitor, Status
+from qipf.pages.charts import Chart, Style
+from qipf.pages.layout import render
+
+MARGINS = (40.0, 10.0, 10.0, 20.0)
+
+
+def page(
+    monitor: Monitor, *, title: str = "qipf watch", refresh: int = 0, images: Sequence[tuple[str, str]] = ()
+) -> str:
+    """Return the page as HTML.
+
+    Args:
+        monitor: What to show.
+        title: Of the page.
+        refresh: Seconds after which the browser loads the page again; 0 for never.
+        images: Captions and data addresses of the inputs that were least sure.
+    """
+    status = monitor.status()
+    live, reference = monitor.test.counts - monitor.test.reference, monitor.test.reference
+    now, before = ((counts / max(1, counts.sum())).tolist() for counts in (live, reference))
+    return render(
+        "watch.html.j2", title=title, refresh=refresh, status=status, tiles=_tiles(status), images=images,
+        accuracy=_accuracy(monitor.history.state(), status),
+        scores=_bars(now, before, "bin", "sure", "not sure"),
+        classes=_bars(status.classes, status.reference_classes, "class", "0", str(len(status.classes) - 1)),
+        estimates={name: percent(value) for name, value in status.estimates.items()},
+    )  # fmt: skip
+
+
+def percent(value: float | None) -> str:
+    """Return a share in percent; a dash if it is not known."""
+    return "–" if value is None or math.isnan(value) else f"{value:.1%}"
+
+
+def _tiles(status: Status) -> list[tuple[str, str, str]]:
+    low, high = percent(status.low), percent(status.high)
+    tiles = [
+        ("rows", f"{status.rows:,}", "live predictions"),
+        ("accuracy", percent(status.accuracy), f"estimated accuracy [{low}, {high}]"),
+        ("reference", percent(status.reference_accuracy), "accuracy on held-out data"),
+    ]
+    if status.accepted is not None:
+        tiles.append(("accepted", percent(status.accepted), "of the traffic accepted"))
+    if status.labelled:
+        low, high = map(percent, status.labelled_interval)
+        text = f"of {status.labelled:,} labelled [{low}, {high}]"
+        tiles.append(("labelled", percent(status.labelled_accuracy), text))
+    return tiles
+
+
+def _accuracy(windows: np.ndarray, status: Status) -> str:
+    """Draw the estimated accuracy over the windows of the history; empty if there are none."""
+    if not len(windows):
+        return ""
+    ends = np.cumsum(windows[:, 0])
+    rates = windows[:, 1] / windows[:, 0]
+    low = max(0.0, math.floor(10 * min(rates.min(), status.reference_accuracy) - 0.5) / 10)
+    chart = Chart(800, 160, MARGINS, (0, float(ends[-1])), (low, 1) if low < 1 else (low, 2))
+    chart.rule(status.reference_accuracy, Style("ref", "4", 1))
+    middles = ends - windows[:, 0] / 2
+    chart.line(zip(middles, rates, strict=True), Style("live"))
+    chart.mark(float(middles[-1]), float(rates[-1]), Style("live"), radius=3)
+    chart.text(0, chart.at(0, 1)[1] + 4, "100%")
+    chart.text(0, chart.at(0, low)[1], f"{low:.0%}")
+    chart.text(40, 156, "0")
+    chart.text(790, 156, f"{int(ends[-1]):,} predictions", "end")
+    return chart.svg("estimated accuracy")
+
+
+def _bars(live: Sequence[float], reference: Sequence[float], what: str, first: str, last: str) -> str:
+    """Draw two bars per bin or class, for live and held-out predictions."""
+    top = max(*live, *reference, 1e-9)
+    chart = Chart(800, 140, MARGINS, (0, max(1, len(live))), (0, top))
+    for number, pair in enumerate(zip(reference, live, strict=True)):
+        for share, offset, colour in zip(pair, (0.08, 0.5), ("ref", "live"), strict=True):
+            chart.bar(number + offset, 0.4, share, colour, f"{what} {number}: {share:.1%}")
+    chart.text(0, 14, f"{top:.0%}")
+    chart.text(40, 136, first)
+    chart.text(790, 136, last, "end")
+    return chart.svg(what)

@@ -1,0 +1,195 @@
+"""The predictions of single conditions: curves, histograms and reliability, for one network per pair."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qipf.decisions.probability import ErrorProbability
+from qipf.study.report.severity import pair_id, severity_of
+from qipf.study.report.source import MISSING, Source
+from qipf.study.run.read import Bench, Condition, Predictions
+from qipf.study.tables.answer import columns_of, errors_found
+
+FRACTIONS = np.array(
+    [0, 0.002, 0.005]
+    + [step / 100 for step in range(1, 10)]
+    + [step / 40 for step in range(4, 21)]
+    + [step / 20 for step in range(11, 21)]
+)
+"""The fractions of flagged predictions at which the curves are kept."""
+
+BINS = 30
+RELIABILITY_BINS = 10
+
+
+class Axis(NamedTuple):
+    """The range of a histogram; scores outside it are counted in the first or last bin."""
+
+    low: float
+    high: float
+    log: bool
+
+
+def axis_of(scores: np.ndarray) -> Axis:
+    """A range that shows nearly all scores, logarithmic where they are positive and span several magnitudes."""
+    low, middle, high = (float(value) for value in np.quantile(scores, [0.005, 0.5, 0.995]))
+    if low >= 0 and high > 20 * middle > 0:
+        least = float(np.quantile(scores[scores > 0], 0.02))
+        return Axis(min(max(least, high * 1e-8), high / 10), high, True)
+    if low == high:
+        pad = abs(low) * 0.01 or 0.5
+        return Axis(low - pad, high + pad, False)
+    return Axis(low, high, False)
+
+
+def histogram(scores: np.ndarray, wrong: np.ndarray, axis: Axis, bins: int = BINS) -> list[list[int]]:
+    """Counts of right and of wrong predictions in bins of equal width on the axis."""
+    low, high = (np.log10(axis.low), np.log10(axis.high)) if axis.log else (axis.low, axis.high)
+    values = np.log10(np.maximum(scores, axis.low)) if axis.log else scores
+    place = np.clip(((values - low) / (high - low) * bins).astype(np.int64), 0, bins - 1)
+    return [np.bincount(place[group], minlength=bins).tolist() for group in (~wrong, wrong)]
+
+
+def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABILITY_BINS) -> list[list[float]]:
+    """[predictions, mean probability of error, share of errors] for every bin of probability that is not empty."""
+    place = np.minimum((probability * bins).astype(np.int64), bins - 1)
+    result = []
+    for number in np.unique(place):
+        inside = place == number
+        chance, share = float(probability[inside].mean()), float(wrong[inside].mean())
+        result.append([int(inside.sum()), round(chance, 3), round(share, 3)])
+    return result
+
+
+def compact(values: np.ndarray) -> list[Any]:
+    """Numbers with one decimal, whole ones without."""
+    return [int(value) if value == int(value) else float(value) for value in np.round(values, 1)]
+
+
+def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
+    """By pair and shift, the conditions of one network, from the mildest to the most severe.
+
+    It is the first of those networks that the largest number of methods was measured on.
+    """
+    conditions = [condition for condition in bench.conditions() if not condition.shift.startswith("ood:")]
+    seeds: dict[str, dict[int, int]] = {}
+    for condition in conditions:
+        methods = bench._pair(condition.dataset, condition.net).methods
+        count = sum(method.measured_on(condition.seed) for method in methods)
+        seeds.setdefault(pair_id(condition), {})[condition.seed] = count
+    by_pair: dict[str, dict[str, list[Condition]]] = {}
+    for condition in conditions:
+        counts = seeds[pair_id(condition)]
+        if condition.seed == max(counts, key=counts.__getitem__):
+            by_pair.setdefault(pair_id(condition), {}).setdefault(condition.shift, []).append(condition)
+    return {
+        pair: {shift: sorted(found, key=severity_at) for shift, found in by_shift.items()}
+        for pair, by_shift in by_pair.items()
+    }
+
+
+def severity_at(condition: Condition) -> int:
+    """The severity of a condition as the page counts it, see `severity_of`."""
+    return severity_of(condition.shift, condition.intensity, condition.severity)
+
+
+def details(source: Source) -> dict[str, Any]:
+    """By pair: the histogram axes, and by shift the conditions with every method's curves."""
+    if source.bench is None:
+        return {}
+    result = {}
+    for pair, by_shift in one_seed(source.bench).items():
+        found = {
+            shift: [(c, predictions) for c in conditions if (predictions := _read(source, c)) is not None]
+            for shift, conditions in by_shift.items()
+        }
+        some = next((c for conditions in by_shift.values() for c in conditions), None)
+        if some is None or not any(found.values()):
+            continue
+        if not any(p.scores for listed in found.values() for _, p in listed):
+            source.note(f"No scores of single predictions are stored for {pair}.")
+            continue
+        calibrators = _calibrators(source, some)
+        axes = _axes([p for listed in found.values() for _, p in listed])
+        result[pair] = {
+            "seed": some.seed,
+            "axes": {column: list(axis) for column, axis in axes.items()},
+            "shifts": {
+                shift: [_condition(c, p, axes, calibrators) for c, p in listed]
+                for shift, listed in found.items()
+                if listed
+            },
+        }
+    return result
+
+
+def _condition(
+    condition: Condition,
+    predictions: Predictions,
+    axes: Mapping[str, Axis],
+    calibrators: Mapping[str, ErrorProbability],
+) -> dict[str, Any]:
+    wrong = ~predictions.correct
+    methods = {}
+    for column, values in columns_of(predictions).items():
+        if column not in axes:
+            continue
+        scores, missed, _ = usable(values, wrong)
+        if len(scores) == 0:
+            continue
+        entry: dict[str, Any] = {
+            "n": len(scores),
+            "errors": int(missed.sum()),
+            "found": compact(errors_found(scores, missed, FRACTIONS)),
+            "bins": histogram(scores, missed, axes[column]),
+        }
+        if column in calibrators:
+            entry["reliability"] = reliability(calibrators[column](scores), missed)
+        methods[column] = entry
+    accuracy = round(float(predictions.correct.mean()), 4) if len(wrong) else None
+    return {"severity": severity_at(condition), "n": len(wrong), "accuracy": accuracy, "methods": methods}
+
+
+def _read(source: Source, condition: Condition) -> Predictions | None:
+    assert source.bench is not None  # noqa: S101 (only called where it is there)
+    try:
+        return source.bench.predictions(condition).common()
+    except MISSING as error:
+        where = f"{condition.shift} at severity {condition.severity} on {pair_id(condition)}"
+        source.note(f"The predictions under {where} could not be read: {error}")
+        return None
+
+
+def _calibrators(source: Source, some: Condition) -> dict[str, ErrorProbability]:
+    """Calibrators that turn each score into a probability of error, fitted on clean held-out predictions."""
+    assert source.bench is not None  # noqa: S101
+    try:
+        held_out = source.bench.held_out(some.dataset, some.net, some.seed)
+    except MISSING as error:
+        source.note(f"No reliability diagrams for {pair_id(some)}: {error}")
+        return {}
+    found = {}
+    for column, values in columns_of(held_out).items():
+        scores, wrong, _ = usable(values, ~held_out.correct)
+        if len(scores):
+            found[column] = ErrorProbability("isotonic").fit(scores, ~wrong)
+    return found
+
+
+def _axes(every: list[Predictions]) -> dict[str, Axis]:
+    """One axis per column for all conditions of a pair, so that a reader sees the scores move with the severity."""
+    pooled: dict[str, list[np.ndarray]] = {}
+    for predictions in every:
+        for column, values in columns_of(predictions).items():
+            pooled.setdefault(column, []).append(values[np.isfinite(values)].astype(np.float64))
+    joined = {column: np.concatenate(parts) for column, parts in pooled.items()}
+    return {column: axis_of(values) for column, values in joined.items() if len(values)}
+
+
+def usable(values: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The finite scores, whether each prediction is wrong, and their rows; a method may have scored only some."""
+    rows = np.flatnonzero(np.isfinite(values))
+    return values[rows].astype(np.float64), wrong[rows], rows

@@ -1,0 +1,205 @@
+"""Pictures of a report: thumbnails of extreme predictions, and maps of segmented images."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from qipf.pages.layout import embedded
+from qipf.pages.overlays import Overlay, colour_scale, draw_overlays, overlay_section
+from qipf.study.plan.registry import shown_first
+from qipf.study.report.detail_view import one_seed, severity_at, usable
+from qipf.study.report.limits import Limits, thin
+from qipf.study.report.severity import intensity_label, pair_id
+from qipf.study.report.source import MISSING, Source
+from qipf.study.run.consolidate import condition_of
+from qipf.study.run.maps import KeptMaps
+from qipf.study.run.read import Bench, Condition, read_maps
+from qipf.study.tables.answer import Answer, columns_of, recommended_columns
+from qipf.study.tables.frame import column_of
+from qipf.study.tables.paper import pair_title
+
+LIMITS = Limits()
+
+CLASS_NAMES = {
+    "cifar10": ("airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    "fashion-mnist": ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"),
+    "kmnist": ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
+}
+
+
+def thumbnails(
+    source: Source, data: str | None = None, limits: Limits = LIMITS, best: Sequence[str] = ()
+) -> dict[str, Any]:
+    """By pair, shift and column four lists of pictures, and the pictures themselves by name.
+
+    A picture is [name, true class, predicted class, percentile of its uncertainty]. Every shift is shown at its
+    middle severity. The recommended score comes first, then `best`, then the scores that the registry shows first.
+    """
+    if source.bench is None:
+        return {}
+    images: dict[str, str] = {}
+    groups: dict[str, Any] = {}
+    for pair, by_shift in one_seed(source.bench).items():
+        some = next(iter(by_shift.values()))[0]
+        if source.bench._pair(some.dataset, some.net).predicts == "pixels":
+            continue  # `qipf.study.report.picture_view` shows whole images
+        try:
+            _find_data(some.dataset, data)
+            for shift, conditions in by_shift.items():
+                for condition in thin(conditions, 1):
+                    groups.setdefault(pair, {})[shift] = _thumbnails_of(source, condition, limits, data, images, best)
+        except MISSING as error:
+            groups.pop(pair, None)
+            source.note(f"No pictures of {pair}: {error}")
+    return {"groups": groups, "images": images} if groups else {}
+
+
+def _find_data(dataset: str, data: str | None) -> None:
+    """Raise where the inputs are not on this machine, because a report downloads nothing."""
+    from qipf.study import datasets
+
+    if dataset in datasets.NAMES:
+        datasets.load(dataset, data=data, download=False, progress=False)
+
+
+def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.ndarray]:
+    """Positions of the most and the least certain predictions among the right and among the wrong ones."""
+    order = np.argsort(scores, kind="stable")
+    right, missed = order[~wrong[order]], order[wrong[order]]
+    return {
+        "right_sure": right[:most],
+        "right_unsure": right[::-1][:most],
+        "wrong_sure": missed[:most],
+        "wrong_unsure": missed[::-1][:most],
+    }
+
+
+def png(image: np.ndarray) -> str:
+    """An image (c, h, w) in [0, 1], grey or RGB, as a data URI."""
+    if image.ndim != 3 or image.shape[0] not in (1, 3):
+        raise ValueError(f"inputs of shape {image.shape} are not grey or RGB images")
+    pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
+    return embedded(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0), 64)
+
+
+def _thumbnails_of(
+    source: Source,
+    condition: Condition,
+    limits: Limits,
+    data: str | None,
+    images: dict[str, str],
+    best: Sequence[str],
+) -> dict[str, Any]:
+    assert source.bench is not None  # noqa: S101 (only called where it is there)
+    predictions = source.bench.predictions(condition)
+    every = columns_of(predictions)
+    order = dict.fromkeys([*recommended_columns(), *best, *shown_first()])
+    names = [name for name in order if name in every] or list(every)
+    chosen: dict[str, dict[str, list[Any]]] = {}
+    needed: set[int] = set()
+    for column in names[: limits.thumbnail_methods]:
+        scores, wrong, rows = usable(every[column], ~predictions.correct)
+        if len(scores) == 0:
+            continue
+        ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
+        chosen[column] = {}
+        for sort, places in extremes(scores, wrong, limits.thumbnails).items():
+            needed.update(int(row) for row in rows[places])
+            chosen[column][sort] = [
+                _picture(condition, predictions, int(rows[p]), float(ranks[p]) / len(scores)) for p in places
+            ]
+    listed = sorted(needed)
+    for row, image in zip(listed, source.bench.images(condition, listed, data) if listed else [], strict=True):
+        images[_name(condition, row)] = png(image)
+    return {
+        "severity": severity_at(condition),
+        "intensity": intensity_label(condition.shift, condition.intensity),
+        "columns": chosen,
+    }
+
+
+def _picture(condition: Condition, predictions: Any, row: int, share: float) -> list[Any]:
+    classes = [int(predictions.labels[row]), int(predictions.predicted[row])]
+    names = CLASS_NAMES.get(condition.dataset, ())
+    called = [names[c] if c < len(names) else str(c) for c in classes]
+    return [_name(condition, row), *called, round(100 * share)]
+
+
+def _name(condition: Condition, row: int) -> str:
+    return f"{pair_id(condition)}/{condition.shift}/{row}"
+
+
+@dataclass(frozen=True)
+class MapsShown:
+    """The images of one model.
+
+    Attributes:
+        title: the model in words.
+        score: the name of the score whose uncertainty is shown.
+        sets: the pictures by the name of the set, clean inputs first.
+    """
+
+    title: str
+    score: str
+    sets: Mapping[str, Sequence[Overlay]]
+
+    def html(self, most: int) -> str:
+        """The pictures of the first `most` sets; empty for none."""
+        sets = dict(islice(self.sets.items(), most))
+        return overlay_section(sets, self.score) if sets else ""
+
+
+def segmented(source: Source, answers: Sequence[Answer]) -> list[MapsShown]:
+    """For each model of pixels, a few images of every set, drawn for the score that finds its errors best."""
+    if source.bench is None:
+        return []
+    found = []
+    ranked = {(a.ranking.dataset, a.ranking.net): [s.column for s in a.ranking.standings] for a in answers}
+    for by_shift in one_seed(source.bench).values():
+        some = next(iter(by_shift.values()))[0]
+        if source.bench._pair(some.dataset, some.net).predicts != "pixels":
+            continue
+        title = pair_title(some.dataset, some.net)
+        try:
+            shown = _maps_of(source.bench, some[:3], list(by_shift), ranked.get((some.dataset, some.net), []))
+        except (*MISSING, ImportError) as error:
+            source.left_out(f"No images of {title}: {error}")
+            continue
+        if shown is None:
+            source.note(f"No images of {title}: the store has none; run the plan again to keep some.")
+        else:
+            found.append(MapsShown(title, *shown))
+    return found
+
+
+def _maps_of(
+    bench: Bench, about: tuple[str, str, int], shifts: list[str], ranked: list[str]
+) -> tuple[str, dict[str, list[Overlay]]] | None:
+    methods = [method.name for method in bench._pair(*about[:2]).methods]
+    places = {column: place for place, column in enumerate(ranked)}
+    methods.sort(key=lambda name: places.get(column_of(name, "score"), len(places)))
+    for method in methods:
+        kept = {shift: maps for shift in shifts if (maps := read_maps(bench, *about, shift, method)) is not None}
+        if kept:
+            return method, _drawn(bench, about, kept)
+    return None
+
+
+def _drawn(
+    bench: Bench, about: tuple[str, str, int], kept: Mapping[str, tuple[int, KeptMaps]]
+) -> dict[str, list[Overlay]]:
+    _, first = kept.get("clean") or next(iter(kept.values()))
+    scale = colour_scale(first.uncertainty)
+    sets = {}
+    for shift, (place, maps) in kept.items():
+        names = [f"image {row}" for row in maps.rows]
+        drawn = draw_overlays(maps.images, maps.uncertainty, maps.wrong, maps.labelled, names, scale)
+        exact = [replace(one, share=float(share)) for one, share in zip(drawn, maps.shares, strict=True)]
+        intensity, _ = condition_of(bench._pair(*about[:2]), shift, place)
+        sets["Clean inputs" if shift == "clean" else f"Shifted: {shift}, {intensity_label(shift, intensity)}"] = exact
+    return sets

@@ -1,0 +1,266 @@
+"""Run tasks in this process, in processes of this machine, or on the workers of a Dask cluster.
+
+An executor takes a task with `submit` and returns a future of the state of its cells. Results do not travel through it:
+they are in the store when a task is finished, so an executor that loses a worker loses only the time of its task.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from qipf._common.errors import Problem
+from qipf._common.optional import require
+from qipf.study.run.graph import Task
+from qipf.study.run.store import RefusedError
+from qipf.study.run.worker import DEATHS, SAFE_PATH, Job, code, run_for, run_task
+
+ENGINES = ("auto", "serial", "local")
+"""The executors that have a name."""
+_THREADS = 1024
+_SECONDS_TO_FETCH = 10  # a result is a few words per cell
+
+States = dict[str, str]
+"""What a future returns: "done", "failed" or "skipped" for the key of each cell."""
+
+
+def open_engine(name: str, *, device: str, workers: int | None = None) -> Executor:
+    """Return an executor by name: "auto", "serial", "local", or the address of a Dask scheduler ("tcp://host:port").
+
+    "auto" is one process per core; on a GPU, one process for it and the others for tasks that do not need it.
+    """
+    if "://" in name:
+        return Cluster(name)
+    if name not in ENGINES:
+        raise Problem("engine", repr(name), expected=f"{', '.join(ENGINES)} or the address of a Dask scheduler")
+    if workers is not None and workers < 1:
+        raise Problem("workers", str(workers), expected="at least 1")
+    if name == "serial":
+        return Serial()
+    count: int = workers or require("joblib", extra="bench").cpu_count(only_physical_cores=False)
+    return Local(count) if device == "cpu" or name == "local" else Accelerated(max(1, count - 1))
+
+
+class Executor:
+    """Run tasks, several at once. A thread waits for each of them and starts it again if its worker dies.
+
+    Attributes:
+        capacity: How many tasks fit into each lane; the caller keeps to it.
+    """
+
+    capacity: dict[str, int]
+
+    def __init__(self, workers: int) -> None:
+        self.capacity = {"all": workers}
+        self._threads = ThreadPoolExecutor(_THREADS)
+        self._closed = False
+
+    def lane(self, task: Task) -> str:
+        """Return the lane that a task belongs to."""
+        del task
+        return "all"
+
+    def submit(self, job: Job) -> Future[States]:
+        """Start a task.
+
+        The future raises RefusedError if a worker runs other code or the scheduler is lost.
+        """
+        return self._threads.submit(self._run, job)
+
+    def _run(self, job: Job) -> States:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Release the workers."""
+        self._closed = True
+        self._threads.shutdown(cancel_futures=True)
+
+
+class Serial(Executor):
+    """Run everything in this process, one task after another: `submit` returns when the task has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def submit(self, job: Job) -> Future[States]:
+        """Run the task."""
+        future: Future[States] = Future()
+        try:
+            future.set_result(run_task(job))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
+class Local(Executor):
+    """Run tasks in processes of this machine (loky of joblib), kept alive between tasks.
+
+    Each process has a pool of its own: a process that dies takes only its own task with it.
+    """
+
+    def __init__(self, workers: int) -> None:
+        super().__init__(workers)
+        self._threads = ThreadPoolExecutor(workers)
+        self._loky = require("joblib.externals.loky", extra="bench")
+        errors = self._loky.process_executor
+        self._lost = (errors.BrokenProcessPool, errors.ShutdownExecutorError)
+        self._pools: dict[int, Any] = {}
+        with _safe_path():  # the tracker starts with the first pool, and like it must not import from this folder
+            self._loky.backend.resource_tracker.ensure_running()
+
+    def _run(self, job: Job) -> States:
+        """Run a task in the process of this thread. A task whose process died is tried again, see `worker.DEATHS`."""
+        thread, last = threading.get_ident(), None
+        for _ in range(1 + DEATHS * (1 + len(job["cells"]))):
+            if thread not in self._pools:
+                self._pools[thread] = self._loky.ProcessPoolExecutor(1, timeout=None, env={SAFE_PATH: "1"})
+            pool = self._pools[thread]
+            try:
+                return pool.submit(run_for, os.getpid(), job).result()
+            except self._lost as error:
+                if self._closed:
+                    raise
+                last = error
+                del self._pools[thread]
+                pool.shutdown(wait=True, kill_workers=True)
+        raise RuntimeError(f"its process died again and again: {last}")
+
+    def close(self) -> None:
+        """End the processes."""
+        self._closed = True
+        for pool in tuple(self._pools.values()):
+            pool.shutdown(wait=True, kill_workers=True)
+        super().close()
+
+
+class Accelerated(Executor):
+    """Run tasks for the GPU in this process, and at the same time tasks that do not need it in local processes."""
+
+    def __init__(self, workers: int) -> None:
+        self._heavy, self._light = Serial(), Local(workers)
+        self.capacity = {"heavy": 1, "light": 2 * workers}  # while this process is busy, nobody gives out light tasks
+
+    def lane(self, task: Task) -> str:
+        """Return "heavy" for a task that needs the GPU."""
+        return "light" if task.light else "heavy"
+
+    def submit(self, job: Job) -> Future[States]:
+        """Give the task to the processes, or run it."""
+        return (self._light if job["light"] else self._heavy).submit(job)
+
+    def close(self) -> None:
+        """End the processes."""
+        self._light.close()
+
+
+class Cluster(Executor):
+    """Run tasks on the workers of a Dask scheduler, which need the same version of qipf and the files of the store.
+
+    Args:
+        address: Address of the scheduler, for instance "tcp://host:8786".
+        patience: Seconds to wait for the scheduler, at the start and after its connection is lost.
+
+    Raises:
+        Problem: No scheduler answers.
+        RefusedError: A worker runs other code than this process.
+    """
+
+    def __init__(self, address: str, *, patience: float = 20.0) -> None:
+        distributed = require("distributed", extra="distributed")
+        self._killed: type[BaseException] = distributed.KilledWorker
+        self._address, self._patience = address, patience
+        try:
+            self._client = distributed.Client(address, timeout=patience, set_as_default=False)
+        except (OSError, TimeoutError, ValueError) as error:
+            found = f"no Dask scheduler answers at {address} ({error})"
+            raise Problem("engine", found, hint="start `dask scheduler`") from None
+        try:
+            self._client.wait_for_workers(1, timeout=60)
+            self._check_code()
+            super().__init__(self._workers())
+        except BaseException:
+            self._client.close()
+            raise
+
+    def _check_code(self) -> None:
+        """Raise RefusedError that names the workers with other code, before anything is given to them."""
+        found = self._client.run(code, on_error="return")
+        listed = "; ".join(
+            f"{name} has {f'source {answer}' if isinstance(answer, str) else f'no usable qipf ({answer})'}"
+            for name, answer in sorted(found.items())
+            if answer != code()
+        )
+        if listed:
+            raise RefusedError(
+                f"these Dask workers run other code than this process (source {code()}): {listed}; restart them with "
+                "the same version of qipf"
+            )
+
+    def _workers(self) -> int:
+        return max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
+
+    def _run(self, job: Job) -> States:
+        """Wait for a task, which the scheduler runs on another worker if its worker dies; workers may come and go.
+
+        Dask gives up a task that was on several workers when they died, even if another task killed them. Such a task
+        is tried again: which cell runs while its process dies is counted in the store, see `worker.DEATHS`.
+        """
+        deaths, most = 0, DEATHS * (1 + len(job["cells"]))
+        while True:
+            key = f"{job['task']}-{time.time_ns()}"
+            future = self._client.submit(run_task, dict(job), pure=False, key=key)
+            woken = threading.Event()
+            future.add_done_callback(lambda _, woken=woken: woken.set())
+            while future.status in ("pending", "finished") or self._client.status != "running":
+                if future.status == "finished":
+                    # its worker may die before the result is fetched; then it is computed again
+                    with suppress(TimeoutError, CancelledError, self._killed):
+                        states = future.result(timeout=_SECONDS_TO_FETCH)
+                        self.capacity["all"] = self._workers()
+                        return states
+                self._wait(woken)
+            if future.status == "error":  # otherwise it was cancelled: the scheduler was lost and came back
+                error = future.exception()
+                deaths += 1
+                if not isinstance(error, self._killed) or deaths > most:
+                    raise error
+
+    def _wait(self, woken: threading.Event) -> None:
+        """Wait until a future ends, or for half a second; raise RefusedError if the scheduler does not come back.
+
+        A future tells of its first end only: one whose result is lost with its worker, and which ends again, does not.
+        """
+        woken.wait(0.5)
+        woken.clear()
+        since = time.monotonic()
+        while self._client.status != "running":
+            if self._closed or self._client.status == "closed" or time.monotonic() - since > self._patience:
+                raise RefusedError(
+                    f"the Dask scheduler at {self._address} is gone; finished cells are kept: start it and its "
+                    "workers, then run the same command again"
+                )
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        """Leave the cluster, which goes on without this process."""
+        self._closed = True
+        self._client.close(timeout=5)
+        super().close()
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Start Python processes in the block that do not import from the working folder."""
+    before = os.environ.get(SAFE_PATH)
+    os.environ[SAFE_PATH] = "1"
+    try:
+        yield
+    finally:
+        os.environ.pop(SAFE_PATH)
+        if before is not None:
+            os.environ[SAFE_PATH] = before

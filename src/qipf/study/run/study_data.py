@@ -1,0 +1,501 @@
+"""The data that a plan names, loaded once per process and kept on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from qipf._common.budget import budget, too_large
+from qipf.arrays import to_numpy
+from qipf.data.npz import Archive, read_arrays
+from qipf.models.kinds.ignored import IGNORED, MASKS, look_like_masks
+from qipf.models.labels import check_binary, check_classes, zeros_and_ones
+from qipf.scores.base import check_rows
+from qipf.study import datasets, nets, shifts
+from qipf.study.datasets import Dataset, Split
+from qipf.study.run.own_model import unchanged
+
+if TYPE_CHECKING:
+    from qipf.study.plan.pairs import Pair
+
+PARTS = ("y", "y_train", "y_test", "y_held_out")
+"""The labels in a file."""
+UNLABELLED = {"tokens": (-100,), "tags": (-100,), "pixels": IGNORED}
+"""Labels that do not count."""
+
+
+@dataclass(frozen=True)
+class OwnDataset(Dataset):
+    """A user's dataset, which may have inputs that no network was trained on and that are not evaluated."""
+
+    held_out: Split | None = None
+
+
+def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
+    """A user's dataset: x_train, y_train, x_test and y_test; or x and y, which are split into random halves.
+
+    x_held_out and y_held_out are optional in both cases. They are used for calibration; no network was trained on them.
+    Images are (N, c, h, w) or (N, h, w), floats in [0, 1] or uint8; the rows of a table (N, d), floats, and token ids
+    (N, T), whole numbers, are used as they are.
+
+    Args:
+        path: the file.
+        predicts: what the labels are about, one of `qipf.study.plan.predicts.PREDICTS`.
+
+    Raises:
+        ValueError: an array is missing, of the wrong shape or type.
+    """
+    arrays = _arrays(path)
+    halves = {"x", "y"} <= set(arrays)
+    missing = set() if halves else {"x_train", "y_train", "x_test", "y_test"} - set(arrays)
+    if missing:
+        raise ValueError(f"{path}: expected x and y, or x_train, y_train, x_test and y_test; {sorted(missing)} missing")
+    one_of_two = {"x_held_out", "y_held_out"} & set(arrays)
+    if len(one_of_two) == 1:
+        raise ValueError(f"{path}: expected x_held_out and y_held_out, or neither; it has only {one_of_two.pop()}")
+    # checked before rows are drawn, so that errors name rows of the file
+    ends = [""] if halves else ["_train", "_test"]
+    splits = [_split(arrays, end, path, predicts) for end in ends]
+    if halves:
+        order = torch.from_numpy(np.random.default_rng(0).permutation(len(splits[0].inputs)))
+        half = len(order) // 2
+        drawn = [part.sort().values for part in (order[:half], order[half:])]
+        splits = [Split(splits[0].inputs[rows], splits[0].targets[rows]) for rows in drawn]
+    if one_of_two:
+        splits.append(_split(arrays, "_held_out", path, predicts))
+        ends.append("_held_out")
+    if not all(len(split.inputs) for split in splits):
+        raise ValueError(
+            f"{path}: expected at least one input for training, for testing and in every other part; one is empty"
+        )
+    if predicts == "numbers":
+        for end in ends:
+            _check_not_classes(arrays[f"y{end}"], f"{path}, y{end}")
+    classes = 0 if predicts == "numbers" else int(max(split.targets.max() for split in splits)) + 1
+    return OwnDataset(path.stem, splits[0], splits[1], classes, *splits[2:])
+
+
+def read_shifted(path: Path, predicts: str = "classes") -> Split:
+    """Shifted inputs of the user's own, with their labels: x and y, or x_test and y_test.
+
+    Args:
+        path: the file.
+        predicts: as for `read_npz`.
+
+    Raises:
+        ValueError: an array is missing, of the wrong shape or type.
+    """
+    arrays = _arrays(path)
+    end = next((end for end in ("", "_test") if {f"x{end}", f"y{end}"} <= set(arrays)), None)
+    if end is None:
+        raise ValueError(
+            f"{path}: expected x and y, or x_test and y_test; it has {', '.join(sorted(arrays)) or 'none'}"
+        )
+    split = _split(arrays, end, path, predicts)
+    if not len(split.inputs):
+        raise ValueError(f"{path}: expected at least one input, got none")
+    if predicts == "numbers" and split.targets.ndim == 2:
+        _check_not_classes(arrays[f"y{end}"], f"{path}, y{end}")
+    return split
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    arrays = read_arrays(path)
+    floats = 4 * sum(array.size for array in arrays.values() if array.dtype == np.uint8)
+    if floats > (most := max(budget(), 4 * path.stat().st_size)):
+        raise too_large(path, most)
+    return arrays
+
+
+def _split(arrays: dict[str, np.ndarray], end: str, path: Path, predicts: str) -> Split:
+    x, y = f"x{end}", f"y{end}"
+    place = f"{path}, {y}"
+    if predicts == "numbers":
+        labels = _numbers(arrays[y], place)
+    else:
+        labels = _classes(arrays[y], place) if predicts == "classes" else _several(arrays[y], predicts, place)
+    split = Split(_inputs(arrays[x], f"{path}, {x}", ids=predicts in ("tokens", "tags")), labels)
+    if len(split.inputs) != len(split.targets):
+        counts = f"{len(split.inputs)} inputs and {len(split.targets)} labels"
+        raise ValueError(f"{path}: {counts} in {x} and {y}; expected the same number of both")
+    return split
+
+
+def _inputs(array: np.ndarray, place: str, *, ids: bool = False) -> Tensor:
+    """The inputs as the model reads them; bytes are pixels, unless the inputs are `ids` of tokens."""
+    if array.dtype == np.uint8 and not ids:
+        array = array.astype(np.float32)
+        array /= np.float32(255)
+    if array.dtype.kind in "iu" and array.ndim == 2:
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64))
+    if array.dtype.kind != "f" or array.ndim not in (2, 3, 4):
+        raise ValueError(
+            f"{place}: expected inputs (N, c, h, w), (N, h, w) or (N, d), floats or uint8, or token ids (N, T); "
+            f"got {array.dtype} {array.shape}"
+        )
+    array = array[:, None] if array.ndim == 3 else array
+    tensor = torch.from_numpy(np.ascontiguousarray(array, dtype=np.float32))
+    check_rows(tensor.flatten(1), place)
+    return tensor
+
+
+def _numbers(array: np.ndarray, place: str) -> Tensor:
+    """The targets of a regression: (N,) or, where each input has several, (N, k)."""
+    if array.dtype.kind != "f" or array.ndim not in (1, 2) or 0 in array.shape[1:]:
+        whole = "; if these whole numbers are amounts, save y.astype('float64')" if array.dtype.kind in "iu" else ""
+        raise ValueError(
+            f"{place}: expected targets (N,) or (N, k) as floating-point numbers for numbers, got {array.dtype} "
+            f"{array.shape}{whole}"
+        )
+    targets = np.ascontiguousarray(array, dtype=np.float64)
+    check_rows(targets[:, None] if targets.ndim == 1 else targets, place)
+    return torch.from_numpy(targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets)
+
+
+def _check_not_classes(targets: np.ndarray, place: str) -> None:
+    if zeros_and_ones(targets):
+        raise ValueError(
+            f"{place}: expected the targets of a regression, got nothing but 0 and 1, which are classes; leave "
+            "`predicts` out for a classifier, and give its classes as whole numbers"
+        )
+
+
+def _several(array: np.ndarray, predicts: str, place: str) -> Tensor:
+    """The labels of several predictions per input; those that do not count are negative or 255."""
+    shape, words = {
+        "tokens": (2, "one token per place (N, T), or -100"),
+        "tags": (2, "one label per token (N, T), or -100"),
+        "pixels": (3, "one class per pixel (N, h, w), or 255 or -100"),
+        "labels": (2, "labels (N, L) of 0 and 1"),
+    }[predicts]
+    whole = array.dtype.kind in "iub" or (predicts == "labels" and array.dtype.kind == "f")
+    if array.ndim != shape or not whole or (predicts == "labels" and not zeros_and_ones(array)):
+        raise ValueError(f"{place}: expected {words} for {predicts}, got {array.dtype} {array.shape}")
+    labels = torch.from_numpy(array.astype(np.int64))
+    if len(labels) and not bool(labelled(labels, predicts).any()):
+        first = " after the first token of each text, which no model predicts" if predicts == "tokens" else ""
+        raise ValueError(
+            f"{place}: expected at least one label that counts{first}, got {array.dtype} {array.shape} with none; "
+            f"labels that do not count are {' and '.join(map(str, UNLABELLED[predicts]))}"
+        )
+    return labels
+
+
+def _classes(array: np.ndarray, place: str) -> Tensor:
+    if array.dtype.kind not in "iub" or array.ndim != 1:
+        numbers = '; for a regression, set predicts = "numbers"' if array.dtype.kind == "f" else ""
+        raise ValueError(
+            f"{place}: expected one label per input, a whole number >= 0, got {array.dtype} {array.shape}{numbers}"
+        )
+    labels = torch.from_numpy(array.astype(np.int64))
+    if negative := torch.nonzero(labels < 0).flatten().tolist():
+        row = negative[0]
+        raise ValueError(
+            f"{place}: expected labels from 0, got {array[row]} in row {row} (counted from 0), the first of "
+            f"{len(negative)}; remove or repair these rows"
+        )
+    return labels
+
+
+def labelled(labels: Tensor, predicts: str) -> Tensor:
+    """Which of several labels per input count, (N, ...): of tokens those that follow another one."""
+    if predicts == "labels":
+        return torch.ones_like(labels, dtype=torch.bool)
+    counts = ~torch.isin(labels, torch.tensor(UNLABELLED[predicts], device=labels.device))
+    if predicts == "tokens":
+        counts[:, :1] = False
+    return counts
+
+
+def check_places(labels: np.ndarray, columns: int, predicts: str) -> None:
+    """Raise ValueError that names a pixel or a token whose label is not a class of a model with that many logits.
+
+    Args:
+        labels: (N, h, w) of pixels, or (N, T) of tokens; whole numbers.
+        columns: How many logits each prediction has; one logit says yes or no.
+        predicts: "pixels", "tokens" or "tags".
+    """
+    classes, values = max(columns, 2), labels.astype(np.int64)
+    some = [one for one in UNLABELLED[predicts] if not 0 <= one < classes]
+    wrong = np.argwhere(((values < 0) | (values >= classes)) & ~np.isin(values, some))
+    if predicts == "pixels" and look_like_masks(values, columns):
+        raise ValueError(MASKS)
+    if not len(wrong):
+        return
+    words = ("image", "row", "column") if predicts == "pixels" else ("text", "place")
+    place = ", ".join(f"{word} {number}" for word, number in zip(words, wrong[0], strict=True))
+    logits = f"there are {columns} logits" if columns > 1 else "there is one logit"
+    raise ValueError(
+        f"expected labels from 0 to {classes - 1}, as {logits}, or {' or '.join(map(str, some))} for "
+        f"{'pixels' if predicts == 'pixels' else 'tokens'} that do not count; got {values[tuple(wrong[0])]} in {place} "
+        f"(counted from 0), the first of {len(wrong)} such labels"
+    )
+
+
+def check_file_places(dataset: str, columns: int, predicts: str) -> None:
+    """Raise ValueError as `check_places` does, with the part of the file that the labels are in."""
+    with Archive(Path(dataset)) as file:
+        for name in (name for name in PARTS if name in file.files):
+            try:
+                check_places(file[name], columns, predicts)
+            except ValueError as error:
+                raise ValueError(f"{dataset}, {name}: {error}") from None
+
+
+def check_file_labels(dataset: str, columns: int) -> None:
+    """Raise ValueError that names a row of the file whose label is not a class of a model with that many logits."""
+    if not dataset.endswith(".npz"):
+        return
+    check = partial(check_classes, columns=columns) if columns > 1 else check_binary
+    with Archive(Path(dataset)) as file:
+        for name in (name for name in PARTS if name in file.files):
+            try:
+                check(file[name])
+            except ValueError as error:
+                raise ValueError(f"{dataset}, {name}: {error}") from None
+
+
+class StudyData(NamedTuple):
+    """A dataset in three parts without overlap: to train networks, to calibrate, and to evaluate."""
+
+    train: Split
+    held_out: Split
+    test: Split
+    classes: int
+    predicts: str = "classes"
+
+    def reference(self, size: int) -> Split:
+        """The training inputs that scorers are fitted on."""
+        return first(self.train, size)
+
+
+def common_rows(count: int, size: int) -> np.ndarray:
+    """The rows of the test inputs that all methods are compared on: `size` of `count` at random, or all of them for 0.
+
+    The draw depends on the two numbers alone, so it is the same for every network, seed, shift and method of a dataset.
+    """
+    if not 0 < size < count:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(1).choice(count, size, replace=False))
+
+
+def first(split: Split, size: int) -> Split:
+    """The first `size` rows of a split; all of them for 0."""
+    return Split(split.inputs[:size], split.targets[:size]) if size else split
+
+
+def some_labelled(split: Split, size: int, predicts: str) -> Split:
+    """At most `size` rows that have a label that counts, evenly spaced because files may be sorted by their labels."""
+    rows = labelled(split.targets, predicts).flatten(1).any(dim=1).nonzero().flatten()
+    places = np.unique(np.linspace(0, len(rows) - 1, min(size, len(rows))).round().astype(int))
+    return _rows(split, rows[torch.from_numpy(places).to(rows.device)])
+
+
+@lru_cache(maxsize=2)
+def load_data(
+    dataset: str,
+    calibration_size: int,
+    folder: str | None,
+    device: str,
+    *,
+    held_out_of: str = "train",
+    digest: str = "",
+    predicts: str = "classes",
+) -> StudyData:
+    """The dataset on the device, with inputs set apart that no network learns from, the same for every seed.
+
+    If the file has x_held_out and y_held_out, these are used and `calibration_size` has no meaning. Otherwise they are
+    drawn from the training data, and networks are trained without them. A network that was trained elsewhere may have
+    seen all training data: for it they are drawn from the test data, which is then evaluated without them.
+
+    Args:
+        dataset: the name of a dataset, or an .npz file.
+        calibration_size: number of inputs to set apart.
+        folder: where the files of datasets are.
+        device: where the tensors go.
+        held_out_of: "train" or "test".
+        digest: of an .npz file, to be sure that it is the file of the plan; empty to skip the check.
+        predicts: what the labels of an .npz file are about, one of `qipf.study.plan.predicts.PREDICTS`.
+
+    Raises:
+        ChangedError: the file is not the file of the plan.
+        ValueError: there are too few inputs.
+    """
+    found = _read(dataset, folder, digest, predicts)
+    train, test = found.train, found.test
+    held_out = found.held_out if isinstance(found, OwnDataset) else None
+    if held_out is None:
+        source = test if held_out_of == "test" else train
+        count = len(source.inputs)
+        if not 0 < calibration_size < count:
+            what = "training" if held_out_of == "train" else "test"
+            raise ValueError(
+                f"calibration_size: expected 1 to {count - 1} of the {count} {what} inputs of {dataset}, "
+                f"got {calibration_size}"
+            )
+        order = torch.from_numpy(np.random.default_rng(0).permutation(count))
+        held_out, kept = _rows(source, order[:calibration_size]), _rows(source, order[calibration_size:].sort().values)
+        train, test = (train, kept) if held_out_of == "test" else (kept, test)
+
+    def there(split: Split) -> Split:
+        return Split(split.inputs.to(device), split.targets.to(device))
+
+    return StudyData(there(train), there(held_out), there(test), found.classes, predicts)
+
+
+def brings_held_out(dataset: str, digest: str = "", predicts: str = "classes") -> bool:
+    """Whether the file of a dataset has x_held_out and y_held_out."""
+    found = _read(dataset, None, digest, predicts) if dataset.endswith(".npz") else None
+    return isinstance(found, OwnDataset) and found.held_out is not None
+
+
+def held_out_of(pair: Pair) -> str:
+    """Which part the held-out inputs of a pair are drawn from: nobody knows which training data a user's model saw."""
+    return "train" if pair.model is None else "test"
+
+
+def _rows(split: Split, rows: Tensor) -> Split:
+    return Split(split.inputs[rows], split.targets[rows])
+
+
+@lru_cache(maxsize=2)
+def _read(dataset: str, folder: str | None, digest: str = "", predicts: str = "classes") -> Dataset:
+    if dataset.endswith(".npz"):
+        with unchanged(dataset, digest):
+            return read_npz(Path(dataset), predicts)
+    return datasets.load(dataset, data=folder, progress=False)
+
+
+class Group(NamedTuple):
+    """Inputs that are evaluated together: a shift with all its intensities.
+
+    Attributes:
+        name: a shift, "clean", "held-out", or "ood:" followed by a dataset.
+        intensities: of the shift; a single 0.0 for the others.
+        size: number of inputs, from the first (0: all).
+        subset: number of these that are drawn by `common_rows` (0: all).
+        digest: of the .npz file of another dataset; empty for the others.
+        files: of a shift of the user's own, one per intensity; empty for the others.
+        digests: of these files.
+    """
+
+    name: str
+    intensities: tuple[float, ...]
+    size: int
+    subset: int = 0
+    digest: str = ""
+    files: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()
+
+
+def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, device: str) -> Split:
+    """The inputs of a group at its `index`-th intensity, shifted on the device."""
+    if group.name == "held-out":
+        return first(data.held_out, group.size)
+    if group.name.startswith("ood:"):
+        other = _read(group.name.removeprefix("ood:"), folder, group.digest).test
+        # their labels are not classes of this network, so any of its classes will do
+        other = Split(other.inputs, other.targets.long() % data.classes)
+        return _some(Split(other.inputs.to(device), other.targets.to(device)), group)
+    if group.files:
+        return _some(_own_shifted(data, group, index, device), group)
+    split = _some(data.test, group)
+    if group.name == "clean":
+        return split
+    moved = shifts.apply(split.inputs, group.name, group.intensities[index])
+    as_images = device == "cuda" and moved.ndim == 4
+    return Split(moved.contiguous(memory_format=torch.channels_last) if as_images else moved, split.targets)
+
+
+def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
+    """The inputs of a file of the user's own; labels are those of the first file of the shift."""
+    first_file, here = (
+        _shifted(group.files[place], group.digests[place] if group.digests else "", data.predicts)
+        for place in (0, index)
+    )
+    path, expected, found = group.files[index], tuple(data.test.inputs.shape[1:]), tuple(here.inputs.shape[1:])
+    if found != expected or here.inputs.dtype != data.test.inputs.dtype:
+        raise ValueError(
+            f"{path}: expected inputs of shape (N, {', '.join(map(str, expected))}) and type {data.test.inputs.dtype}, "
+            f"as in the test data, got {tuple(here.inputs.shape)} and {here.inputs.dtype}"
+        )
+    if here.inputs.ndim == 4:
+        (low, high), (least, most) = ((float(x.min()), float(x.max())) for x in (data.test.inputs, here.inputs))
+        if low >= 0 and high <= 1 and most > 2:
+            raise ValueError(
+                f"{path}: holds numbers from {least:g} to {most:g}, and the test images numbers from {low:g} to "
+                f"{high:g}; divide by 255, or store bytes, which are read so"
+            )
+    if not torch.equal(here.targets, first_file.targets):
+        raise ValueError(
+            f"{path}: expected the labels of {group.files[0]}, as both are severities of {group.name}; give files "
+            "with other labels names of their own"
+        )
+    return Split(here.inputs.to(device), here.targets.to(device))
+
+
+@lru_cache(maxsize=4)
+def _shifted(path: str, digest: str, predicts: str) -> Split:
+    with unchanged(path, digest):
+        return read_shifted(Path(path), predicts)
+
+
+def forget() -> None:
+    """Release the data that this process has read."""
+    for read in (load_data, _read, _shifted):
+        read.cache_clear()
+
+
+def _some(split: Split, group: Group) -> Split:
+    split = first(split, group.size)
+    if not group.subset:
+        return split
+    return _rows(split, torch.from_numpy(common_rows(len(split.inputs), group.subset)).to(split.inputs.device))
+
+
+def new_network(net: str, data: StudyData, seed: int | None = None) -> nn.Module:
+    """A new network by name for this data. Without a seed, its weights come from the global generator of torch."""
+    shape = tuple(data.train.inputs.shape[1:])
+    if net.startswith("mlp") != (len(shape) == 1):
+        raise ValueError(f"network {net} does not take inputs of shape {shape}")
+    return nets.build(net, classes=data.classes, channels=shape[0], size=shape[1] if len(shape) == 3 else 1, seed=seed)
+
+
+REPEATED = 0.05
+"""The share of test inputs that may occur in another part of the data before it is noted."""
+
+
+def notes_of(data: StudyData) -> list[str]:
+    """What a reader should know about the data of a plan, one sentence each."""
+    parts = (
+        ("x_train", data.train, "scores are fitted"),
+        ("the held-out inputs", data.held_out, "scores and intervals are calibrated"),
+    )
+    notes = [_repeated_note(name, part, data.test, use) for name, part, use in parts]
+    return [note for note in notes if note]
+
+
+def _repeated_note(name: str, part: Split, test: Split, use: str) -> str:
+    if part.inputs.shape[1:] != test.inputs.shape[1:] or part.targets.shape[1:] != test.targets.shape[1:]:
+        return ""  # models that take inputs of several sizes
+    known = set(_row_digests(part))
+    count = sum(row in known for row in _row_digests(test))
+    if count < REPEATED * len(test.inputs):
+        return ""
+    return (
+        f"{count} of {len(test.inputs)} test inputs are also in {name}, with the same labels: {use} there, so the "
+        "results are better than on new inputs; remove them from one of the two"
+    )
+
+
+def _row_digests(split: Split) -> list[bytes]:
+    """A digest of each input with its labels."""
+    inputs, targets = (np.ascontiguousarray(to_numpy(part)) for part in split)
+    return [blake2b(x.tobytes() + y.tobytes(), digest_size=16).digest() for x, y in zip(inputs, targets, strict=True)]
