@@ -50,7 +50,7 @@ class Start(NamedTuple):
 
     def output(self) -> tuple[int, ...]:
         """Return the shape of the output of the model."""
-        return tuple(self.runner.output_shape(self.first))
+        return _output(self.runner, self.first)
 
 
 def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_size: int | None = None) -> Start:
@@ -64,15 +64,25 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
     source = Source.of(data, batch_size or (usual if task is None else find_task((), None, task).batch_size))
-    raw = source.peek()
+    with runner.reading({}, raw=True, show=False):  # a loader that shuffles draws random numbers
+        raw = source.peek()
     first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
     if raw is None or first is None:
         raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
-    found = find_task(lambda: tuple(runner.output_shape(first)), first.labels, task).resolved(first)
+    found = find_task(lambda: _output(runner, first), first.labels, task).resolved(first)
     if batch_size is None and indexed and found.batch_size != usual:
         source = Source(data, found.batch_size)
         first = first.first(found.batch_size)
     return Start(runner, source, found, first)
+
+
+def _output(runner: Runner, batch: Batch) -> tuple[int, ...]:
+    """Return the shape of the output for two rows, or for all rows of a model that takes no other number of them."""
+    try:
+        return tuple(runner.output_shape(batch))
+    except Problem:
+        with runner.reading({}, raw=True, show=False) as run:
+            return tuple(run(batch).logits.shape)
 
 
 class _One:
@@ -90,12 +100,12 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
 
     Args:
         start: The model and the data.
-        features: None or True for what enters the layer that makes the logits; a name; False for none.
+        features: None for what enters the layer that makes the logits; a name; False for none.
         layers: Names of further layers.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
-    if not isinstance(features, str | bool | None) or features == "":
+    if not isinstance(features, str | bool | None) or features in ("", True):
         raise Problem("features", f"{features!r}", expected="the name of a module or tensor, None or False")
     read = {}
     if isinstance(features, str):
@@ -230,7 +240,7 @@ def gathered(
             batch, first = part.batch, len(numbers)
             labels = task.check(batch, tuple(part.logits.shape))
             numbers.extend(batch.numbers)
-        kept.append(task.sample(part, labels, draw), first, batch.rows)
+        kept.append(task.sample(part, labels, draw), first, batch)
         del part  # the logits of two passes would exist at once
     if numbers:
         yield kept.finish(task), numbers
@@ -355,23 +365,24 @@ class Columns:
         self.size = 0
         """how many numbers were appended"""
 
-    def append(self, rows: Outputs, first: int, inputs: int) -> None:
+    def append(self, rows: Outputs, first: int, batch: Batch) -> None:
         """Append rows.
 
         Args:
             rows: Of one batch, or a part of it.
             first: How many inputs came before this batch.
-            inputs: How many inputs this batch has.
+            batch: The batch.
         """
         found = {name: self._moved(values) for name, values in _flat(rows).items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
         self.size += sum(math.prod(values.shape) for values in found.values())
-        self._seen = first + inputs
+        self._seen = first + batch.rows
         if not self._kept:
-            self._kept = {name: _Rows(name, self._expected(len(rows), inputs)) for name in found}
+            self._kept = {name: _Rows(name, self._expected(len(rows), batch.rows)) for name in found}
         for name in {*found, *self._kept} - ({*found} & {*self._kept}):
-            raise Problem("data", f"{name} are in some batches but not in others", hint="give them in all or in none")
+            found = f"batch {batch.number}: {name} are in some batches but not in others"
+            raise Problem("data", found, hint="give them in all or in none")
         if all(isinstance(values, np.ndarray) or self._is_home(values) for values in found.values()):
             self._append(found)
             return
