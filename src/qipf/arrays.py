@@ -8,6 +8,8 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
+from qipf._common.errors import Problem
+
 Array = Any
 """An array of any library; the array-API standard has no static type yet."""
 
@@ -33,6 +35,7 @@ def as_array(values: Any, name: str) -> Array:
         TypeError: The values are complex, integer, boolean or not numbers at all.
     """
     array: Any = values
+    check_not_masked(values)
     if not compat.is_array_api_obj(values):
         if not isinstance(values, int | float | list | tuple):
             raise TypeError(f"{name}: expected an array, a number or a list of numbers, got {type(values).__name__}")
@@ -99,7 +102,15 @@ def to_numpy(values: Array) -> np.ndarray:
     if compat.is_torch_array(values):
         tensor = values.detach().cpu()
         return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
+    check_not_masked(values)
     return np.asarray(values)
+
+
+def check_not_masked(values: Any) -> None:
+    """Raise Problem if an array has masked values, which NumPy would turn into numbers without a word."""
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
+        count = int(np.ma.getmaskarray(values).sum())
+        raise Problem("", f"{count} of {values.size} values of an array are masked", hint="leave such rows out first")
 
 
 def like(values: Array, reference: Array) -> Array:

@@ -188,6 +188,8 @@ def test_through_the_command_line(tmp_path, data, capsys):
         ("u,u,correct\n1,2,1\n", "two columns have the same name"),
         ("u,correct,probability\n1,1,7\n", "from 0 to 1, got 7.0 in row 0"),
         ("", "not a CSV table"),
+        ("u,label,predicted\n1,9007199254740993.0,9007199254740992.0\n", "expected an integer"),
+        ("u,label,predicted\n1,0.5,1\n", "expected an integer"),
     ],
 )
 def test_bad_tables(tmp_path, text, message):

@@ -114,3 +114,33 @@ def test_metrics_take_numbers(outputs) -> None:
             qipf.evaluate(scores, outputs.correct, **words)  # pyright: ignore[reportArgumentType]
     with pytest.raises(TypeError, match=r"^correct: expected one number per prediction, got Outputs"):
         qipf.evaluate(scores, outputs)
+
+
+@pytest.mark.parametrize(
+    "wrong", [[0.7, 1.0, 0.0], [0, 1, 4], [-1, 0, 1], [np.nan, 0, 1], [2.0**60, 0, 1], ["0", "1", "2"]]
+)
+def test_classes_are_integers(outputs, wrong) -> None:
+    p = np.full((3, 4), 0.25)
+    with pytest.raises(ValueError, match="labels: expected integers"):
+        qipf.PredictionSets(0.5).fit(p, np.asarray(wrong))
+    monitor = qipf.Monitor().fit_scorer(qipf.Entropy(), outputs)
+    with pytest.raises(ValueError, match="predicted: expected integers"):
+        monitor.add_scores([0.1, 0.2, 0.3], predicted=np.asarray(wrong))
+    assert monitor.rows == 0
+    monitor.add_scores([0.1, 0.2, 0.3], predicted=[0.0, 1.0, 3.0])
+    assert monitor.classes.tolist() == [1, 1, 0, 1]
+
+
+def test_a_promise_that_no_number_of_examples_supports_is_refused(rng) -> None:
+    with pytest.raises(Unsupported, match="promise less"):
+        qipf.Decision("error<=1e-320").fit(rng.random(500), rng.random(500) < 0.9)
+
+
+def test_masked_scores_and_labels_are_refused(rng) -> None:
+    scores = np.ma.masked_array(rng.random(100), np.arange(100) == 3)
+    correct = np.arange(100) % 3 > 0
+    for fit in (qipf.Decision("accept>=0.5").fit, qipf.ErrorProbability().fit):
+        with pytest.raises(ValueError, match="masked"):
+            fit(scores, correct)
+        with pytest.raises(ValueError, match="masked"):
+            fit(scores.data, np.ma.masked_array(correct, scores.mask))

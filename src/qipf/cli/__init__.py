@@ -35,6 +35,7 @@ def build(listing: bool = False) -> Any:
         version=version("qipf"),
         help="How far can each prediction of a trained neural network be trusted?",
         suppress_keyboard_interrupt=False,
+        default_parameter=cyclopts.Parameter(negative=()),
         help_epilogue="--debug shows the traceback of an error. Exit codes: 0 done, 1 something failed (a missing or "
         "damaged file, data that does not fit, a cell of a benchmark), 2 the command line is wrong, 130 interrupted "
         "(128 plus the number of another signal).",
@@ -51,6 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in given
     words = [word for word in given if word != "--debug"]
+    sys.stdout = sys.stdout or Path(os.devnull).open("w")  # None if whoever started us closed it  # noqa: SIM115
     with session(debug) as stopped:
         try:
             code = _run(words)

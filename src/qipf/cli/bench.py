@@ -26,8 +26,8 @@ def bench(
     data: Path | None = None,
     workers: int | None = None,
     device: str | None = None,
-    times: bool = True,
-    verify: Annotated[bool, Parameter(negative=())] = False,
+    times: Annotated[bool, Parameter(negative="--no-times")] = True,
+    verify: bool = False,
     quiet: bool = False,
 ) -> int:
     """Measure how well uncertainties find the errors of a model when the data shifts.

@@ -7,7 +7,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,6 +25,8 @@ from qipf.data.tables import Columns, read_columns
 NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}
 FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 """How a table may say whether a prediction is right."""
+EXACT = 2.0**53
+"""From here on, different integers are the same floating-point number."""
 LARGE = 100_000
 """More rows than this are resampled only if asked to."""
 
@@ -119,11 +121,28 @@ def _flags(columns: Columns, correct: str, label: str, predicted: str) -> tuple[
                 f"{label!r} holds {kinds[0]} and {predicted!r} holds {kinds[1]}, so that no prediction could be right; "
                 "write both in the same way, or give a column of 0 and 1 with --correct"
             )
-        return columns[label] == columns[predicted], {correct, label, predicted}
+        return same_classes(columns, label, predicted), {correct, label, predicted}
     raise InputError(
         f"no column {correct!r} (0 or 1), nor both {label!r} and {predicted!r}; the columns are: {there}. "
         "Name yours with --correct, or --label and --predicted"
     )
+
+
+def same_classes(columns: Mapping[str, np.ndarray], label: str, predicted: str) -> np.ndarray:
+    """Return whether each predicted class is the true one.
+
+    Raises:
+        InputError: A column of floating-point numbers holds a class that is not an integer, or too large to be exact.
+    """
+    for name in (label, predicted):
+        values = columns[name]
+        if values.dtype.kind == "f":
+            with np.errstate(invalid="ignore"):
+                wrong = np.isfinite(values) & ((values != np.floor(values)) | (np.abs(values) >= EXACT))
+            wrong |= np.isinf(values)
+            if wrong.any():
+                raise _bad_value(name, values, int(np.argmax(wrong)), "an integer below 2**53")
+    return columns[label] == columns[predicted]
 
 
 def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[str]:

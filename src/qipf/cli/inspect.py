@@ -14,10 +14,11 @@ from qipf._common.optional import require
 from qipf._common.text import printable
 
 BARS = " ▁▂▃▄▅▆▇█"
-NARROWEST, WIDEST = 16, 1000
+WIDTH = 64
+"""Columns of the plot."""
 
 
-def inspect(file: Path, *, as_json: bool = False, width: int = 64, onnx_output: str | None = None) -> None:
+def inspect(file: Path, *, as_json: bool = False, onnx_output: str | None = None) -> None:
     """Show what a fitted scorer's file holds, after checking that it is whole; with a text plot of its field.
 
     Nothing in the file is executed. Of an ONNX model, show the inputs and the tensors that --features takes; ONNX
@@ -34,7 +35,6 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64, onnx_output: 
     Args:
         file: What `qipf fit` wrote, or an .onnx file.
         as_json: The header and the shapes of the tensors as JSON, for programs.
-        width: Columns of the plot, from 16 to 1000.
         onnx_output: Of an .onnx file with several outputs: the name of the one that holds the logits.
     """
     from qipf.scores.saving import load, read
@@ -75,7 +75,7 @@ def inspect(file: Path, *, as_json: bool = False, width: int = 64, onnx_output: 
         print(f"\ndecision: {printable(scorer.decision.report())}")
     field = getattr(scorer, "field", None)
     if field is not None and field.dimension == 1:
-        y = np.linspace(-4.0, 4.0, min(max(NARROWEST, width), WIDEST))
+        y = np.linspace(-4.0, 4.0, WIDTH)
         print("\n" + plot(y, {"field psi(y)": field(y), "uncertainty": _uncertainty(scorer, y)}))
 
 

@@ -34,7 +34,7 @@ def train(
     seed: int = 0,
     device: str | None = None,
     checkpoint: Path | None = None,
-    download: bool = True,
+    download: Annotated[bool, Parameter(negative="--no-download")] = True,
     quiet: bool = False,
 ) -> None:
     """Train a network and print how it does on the test set.

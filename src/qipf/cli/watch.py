@@ -18,7 +18,8 @@ from qipf._common.errors import InputError, Problem, UserError
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf._common.text import printable
-from qipf.cli.evaluate import FLAGS
+from qipf.cli.arguments import check_output
+from qipf.cli.evaluate import FLAGS, same_classes
 from qipf.data.images import FORMATS, read_images
 from qipf.data.tail import Tail
 from qipf.pages.layout import embedded
@@ -40,6 +41,7 @@ def watch(
     port: int = 8765,
     every: float = 2.0,
     once: bool = False,
+    images: Path | None = None,
 ) -> None:
     """Watch tables of scores that grow: estimated accuracy, share accepted, classes, and an alarm when scores change.
 
@@ -64,19 +66,24 @@ def watch(
         port: For --serve; 0 takes a free one.
         every: Seconds between two looks.
         once: Look once, show the result and end.
+        images: The folder whose images the page may show, if the table names them; this folder if left out.
     """
     from qipf.decisions.monitor import Monitor
     from qipf.scores.saving import load
 
     if not every > 0:
         raise UserError(f"--every: expected a positive number of seconds, got {every:g}")
+    read = (path, reference, *(path.iterdir() if path.is_dir() else ()))
+    for name, file in (("--page", page), ("--metrics", metrics)):
+        check_output(file, name, *read)
     scorer = load(reference)
     found = scorer.attachments.get("monitor")
     if not isinstance(found, Monitor):
         raise InputError(
             f"--reference: {reference} does not know what is normal; make it with qipf fit --calibrate DATA"
         )
-    watched = _Watched(found.empty(), Tail(path), title=str(path), refresh=0 if once else math.ceil(every))
+    refresh = 0 if once else math.ceil(every)
+    watched = _Watched(found.empty(), Tail(path), str(path), refresh, images or Path.cwd())
     server = _serve(watched, port) if serve else None
     console = require("rich.console", extra="torch").Console()
     try:
@@ -102,8 +109,8 @@ def watch(
 class _Watched:
     """A monitor, the tables it reads, and what is shown of it; other threads read the texts only."""
 
-    def __init__(self, monitor: Monitor, tail: Tail, title: str, refresh: int) -> None:
-        self.monitor, self.tail, self.title, self.refresh = monitor, tail, title, refresh
+    def __init__(self, monitor: Monitor, tail: Tail, title: str, refresh: int, images: Path) -> None:
+        self.monitor, self.tail, self.title, self.refresh, self.images = monitor, tail, title, refresh, images.resolve()
         self.least_sure: list[tuple[float, str]] = []
         self.read: dict[Path, int] = {}
         """how many rows of each file have been counted"""
@@ -129,7 +136,7 @@ class _Watched:
         try:
             correct = _correct(columns)
             self.monitor.add_scores(scores.astype(np.float64), predicted=predicted)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, InputError) as error:
             where = f"{file}, rows counted from row {start}" if start else file
             raise InputError(f"{where}: {error}") from None
         self.read[file] = start + scores.size
@@ -144,7 +151,9 @@ class _Watched:
         from qipf.decisions.monitor import metrics
         from qipf.pages.watch_page import page
 
-        images = [(f"{Path(name).name} ({score:.3g})", _picture(Path(name))) for score, name in self.least_sure]
+        images = [
+            (f"{Path(name).name} ({score:.3g})", _picture(Path(name), self.images)) for score, name in self.least_sure
+        ]
         shown = [(caption, source) for caption, source in images if source]
         self.status = self.monitor.status()
         self.page = page(self.monitor, title=f"qipf watch {self.title}", refresh=self.refresh, images=shown)
@@ -164,19 +173,18 @@ def _correct(columns: Mapping[str, np.ndarray]) -> np.ndarray:
         labels = columns["label"]
         if labels.dtype.kind not in "buif":
             raise TypeError(f"label: expected classes as numbers, got {labels.dtype}")
-        labels = labels.astype(np.float64)
-        known = ~np.isnan(labels)
-        return (labels == columns["predicted"])[known]
+        known = ~np.isnan(labels) if labels.dtype.kind == "f" else np.ones(labels.shape, dtype=bool)
+        return same_classes(columns, "label", "predicted")[known]
     return np.zeros(0, dtype=bool)
 
 
-def _picture(file: Path) -> str:
-    """A small copy of an image as a data address; empty where there is none."""
-    if file.suffix.lower() not in FORMATS or not file.is_file():
-        return ""
+def _picture(file: Path, folder: Path) -> str:
+    """Return a small copy of an image below `folder` as a data address; empty if there is none."""
     try:
+        if file.suffix.lower() not in FORMATS or not file.resolve().is_relative_to(folder):
+            return ""
         (pixels,) = read_images((file,), "RGB")
-    except (Problem, OSError):
+    except (Problem, OSError, ValueError, RuntimeError):  # a name from a table may be too long, or not a name at all
         return ""
     return embedded(pixels.transpose(1, 2, 0), 72)
 
@@ -201,9 +209,20 @@ def _table(status: Status) -> Any:
     return table
 
 
+class _Server(ThreadingHTTPServer):
+    request_queue_size = 128  # clients that may wait at once
+    daemon_threads = True
+
+
 def _serve(watched: _Watched, port: int) -> ThreadingHTTPServer:
     class Handler(BaseHTTPRequestHandler):
+        timeout = 10  # seconds that a client may be silent
+
         def do_GET(self) -> None:
+            name = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
+            if name not in ("127.0.0.1", "localhost"):  # a page of another name may not read this one
+                self.send_error(403, "this server is called 127.0.0.1")
+                return
             kinds = {"/": ("text/html", watched.page), "/metrics": ("text/plain; version=0.0.4", watched.metrics)}
             kind, text = kinds.get(self.path, ("text/plain", ""))
             body = text.encode()
@@ -217,7 +236,7 @@ def _serve(watched: _Watched, port: int) -> ThreadingHTTPServer:
             """Requests are not worth a line in the terminal."""
 
     try:
-        server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+        server = _Server(("127.0.0.1", port), Handler)
     except (OSError, OverflowError) as error:
         raise UserError(f"--port: {port} cannot be used ({error}); give another, or 0 for a free one") from None
     threading.Thread(target=server.serve_forever, daemon=True).start()

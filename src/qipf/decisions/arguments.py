@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
+from qipf._common.errors import Problem
+from qipf.arrays import Array, to_numpy
 from qipf.models.outputs import Outputs
 from qipf.scores.base import Scorer
 
@@ -28,6 +32,24 @@ def check_independent(scorer: Any) -> None:
             f"scorer: expected a scorer of one prediction per input, got one of {kind}, which depend on each other, so "
             "that no promise would hold; give Decision.fit one number per input, and whether that is right"
         )
+
+
+def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np.ndarray:
+    """Return classes as integers, one for each of `rows` predictions.
+
+    Raises:
+        Problem: A value is not an integer, is not exact in its floating-point type, or is not one of the classes.
+    """
+    found = to_numpy(values)
+    if found.shape != (rows,):
+        raise Problem(name, f"shape {found.shape}", expected=f"shape {(rows,)}, one class per prediction")
+    if found.dtype.kind not in "buif":
+        raise Problem(name, f"values of type {found.dtype}", expected="integers")
+    bad = np.flatnonzero(~((found >= 0) & (found < classes) & (found == np.floor(found))))
+    if bad.size:
+        row = int(bad[0])
+        raise Problem(name, str(found[row]), expected=f"integers from 0 to {classes - 1}", row=row)
+    return found.astype(np.int64)
 
 
 def check_outputs(outputs: Any) -> None:

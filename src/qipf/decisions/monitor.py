@@ -13,7 +13,7 @@ import numpy as np
 from qipf._common.errors import check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.accuracy import METHODS, held_out_facts, per_prediction
-from qipf.decisions.arguments import check_independent, check_outputs
+from qipf.decisions.arguments import check_class_numbers, check_independent, check_outputs
 from qipf.decisions.probability import ErrorProbability, method_for
 from qipf.decisions.sequential import SequentialTest
 from qipf.decisions.threshold import error_interval
@@ -226,7 +226,9 @@ class Monitor(Attachment):
         scores = finite(uncertainty, "uncertainty")
         more = {name: _estimate(name, values, scores.size) for name, values in (estimates or {}).items()}
         if predicted is not None:
-            self.classes = self.classes + self._class_counts(vector(predicted, "predicted"), scores.size)
+            size = self.reference_classes.size
+            classes = check_class_numbers(predicted, "predicted", scores.size, size)
+            self.classes = self.classes + np.bincount(classes, minlength=size)
         for start in range(0, scores.size, CHUNK):
             rows = slice(start, start + CHUNK)
             self._count(scores[rows], {name: values[rows] for name, values in more.items()})
@@ -357,16 +359,6 @@ class Monitor(Attachment):
         if result.classes.shape != result.reference_classes.shape or result.sums["atc"].shape != (3,):
             raise ValueError("not the state of a Monitor: its counts do not fit together")
         return result
-
-    def _class_counts(self, predicted: np.ndarray, rows: int) -> np.ndarray:
-        if predicted.shape != (rows,):
-            raise ValueError(f"predicted: expected {rows} classes, one per score, got shape {predicted.shape}")
-        size = self.reference_classes.size
-        if rows and (predicted.min() < 0 or predicted.max() >= size):
-            raise ValueError(
-                f"predicted: expected classes from 0 to {size - 1}, got {predicted.min()} to {predicted.max()}"
-            )
-        return np.bincount(predicted.astype(np.int64), minlength=size)
 
 
 def _estimate(name: str, values: Array, rows: int) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from qipf._common.errors import check_flag, check_probability, check_whole
 from qipf.arrays import Array, like, to_numpy
-from qipf.decisions.arguments import check_independent, check_outputs
+from qipf.decisions.arguments import check_class_numbers, check_independent, check_outputs
 from qipf.decisions.threshold import conformal_rank
 from qipf.models.outputs import Outputs
 from qipf.scores.base import Attachment, Fitted
@@ -72,11 +72,8 @@ class PredictionSets(Attachment):
         Raises:
             Unsupported: there are too few examples, or too few of a class.
         """
-        p, y = _probabilities(probabilities), to_numpy(labels).astype(np.int64)
-        if y.shape != (len(p),):
-            raise ValueError(f"labels: expected shape {(len(p),)}, one per row of probabilities, got {y.shape}")
-        if y.size and not (y.min() >= 0 and y.max() < p.shape[1]):
-            raise ValueError(f"labels: expected classes from 0 to {p.shape[1] - 1}, got {y.min()} to {y.max()}")
+        p = _probabilities(probabilities)
+        y = check_class_numbers(labels, "labels", *p.shape)
         own = self._scores(p)[np.arange(len(p)), y] if len(p) else np.zeros(0)
         if self.per_class:
             found = [self._quantile(own[y == label], f"of class {label} ") for label in range(p.shape[1])]

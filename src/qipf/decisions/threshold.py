@@ -182,8 +182,11 @@ def _logistic(x: np.ndarray, losses: np.ndarray) -> np.ndarray:
 
 
 def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: float) -> Unsupported:
-    least = math.ceil(fewest(0.0, limit, level) / (1 - DESIGN))
     known = f"{scores.size} held-out predictions do not prove a risk of at most {limit:.3g} among the accepted"
+    least = fewest(0.0, limit, level) / (1 - DESIGN)
+    if math.isinf(least):
+        return Unsupported("promise", known, least, hint="no number of examples would; promise less")
+    least = math.ceil(least)
     if scores.size < least:
         hint = f"give at least {least} labelled examples, and more if some are wrong"
         return Unsupported("promise", known, least, hint=hint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import array_api_compat as compat
 import numpy as np
 
+from qipf._common.errors import Problem
 from qipf.arrays import Array, to_numpy
 
 
@@ -62,6 +63,8 @@ def vector(values: Array, name: str) -> np.ndarray:
     """`values` as a real NumPy array of shape (N,)."""
     try:
         array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
+    except Problem:
+        raise
     except ValueError:  # NumPy cannot make an array of an object that can be cut into parts, nor of uneven lists
         raise TypeError(f"{name}: expected one number per prediction, got {type(values).__name__}") from None
     if array.ndim != 1:

@@ -107,6 +107,44 @@ def test_the_least_sure_images_are_on_the_page(place: Path) -> None:
     assert "dark.png (0.9)" in text
 
 
+def test_only_images_of_the_folder_that_was_named_are_shown(place: Path, tmp_path_factory) -> None:
+    from PIL import Image
+
+    other = tmp_path_factory.mktemp("other")
+    Image.new("L", (30, 30), 128).save(other / "secret.png")
+    Path("link.png").symlink_to(other / "secret.png")
+    names = [str(other / "secret.png"), "link.png", "x" * 300 + ".png", "a\0b.png"]
+    Path("scores/a.csv").write_text("uncertainty,file\n" + "".join(f"0.9,{name}\n" for name in names))
+    assert once("--page", "page.html") == 0
+    assert "data:image" not in Path("page.html").read_text()
+    assert once("--page", "page.html", "--images", str(other)) == 0
+    assert Path("page.html").read_text().count("data:image/png;base64,") == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("uncertainty,predicted\n0.1,1.7\n", "predicted"),
+        ("uncertainty,predicted,label\n0.1,1,1.2\n", "label"),
+        ("uncertainty,predicted,label\n0.1,1,9007199254740993\n0.1,1,\n", "label"),
+    ],
+)
+def test_classes_that_are_not_exact_integers_are_refused(place: Path, capsys, text: str, said: str) -> None:
+    Path("scores/a.csv").write_text(text)
+    assert once() == 1
+    error = capsys.readouterr().err
+    assert "scores/a.csv" in error
+    assert said in error
+
+
+@pytest.mark.parametrize("option", ["--page", "--metrics"])
+def test_what_is_read_is_not_overwritten(place: Path, capsys, option: str) -> None:
+    Path("scores/a.csv").write_text("uncertainty\n0.1\n")
+    for file in ("net.qipf", "scores/a.csv"):
+        assert once(option, file) == 2
+        assert "would be overwritten" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message", "code"),
     [
@@ -179,7 +217,7 @@ def test_rows_of_a_file_that_grows_are_counted_from_its_beginning(place: Path, r
 
     found = qipf.load("net.qipf").attachments["monitor"]
     assert isinstance(found, qipf.Monitor)
-    watched = _Watched(found.empty(), Tail(Path("scores")), title="scores", refresh=0)
+    watched = _Watched(found.empty(), Tail(Path("scores")), "scores", 0, Path())
     Path("scores/a.csv").write_text("uncertainty\n0.1\n0.2\n")
     assert watched.look()
     with Path("scores/a.csv").open("a") as file:

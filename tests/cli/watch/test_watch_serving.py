@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -62,6 +63,29 @@ def test_a_kill_loses_nothing(place: Path, rng) -> None:
         second.communicate()
     assert before["qipf_labelled_total"] == 120
     assert after["qipf_labelled_total"] == 300
+
+
+def test_only_this_machine_by_its_own_name_is_answered(place: Path) -> None:
+    Path("scores/a.csv").write_text("uncertainty\n0.1\n")
+    server, address = serving(place)
+    port = int(address.rstrip("/").rpartition(":")[2])
+    try:
+        for name in (f"127.0.0.1:{port}", f"localhost:{port}"):
+            with urllib.request.urlopen(urllib.request.Request(address, headers={"Host": name}), timeout=10) as answer:
+                assert answer.status == 200
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(
+                urllib.request.Request(address, headers={"Host": f"evil.example:{port}"}), timeout=10
+            )
+        started = time.perf_counter()
+        waiting = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(100)]  # they say nothing
+        assert "qipf watch" in fetch(address)
+        assert time.perf_counter() - started < 5
+        for one in waiting:
+            one.close()
+    finally:
+        server.terminate()
+        server.communicate()
 
 
 @pytest.mark.browser

@@ -23,13 +23,14 @@ and `[methods.NAME]` tables. A parameter of a method that depends on the network
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from qipf._common.errors import Problem
+from qipf._common.text import parse_toml
 from qipf.study.plan.checks import (
     PlanError,
     UnknownPlanError,
@@ -105,9 +106,9 @@ def load(plan: str | Path) -> Plan:
     """
     text, folder = _source(plan)
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise PlanError(f"not valid TOML: {error}") from None
+        values = parse_toml(text)
+    except Problem as problem:
+        raise PlanError(problem.message) from None
     return parse(values, folder=folder)
 
 

@@ -1,0 +1,131 @@
+"""Files that are small and expensive, names that are not text, and outputs that would overwrite an input."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from qipf._common.errors import Problem
+from qipf._common.text import parse_toml
+from qipf.arrays import to_numpy
+from qipf.cli import main
+from qipf.data.images import read_images
+from qipf.data.npz import read_arrays
+from qipf.data.reading import open_data
+from qipf.data.tables import read_columns
+from qipf.data.tail import Tail
+
+
+@pytest.mark.parametrize("line", ["," * 1_000_000, "\n" + "," * 200_000, '"a",' * 20_000])
+def test_a_table_of_very_many_columns_is_refused(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "wide.csv"
+    path.write_text(f"u,correct{line}\n0.5,1{line}\n")
+    started = time.perf_counter()
+    with pytest.raises(Problem, match="wide"):
+        read_columns(path)
+    if "\n" not in line:
+        with pytest.raises(Problem, match="wide"):
+            list(Tail(path).new())
+    assert time.perf_counter() - started < 5
+
+
+def test_a_wide_table_of_an_honest_size_is_read(tmp_path: Path) -> None:
+    names = [f"u{number}" for number in range(2000)]
+    (tmp_path / "wide.csv").write_text(",".join(names) + "\n" + ",".join("1" for _ in names) + "\n")
+    assert list(read_columns(tmp_path / "wide.csv")) == names
+
+
+def test_an_archive_of_very_many_members_is_refused(tmp_path: Path) -> None:
+    path, array = tmp_path / "many.npz", io.BytesIO()
+    np.save(array, np.zeros(1))
+    with zipfile.ZipFile(path, "w") as archive:
+        for number in range(20_000):
+            archive.writestr(f"member{number:07d}.npy", array.getvalue())
+    started = time.perf_counter()
+    with pytest.raises(Problem, match=r"many\.npz .*more members"):
+        read_arrays(path)
+    assert time.perf_counter() - started < 2
+
+
+def test_a_jpeg_of_very_many_scans_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "scans.jpeg"
+    Image.fromarray(np.zeros((64, 64, 3), np.uint8)).save(path, progressive=True)
+    assert read_images((path,), "RGB").shape == (1, 3, 64, 64)
+    content = path.read_bytes()
+    start = content.rindex(b"\xff\xda")
+    path.write_bytes(content[:start] + content[start:-2] * 3000 + content[-2:])
+    with pytest.raises(Problem, match=r"scans\.jpeg has 300\d scans"):
+        read_images((path,), "RGB")
+
+
+@pytest.mark.parametrize("text", ["a" + ".a" * 30_000 + " = 1", "a = " + "[" * 50_000, "[" + "a." * 30_000 + "a]"])
+def test_toml_that_is_nested_deeply_is_refused(tmp_path: Path, capsys, text: str) -> None:
+    (tmp_path / "plan.toml").write_text(text)
+    started = time.perf_counter()
+    assert main(["bench", str(tmp_path / "plan.toml")]) == 1
+    assert "plan.toml" in capsys.readouterr().err
+    assert time.perf_counter() - started < 20
+    assert parse_toml('a.b.c = "1.2.3"\nd = [1.5, 2.5]\n') == {"a": {"b": {"c": "1.2.3"}}, "d": [1.5, 2.5]}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not allow such names")
+def test_an_image_whose_name_is_not_text_is_named(tmp_path: Path) -> None:
+    Image.fromarray(np.zeros((4, 4), np.uint8)).save(tmp_path / "a.png")
+    (tmp_path / "a.png").rename(tmp_path / "\udcff.png")
+    with pytest.raises(Problem, match=r"udcff\.png cannot be written"):
+        open_data(tmp_path)
+
+
+def test_numbers_in_another_byte_order_are_read(tmp_path: Path) -> None:
+    inputs = np.arange(12, dtype=np.float32).reshape(4, 3)
+    np.savez(tmp_path / "a.npz", inputs=inputs.astype(">f4"), labels=np.arange(4).astype(">i8"))
+    np.save(tmp_path / "a.npy", inputs.astype(">f4"))
+    for name in ("a.npz", "a.npy"):
+        (batch,) = open_data(tmp_path / name).batches(10)
+        assert all(array.dtype.isnative for array in batch.arrays.values())
+        given = batch.tensors()
+        np.testing.assert_array_equal(given[0] if name == "a.npz" else given, inputs)
+
+
+def test_masked_values_are_refused() -> None:
+    masked = np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False])
+    with pytest.raises(Problem, match="1 of 3 values"):
+        to_numpy(masked)
+    np.testing.assert_array_equal(to_numpy(np.ma.masked_array([1.0, 2.0])), [1.0, 2.0])
+
+
+def test_an_output_does_not_overwrite_an_input(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.csv").write_text("u,correct\n0.5,1\n0.6,0\n")
+    np.savez("train.npz", logits=np.eye(3), labels=np.arange(3))
+    Path("w.safetensors").write_bytes(b"weights")
+    Path("link.npz").symlink_to("train.npz")
+    cases = [
+        ["evaluate", "s.csv", "-o", "s.csv"],
+        ["evaluate", "s.csv", "-o", f"{tmp_path}/./s.csv"],
+        ["fit", "w.safetensors", "train.npz", "--scorer", "entropy", "-o", "train.npz"],
+        ["fit", "w.safetensors", "train.npz", "--scorer", "entropy", "-o", "link.npz"],
+        ["fit", "nets:build", "train.npz", "--weights", "w.safetensors", "-o", "w.safetensors"],
+        ["score", "train.npz", "s.csv", "-o", "s.csv"],
+    ]
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    for words in cases:
+        assert main(words) == 2
+        assert "would be overwritten" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_closed_standard_output_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "s.csv").write_text("u,correct\n0.5,1\n0.6,0\n0.1,1\n")
+    words = f"{sys.executable} -m qipf evaluate s.csv -o out.json >&-"
+    done = subprocess.run(["sh", "-c", words], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "out.json").is_file()
