@@ -324,7 +324,8 @@ def _bytes_per_input(task: Task, part: Part, half: bool) -> int:
     rows = task.sample(part, None, Draw(0))
     floats = [rows.logits, *(one for one in (rows.features, *rows.layers.values()) if one is not None)]
     width = sum(one.shape[1] for one in floats) + (0 if rows.summary is None else 8)
-    per_input = task.per_image if isinstance(task, Pixels) else max(1, len(rows) // part.batch.rows)
+    most = math.prod(task.counted(part, None).shape[1:])
+    per_input = min(task.per_image, most) if isinstance(task, Pixels) else max(1, len(rows) // part.batch.rows)
     return per_input * ((2 if half else 4) * width + 8)
 
 
