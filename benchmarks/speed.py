@@ -1,193 +1,158 @@
-"""What the modes of a prediction cost on a CPU, compared with the alternatives; all ratios come from one run.
+"""Measure what the scores of images cost beside the network itself, on one CPU core or on a GPU.
 
-python benchmarks/speed.py --quick      the ratios in under a minute
-python benchmarks/speed.py              more sizes, torch.compile, JSON and a plot in results/
+    python benchmarks/speed.py --quick                                  # two minutes on a CPU
+    python benchmarks/speed.py --out results/speed/cpu.json             # about twenty minutes
+    python benchmarks/speed.py --device cuda --out results/speed/cuda.json
+
+Images are random and networks untrained, which does not change what is computed. Nothing else should run.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
-import time
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor, nn
 
+import qipf
 from authors_loop import modes_by_loop
-from qipf.fields import CompiledField, Field, FieldSketch, ModeTable, silverman, uncertainty_modes
+from qipf.fields import Field, silverman, uncertainty_modes
+from qipf.study import nets
+from qipf.study.recipes import recipe
+from qipf.training import train
+from timing import environment, paired, seconds, shortest, write
 
-ORDERS = (2, 4, 6, 8)
+NETS = {"lenet": ("mnist", 1, 28), "vgg3": ("cifar10", 3, 32), "resnet18": ("cifar10", 3, 32)}
+"""The dataset of a network, and the channels and side of its images."""
+IMAGES = {"cuda": {"lenet": 55_000, "vgg3": 15_000, "resnet18": 10_000}}
+IMAGES["cpu"] = {"lenet": 5_500, "vgg3": 1_500, "resnet18": 750}
+"""How many images a probe is fitted to; all times are by the image."""
+BATCHES = (1, 32, 500, 2000)
 FACTOR = 160.0
-RESULTS = Path(__file__).resolve().parent.parent / "results"
 
 
-def best(function: Callable[[], object], seconds: float = 1.0) -> float:
-    """Return the shortest time of one call: what the machine can do when nothing else runs on it."""
-    function()
-    shortest, began = np.inf, time.perf_counter()
-    while time.perf_counter() - began < seconds:
-        start = time.perf_counter()
-        function()
-        shortest = min(shortest, time.perf_counter() - start)
-    return float(shortest)
+def per_prediction(device: str, budget: float) -> dict[str, float]:
+    """Return nanoseconds per prediction of the paper's score: authors' loop, exact NumPy, and `WeightQIPF`.
 
-
-def tabulated(field: CompiledField) -> ModeTable:
-    """Return the table through which `WeightQIPF` scores float32 logits."""
-    table = ModeTable.fit(field, ORDERS, root=True, radius=0.2, dtype=np.float32)
-    assert table is not None
-    return table
-
-
-def per_prediction(seconds: float) -> dict[str, float]:
-    """Return the nanoseconds of one prediction at n = 3,552, for each way of computing it."""
+    The loop and the exact formula begin at a coordinate, `WeightQIPF` at ten logits.
+    """
     generator = np.random.default_rng(0)
-    samples = generator.standard_normal(3552)
-    width = FACTOR * silverman(samples)
-    exact = Field(samples, width)
-    table = tabulated(CompiledField(exact))
-    y = generator.standard_normal(2**20)
-    z = y.astype(np.float32)
-    figures = {
-        "authors' loop, n = 1,022": best(lambda: modes_by_loop(samples[:1022], y[:40], width), seconds) / 40,
-        "authors' loop": best(lambda: modes_by_loop(samples, y[:40], width), seconds) / 40,
-        "exact NumPy": best(lambda: uncertainty_modes(exact, y[:400]), seconds) / 400,
-        "compiled, 2^20 predictions": best(lambda: table(z), seconds) / z.size,
-        "compiled, 2^14 predictions": best(lambda: table(z[: 2**14]), seconds) / 2**14,
-        "compiled, 500 predictions": best(lambda: table(z[:500]), seconds) / 500,
+    samples, y = generator.standard_normal(3552), generator.standard_normal(400)
+    field = Field(samples, FACTOR * silverman(samples))
+    found = {
+        "authors' loop": shortest(lambda: modes_by_loop(samples, y[:40], field.bandwidth), budget=budget) / 40,
+        "exact NumPy": shortest(lambda: uncertainty_modes(field, y), budget=budget) / 400,
     }
-    return {name: 1e9 * figure for name, figure in figures.items()}
+    scorer = qipf.WeightQIPF(factor=FACTOR).fit(nets.build("lenet", seed=0), _logits(5000, "cpu"))
+    for count in (500, 2**14, 2**20):
+        logits = _logits(count, device).logits
+        found[f"WeightQIPF, {count:,} predictions"] = shortest(lambda x=logits: scorer(x), device, budget) / count
+    return {name: 1e9 * value for name, value in found.items()}
 
 
-def flat_in_samples(sizes: list[int], seconds: float) -> dict[str, float]:
-    """Return the nanoseconds of one prediction by the number of samples, at one bandwidth."""
-    z = np.random.default_rng(1).standard_normal(2**16).astype(np.float32)
-    tables = {}
-    for size in sizes:
-        sketch = FieldSketch(bandwidth=28.0)
-        generator = np.random.default_rng(2)
-        for start in range(0, size, 10**6):
-            sketch.add(generator.standard_normal(min(10**6, size - start)))
-        tables[f"{size:,}"] = tabulated(sketch.finish())
-    return {name: 1e9 * best(lambda t=table: t(z), seconds) / z.size for name, table in tables.items()}
+def by_weights(device: str, budget: float, most: int) -> dict[str, dict[str, float]]:
+    """Return what the number of weights changes: seconds of fitting, and nanoseconds per prediction."""
+    found = {}
+    for count in [10**power for power in range(3, 8) if 10**power <= most]:
+        net, reference = nn.Linear(count // 10, 10, bias=False), _logits(5000, "cpu")
+        scorer = qipf.WeightQIPF(factor=FACTOR, pool=None)
+        fitting = seconds(lambda s=scorer, n=net, r=reference: s.fit(n, r))
+        logits = _logits(2**16, device).logits
+        scoring = 1e9 * shortest(lambda s=scorer, x=logits: s(x), device, budget) / 2**16
+        found[f"{count:,}"] = {"fit_seconds": fitting, "nanoseconds": scoring}
+    return found
 
 
-def linear_in_predictions(sizes: list[int], seconds: float) -> dict[str, float]:
-    """Return the nanoseconds of one prediction by the number of predictions."""
-    table = tabulated(CompiledField(Field(np.random.default_rng(0).standard_normal(3552), 28.0)))
-    z = np.random.default_rng(1).standard_normal(max(sizes)).astype(np.float32)
-    return {f"{size:,}": 1e9 * best(lambda n=size: table(z[:n]), seconds) / size for size in sizes}
+def _logits(count: int, device: str) -> qipf.Outputs:
+    return qipf.Outputs(logits=torch.randn(count, 10, generator=torch.Generator().manual_seed(0)).to(device))
 
 
-def build(count: int) -> dict[str, float]:
-    """Return the seconds from float32 weights to the compiled field."""
-    weights = (np.random.default_rng(3).standard_normal(count) * 0.02).astype(np.float32)
-    shortest = {"add": np.inf, "finish": np.inf, "whole": np.inf}
-    for _ in range(3):
-        start = time.perf_counter()
-        sketch = FieldSketch(factor=FACTOR).add(weights)
-        middle = time.perf_counter()
-        sketch.finish(standardise=True)
-        stop = time.perf_counter()
-        for name, took in (("add", middle - start), ("finish", stop - middle), ("whole", stop - start)):
-            shortest[name] = min(shortest[name], took)
-    return {"weights": count, **shortest}
+def images_of(name: str, count: int, device: str) -> tuple[Tensor, Tensor]:
+    """Return random images and labels."""
+    _, channels, size = NETS[name]
+    generator = torch.Generator().manual_seed(0)
+    images = torch.rand(count, channels, size, size, generator=generator)
+    return images.to(device), torch.randint(0, 10, (count,), generator=generator).to(device)
 
 
-def beside_a_forward_pass(seconds: float, batch: int) -> dict[str, dict[str, float]]:
-    """Return what scoring adds to a forward pass: `WeightQIPF` from logits to uncertainties, checks included."""
-    import torch
+def fitting(name: str, device: str) -> tuple[Any, dict[str, float]]:
+    """Return a fitted probe, and its cost: seconds and trainings of the network by effort, and the size of its file."""
+    data, how = images_of(name, IMAGES[device][name], device), recipe(name, NETS[name][0])
+    net, epochs = nets.build(name, seed=0).to(device), how.epochs if device == "cuda" else 1
 
-    from qipf import Outputs, WeightQIPF
-    from qipf.study.nets import build as build_net
+    def learn(recorded: bool) -> None:
+        train(
+            net, data, epochs=epochs, batch_size=how.batch_size, learning_rate=1e-6, augment=how.augment,
+            cuda_graph=recorded, progress=False,
+        )  # fmt: skip
 
-    figures = {}
-    for name, channels, size in (("lenet", 1, 28), ("resnet18", 3, 32)):
-        net = build_net(name, channels=channels, size=size).eval()
-        rows = batch if name == "lenet" else min(batch, 100)
-        images = torch.rand(rows, channels, size, size)
-        with torch.no_grad():
-            logits = net(images)
-            score = WeightQIPF(factor=160).fit(net, Outputs(logits=logits))
-            forward = best(lambda n=net, x=images: n(x), seconds)
-            scoring = best(lambda x=logits, s=score: s(x), seconds)
-        figures[name] = {"batch": rows, "forward_ms": 1e3 * forward, "scoring_ms": 1e3 * scoring}
-        figures[name]["percent"] = 100 * scoring / forward
-    return figures
-
-
-def with_torch_compile(seconds: float) -> dict[str, float]:
-    import torch
-
-    table = tabulated(CompiledField(Field(np.random.default_rng(0).standard_normal(3552), 28.0)))
-    y = torch.randn(2**20, dtype=torch.float64)
-    z = y.float()
-    table.place(z)
-    function = torch.compile(table)
-    exact = Field(torch.randn(3552, dtype=torch.float64), 28.0)
-    return {
-        "torch.compile, 2^20 predictions": 1e9 * best(lambda: function(z), seconds) / z.numel(),
-        "exact torch": 1e9 * best(lambda: uncertainty_modes(exact, y[:400]), seconds) / 400,
-    }
+    learn(True) if device == "cuda" else None  # warms up
+    training = min(seconds(lambda: learn(True), device) for _ in range(2)) * how.epochs / epochs
+    found = {"training_seconds": training}
+    if device == "cuda":
+        found["training_without_recorded_steps_seconds"] = seconds(lambda: learn(False), device)
+    scorer: Any = None
+    for effort in ("quick", "standard", "thorough"):
+        made: list[Any] = []
+        batch = 4000 if device == "cuda" else 500
+        options: dict[str, Any] = {"effort": effort, "batch_size": batch, "progress": False}
+        taken = seconds(lambda m=made, o=options: m.append(qipf.default(net, data, **o)), device)
+        found |= {f"fit_{effort}_seconds": taken, f"fit_{effort}_in_trainings": taken / training}
+        scorer = made[0] if effort == "standard" else scorer
+    with tempfile.TemporaryDirectory() as folder:
+        scorer.save(Path(folder) / "probe.qipf")
+        found["file_megabytes"] = (Path(folder) / "probe.qipf").stat().st_size / 1e6
+    return qipf.wrap(net.eval(), scorer).eval(), found
 
 
-def plot(result: dict, path: Path) -> None:
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figures = result["ns a prediction"]
-    names = sorted(figures, key=figures.get, reverse=True)
-    figure, axes = plt.subplots(figsize=(8, 0.5 * len(names) + 1.2), layout="constrained")
-    axes.barh(names, [figures[name] for name in names], color="#4878a8")
-    axes.set_xscale("log")
-    axes.set_xlabel("nanoseconds per prediction (4 modes with the neighbourhood bound, n = 3,552)")
-    for number, name in enumerate(names):
-        axes.text(figures[name], number, f" {figures[name]:,.0f}", va="center")
-    figure.savefig(path, dpi=120)
+@torch.no_grad()
+def beside_a_pass(name: str, probe: nn.Module, device: str, rounds: int) -> dict[str, Any]:
+    """Return what `wrap` and `collect` add to a forward pass, by the size of a batch, in per cent of the pass."""
+    net, found = nets.build(name, seed=0).to(device).eval(), {}
+    reference = qipf.Outputs(logits=net(images_of(name, 100, device)[0]))
+    field = qipf.wrap(net, qipf.WeightQIPF(factor=FACTOR).fit(net, reference))
+    ways = {"pass": net, "WeightQIPF": field.eval().to(device), "qipf.default": probe}
+    for batch in BATCHES:
+        images, times = images_of(name, batch, device)[0], 100 if batch == 1 else 1
+        works = {way: (lambda m=module, x=images, n=times: [m(x) for _ in range(n)]) for way, module in ways.items()}
+        measured = paired(works, device, rounds)
+        milliseconds = 1e3 * measured["seconds"]["pass"] / times
+        found[str(batch)] = {"pass_ms": milliseconds, **measured["extra_percent"]}
+    batches = images_of(name, 20 * 500, device)[0].split(500)
+    bare = paired(
+        {
+            "pass": lambda: [net(part) for part in batches],
+            "collect": lambda: qipf.collect(net, [(part,) for part in batches], progress=False),
+        },
+        device,
+        rounds,
+    )
+    return {"wrap, by batch": found, "collect, batches of 500": bare["extra_percent"]["collect"]}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer repeats and sizes, nothing written")
-    parser.add_argument("--out", type=Path, default=RESULTS / "speed-cpu.json")
-    arguments = parser.parse_args()
-    quick = arguments.quick
-    seconds = 0.4 if quick else 2.0
-    sizes = [10**3, 10**5, 10**6] if quick else [10**3, 10**4, 10**5, 10**6, 10**7]
-    result: dict = {
-        "machine": {"cores": len(os.sched_getaffinity(0)), "python": platform.python_version(), "numpy": np.__version__}
-    }
-    result["load before"] = os.getloadavg()[0]
-    result["ns a prediction"] = per_prediction(seconds)
-    result["flat in n (ns)"] = flat_in_samples(sizes, seconds)
-    result["linear in N (ns)"] = linear_in_predictions([2**12, 2**14, 2**16, 2**18, 2**20], seconds / 2)
-    result["build (s)"] = build(11_000_000)
-    result["beside a forward pass"] = beside_a_forward_pass(seconds, 500)
-    if not quick:
-        result["ns a prediction"] |= with_torch_compile(seconds)
-    result["load after"] = os.getloadavg()[0]
-
-    figures = result["ns a prediction"]
-    loop = figures["authors' loop"]
-    for name, figure in figures.items():
-        print(f"{name:34s} {figure:14,.1f} ns   {loop / figure:12,.1f} times the authors' loop")
-    flat = result["flat in n (ns)"]
-    print("flat in n:", {name: round(figure, 1) for name, figure in flat.items()}, end="")
-    print(f"; largest / smallest {max(flat.values()) / min(flat.values()):.2f}")
-    print("linear in N:", {name: round(figure, 1) for name, figure in result["linear in N (ns)"].items()})
-    print("build:", {name: round(figure, 3) for name, figure in result["build (s)"].items()})
-    for name, figure in result["beside a forward pass"].items():
-        print(f"beside {name}: {figure['percent']:.3f} % of {figure['forward_ms']:.1f} ms ({figure['batch']} rows)")
-    print(f"load average {result['load before']:.1f} before, {result['load after']:.1f} after")
-    if not quick:
-        arguments.out.parent.mkdir(exist_ok=True)
-        arguments.out.write_text(json.dumps(result, indent=1) + "\n")
-        plot(result, arguments.out.with_suffix(".png"))
+    """Measure everything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--quick", action="store_true", help="LeNet alone, fewer weights, fewer rounds")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    if given.device == "cpu":
+        torch.set_num_threads(1)
+    budget, rounds, most = (0.3, 5, 10**5) if given.quick else (2.0, 25, 10**7)
+    found: dict[str, Any] = {"environment": environment(given.device)}
+    found["ns per prediction"] = per_prediction(given.device, budget)
+    write(given.out, found)
+    found["by weights"] = by_weights(given.device, budget, most)
+    write(given.out, found)
+    for name in ("lenet",) if given.quick else NETS:
+        probe, cost = fitting(name, given.device)
+        found[name] = {**cost, **beside_a_pass(name, probe, given.device, rounds)}
+        write(given.out, found)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Table 3: milliseconds a sample of every method beside a bare forward pass, on a machine with nothing else to do.
+"""Table 3: milliseconds per sample of every method beside a bare forward pass, on a machine with nothing else to do.
 
 python benchmarks/table3.py results/paper --device cpu     # about 20 minutes on one core; writes */times.csv there
 python benchmarks/table3.py results/paper --device cuda    # two minutes; writes */times-cuda.csv
@@ -16,36 +16,32 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-import torch
 
-from qipf._common.device import usual_device
-from qipf.study.plan import plan
-from qipf.study.run import consolidate, run, timing
-from qipf.study.run import grid as study
-from qipf.study.run.executors import open_engine
-from qipf.study.run.run import environment
-from qipf.study.run.store import Store
+from qipf.study.plan.plan import load, parse
+from qipf.study.run.read import open_store
+from qipf.study.run.run import run_plan
+from timing import environment
 
 PAIRS = {
     "mnist": ("mnist", "lenet", 1, 28),
     "cifar10-vgg3": ("cifar10", "vgg3", 3, 32),
     "cifar10-resnet18": ("cifar10", "resnet18", 3, 32),
 }
-"""By plan, one a network: dataset and network, channels and size of an image."""
+"""By plan, one per network: dataset and network, channels and size of an image."""
 METHODS = (
     "qipf", "qipf-published", "entropy", "max-logit", "knn", "mahalanobis", "class-field", "default",
     "mc-dropout", "mc-dropout-ll", "svi", "svi-ll", "ensemble",
 )  # fmt: skip
-REFERENCES = 20_000
+PARTS = {"train": 20_000, "test": 2_000, "held_out": 500}
 FILES = {"cpu": "times.csv", "cuda": "times-cuda.csv"}
-"""Where the lines go; pages about a folder read the first alone, as they compare times with one another."""
+"""Pages about a folder read the first alone, as they compare times with one another."""
 
 
 def main() -> None:
-    """Write one file a plan, with one line a method."""
+    """Write one file per plan, with one line per method."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", type=Path)
-    parser.add_argument("--device", choices=["cpu", "cuda"], default=usual_device("bench"))
+    parser.add_argument("--device", choices=FILES, default="cpu")
     parser.add_argument("--plans", nargs="+", choices=PAIRS, default=list(PAIRS))
     given = parser.parse_args()
     for name in given.plans:
@@ -58,7 +54,7 @@ def main() -> None:
             writer.writerows(lines)
     kept = given.results / "times-environment.json"
     machines = json.loads(kept.read_text()) if kept.is_file() else {}
-    machines[given.device] = {**environment(given.device, "serial"), "threads": torch.get_num_threads()}
+    machines[given.device] = environment(given.device)
     kept.write_text(json.dumps(machines, indent=1, sort_keys=True) + "\n")
 
 
@@ -67,27 +63,24 @@ def times_of(name: str, device: str, folder: Path) -> list[dict[str, object]]:
     dataset, net, channels, size = PAIRS[name]
     rng = np.random.default_rng(0)
     arrays: dict[str, np.ndarray] = {}
-    for part, count in (("train", REFERENCES), ("test", max(timing.SAMPLES.values())), ("held_out", 500)):
+    for part, count in PARTS.items():
         arrays[f"x_{part}"] = rng.integers(0, 256, (count, channels, size, size), dtype=np.uint8)
         arrays[f"y_{part}"] = rng.integers(0, 10, count)
     np.savez(folder / f"{net}.npz", **arrays)
-    (settings,) = plan.load(name).pairs
+    (settings,) = load(name).pairs
     tables = {}
     for method in [method for method in settings.methods if method.name in METHODS]:
         params = {key: 0 if key == "epochs" else value for key, value in method.params.items()}
         tables[method.name] = {"kind": method.kind, **params}
     values = {
-        "name": f"table3-{name}", "seeds": [0], "pool": 10,
-        "test_size": max(timing.SAMPLES.values()), "reference_size": REFERENCES,
-        "pairs": [{"dataset": f"{net}.npz", "net": net, "train": {"epochs": 0}}], "methods": tables,
+        "name": f"table3-{name}", "seeds": [0], "pool": 10, "test_size": PARTS["test"], "bootstrap": 0,
+        "multi_pass_size": 10, "reference_size": PARTS["train"], "shifts": [], "methods": tables,
+        "pairs": [{"dataset": f"{net}.npz", "net": net, "train": {"epochs": 0}}],
     }  # fmt: skip
-    entries = study.entries(plan.parse(values, folder=folder), device)
-    store = Store(folder / net, create=True)
-    report = run.run([e.cell for e in entries if e.cell.kind == "time"], store, open_engine("serial", device=device))
-    if not report.complete:
-        raise SystemExit(f"{name}: {report.failed or report.skipped}")
-    found = consolidate.times(store, [entry.as_json() for entry in entries])
-    return [{**line, "dataset": dataset} for line in found]
+    report, _ = run_plan(parse(values, folder=folder), folder / "store", engine="serial", device=device, quiet=True)
+    if report.failed:
+        raise SystemExit("\n".join(f"{name}: {failure}" for failure in report.failed))
+    return [{**line, "dataset": dataset} for line in open_store(folder / "store").times()]
 
 
 if __name__ == "__main__":

@@ -170,6 +170,13 @@ def passes(results: Results) -> str:
     return markdown(["seconds", *(paper.NETS[net] for net in nets)], rows)
 
 
+@value("recorded-steps")
+def recorded_steps(results: Results, net: str) -> str:
+    """How many times as fast as compiled steps recorded steps are."""
+    found = results.json("recorded-steps.json", "seconds per epoch", net)
+    return f"{found['compiled']['epoch'] / found['recorded']['epoch']:.1f}"
+
+
 def _two(value: float) -> str:
     return f"{float(f'{value:.2g}'):,g}"
 

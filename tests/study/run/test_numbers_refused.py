@@ -9,8 +9,7 @@ import pytest
 from number_plans import values, write
 
 from qipf.cli import main
-from qipf.study.plan.checks import PlanError
-from qipf.study.plan.plan import parse
+from qipf.study.plan.plan import PlanError, parse
 from qipf.study.run.run import run_plan
 
 
@@ -19,8 +18,8 @@ from qipf.study.run.run import run_plan
     [
         ({"model": None, "net": "lenet"}, "predicts: numbers need your own `model`"),
         ({"seeds": [0, 1]}, "seeds: expected one for numbers"),
-        ({"coverage": 1.5}, "coverage: expected a probability"),
-        ({"coverage": "much"}, "coverage: expected a probability"),
+        ({"coverage": 1.5}, "coverage: expected a number"),
+        ({"coverage": "much"}, "coverage: expected a number"),
         ({"out_of_distribution": ["digits"]}, "out_of_distribution: is for classes"),
         ({"predicts": "labels"}, "one-width is for numbers; leave it out"),
         ({"predicts": "number"}, "did you mean 'numbers'"),

@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from qipf.metrics import roc_auc
-from qipf.study.plan.checks import PlanError
-from qipf.study.plan.plan import Plan, parse
+from qipf.study.plan.plan import Plan, PlanError, parse
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 from qipf.study.run.study_data import Group, inputs_of, load_data
@@ -133,7 +132,7 @@ def test_built_in_shifts_of_tokens_are_measured(tmp_path: Path) -> None:
     [
         ({"rotation": "a.npz"}, "shifted.rotation: this name has another meaning"),
         ({"ood:x": "a.npz"}, "another meaning"),
-        ({"later": []}, "one file per severity"),
+        ({"later": []}, "expected a list of length >= 1"),
         ({"later": "a.csv"}, r"expected \.npz files"),
         ({"later": "missing.npz"}, "there is no file"),
         (["a.npz"], "shifted: expected a table"),

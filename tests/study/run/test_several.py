@@ -13,8 +13,7 @@ from torch import nn
 from qipf.metrics import evaluate, roc_auc
 from qipf.models.kinds.several_labels import collect_labels
 from qipf.scores.kind_probes import probe_labels
-from qipf.study.plan.checks import PlanError
-from qipf.study.plan.plan import Plan, parse
+from qipf.study.plan.plan import Plan, PlanError, parse
 from qipf.study.report import write_report
 from qipf.study.run import several
 from qipf.study.run.read import open_store

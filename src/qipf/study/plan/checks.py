@@ -1,11 +1,22 @@
-"""Checks of the values in a plan, with errors that name the key."""
+"""Decode the values of a plan, with errors that name the key, what was found and what is expected."""
 
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from qipf._common.optional import require
+
+if TYPE_CHECKING:
+    import msgspec
+else:
+    msgspec = require("msgspec", extra="bench")
+
+WORDS = {"int": "an integer", "str": "a string", "float": "a number", "array": "a list", "object": "a table"}
+"""Types in the messages of msgspec, and their names in ours."""
 
 
 class PlanError(ValueError):
@@ -16,63 +27,45 @@ class UnknownPlanError(PlanError):
     """There is neither a shipped plan of that name nor such a file."""
 
 
-def check_name(name: str) -> None:
-    """Raise PlanError unless the name of a plan, which is not empty, can be part of a file name.
+def decoded(values: Any, kind: Any, where: str = "") -> Any:
+    """Return the values of a TOML table or key in the type `kind`, a struct, a list or a simple type.
 
-    The results of a plan go to the folder "bench-NAME", so a name with path parts would write elsewhere.
+    Raises:
+        PlanError: A value has another type or is out of range, or a key is not known; `where` begins its name.
     """
-    fine = name.isprintable() and name == name.strip() and not set(name) & set("/\\") and name[:1] not in ("", ".", "-")
-    if not fine or len(name) > 100:
-        raise PlanError(
-            "name: expected at most 100 printable characters without / and \\, beginning with neither . nor -, "
-            f"got {name!r}"
-        )
+    if isinstance(values, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        check_keys(values, kind.__struct_fields__, where or "the plan")
+    try:
+        return msgspec.convert(values, kind)
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at `$")
+        found = values
+        for name, index in re.findall(r"\.(\w+)|\[(\d+)\]", path):
+            found = found[name] if name else found[int(index)]
+        types, limit = re.fullmatch(r"Expected `(.*?)`(?:, got `.*`)?(.*)", message, re.DOTALL).groups()  # pyright: ignore[reportOptionalMemberAccess]
+        expected = " or ".join(WORDS.get(name, name) for name in types.split(" | ") if name != "null")
+        key = (where + path.rstrip("`")).lstrip(".")
+        raise PlanError(f"{key}: expected {expected}{limit}, got {found!r}") from None
 
 
-def whole(values: Mapping[str, Any], key: str, where: str, least: int) -> tuple[int, ...]:
-    """`values[key]` as different whole numbers of at least `least`."""
-    numbers = expect(values, key, list, [], where)
-    fine = all(isinstance(n, int) and not isinstance(n, bool) and n >= least for n in numbers)
-    if not numbers or not fine or len(set(numbers)) < len(numbers):
-        raise PlanError(f"{where}.{key}: expected a list of different whole numbers >= {least}, got {numbers!r}")
-    return tuple(numbers)
-
-
-def strings(values: Mapping[str, Any], key: str, where: str = "") -> list[str]:
-    """`values[key]` as a list of strings; empty if it is missing."""
-    names = expect(values, key, list, [], where)
-    if not all(isinstance(name, str) for name in names):
-        raise PlanError(f"{where + '.' if where else ''}{key}: expected a list of names, got {names!r}")
-    return names
-
-
-def expect(values: Mapping[str, Any], key: str, kind: type, default: Any, where: str = "") -> Any:
-    """`values[key]` if it has the type `kind`; `default` if it is missing."""
-    value = values.get(key, default)
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        words = {str: "a string", int: "a whole number", list: "a list", dict: "a table"}[kind]
-        raise PlanError(f"{where + '.' if where else ''}{key}: expected {words}, got {value!r}")
-    return value
-
-
-def existing(name: str, folder: Path | None, where: str) -> str:
-    """The absolute path of a file that a plan names relative to its own folder."""
-    path = ((folder or Path()) / name).resolve()
-    if not path.is_file():
-        raise PlanError(f"{where}: there is no file {path}")
-    return str(path)
-
-
-def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str, also: tuple[str, ...] = ()) -> None:
+def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> None:
     """Raise PlanError for a key that is not among `known`, and suggest the nearest one that is."""
-    known = [*known, *also]
+    known = list(known)
     for key in values:
         if key not in known:
             raise PlanError(f"{where}: unknown key {key!r}; {did_you_mean(key, known)}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """'did you mean X?' if a known name is similar, otherwise the list of known names."""
+    """Return 'did you mean X?' if a known name is similar, otherwise the list of known names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or '(nothing)'}"
+
+
+def existing(name: str, folder: Path | None, where: str) -> str:
+    """Return the absolute path of a file that a plan names relative to its own folder."""
+    path = ((folder or Path()) / name).resolve()
+    if not path.is_file():
+        raise PlanError(f"{where}: there is no file {path}")
+    return str(path)

@@ -7,19 +7,22 @@ import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from qipf.decisions.comparison import ONE_WIDTH
 from qipf.scores.default import EFFORTS
 from qipf.study.plan.checks import PlanError, existing
 from qipf.study.plan.registry import FROM_SCRATCH, REGISTRY
 
-if TYPE_CHECKING:
-    from qipf.study.plan.pairs import Method
-
 ALIASES = {"qipf": "weight-qipf"}
 """Names in plans that differ from those of the scorers."""
 
+MODEL_FILES = (".pt2", ".h5", ".onnx")
+"""The endings of files that hold a whole network."""
+ONE_PASS_FILES = (".pt2", ".onnx")
+"""Those whose network cannot be changed, so that methods of several passes do not work."""
+TOKEN_SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin")
+"""The scores of tokens, which need no more than a summary of the logits."""
 FIT_ON = ("reference", "held-out", "perturbed")
 """Training inputs; inputs that no network saw; training inputs of which every second one is perturbed."""
 
@@ -52,47 +55,49 @@ class MethodKind:
         settings = [field.name for field in dataclasses.fields(scorer_class(self.name))]  # pyright: ignore[reportArgumentType]
         return [*("variant" if name == "kind" else name for name in settings), "fit_on"]
 
-    def problem(self, method: Method, model: str | None, pool: int, folder: Path | None) -> str:
-        """What is wrong with the method for this model; empty if nothing is.
 
-        The text continues "methods.NAME": it begins with a key or a colon.
-        """
-        params = method.params
-        if model is not None and (self.name in FROM_SCRATCH or (self.passes == "many" and model.endswith(".pt2"))):
-            what = "a .pt2 program" if model.endswith(".pt2") else "your own model, which is not trained"
-            return f": does not work with {what}; leave it out for {model}"
-        if self.name == "ensemble":
-            members = params.get("members", 10)
-            if not isinstance(members, int) or isinstance(members, bool) or members < 2:
-                return f".members: expected a whole number >= 2, got {members!r}"
-            if pool and members > pool:
-                return f".members: {members} members do not fit in a pool of {pool}"
-            return ""
-        if self.name == "scores":
-            try:
-                existing(params.get("file", ""), folder, f"methods.{method.name}.file")
-            except PlanError as error:
-                return str(error).removeprefix(f"methods.{method.name}")
-            return ""
-        if self.name == ONE_WIDTH:
-            return ""
-        if self.name == "default":
-            effort = params.get("effort", "standard")
-            known = ", ".join(EFFORTS)
-            return "" if effort in EFFORTS else f".effort: expected one of {known}, got {effort!r}"
+def check_method(
+    kind: str, params: Mapping[str, Any], where: str, model: str | None, pool: int, folder: Path | None
+) -> dict[str, Any]:
+    """Return the parameters of a method with absolute paths.
+
+    Args:
+        kind: Which method it is.
+        params: Its parameters for one network.
+        where: Its name for errors, "methods.NAME".
+        model: The user's own model, or None.
+        pool: How many networks are trained and shared; 0 without a pool.
+        folder: The folder of the plan.
+
+    Raises:
+        PlanError: A parameter is wrong, or the method does not work with this model.
+    """
+    many = KINDS[kind].passes == "many"
+    if model is not None and (kind in FROM_SCRATCH or (many and model.endswith(ONE_PASS_FILES))):
+        fixed = model.endswith(ONE_PASS_FILES)
+        what = f"a {Path(model).suffix} file" if fixed else "your own model, which is not trained"
+        raise PlanError(f"{where}: does not work with {what}; leave it out for {model}")
+    if kind == "scores":
+        file = params.get("file", "")
+        return {**params, "file": existing(file if isinstance(file, str) else repr(file), folder, f"{where}.file")}
+    if kind == "ensemble":
+        members = params.get("members", 10)
+        if not isinstance(members, int) or isinstance(members, bool) or members < 2:
+            raise PlanError(f"{where}.members: expected an integer >= 2, got {members!r}")
+        if pool and members > pool:
+            raise PlanError(f"{where}.members: {members} members do not fit in a pool of {pool}")
+    elif kind == "default":
+        effort = params.get("effort", "standard")
+        if effort not in EFFORTS:
+            raise PlanError(f"{where}.effort: expected one of {', '.join(EFFORTS)}, got {effort!r}")
+    elif kind != ONE_WIDTH:
         if params.get("fit_on", "reference") not in FIT_ON:
-            return f".fit_on: expected one of {', '.join(FIT_ON)}, got {params['fit_on']!r}"
+            raise PlanError(f"{where}.fit_on: expected one of {', '.join(FIT_ON)}, got {params['fit_on']!r}")
         try:
-            build(self.name, {key: value for key, value in params.items() if key != "fit_on"})
+            build(kind, {key: value for key, value in params.items() if key != "fit_on"})
         except (TypeError, ValueError) as error:
-            return f": {error}"
-        return ""
-
-    def resolve(self, params: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
-        """The parameters with absolute paths."""
-        if self.name != "scores":
-            return dict(params)
-        return {**params, "file": existing(params["file"], folder, "file")}
+            raise PlanError(f"{where}: {error}") from None
+    return dict(params)
 
 
 def is_fitted_passes(kind: str) -> bool:

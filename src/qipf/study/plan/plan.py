@@ -24,25 +24,161 @@ and `[methods.NAME]` tables. A parameter of a method that depends on the network
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from qipf._common.errors import Problem
 from qipf._common.text import parse_toml
-from qipf.study.plan.checks import (
-    PlanError,
-    UnknownPlanError,
-    check_keys,
-    check_name,
-    did_you_mean,
-    expect,
-    strings,
-)
-from qipf.study.plan.pairs import SETTINGS, Method, Pair, read_pair
+from qipf.study.datasets import NAMES
+from qipf.study.nets import NETS
+from qipf.study.plan.checks import PlanError, UnknownPlanError, check_keys, decoded, did_you_mean, existing, msgspec
+from qipf.study.plan.methods import KINDS, MODEL_FILES, check_method
+from qipf.study.plan.predicts import COVERAGE, PREDICTS, check_fits
+from qipf.study.recipes import Recipe, recipe
+from qipf.study.shifts import FAMILIES
 
 __all__ = ["Method", "Pair", "Plan", "PlanError", "UnknownPlanError", "load", "parse", "shipped"]
+
+DATASETS = tuple(name for name in NAMES if name != "regression")
+"""The datasets that a plan can name. Numbers need a model and data of the user's own."""
+NETWORKS = tuple(name for name in NETS if name != "mlp-regression")
+TAKEN = ("clean", "held-out", "none", "perturbed", "reference", *FAMILIES)
+"""Names that groups of inputs have already."""
+COUNTS = ("pool", "test_size", "multi_pass_size", "reference_size", "calibration_size", "bootstrap")
+
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Severity = Annotated[int, msgspec.Meta(ge=1, le=10)]
+Probability = Annotated[float, msgspec.Meta(gt=0, lt=1)]
+Some = msgspec.Meta(min_length=1)
+
+
+class Settings(msgspec.Struct, kw_only=True):
+    """The settings of a plan or of one of its pairs; None where it leaves them to the plan, or to `DEFAULTS`."""
+
+    train: dict[str, Any] | None = None
+    seeds: Annotated[list[Natural], Some] | None = None
+    pool: Natural | None = None
+    shifts: list[str] | dict[str, Any] | None = None
+    shifted: dict[str, Any] | None = None
+    severities: Annotated[list[Severity], Some] | None = None
+    test_size: Natural | None = None
+    multi_pass_size: Natural | None = None
+    reference_size: Natural | None = None
+    calibration_size: Natural | None = None
+    bootstrap: Natural | None = None
+    out_of_distribution: list[str] | None = None
+    coverage: Probability | None = None
+
+
+DEFAULTS = Settings(
+    train={}, seeds=[0], pool=0, shifts=[], shifted={}, severities=list(range(1, 11)), test_size=0, multi_pass_size=0,
+    reference_size=20000, calibration_size=1000, bootstrap=0, out_of_distribution=[],
+)  # fmt: skip
+
+
+class PairTable(Settings, kw_only=True):
+    """An entry of `[[pairs]]`."""
+
+    dataset: str = ""
+    net: str = ""
+    model: str | None = None
+    weights: str | None = None
+    predicts: str | None = None
+    task: str | None = None
+
+
+class PlanTable(Settings, kw_only=True):
+    """A TOML file."""
+
+    name: str = ""
+    description: str = ""
+    include: list[str] = msgspec.field(default_factory=list)
+    pairs: list[Any] = msgspec.field(default_factory=list)
+    methods: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of a pair.
+
+    Attributes:
+        name: Its name in the tables.
+        kind: Which method it is, a name in `qipf.study.plan.methods.KINDS`.
+        params: Its parameters for the network of the pair.
+        seeds: The base networks that it is measured on, for expensive methods; None for all of them.
+    """
+
+    name: str
+    kind: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    seeds: tuple[int, ...] | None = None
+
+    def measured_on(self, seed: int) -> bool:
+        """Return True if the method is measured on the base network with this seed."""
+        return self.seeds is None or seed in self.seeds
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A dataset and a network with all settings resolved.
+
+    Attributes:
+        dataset: A name that `qipf.study.datasets.load` knows, or an .npz file with x_train, y_train, x_test, y_test,
+            and perhaps x_held_out, y_held_out.
+        net: A name that `qipf.study.nets.build` knows, or the name that the user's own model gets in the tables.
+        model: The user's own model (a file of `MODEL_FILES` or `module:callable`), or None.
+        weights: A safetensors file for `module:callable`, or None.
+        train: How networks are trained: the recipe of the pair (`qipf.study.recipes`) with the changes of the plan.
+        seeds: The base networks. With a pool, member `seed` of the pool is the base network.
+        pool: How many networks are trained and shared between base models and ensembles.
+        shifts: Intensities by shift name.
+        severity: Position in the documented grid (1 to 10) for each of `shifts`.
+        test_size: Number of test inputs that are evaluated, from the first (0: all).
+        multi_pass_size: Number of these that methods of several passes see, drawn at random once per dataset (0: all).
+            All other methods are measured on them as well, and compared there.
+        reference_size: Number of training inputs that scorers are fitted on (0: all).
+        calibration_size: Number of inputs that are set apart for calibration and for choosing factors, so that no
+            network sees them. They come from the training data or, for a model that was trained elsewhere, from the
+            test data, which is then evaluated without them. Not used if the file has x_held_out.
+        bootstrap: Resamples for the intervals (0: none).
+        out_of_distribution: Other datasets whose inputs should get high uncertainty.
+        methods: What is compared.
+        shifted: Files with shifted inputs of the user's own by name, one per severity; the names are in `shifts` too.
+        predicts: The task of the user's own model, one of `qipf.study.plan.predicts.PREDICTS`.
+        coverage: For numbers, the probability with which each target is to be in its interval.
+    """
+
+    dataset: str
+    net: str
+    model: str | None
+    weights: str | None
+    train: Mapping[str, Any]
+    seeds: tuple[int, ...]
+    pool: int
+    shifts: Mapping[str, tuple[float, ...]]
+    severity: Mapping[str, tuple[int, ...]]
+    test_size: int
+    multi_pass_size: int
+    reference_size: int
+    calibration_size: int
+    bootstrap: int
+    out_of_distribution: tuple[str, ...]
+    methods: tuple[Method, ...]
+    shifted: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    predicts: str = "classes"
+    coverage: float = COVERAGE
+
+    @property
+    def dataset_name(self) -> str:
+        """The name of the dataset in tables: for a file, its name without folder and suffix."""
+        return Path(self.dataset).stem if self.dataset.endswith(".npz") else self.dataset
+
+    @property
+    def name(self) -> str:
+        """The name of the pair in the progress display, "dataset/net"."""
+        return f"{self.dataset_name}/{self.net}"
 
 
 @dataclass(frozen=True)
@@ -54,105 +190,84 @@ class Plan:
     pairs: tuple[Pair, ...]
 
     def __post_init__(self) -> None:
-        check_name(self.name)
+        """Check the name, which is part of a folder's name, "bench-NAME"."""
+        name = self.name
+        fine = name.isprintable() and name == name.strip() and not set(name) & set("/\\")
+        if not fine or name[:1] in ("", ".", "-") or len(name) > 100:
+            raise PlanError(
+                "name: expected at most 100 printable characters without / and \\, beginning with neither . nor -, "
+                f"got {name!r}"
+            )
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON values with all settings resolved; `from_json` reads them back."""
+        """Return plain JSON values with all settings resolved; `from_json` reads them back."""
         return asdict(self)
 
     @staticmethod
     def from_json(values: Mapping[str, Any]) -> Plan:
-        """The plan that `as_json` wrote."""
-        pairs = tuple(
-            Pair(
-                **{
-                    **pair,
-                    "seeds": tuple(pair["seeds"]),
-                    "shifts": {name: tuple(grid) for name, grid in pair["shifts"].items()},
-                    "severity": {name: tuple(grid) for name, grid in pair["severity"].items()},
-                    "out_of_distribution": tuple(pair["out_of_distribution"]),
-                    "methods": tuple(_method_from_json(method) for method in pair["methods"]),
-                    "shifted": {name: tuple(files) for name, files in pair.get("shifted", {}).items()},
-                }
-            )
-            for pair in values["pairs"]
-        )
-        return Plan(values["name"], values["description"], pairs)
-
-
-def _method_from_json(values: Mapping[str, Any]) -> Method:
-    seeds = values.get("seeds")  # the published plans are older than this setting
-    return Method(**{**values, "seeds": None if seeds is None else tuple(seeds)})
-
-
-TOP = ("name", "description", "include", "pairs", "methods", *SETTINGS)
+        """Return the plan that `as_json` wrote."""
+        return msgspec.convert(values, Plan)
 
 
 def shipped() -> tuple[str, ...]:
-    """Names of the plans that come with the package."""
-    return tuple(
-        sorted(
-            file.name[:-5] for file in resources.files("qipf.study.plan.plans").iterdir() if file.name.endswith(".toml")
-        )
-    )
+    """Return the names of the plans that come with the package."""
+    files = resources.files("qipf.study.plan.plans").iterdir()
+    return tuple(sorted(file.name[:-5] for file in files if file.name.endswith(".toml")))
 
 
 def load(plan: str | Path) -> Plan:
     """Read a shipped plan by name, or a TOML file.
 
     Raises:
-        UnknownPlanError: there is no such plan.
-        PlanError: the file is not valid TOML, or a key is wrong.
+        UnknownPlanError: There is no such plan.
+        PlanError: The file is not valid TOML, or a key is wrong.
     """
-    text, folder = _source(plan)
-    try:
-        values = parse_toml(text)
-    except Problem as problem:
-        raise PlanError(problem.message) from None
-    return parse(values, folder=folder)
-
-
-def _source(plan: str | Path) -> tuple[str, Path | None]:
-    name = str(plan)
+    name, path, folder = str(plan), Path(plan), None
     if name in shipped():
-        return resources.files("qipf.study.plan.plans").joinpath(f"{name}.toml").read_text(encoding="utf-8"), None
-    path = Path(plan)
-    if not path.is_file():
+        content = resources.files("qipf.study.plan.plans").joinpath(f"{name}.toml").read_bytes()
+    elif path.is_file():
+        content, folder = path.read_bytes(), path.parent
+    else:
         hint = f"{did_you_mean(name, shipped())}, or give the path of a TOML file"
         raise UnknownPlanError(f"there is no plan {name!r}: {hint}")
     try:
-        return path.read_text(encoding="utf-8"), path.parent
+        values = parse_toml(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise PlanError(f"not valid TOML: it is not UTF-8 text ({error.reason})") from None
+    except Problem as problem:
+        raise PlanError(problem.message) from None
+    return parse(values, folder=folder)
 
 
 def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
     """Check the values of a TOML file; relative paths in it are relative to `folder`.
 
     Raises:
-        PlanError: naming the key that is wrong and what was expected.
+        PlanError: A key is wrong; the message names it, what was found and what was expected.
     """
-    check_keys(values, TOP, "the plan")
-    name = expect(values, "name", str, "")
-    if not name:
+    table: PlanTable = decoded(values, PlanTable)
+    if not table.name:
         raise PlanError("name: missing; a plan needs a name")
-    pairs = [pair for other in strings(values, "include") for pair in _included(other, folder)]
-    entries = expect(values, "pairs", list, [])
-    if entries:
-        methods = _methods(expect(values, "methods", dict, {}))
-        defaults = {key: values[key] for key in SETTINGS if key in values}
-        pairs += [read_pair(entry, f"pairs[{i}]", defaults, methods, folder) for i, entry in enumerate(entries)]
+    pairs = [pair for other in table.include for pair in _included(other, folder)]
+    if table.pairs:
+        methods = _methods(table.methods)
+        pairs += [_pair(entry, f"pairs[{i}]", table, methods, folder) for i, entry in enumerate(table.pairs)]
     if not pairs:
-        raise PlanError(
-            "pairs: missing; a plan needs at least one [[pairs]] with `dataset` and `net` (or an `include`)"
-        )
-    _check_different(pairs)
-    _check_one_question(pairs)
-    return Plan(name, expect(values, "description", str, ""), tuple(pairs))
+        raise PlanError("pairs: missing; a plan needs a [[pairs]] with `dataset` and `net`, or an `include`")
+    _check_together(pairs)
+    return Plan(table.name, table.description, tuple(pairs))
 
 
-def _check_different(pairs: list[Pair]) -> None:
-    """Raise PlanError for two pairs that would have the same name in the tables."""
+def _included(name: str, folder: Path | None) -> tuple[Pair, ...]:
+    own = (folder or Path()) / name
+    try:
+        return load(own if folder is not None and own.is_file() else name).pairs
+    except PlanError as error:
+        raise PlanError(f"include {name}: {error}") from None
+
+
+def _check_together(pairs: list[Pair]) -> None:
+    """Raise PlanError for two pairs with one name, and for numbers beside predictions that are right or wrong."""
     named: dict[str, Pair] = {}
     for pair in pairs:
         other = named.setdefault(pair.name, pair)
@@ -164,42 +279,179 @@ def _check_different(pairs: list[Pair]) -> None:
             f"pairs: {other.dataset} and {pair.dataset} with {pair.net} are both called {pair.name} in tables; "
             "rename one of the files"
         )
-
-
-def _check_one_question(pairs: list[Pair]) -> None:
-    """Raise PlanError for numbers next to predictions that are right or wrong, because no table has both."""
-    kinds = {pair.predicts: pair for pair in pairs}
-    if "numbers" in kinds and len(kinds) > 1:
-        other = next(pair for kind, pair in kinds.items() if kind != "numbers")
+    tasks = {pair.predicts: pair for pair in pairs}
+    if "numbers" in tasks and len(tasks) > 1:
+        other = next(pair for task, pair in tasks.items() if task != "numbers")
         raise PlanError(
-            f"pairs: {kinds['numbers'].name} predicts numbers, which are not right or wrong, and {other.name} predicts "
-            f"{other.predicts}; make two plans"
+            f"pairs: {tasks['numbers'].name} predicts numbers and {other.name} {other.predicts}; make two plans"
         )
 
 
-def _included(name: str, folder: Path | None) -> tuple[Pair, ...]:
-    own = (folder or Path()) / name
-    try:
-        return load(own if folder is not None and own.is_file() else name).pairs
-    except PlanError as error:
-        raise PlanError(f"include {name}: {error}") from None
-
-
-def _methods(tables: Mapping[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
-    from qipf.study.plan.methods import KINDS
-
+def _methods(tables: Mapping[str, Any]) -> list[Method]:
+    """Return the methods of a plan; their parameters may still be tables by network."""
     if not tables:
         raise PlanError(f"methods: missing; name at least one, for instance [methods.{next(iter(KINDS))}]")
     methods = []
-    for name, table in tables.items():
+    for name, given in tables.items():
         where = f"methods.{name}"
-        if not isinstance(table, dict):
-            raise PlanError(f"{where}: expected a table of parameters, got {table!r}")
-        kind = table.get("kind", name)
+        params = dict(decoded(given, dict[str, Any], where))
+        key = f"{where}.kind" if "kind" in params else where
+        kind = params.pop("kind", name)
         if kind not in KINDS:
-            key = f"{where}.kind" if "kind" in table else where
-            raise PlanError(f"{key}: {kind!r} is not a method; {did_you_mean(kind, KINDS)}")
-        params = {key: value for key, value in table.items() if key != "kind"}
-        check_keys(params, KINDS[kind].parameters(), where, also=("kind", "seeds"))
-        methods.append((name, kind, params))
+            raise PlanError(f"{key}: {kind!r} is not a method; {did_you_mean(str(kind), KINDS)}")
+        check_keys(params, [*KINDS[kind].parameters(), "kind", "seeds"], where)
+        methods.append(Method(name, kind, params))
     return methods
+
+
+def _pair(entry: Any, where: str, plan: PlanTable, methods: list[Method], folder: Path | None) -> Pair:
+    """Check an entry of `[[pairs]]`. Settings that it leaves out come from the plan, then from `DEFAULTS`."""
+    table: PairTable = decoded(entry, PairTable, where)
+    given = {
+        name: next((value for source in (table, plan) if (value := getattr(source, name)) is not None), default)
+        for name, default in msgspec.structs.asdict(DEFAULTS).items()
+    }
+    dataset = _dataset(table.dataset, f"{where}.dataset", folder)
+    net, model, weights = _network(table, where, folder)
+    seeds = _distinct(given["seeds"], f"{where}.seeds")
+    pool = given["pool"]
+    if pool and max(seeds) >= pool:
+        raise PlanError(f"{where}.seeds: seed {max(seeds)} is not in a pool of {pool} (0 to {pool - 1})")
+    shifts, severity = _shifts(given["shifts"], _distinct(given["severities"], f"{where}.severities"), where)
+    shifted = {name: _files(name, files, f"{where}.shifted.{name}", folder) for name, files in given["shifted"].items()}
+    places = {name: tuple(range(1, len(files) + 1)) for name, files in shifted.items()}
+    pair = Pair(
+        dataset=dataset,
+        net=net,
+        model=model,
+        weights=weights,
+        train=_train(given["train"], f"{where}.train", dataset, net, own=model is not None),
+        seeds=seeds,
+        shifts=shifts | {name: tuple(map(float, severities)) for name, severities in places.items()},
+        severity=severity | places,
+        out_of_distribution=tuple(
+            _dataset(name, f"{where}.out_of_distribution", folder) for name in given["out_of_distribution"]
+        ),
+        methods=tuple(_method(method, net, seeds, where, model, pool, folder) for method in methods),
+        shifted=shifted,
+        predicts=_predicts(table, where),
+        coverage=given["coverage"] or COVERAGE,
+        **{name: given[name] for name in COUNTS},
+    )
+    check_fits(pair, where, coverage=given["coverage"])
+    return pair
+
+
+def _predicts(table: PairTable, where: str) -> str:
+    key = "task" if table.task is not None else "predicts"
+    chosen = getattr(table, key) or "classes"
+    if chosen not in PREDICTS:
+        raise PlanError(f"{where}.{key}: {chosen!r} is not known; {did_you_mean(chosen, PREDICTS)}")
+    if table.predicts not in (None, chosen):
+        raise PlanError(f"{where}.task: {chosen!r} and predicts = {table.predicts!r} contradict; remove one of them")
+    return chosen
+
+
+def _distinct(numbers: list[int], where: str) -> tuple[int, ...]:
+    if len(set(numbers)) < len(numbers):
+        raise PlanError(f"{where}: expected a list of different integers, got {numbers!r}")
+    return tuple(numbers)
+
+
+def _dataset(name: str, where: str, folder: Path | None) -> str:
+    if not name:
+        raise PlanError(f"{where}: missing; expected one of {', '.join(DATASETS)} or an .npz file")
+    if name in DATASETS:
+        return name
+    if name.endswith(".npz"):
+        return existing(name, folder, where)
+    raise PlanError(f"{where}: {name!r} is not a dataset; {did_you_mean(name, DATASETS)}, or give an .npz file")
+
+
+def _network(table: PairTable, where: str, folder: Path | None) -> tuple[str, str | None, str | None]:
+    net, model, weights = table.net, table.model, table.weights
+    if model is None:
+        if weights is not None:
+            raise PlanError(f"{where}.weights: can only be used together with `model`")
+        if net not in NETWORKS:
+            raise PlanError(f"{where}.net: {net!r} is not a network; {did_you_mean(net, NETWORKS)}, or give `model`")
+        return net, None, None
+    if model.endswith(MODEL_FILES):
+        if weights is not None:
+            raise PlanError(f"{where}.weights: a {Path(model).suffix} file contains its own weights; remove `weights`")
+        model = existing(model, folder, f"{where}.model")
+    elif ":" not in model:
+        known = ", ".join(f"'file{ending}'" for ending in MODEL_FILES)
+        raise PlanError(f"{where}.model: expected {known} or 'module:callable', got {model!r}")
+    if weights is not None:
+        weights = existing(weights, folder, f"{where}.weights")
+    return net or Path(model).stem.replace(":", "."), model, weights
+
+
+def _shifts(
+    chosen: list[str] | dict[str, Any], severities: tuple[int, ...], where: str
+) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[int, ...]]]:
+    """Return the intensities of every shift, and their positions in its grid."""
+    shifts: dict[str, tuple[float, ...]] = {}
+    severity: dict[str, tuple[int, ...]] = {}
+    for name in chosen:
+        if name not in FAMILIES:
+            raise PlanError(f"{where}.shifts: {name!r} is not a shift; {did_you_mean(name, FAMILIES)}")
+        grid = [float(value) for value in FAMILIES[name]]
+        if isinstance(chosen, dict):
+            intensities = decoded(chosen[name], Annotated[list[float], Some], f"{where}.shifts.{name}")
+        else:
+            intensities = [grid[number - 1] for number in severities if number <= len(grid)]
+        shifts[name] = tuple(map(float, intensities))
+        on_grid = all(value in grid for value in shifts[name])
+        severity[name] = tuple(grid.index(v) + 1 if on_grid else i + 1 for i, v in enumerate(shifts[name]))
+    return shifts, severity
+
+
+def _files(name: str, given: Any, where: str, folder: Path | None) -> tuple[str, ...]:
+    """Return the absolute paths of the .npz files of a shift of the user's own, in the order of their severities."""
+    if name in TAKEN or ":" in name or not name.isprintable() or name != name.strip() or not name:
+        raise PlanError(f"{where}: this name has another meaning or cannot be shown in tables; choose another one")
+    found: str | list[str] = decoded(given, str | Annotated[list[str], Some], where)
+    files = [found] if isinstance(found, str) else found
+    for file in files:
+        if not file.endswith(".npz"):
+            raise PlanError(f"{where}: expected .npz files with x and y, got {file!r}")
+    return tuple(existing(file, folder, where) for file in files)
+
+
+def _train(train: Mapping[str, Any], where: str, dataset: str, net: str, *, own: bool) -> dict[str, Any]:
+    """Return the recipe of the pair with the changes of the plan; empty for a user's model, which is not trained."""
+    if own and train:
+        raise PlanError(f"{where}: your own model (`model`) is used as it is and is not trained; remove `train`")
+    if own:
+        return {}
+    check_keys(train, [field.name for field in fields(Recipe)], where)
+    return {**asdict(recipe(net, dataset)), **train}
+
+
+def _method(
+    method: Method, net: str, seeds: tuple[int, ...], where: str, model: str | None, pool: int, folder: Path | None
+) -> Method:
+    """Return a method with its parameters for one network. Its seeds are in the order of the pair's."""
+    key = f"methods.{method.name}"
+    params = {name: _for_net(value, net, f"{key}.{name}") for name, value in method.params.items()}
+    wanted = None
+    if "seeds" in params:
+        wanted = _distinct(decoded(params.pop("seeds"), Annotated[list[Natural], Some], f"{key}.seeds"), f"{key}.seeds")
+        for seed in wanted:
+            if seed not in seeds:
+                there = ", ".join(map(str, seeds))
+                raise PlanError(f"{key}.seeds: {seed} is not a seed of {where} with the net {net}, which has {there}")
+        wanted = tuple(seed for seed in seeds if seed in wanted)
+    return replace(method, params=check_method(method.kind, params, key, model, pool, folder), seeds=wanted)
+
+
+def _for_net(value: Any, net: str, where: str) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if net not in value and "default" not in value:
+        raise PlanError(
+            f"{where}: a table by network needs an entry for {net!r} or `default`; it has {', '.join(value)}"
+        )
+    return value.get(net, value.get("default"))

@@ -15,8 +15,7 @@ from qipf.models.logits import find_values
 from qipf.models.probabilities import numbers_expected
 from qipf.models.sessions.declared import form
 from qipf.study import shifts
-from qipf.study.plan.pairs import Pair
-from qipf.study.plan.plan import Plan
+from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import own_model, study_data
 from qipf.study.run.grid import groups
 from qipf.study.run.numbers import check_shapes

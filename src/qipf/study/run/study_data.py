@@ -23,7 +23,7 @@ from qipf.study.datasets import Dataset, Split
 from qipf.study.run.own_model import unchanged
 
 if TYPE_CHECKING:
-    from qipf.study.plan.pairs import Pair
+    from qipf.study.plan.plan import Pair
 
 PARTS = ("y", "y_train", "y_test", "y_held_out")
 """The labels in a file."""
