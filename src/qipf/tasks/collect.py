@@ -48,10 +48,6 @@ class Start(NamedTuple):
     first: Batch
     """the first batch; the source begins with it all the same"""
 
-    def output(self) -> tuple[int, ...]:
-        """Return the shape of the output of the model."""
-        return _output(self.runner, self.first)
-
 
 def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_size: int | None = None) -> Start:
     """Open a model, look at the first batch of the data, and find the task.
@@ -115,7 +111,7 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
             raise Problem("features", found, hint=f"give {spec.source!r}")
         read["features"] = FeatureSpec(spec.source, "whole") if start.task.whole else spec
     elif features is not False:
-        spec = start.runner.head(start.first, start.output() if start.task.whole else (2, 2))
+        spec = start.runner.head(start.first, (2,) * start.task.dimensions)
         if spec is not None:
             read["features"] = spec
     names = (layers,) if isinstance(layers, str) else tuple(layers)

@@ -52,6 +52,7 @@ class Pixels(Task):
     noun: ClassVar[str] = "pixel"
     independent: ClassVar[bool] = False
     batch_size: ClassVar[int] = 4
+    dimensions: ClassVar[int] = 4
     whole: ClassVar[bool] = True
     probe: ClassVar[ProbeSettings] = ProbeSettings(6, "head", False, {"hidden": 64, "share": 0.7})
 

@@ -62,6 +62,7 @@ class Tokens(Task):
     noun: ClassVar[str] = "token"
     independent: ClassVar[bool] = False
     batch_size: ClassVar[int] = 8
+    dimensions: ClassVar[int] = 3
     whole: ClassVar[bool] = True
     probe: ClassVar[ProbeSettings] = ProbeSettings(
         1, "head", False, {"hidden": 128, "epochs": 4, "temperature": 1.0}
