@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from example_models import Net, bare, images, net, same
-from qipf.models.collect import collect
+from qipf.tasks.collect import collect
 
 x = images  # the fixture of every test here
 
