@@ -328,14 +328,6 @@ class Scorer(ABC):
         with without_autocast(outputs.logits):
             return in_range(self._score(outputs, tensors), outputs.logits.dtype)
 
-    def fused_score(self, logits: Array) -> Array | None:
-        """The scores by one kernel of a GPU, NaN where a logit is not finite; None where there is no such kernel."""
-        return None
-
-    def prepare(self, reference: Array) -> None:
-        """Move what is kept in addition to the fitted tensors to the library and device of `reference`."""
-        self._require_fitted()
-
     @abstractmethod
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted: ...
 

@@ -61,7 +61,7 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     usual = Classes.batch_size if whole or not indexed else LOOK
     size = usual if task is None else make_task(task).batch_size
     source = Source.of(data, size if batch_size is None else batch_size)
-    with runner.reading({}, raw=True, show=False):  # a loader that shuffles draws random numbers
+    with runner.peeking():
         raw = source.peek()
     first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
     if raw is None or first is None:

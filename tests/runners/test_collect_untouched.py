@@ -146,4 +146,6 @@ def test_an_exported_program_gives_logits_without_features(x: Tensor) -> None:
     out = collect(program.module(), x)
     torch.testing.assert_close(out.logits, expected)
     assert out.features is None
-    torch.testing.assert_close(collect(program, x).logits, expected)
+    out = collect(program, x)  # its modules are restored
+    torch.testing.assert_close(out.logits, expected)
+    assert out.features.shape == (len(x), 36)

@@ -88,7 +88,7 @@ def test_named_features_and_layers(x: Tensor) -> None:
     with pytest.raises(ValueError, match=r"no module 'hiden'.*'hidden'"):
         collect(model, x, features="hiden")
     with pytest.raises(TypeError, match="features"):
-        collect(model, x, features=True)
+        collect(model, x, features=3)  # pyright: ignore
 
 
 def test_tokens_and_signals_are_averaged_over_their_length() -> None:

@@ -30,15 +30,15 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ("data.npz", TypeError, "got str"),
         ((x, y[:-1]), ValueError, "same number of rows"),
         ([(x, y[:-1])], ValueError, "batch 0: expected 23 labels.*got 22"),
-        ([(x, y), (x, None)], ValueError, "batch 1: labels are in some batches"),
-        ([x, (x, y)], ValueError, "batch 1: labels are in some batches"),
+        ([(x, y), (x, None)], ValueError, "labels are in some batches"),
+        ([x, (x, y)], ValueError, "labels are in some batches"),
         ([(x, y, y)], ValueError, r"batch 0: .* 3: float32 \(23, 1, 6, 6\), int64 \(23,\), int64 \(23,\)"),
         ([(x, F.one_hot(y))], ValueError, "argmax"),
         ((x, F.one_hot(y)), ValueError, "argmax"),
         ((x, F.one_hot(y).float()), ValueError, "argmax"),
         ((x, x), ValueError, r"float32 of shape \(23, 1, 6, 6\).*supported are"),
-        ((x, torch.zeros(N, 5, dtype=torch.int64)), ValueError, r"int64 of shape \(23, 5\).*supported are"),
-        ((x, torch.arange(3 * N).view(N, 3)), ValueError, r"int64 of shape \(23, 3\).*supported are"),
+        ((x, torch.zeros(N, 5, dtype=torch.int64)), ValueError, r"int64 of shape \(23, 5\)"),
+        ((x, torch.arange(3 * N).view(N, 3)), ValueError, r"int64 of shape \(23, 3\)"),
         ((x[:9], x[9:]), ValueError, "two batches of inputs in a list"),
         ([x, y], ValueError, r"pass inputs and labels as a tuple \(x, y\)"),
         ([x.numpy(), y.numpy()], ValueError, r"as a tuple \(x, y\)"),
@@ -60,7 +60,7 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
 
 
 def test_what_is_wrong_with_the_model_is_said(x: Tensor) -> None:
-    with pytest.raises(TypeError, match="got function"):
+    with pytest.raises(TypeError, match=r"expected a torch.nn.Module.*got function"):
         collect(lambda x: x, x)  # pyright: ignore
 
     class Returns(nn.Module):
@@ -73,7 +73,6 @@ def test_what_is_wrong_with_the_model_is_said(x: Tensor) -> None:
 
     cases = [
         (torch.ones(N, dtype=torch.int64), TypeError, "not classes"),
-        (torch.ones(N, 3, 4, 4, 4), ValueError, r"\(23, 3, 4, 4, 4\); supported are"),
         (torch.ones(N + 1, 3), ValueError, "24 rows for 23 inputs"),
         ({"a": torch.ones(N), "b": torch.ones(N)}, TypeError, r"keys \['a', 'b'\]"),
         (None, TypeError, "NoneType"),
@@ -128,7 +127,7 @@ def test_several_inputs_may_be_whole_arrays(y: Tensor) -> None:
         out = collect(model, whole, batch_size=5, progress=False)
         torch.testing.assert_close(out.logits, expected)
         assert torch.equal(out.labels, y)
-        few = collect(model, Source(whole, 500).sample(7, seed=0), progress=False)
+        few = collect(model, Source(whole, 5).sample(7, seed=0), progress=False)
         rows = [int((expected == row).all(1).nonzero()) for row in few.logits]
         assert len(rows) == 7
         assert few.labels.tolist() == y[rows].tolist()
