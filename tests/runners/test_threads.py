@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from qipf.models.collect import collect
 from qipf.runners.recorder import untouched
+from qipf.tasks.collect import collect
 
 
 def network(seed: int = 0) -> nn.Sequential:
