@@ -71,10 +71,6 @@ def read_unchanged(path: str, expected: str) -> bytes:
 def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
     """A block that reads a file by its path; the digest is checked before and after it.
 
-    Args:
-        path: the file; None for no check.
-        expected: its digest; None or empty for no check.
-
     Raises:
         ChangedError: the file is not the one that the plan was made with.
     """
@@ -102,10 +98,6 @@ def module_digest(name: str, source: Path) -> str:
 
     Imports are found by reading, not by running: those inside functions count, and those that are made by
     `importlib.import_module` do not. Of an installed module only files of the same package count.
-
-    Args:
-        name: the dotted name of the module.
-        source: its file.
     """
     files = imported_files(name, source)
     if len(files) == 1:
