@@ -12,8 +12,8 @@ from torch import nn
 
 from qipf.deploy.buffers import _moved
 from qipf.deploy.wrapper import ScorerModule, wrap
-from qipf.models.collect import collect
 from qipf.scores import KNN, Entropy, Mahalanobis, Scorer, WeightQIPF
+from qipf.tasks.collect import collect
 
 
 class Net(nn.Module):
@@ -175,7 +175,7 @@ def test_errors(images) -> None:
     with pytest.raises(RuntimeError, match="not fitted"):
         wrap(net, KNN())
     outputs = collect(net, images, features="conv", progress=False)
-    knn = KNN(k=3).fit(outputs=outputs)
+    knn = KNN(k=3).fit(data=outputs)
     with pytest.raises(ValueError, match="no linear layer"):
         wrap(net, knn)
     with pytest.raises(ValueError, match="no module 'cnov'"):

@@ -10,9 +10,9 @@ from random_weights import weights
 from scipy.special import logsumexp, softmax
 
 from qipf.fields.bandwidth import silverman
-from qipf.models.collect import collect
-from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
+from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 
 UNITS = Outputs(
     np.array([[-1.0], [1.0]]), labels=np.array([-1.0, 2.0])
@@ -194,7 +194,7 @@ def test_bad_settings_are_refused(settings, message) -> None:
 
 def test_bad_fits_are_refused(rng) -> None:
     with pytest.raises(ValueError, match="needs the model"):
-        WeightQIPF().fit(outputs=UNITS)
+        WeightQIPF().fit(data=UNITS)
     with pytest.raises(ValueError, match="needs its outputs"):
         WeightQIPF().fit(weights())
     with pytest.raises(ValueError, match="the same"):

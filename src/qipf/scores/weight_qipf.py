@@ -18,13 +18,14 @@ from qipf.fields.hermite import check_orders
 from qipf.fields.mode_table import TOLERANCE, ModeTable
 from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
 from qipf.fields.sketch import FieldSketch, TooNarrowError
-from qipf.scores.base import Fitted, Scorer, double, plain, wide
+from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate, task_of
+from qipf.scores.precision import double
 from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 UNLABELLED_FACTOR = 160.0
 """The factor on Silverman's bandwidth that is used if there are no labels to choose one by."""
