@@ -120,7 +120,7 @@ def score(
     with naming(path="--output"), TableWriter(output) as table:
         for batch in track(batches, "scoring", total=-(-len(opened) // batch_size), show=not quiet):
             outputs = _outputs(net, batch, scorer, features)
-            check_rows(outputs.logits, f"{data}: logits", batch.start)
+            check_rows(outputs.logits, f"{data}: logits", range(batch.start, batch.start + len(outputs)))
             if numbers:
                 check_targets(batch.arrays, data, batch.start)
             try:

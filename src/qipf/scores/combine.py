@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from qipf.arrays import Array, is_traced, namespace, to_numpy
-from qipf.scores.base import SCORERS, Fitted, Scorer, in_range, wide
+from qipf.scores.base import SCORERS, Fitted, Scorer, wide
+from qipf.scores.precision import in_range
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs

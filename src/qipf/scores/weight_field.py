@@ -17,8 +17,9 @@ from qipf.fields.field import Field
 from qipf.fields.hermite import check_orders
 from qipf.fields.mode_table import ModeTable
 from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
-from qipf.scores.base import Fitted, Scorer, double, plain, wide
+from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, coordinate, task_of
+from qipf.scores.precision import double
 from qipf.scores.weight_factor import choose_factor
 from qipf.scores.weight_samples import Pool, field_from, field_in, field_tensors, standardised_weights
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -49,7 +50,7 @@ class Start(NamedTuple):
 
     def output(self) -> tuple[int, ...]:
         """Return the shape of the output of the model."""
-        return tuple(self.runner.output_shape(self.first))
+        return _output(self.runner, self.first)
 
 
 def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_size: int | None = None) -> Start:
@@ -63,15 +64,25 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
     source = Source.of(data, batch_size or (usual if task is None else find_task((), None, task).batch_size))
-    raw = source.peek()
+    with runner.reading({}, raw=True, show=False):  # a loader that shuffles draws random numbers
+        raw = source.peek()
     first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
     if raw is None or first is None:
         raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
-    found = find_task(lambda: tuple(runner.output_shape(first)), first.labels, task).resolved(first)
+    found = find_task(lambda: _output(runner, first), first.labels, task).resolved(first)
     if batch_size is None and indexed and found.batch_size != usual:
         source = Source(data, found.batch_size)
         first = first.first(found.batch_size)
     return Start(runner, source, found, first)
+
+
+def _output(runner: Runner, batch: Batch) -> tuple[int, ...]:
+    """Return the shape of the output for two rows, or for all rows of a model that takes no other number of them."""
+    try:
+        return tuple(runner.output_shape(batch))
+    except Problem:
+        with runner.reading({}, raw=True, show=False) as run:
+            return tuple(run(batch).logits.shape)
 
 
 class _One:
@@ -89,12 +100,12 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
 
     Args:
         start: The model and the data.
-        features: None or True for what enters the layer that makes the logits; a name; False for none.
+        features: None for what enters the layer that makes the logits; a name; False for none.
         layers: Names of further layers.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
-    if not isinstance(features, str | bool | None) or features == "":
+    if not isinstance(features, str | bool | None) or features in ("", True):
         raise Problem("features", f"{features!r}", expected="the name of a module or tensor, None or False")
     read = {}
     if isinstance(features, str):
@@ -178,14 +189,22 @@ def collect(
     Raises:
         Problem: The model, the data, a name or a label does not fit.
     """
-    check_whole("most", 1 if most is None else most, 1)
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
-    if isinstance(start.task, Pixels) and most is not None and start.source.rows:
-        start = start._replace(task=replace(start.task, per_image=max(1, most // start.source.rows)))
-    read, draw = what_to_read(start, features, layers), Draw(seed)
-    found = parts(start, read, progress=progress)
-    outputs, numbers = gather(start.task, found, draw, store=store, rows=start.source.rows)
-    return start.task.finished(outputs, numbers, most, seed)
+    return collect_from(start, features, layers, most=most, seed=seed, store=store, progress=progress)
+
+
+def collect_from(
+    start: Start, features: str | bool | None, layers: str | Iterable[str] = (), *, most: int | None = None,
+    seed: int = 0, store: Any = "cpu", progress: bool = True,
+) -> Outputs:  # fmt: skip
+    """Return what `collect` returns, for a model and data that are open; the arguments are those of `collect`."""
+    check_whole("most", 1 if most is None else most, 1)
+    task, rows = start.task, start.source.rows
+    if isinstance(task, Pixels) and most is not None and rows:
+        task = replace(task, per_image=max(1, most // rows))
+    found = parts(start._replace(task=task), what_to_read(start, features, layers), progress=progress)
+    outputs, numbers = gather(task, found, Draw(seed), store=store, rows=rows)
+    return task.finished(outputs, numbers, most, seed)
 
 
 def gather(
@@ -201,17 +220,30 @@ def gather(
         rows: How many inputs there are, if that is known.
         half: Keep floating-point numbers in bfloat16.
     """
+    whole = next(gathered(task, found, draw, store=store, rows=rows, half=half), None)
+    if whole is None:
+        raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
+    return whole
+
+
+def gathered(
+    task: Task, found: Iterator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
+    limit: float = math.inf,
+) -> Iterator[tuple[Outputs, list[int]]]:  # fmt: skip
+    """Yield what `gather` returns, in blocks of whole batches that hold about `limit` numbers."""
     kept, numbers, batch, labels, first = Columns(store, None if task.whole else rows, half), [], None, None, 0
     for part in found:
         if part.batch is not batch:
+            if kept.size >= limit:
+                yield kept.finish(task), numbers
+                kept, numbers = Columns(store, None, half), []
             batch, first = part.batch, len(numbers)
             labels = task.check(batch, tuple(part.logits.shape))
             numbers.extend(batch.numbers)
-        kept.append(task.sample(part, labels, draw), first, batch.rows)
+        kept.append(task.sample(part, labels, draw), first, batch)
         del part  # the logits of two passes would exist at once
-    if not numbers:
-        raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
-    return kept.finish(task.name, len(numbers) if task.whole or task.name == "labels" else None), numbers
+    if numbers:
+        yield kept.finish(task), numbers
 
 
 def collect_augmented(
@@ -329,23 +361,28 @@ class Columns:
         self._store, self._inputs, self._half = store, inputs, half
         self._kept: dict[str, _Rows] = {}
         self._waiting: list[dict[str, Array]] = []
-        self._bytes = self._count = 0
+        self._bytes = self._seen = 0
+        self.size = 0
+        """how many numbers were appended"""
 
-    def append(self, rows: Outputs, first: int, inputs: int) -> None:
+    def append(self, rows: Outputs, first: int, batch: Batch) -> None:
         """Append rows.
 
         Args:
             rows: Of one batch, or a part of it.
             first: How many inputs came before this batch.
-            inputs: How many inputs this batch has.
+            batch: The batch.
         """
         found = {name: self._moved(values) for name, values in _flat(rows).items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
+        self.size += sum(math.prod(values.shape) for values in found.values())
+        self._seen = first + batch.rows
         if not self._kept:
-            self._kept = {name: _Rows(name, self._expected(len(rows), inputs)) for name in found}
+            self._kept = {name: _Rows(name, self._expected(len(rows), batch.rows)) for name in found}
         for name in {*found, *self._kept} - ({*found} & {*self._kept}):
-            raise Problem("data", f"{name} are in some batches but not in others", hint="give them in all or in none")
+            found = f"batch {batch.number}: {name} are in some batches but not in others"
+            raise Problem("data", found, hint="give them in all or in none")
         if all(isinstance(values, np.ndarray) or self._is_home(values) for values in found.values()):
             self._append(found)
             return
@@ -354,15 +391,16 @@ class Columns:
         if self._bytes >= WAITING or len(self._waiting) >= MOST_WAITING:
             self._flush()
 
-    def finish(self, task: str, inputs: int | None) -> Outputs:
+    def finish(self, task: Task) -> Outputs:
         """Return all rows."""
         self._flush()
         columns = {name: rows.finish() for name, rows in self._kept.items()}
         summary = {name: columns.pop(f"summary:{name}", None) for name in TokenSummary._fields}
         layers = {n.removeprefix("layer:"): columns.pop(n) for n in tuple(columns) if n.startswith("layer:")}
         kept = None if summary["predicted"] is None else TokenSummary(**summary)
+        inputs = self._seen if "groups" in columns else None
         return Outputs.unchecked(
-            columns.pop("logits"), **columns, layers=layers, summary=kept, task=task, inputs=inputs
+            columns.pop("logits"), **columns, layers=layers, summary=kept, task=task.name, inputs=inputs
         )
 
     def _expected(self, rows: int, inputs: int) -> int:
