@@ -1,14 +1,202 @@
-"""Stand-in."""
+"""Open a model of any library, and load the models that the command line and plans name."""
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from qipf.runners.runner import Runner
+from qipf._common.errors import Problem
+from qipf._common.optional import require
+from qipf.runners.onnx import OnnxRunner, is_session
+from qipf.runners.runner import Runner, differ
+from qipf.runners.sklearn import SklearnRunner, is_estimator
+
+WEIGHT_FILES = (".safetensors", ".h5")
+MOST_COMPARED = 10**8
+"""Parameters of a model up to which it is built twice to see whether its weights are random."""
+WAYS_OUT = {
+    ".keras": "unzip it and give its model.weights.h5",
+    **dict.fromkeys(
+        (".pt", ".pth", ".ckpt", ".bin"),
+        "it may hold pickled code; in Python, safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
+        "'net.safetensors') makes a file of weights, and the model is module:callable",
+    ),
+}
+"""What to do with files that are not read, by their ending."""
 
 
-def open_model(model: Any, *, output: str | None = None, providers: Any = None, device: Any = None) -> Runner:
-    """Return the runner of a model."""
+def open_model(
+    model: Any, *, device: Any = None, output: str | None = None, providers: Sequence[str] | None = None
+) -> Runner:
+    """Return the runner of a model.
+
+    Args:
+        model: A torch module, an exported program, the path of an `.onnx` file, an `onnxruntime.InferenceSession`, a
+            scikit-learn estimator, or a runner, which is returned as it is.
+        device: Where the inputs of a torch module go; None is the device of the module.
+        output: The output of an ONNX model that holds the logits.
+        providers: Where an ONNX file runs, as ONNX Runtime names it; None for the CPU.
+
+    Raises:
+        Problem: It is something else, or it has no device.
+    """
+    onnx = is_session(model) or isinstance(model, str | os.PathLike)
+    if (onnx or isinstance(model, Runner) or is_estimator(model)) and device is not None:
+        found = None if onnx or not isinstance(model, Runner) else model.device
+        if found is None or str(found).partition(":")[0] != str(device).partition(":")[0]:
+            raise Problem(
+                "device", f"this model does not run on {str(device)!r}",
+                hint="an ONNX model runs where its session does: leave device out, or give a session with providers",
+            )  # fmt: skip
+    if isinstance(model, Runner):
+        return model
+    if onnx:
+        return OnnxRunner(model, output=output, providers=providers)
+    if output is not None or providers is not None:
+        raise Problem("output", "only ONNX models have named outputs", hint="leave output and providers out")
+    if is_estimator(model):
+        return SklearnRunner(model)
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
+        raise Problem(
+            "model", type(model).__name__,
+            expected="a torch.nn.Module, an exported program, an ONNX file or session, or a scikit-learn estimator",
+            hint="for a model of another library give qipf.Outputs with its logits, features and labels",
+        )  # fmt: skip
     from qipf.runners.torch import TorchRunner
 
-    return model if isinstance(model, Runner) else TorchRunner(model, device)
+    return TorchRunner(model, device)
+
+
+def load_model(spec: str, weights: Path | None = None, output: str | None = None) -> Any:
+    """Return a module from a `.pt2` program or `module:callable`, or an `OnnxRunner`; a file of weights stays a path.
+
+    The first two run code: the program's graph, or whatever importing `module` and calling `callable` does. ONNX
+    Runtime runs the graph of an ONNX model, which is made of its own operators. Nothing else is ever executed.
+
+    Args:
+        spec: What the user wrote.
+        weights: A `.safetensors` checkpoint for the module that `module:callable` returns.
+        output: The name of the output of an ONNX model that holds the logits.
+
+    Raises:
+        Problem: There is no such file, module or callable, the checkpoint does not fit, or `weights` or `output` does
+            not go with the model.
+    """
+    path = Path(spec)
+    if path.suffix != ".onnx" and output is not None:
+        raise Problem("output", f"only an .onnx file has named outputs, and the model is {spec}", hint="leave it out")
+    if path.suffix in (".onnx", ".pt2", *WEIGHT_FILES):
+        if weights is not None:
+            raise Problem("weights", f"a {path.suffix} file brings its own", hint="they go with module:callable only")
+        if not path.is_file():
+            raise Problem("model", f"there is no file {path}")
+        if path.suffix == ".onnx":
+            return OnnxRunner(path, output=output)
+        return _exported(path) if path.suffix == ".pt2" else path
+    module, colon, name = spec.partition(":")
+    if not colon or not module or not name:
+        raise Problem(
+            "model", repr(spec), hint=WAYS_OUT.get(path.suffix, ""),
+            expected=f"a .pt2 program, an .onnx file, module:callable or weights ({', '.join(WEIGHT_FILES)})",
+        )  # fmt: skip
+    net = _called(module, name)
+    if weights is not None:
+        _load_checkpoint(net, weights)
+    return net
+
+
+def is_weights(model: Any) -> bool:
+    """Return True if `load_model` returned a file of weights, which can be read but not run."""
+    return isinstance(model, Path)
+
+
+def is_random(spec: str, net: Any) -> bool:
+    """Return True if `module:callable` gives other weights each time it is called, so that nobody trained them."""
+    if isinstance(net, OnnxRunner) or is_weights(net) or Path(spec).suffix == ".pt2":
+        return False
+    torch = require("torch", extra="torch")
+    from qipf.runners.torch import fingerprint
+
+    if sum(values.numel() for values in net.parameters()) > MOST_COMPARED:
+        return False
+    module, _, name = spec.partition(":")
+    with torch.random.fork_rng(devices=[]):
+        torch.seed()
+        again = _called(module, name)
+    if any(torch.nn.parameter.is_lazy(values) for values in again.parameters()):
+        return True
+    one, other = fingerprint(net), fingerprint(again)
+    return one is not None and other is not None and differ(one, other)
+
+
+def _exported(path: Path) -> Any:
+    torch = require("torch", extra="torch")
+    from qipf.runners.exported import exported_module
+
+    try:
+        program = torch.export.load(path)
+    except Exception as error:  # torch raises whatever its archive reader meets
+        raise Problem("model", f"{path} is not an exported program that this torch can read ({error})") from error
+    return exported_module(program)
+
+
+def _called(module: str, name: str) -> Any:
+    torch = require("torch", extra="torch")
+    folder = str(Path.cwd())
+    if "" not in sys.path and folder not in sys.path:
+        sys.path.append(folder)  # last, so that no file here takes the place of an installed package
+    try:
+        function = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        hint = "is it installed, or in this folder?"
+        raise Problem("model", f"cannot import {module!r} ({error})", hint=hint) from error
+    except (Exception, SystemExit) as error:
+        raise _failed(f"importing {module!r}", error) from error
+    for part in name.split("."):
+        if not hasattr(function, part):
+            raise Problem("model", f"{module!r} has no {name!r}")
+        function = getattr(function, part)
+    if isinstance(function, torch.nn.Module):
+        return function
+    if not callable(function):
+        raise Problem("model", f"{module}:{name} is of type {type(function).__name__}", hint="give something to call")
+    try:
+        net = function()
+    except (Exception, SystemExit) as error:
+        raise _failed(f"calling {module}:{name}", error) from error
+    if not isinstance(net, torch.nn.Module):
+        found = type(net).__name__
+        raise Problem("model", f"an object of type {found} from {module}:{name}()", expected="a torch.nn.Module")
+    return net
+
+
+def _failed(what: str, error: BaseException) -> Problem:
+    """Return an error of the user's own code, with its position there."""
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    found = f"{what} failed with {type(error).__name__}: {error}, in {Path(last.filename).name}, line {last.lineno}"
+    return Problem("model", found)
+
+
+def _load_checkpoint(net: Any, path: Path) -> None:
+    safetensors = require("safetensors.torch", extra="torch")
+    error_type = require("safetensors", extra="torch").SafetensorError
+    if path.suffix != ".safetensors":
+        raise Problem("weights", str(path), expected="a .safetensors file", hint=WAYS_OUT.get(path.suffix, ""))
+    if not path.is_file():
+        raise Problem("weights", f"there is no file {path}")
+    try:
+        tensors = safetensors.load_file(path)
+    except error_type as error:
+        hint = "copy it again"
+        raise Problem("weights", f"{path} is damaged, or not what its name says ({error})", hint=hint) from error
+    try:
+        net.load_state_dict(tensors)
+    except RuntimeError as error:
+        why = " ".join(str(error).split())  # torch gives every key a line
+        raise Problem("weights", f"{path} does not fit the model ({why})") from error

@@ -22,6 +22,8 @@ from qipf.runners.features import Candidate, FeatureSpec, choose_reading
 
 OUTPUT = "onnx_output"
 """The name of the output that was read among the facts of a fitted scorer."""
+SURE = 10
+"""Rows of one column in [0, 1] from which on they are taken for probabilities; a few logits may be so by chance."""
 TOLERANCE = 1e-3
 HALF_TOLERANCE = 2e-2
 """Rounding weights to half precision moves a projection by about 0.001."""
@@ -46,12 +48,12 @@ class Runner(ABC):
     Attributes:
         inputs: The names and types of the inputs; empty if the model does not tell them.
         device: The device that inputs go to and generators live on; None outside torch.
-        output: The name of the output that is read, if the model has several that could be; otherwise None.
+        noted_output: The name of the output that is read, if the model has several that could be; otherwise None.
     """
 
     inputs: Sequence[InputSpec] = ()
     device: Any = None
-    output: str | None = None
+    noted_output: str | None = None
 
     @abstractmethod
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -130,7 +132,7 @@ class Runner(ABC):
 
     def facts(self) -> dict[str, Any]:
         """Return what a fitted scorer records about its model."""
-        found = {"model": self.fingerprint(), OUTPUT: self.output}
+        found = {"model": self.fingerprint(), OUTPUT: self.noted_output}
         return {name: value for name, value in found.items() if value is not None}
 
     def check_facts(self, facts: Mapping[str, Any], stacklevel: int = 3) -> None:
@@ -140,9 +142,9 @@ class Runner(ABC):
             Problem: Another output is read.
         """
         noted = facts.get(OUTPUT)
-        if noted is not None and self.output is not None and noted != self.output:
+        if None not in (noted, self.noted_output) and noted != self.noted_output:
             raise Problem(
-                "output", f"this scorer was fitted to the output {noted!r}, and {self.output!r} is read here",
+                "output", f"this scorer was fitted to the output {noted!r}, and {self.noted_output!r} is read here",
                 hint=f"give qipf.OnnxModel(path, output={noted!r})",
             )  # fmt: skip
         known = facts.get("model")

@@ -30,14 +30,12 @@ from qipf.runners.recorder import (
     untouched,
     watching,
 )
-from qipf.runners.runner import Pass, Run, Runner
+from qipf.runners.runner import SURE, Pass, Run, Runner
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TORCH = str(Path(torch.__file__).parent)
 ENDINGS = ("Sigmoid", "Softmax", "LogSoftmax", "Softmax2d")
 """Modules that turn logits into probabilities at the end of a model."""
-SURE = 10
-"""Rows of one column in [0, 1] from which on they are taken for probabilities; a few logits may be so by chance."""
 CORNER = 64
 """Height and width of the part of an image whose logits are looked at."""
 NEAR = 0.2
@@ -101,7 +99,8 @@ class TorchRunner(Runner):
                 logits = _before(recorder, values)
                 if not checked:
                     checked = True
-                    _check_logits(logits)
+                    if logits is values:  # what enters a sigmoid may well lie in [0, 1]
+                        _check_logits(logits)
                 found = recorder.take(logits)
             finally:
                 recorder.close()
@@ -169,11 +168,7 @@ class TorchRunner(Runner):
         parameter is folded into rows of 1,024 numbers first, so that one pass over the weights is enough. The names and
         the order of the parameters do not matter. The last number is 1 if weights are in half precision.
         """
-        module = original(self.module)
-        state = [(id(one), one.data_ptr(), one._version) for one in module.parameters() if _has_values(one)]
-        if module not in _FINGERPRINTS or _FINGERPRINTS[module][0] != state:
-            _FINGERPRINTS[module] = (state, _fingerprint(module))
-        return _FINGERPRINTS[module][1]
+        return fingerprint(self.module)
 
     def _arguments(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if isinstance(inputs, tuple | list):
@@ -470,6 +465,15 @@ def _difference(output: Tensor, logits: Tensor) -> float:
 
 def _has_values(values: Tensor) -> bool:
     return not (torch.nn.parameter.is_lazy(values) or values.device.type == "meta" or values.is_inference())
+
+
+def fingerprint(model: nn.Module) -> list[float] | None:
+    """Return what `TorchRunner.fingerprint` does, for a module that need not be ready to run."""
+    module = original(model)
+    state = [(id(one), one.data_ptr(), one._version) for one in module.parameters() if _has_values(one)]
+    if module not in _FINGERPRINTS or _FINGERPRINTS[module][0] != state:
+        _FINGERPRINTS[module] = (state, _fingerprint(module))
+    return _FINGERPRINTS[module][1]
 
 
 def _fingerprint(module: nn.Module) -> list[float] | None:

@@ -12,10 +12,10 @@ from qipf.models.labels import SUPPORTED, check_classes, in_line, zeros_and_ones
 from qipf.models.outputs import Outputs
 from qipf.models.probabilities import numbers_expected
 from qipf.models.sessions.endings import find_head, find_logits, in_rows
-from qipf.models.sessions.graph import LogitsAt
 from qipf.models.sessions.inputs import FeedBatches
 from qipf.models.sessions.model import OnnxModel
 from qipf.models.sessions.rows import TensorReading
+from qipf.runners.onnx_graph import LogitsAt
 
 TINY = np.finfo(np.float32).tiny
 """The least probability, whose logarithm stays finite."""
@@ -42,10 +42,8 @@ class Reader:
             raise TypeError(f"features: expected the name of a tensor, None or False, got {features!r}")
         self.model = model
         if len(model.choices) > 1:
-            model.tell(
-                f"of the outputs {', '.join(map(repr, model.choices))}, {model.output!r} is read; "
-                "OnnxModel(path, output=...), or --onnx-output on the command line, reads another", show,
-            )  # fmt: skip
+            model._note("outputs", f"{model.output!r} is read of the outputs {', '.join(map(repr, model.choices))}; "
+                        "OnnxModel(path, output=...) reads another")  # fmt: skip
         as_is = numbers or model.as_is
         found = find_logits(model, feeds, show and not as_is)
         self._at = LogitsAt(model.output) if as_is else found

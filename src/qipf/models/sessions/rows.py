@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from qipf.models.sessions.graph import Graph
+from qipf.runners.onnx_graph import Graph
 
 _FORM = re.compile(r"(?:([1-9]\d*)x([1-9]\d*)(-last)?|tokens([12])|first|rows|mean-last)\Z")
 

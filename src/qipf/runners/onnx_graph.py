@@ -1,4 +1,4 @@
-"""What a graph says about its model: where the logits, the features and the places to read are."""
+"""Read the graph of an ONNX model: its tensors, its logits, and what enters the layer that makes them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,27 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy import special
 
+from qipf._common.errors import Problem
+
+CORNER = 64
+"""Height and width of the part of an image whose logits are looked at."""
 _PASS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Dropout", "Transpose")
 """Operators that change neither values nor their order within a row."""
 _SAME_ORDER = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
 """Operators that change nothing but the shape."""
 _AFTER_MAPS = ("Identity", "Cast", "Dropout", "Add", "Mul", "Div", "Sub", "Resize", "Upsample")
-"""Operators that may stand between the convolution behind the logits of pixels and these logits."""
+"""Operators that may come between the convolution behind the logits of pixels and these logits."""
 _LINEAR = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm")
 _SHAPES = ("Shape", "Size")
-"""What they give depends on the form of the inputs alone, so it counts as constant."""
+"""Operators whose output depends on the shapes of the inputs alone, so it counts as constant."""
 _FLOATS = (1, 10, 11)
 """float, float16 and double among the types of tensors."""
 
 
 class Ending(NamedTuple):
-    """How a graph ends: the tensors that may hold its logits, best first, and the operator after them."""
+    """The end of a graph: the tensors that may hold its logits, best first, and the operator after them."""
 
     before: tuple[str, ...]
     operator: str
@@ -33,15 +38,29 @@ class LogitsAt(NamedTuple):
 
     tensor: str
     probabilities: bool = False
-    """whether it has probabilities, whose logarithms are the logits"""
+    """True if it has probabilities, whose logarithms are the logits."""
     flat: bool = False
-    """whether all numbers of an input are its logits, because only a change of shape follows this tensor"""
+    """True if all numbers of an input are its logits, because only a change of shape follows this tensor."""
     last: bool = False
-    """whether the classes of pixels are last, (N, H, W, C), because a transposition follows this tensor"""
+    """True if the classes of pixels are last, (N, H, W, C), because a transposition follows this tensor."""
 
     def moved(self, values: np.ndarray) -> np.ndarray:
-        """The values with the classes where they belong."""
+        """Return the values with the classes in the axis that tasks expect."""
         return np.moveaxis(values, 3, 1) if self.last else values
+
+    def agrees(self, before: np.ndarray, after: np.ndarray, operator: str) -> bool:
+        """Return True if the operator makes `after` of the logits in `before`, up to rounding; pixels in part."""
+        if before.size != after.size or before.dtype.kind != "f" or (self.last and not before.ndim == after.ndim == 4):
+            return False
+        values = self.moved(before)
+        if after.ndim == 4 and values.shape != after.shape:
+            return False
+        values, expected = (corner(one).astype(np.float64) for one in (values.reshape(after.shape), after))
+        if operator == "Sigmoid":
+            made = special.expit(values)
+        else:
+            made = (special.softmax if operator == "Softmax" else special.log_softmax)(values, axis=class_axis(values))
+        return bool(np.allclose(made, expected, rtol=1e-2, atol=1e-3))
 
 
 class Graph:
@@ -65,22 +84,22 @@ class Graph:
 
     @property
     def tensors(self) -> list[str]:
-        """The names of all tensors that depend on the inputs, in the order in which they are made."""
+        """Return the names of all tensors that depend on the inputs, in the order in which they are made."""
         return [name for name in self._maker if name not in self._constant]
 
     def check(self, name: str) -> None:
-        """Raise ValueError with similar names where there is no such tensor, or where it is constant."""
+        """Raise with similar names if there is no such tensor, or if it is constant."""
         if name in self._maker and name not in self._constant:
             return
         known = self.tensors
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[-3:]
-        raise ValueError(
-            f"layers: the ONNX model has no tensor {name!r} that depends on the inputs; did you mean "
-            f"{' or '.join(map(repr, near))}? `qipf inspect MODEL` lists them"
-        )
+        raise Problem(
+            "layers", f"the ONNX model has no tensor {name!r} that depends on the inputs",
+            hint=f"did you mean {' or '.join(map(repr, near))}? `qipf inspect` lists them",
+        )  # fmt: skip
 
     def with_outputs(self, names: Iterable[str]) -> bytes:
-        """The model as bytes, with these tensors as outputs in addition to its own."""
+        """Return the model as bytes, with these tensors as outputs in addition to its own."""
         added = type(self._model)()
         for name in names:
             if name not in self.outputs:
@@ -88,7 +107,7 @@ class Graph:
         return self._model.SerializeToString() + added.SerializeToString()  # protobuf merges what stands in a row
 
     def ending(self, output: str) -> Ending | None:
-        """What stands before the softmax or sigmoid that makes `output`; None where there is none.
+        """Return what enters the softmax or sigmoid that makes `output`; None if there is none.
 
         A softmax that is written out, as exp(x - max) / sum, has two candidates: x and x - max.
         """
@@ -105,10 +124,10 @@ class Graph:
         return Ending((*outer, powers.input[0]), "Softmax")
 
     def head_inputs(self, logits: str) -> tuple[str, ...]:
-        """The tensors that may be read as what enters the linear layer behind the logits, best first; often none.
+        """Return the tensors that may be read as what enters the linear layer behind the logits, best first.
 
-        The first one enters the layer. The others hold the same numbers in the same order in other shapes, as where the
-        places of a sequence are joined to one long batch. Which of them has one row per input shows when they are run.
+        The first one enters the layer. The others hold the same numbers in the same order in other shapes, as if
+        the positions of a sequence are joined to one long batch. A run shows which of them has one row per input.
         A transposition that moves the batch may mix the rows of several inputs, and nothing is found behind one.
         """
         node = self._source(logits, ordered=True)
@@ -123,7 +142,7 @@ class Graph:
         return tuple(name for name in found if name not in self.inputs and name not in self._constant)
 
     def map_input(self, logits: str) -> str | None:
-        """The tensor that enters the convolution behind the logits of pixels, which may be enlarged after it."""
+        """Return the tensor that enters the convolution behind the logits of pixels, which may be enlarged after it."""
         node = self._maker.get(logits)
         while node is not None and node.op_type in _AFTER_MAPS:
             moving = [name for name in node.input if name and name not in self._constant]
@@ -134,7 +153,7 @@ class Graph:
         return node.input[0] if fixed and node.input[0] in self._maker else None
 
     def first_linear(self) -> str | None:
-        """The output of the first linear layer."""
+        """Return the output of the first linear layer."""
         for node in self._model.graph.node:
             moving = [name for name in node.input if name not in self._constant]
             if node.op_type in _LINEAR and len(moving) == 1 and moving[0] == node.input[0]:
@@ -142,7 +161,7 @@ class Graph:
         return None
 
     def cuts(self, target: str) -> list[str]:
-        """The tensors that every way from the inputs to `target` passes through, in order.
+        """Return the tensors that every way from the inputs to `target` passes through, in order.
 
         These are the states of the network, unlike what a branch, an attention map or a gate makes on the side.
         """
@@ -159,7 +178,7 @@ class Graph:
         return [name for name in dict.fromkeys(found) if name in self._maker and name != target]
 
     def kernels(self) -> dict[str, np.ndarray]:
-        """The stored floating-point tensors with two or more dimensions larger than 1, by name.
+        """Return the stored floating-point tensors with two or more dimensions larger than 1, by name.
 
         Biases are often stored as (1, width). Tensors in other files are left out.
         """
@@ -173,7 +192,7 @@ class Graph:
         }
 
     def stored(self) -> list[bytes]:
-        """The bytes of every tensor that is stored in the graph, sorted; none where some are in other files."""
+        """Return the bytes of every tensor that is stored in the graph, sorted; none if some are in other files."""
         from onnx import numpy_helper
 
         constants = [part.t for node in self._model.graph.node if node.op_type == "Constant" for part in node.attribute]
@@ -187,14 +206,14 @@ class Graph:
         return self._maker[name].op_type
 
     def _source(self, name: str, ordered: bool = False) -> Any:
-        """The node that makes a tensor, past nodes that only pass values on; if `ordered`, none that moves rows."""
+        """Return the node that makes a tensor, past nodes that pass values on; if `ordered`, none that moves rows."""
         node = self._maker.get(name)
         while node is not None and node.op_type in _PASS and not (ordered and _moves_rows(node)):
             node = self._maker.get(node.input[0])
         return node
 
     def _needed(self, target: str) -> set[str]:
-        """The tensors that `target` depends on, with itself, without those that are constant."""
+        """Return the tensors that `target` depends on, with itself, without those that are constant."""
         found, waiting = set(), [target]
         while waiting:
             name = waiting.pop()
@@ -206,6 +225,23 @@ class Graph:
 
 
 def _moves_rows(node: Any) -> bool:
-    """Whether a transposition moves the first dimension."""
+    """Return True if a transposition moves the first dimension."""
     order = next((list(part.ints) for part in node.attribute if part.name == "perm"), [])
     return node.op_type == "Transpose" and order[:1] != [0]
+
+
+def class_axis(values: np.ndarray) -> int:
+    """Return the axis of the classes: the second for pixels (N, C, H, W), otherwise the last."""
+    return 1 if values.ndim == 4 else -1
+
+
+def corner(values: np.ndarray) -> np.ndarray:
+    """Return a part of the pixels of logits (N, C, H, W), which is enough to look at; others as they are."""
+    return values[:, :, :CORNER, :CORNER] if values.ndim == 4 else values
+
+
+def in_rows(values: np.ndarray) -> np.ndarray:
+    """Return one prediction per input as (N, C), whose further dimensions have the size 1; others as they are."""
+    if values.ndim == 1:
+        return values[:, None]
+    return values.reshape(values.shape[:2]) if all(size == 1 for size in values.shape[2:]) else values

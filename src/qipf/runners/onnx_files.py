@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from qipf._common.errors import first_line
+from qipf._common.errors import Problem, first_line
 from qipf._common.optional import require
 
 LARGEST = 2**31 - 1
@@ -16,16 +16,16 @@ STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.micros
 
 
 def read_model(source: Path | bytes, folder: Path | None = None) -> Any:
-    """The `ModelProto` in a file or in its content, checked before ONNX Runtime sees it.
+    """Return the `ModelProto` in a file or in its content, checked before ONNX Runtime sees it.
 
     Args:
         source: The file, or the content of one.
-        folder: Where files with weights lie, for content; None where there must not be any.
+        folder: The folder of files with weights, for content; None if there must not be any.
 
     Raises:
         ImportError: The package `onnx` is not installed.
-        ValueError: The file is damaged, too large or not ONNX, it names files outside its folder, or it needs a library
-            of operators; the message names the file.
+        Problem: The file is damaged, too large or not ONNX, it names files outside its folder, or it needs a library of
+            operators; the message names the file.
     """
     onnx = require("onnx", extra="onnxruntime")
     name = str(source) if isinstance(source, Path) else "the model"
@@ -33,18 +33,18 @@ def read_model(source: Path | bytes, folder: Path | None = None) -> Any:
     try:
         model = onnx.load_model_from_string(content)
     except Exception as error:  # of google.protobuf, in one of its implementations
-        raise ValueError(
-            f"{name} is not an ONNX model, or it is damaged ({first_line(error)}); copy it again"
+        raise Problem(
+            "model", f"{name} is not an ONNX model, or it is damaged ({first_line(error)})", hint="copy it again"
         ) from None
     if not model.HasField("graph") or not model.graph.node or not model.graph.output:
-        raise ValueError(f"{name} is not an ONNX model, or it is damaged (it has no graph with outputs); copy it again")
+        raise Problem("model", f"{name} is not an ONNX model, or it is damaged (it has no graph)", hint="copy it again")
     _check_files(model, name, source.parent if isinstance(source, Path) else folder)
     _check_domains(model, name)
     return model
 
 
 def has_external_data(model: Any) -> bool:
-    """Whether some weights are in other files."""
+    """Return True if some weights are in other files."""
     return any(_is_external(tensor) for tensor in _tensors(model))
 
 
@@ -53,10 +53,10 @@ def _content(path: Path) -> bytes:
         raise FileNotFoundError(f"there is no file {path}")
     size = path.stat().st_size
     if size > LARGEST:
-        raise ValueError(
-            f"{path} has {size / 2**30:.3g} GiB, and an ONNX file has at most 2; save the model with its weights in a "
-            "file of their own: onnx.save(model, path, save_as_external_data=True)"
-        )
+        raise Problem(
+            "model", f"{path} has {size / 2**30:.3g} GiB, and an ONNX file has at most 2",
+            hint="save its weights in another file: onnx.save(model, path, save_as_external_data=True)",
+        )  # fmt: skip
     return path.read_bytes()
 
 
@@ -65,21 +65,25 @@ def _check_files(model: Any, name: str, folder: Path | None) -> None:
     for tensor in _tensors(model):
         if not _is_external(tensor):
             continue
-        place = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
+        location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
         if folder is None:
-            raise ValueError(
-                f"{name} keeps the weights {tensor.name!r} in the file {place!r}, and its folder is not known; "
-                "give the path of the model"
-            )
+            raise Problem(
+                "model", f"{name} keeps the weights {tensor.name!r} in {location!r}, and its folder is not known",
+                hint="give the path of the model",
+            )  # fmt: skip
         inside = folder.resolve()
-        file = (inside / place).resolve() if place and "\0" not in place else inside
-        if not place or Path(place).is_absolute() or inside not in file.parents:
-            raise ValueError(
-                f"{name} names the file {place!r} for the weights {tensor.name!r}, which is outside the folder of the "
-                "model; nothing there is read: put the weights next to the model"
-            )
+        file = (inside / location).resolve() if location and "\0" not in location else inside
+        if not location or Path(location).is_absolute() or inside not in file.parents:
+            raise Problem(
+                "model", f"{name} names {location!r} for the weights {tensor.name!r}, outside the folder",
+                hint="nothing there is read: put the weights next to the model",
+            )  # fmt: skip
         if not file.is_file():
-            raise ValueError(f"{name} keeps the weights {tensor.name!r} in {place!r}, which is not there; copy it too")
+            raise Problem(
+                "model",
+                f"{name} keeps the weights {tensor.name!r} in {location!r}, which is not there",
+                hint="copy it too",
+            )
 
 
 def _check_domains(model: Any, name: str) -> None:
@@ -88,15 +92,14 @@ def _check_domains(model: Any, name: str) -> None:
     for graph in _graphs(model):
         for node in graph.node:
             if node.domain not in STANDARD and node.domain not in own:
-                raise ValueError(
-                    f"{name} needs the operator {node.op_type!r} of {node.domain!r}, which a library of machine code "
-                    "would have to add; none is loaded from files: make an InferenceSession with that library and "
-                    "give the session instead of the file"
-                )
+                raise Problem(
+                    "model", f"{name} needs the operator {node.op_type!r} of {node.domain!r}, of a library, and none "
+                    "is loaded", hint="make an InferenceSession with that library and give the session",
+                )  # fmt: skip
 
 
 def _graphs(model: Any) -> Iterator[Any]:
-    """The graph, the bodies of functions, and every graph inside of these; protobuf limits how deep they are."""
+    """Yield the graph, the bodies of functions, and every graph inside of these; protobuf limits how deep they are."""
     parts = [model.graph, *model.functions]
     while parts:
         part = parts.pop()
@@ -108,7 +111,7 @@ def _graphs(model: Any) -> Iterator[Any]:
 
 
 def _tensors(model: Any) -> Iterator[Any]:
-    """Every tensor that is stored in the model."""
+    """Yield every tensor that is stored in the model."""
     for graph in _graphs(model):
         yield from getattr(graph, "initializer", ())
         for sparse in getattr(graph, "sparse_initializer", ()):

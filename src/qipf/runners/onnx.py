@@ -1,0 +1,549 @@
+"""Run an ONNX model by ONNX Runtime, without torch: named inputs in, any tensors out, whatever its batch size is."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from copy import copy
+from pathlib import Path
+from threading import Lock
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._common.budget import GIB, VARIABLE, budget
+from qipf._common.errors import Problem, check_flag
+from qipf._common.optional import require
+from qipf.arrays import to_numpy
+from qipf.data.batches import INPUTS, Batch, InputSpec, shape_text
+from qipf.runners.features import Candidate, FeatureSpec
+from qipf.runners.onnx_files import has_external_data, read_model
+from qipf.runners.onnx_graph import Graph, LogitsAt, class_axis, corner, in_rows
+from qipf.runners.runner import SURE, Pass, Run, Runner
+
+TYPES = {
+    "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
+    "tensor(int8)": np.int8, "tensor(int16)": np.int16, "tensor(int32)": np.int32, "tensor(int64)": np.int64,
+    "tensor(uint8)": np.uint8, "tensor(uint16)": np.uint16, "tensor(uint32)": np.uint32, "tensor(uint64)": np.uint64,
+    "tensor(bool)": np.bool_,
+}  # fmt: skip
+"""NumPy's types by the names that ONNX Runtime gives them."""
+FLOATING = ("tensor(float)", "tensor(float16)", "tensor(double)")
+"""The types of outputs that may be logits."""
+TINY = np.finfo(np.float32).tiny
+"""The least probability, whose logarithm stays finite."""
+MOST_SESSIONS = 3
+"""Sessions that are kept for one model: each holds its weights once more."""
+FOLDER = "session.model_external_initializers_file_folder_path"
+_SHARED: WeakKeyDictionary[Any, _Made] = WeakKeyDictionary()
+
+
+class _Made:
+    """What was derived from a model: its graph, sessions with more outputs, and what was found in them."""
+
+    def __init__(self) -> None:
+        self.opening = Lock()
+        self.graph: Graph | None = None
+        self.sessions: dict[tuple[str, ...], Any] = {}
+        self.told: set[str] = set()
+        self.logits: dict[str, LogitsAt] = {}
+        self.heads: dict[str, str | None] = {}
+        self.notes: dict[str, str] = {}
+        self.fingerprint: str | None = None
+
+
+class OnnxRunner(Runner):
+    """A model that ONNX Runtime runs, of which `qipf.collect` reads logits, features and any named tensor.
+
+    Its public name is `qipf.models.OnnxModel`.
+
+    Args:
+        source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. Files are checked first, as
+            SECURITY.md says, which takes the package `onnx`. Tensors that are not outputs of a session take it too.
+        output: The name of the output that holds the logits; None for the one called "logits", or else the first that
+            has floating-point numbers.
+        providers: Where a file runs, as ONNX Runtime names it; None for the CPU. A session has its own.
+        as_is: Read the output as it is, as the numbers of a regression are read. Otherwise what enters a softmax or a
+            sigmoid is read, unless the labels of the data are the targets of a regression.
+
+    Raises:
+        Problem: The source is of another type, the file cannot be read, or the model has no such output.
+    """
+
+    def __init__(
+        self, source: Any, *, output: str | None = None, providers: Sequence[str] | None = None, as_is: bool = False
+    ) -> None:
+        self.as_is = check_flag("as_is", as_is)
+        self._providers = list(providers or ["CPUExecutionProvider"])
+        self.path: Path | None = None
+        if isinstance(source, str | os.PathLike):
+            self.path = Path(source)
+            self._made = _Made()
+            proto = read_model(self.path)
+            self._made.graph = Graph(proto)
+            self.session = self._open(self._made.graph.with_outputs(()), external=has_external_data(proto))
+        elif is_session(source):
+            if providers is not None:
+                raise Problem("providers", "a session has its own", hint="give a path, or leave providers out")
+            self.session = source
+            self._made = _SHARED.setdefault(source, _Made())
+        else:
+            raise Problem("model", type(source).__name__, expected="a path or an InferenceSession")
+        self.inputs = [
+            InputSpec(one.name, np.dtype(TYPES[one.type]) if one.type in TYPES else None, _declared(one.shape))
+            for one in self.session.get_inputs()
+        ]
+        self.output, self.floating, self.choices = _choose_output(self.session.get_outputs(), output)
+        self.noted_output = self.output if len(self.floating) > 1 else None
+
+    def __repr__(self) -> str:
+        return f"OnnxModel({str(self.path) if self.path else self.session!r}, output={self.output!r})"
+
+    @property
+    def graph(self) -> Graph:
+        """The graph, which names the tensors inside.
+
+        Raises:
+            ImportError: The package `onnx` is not installed.
+            Problem: The session does not tell which file it was made from, or the file cannot be read.
+        """
+        if self._made.graph is None:
+            path, content = (getattr(self.session, name, None) for name in ("_model_path", "_model_bytes"))
+            if not path and not content:
+                raise Problem("model", "this session does not tell which model it runs", hint="give the .onnx file")
+            self._made.graph = Graph(read_model(Path(path) if path else bytes(content or b"")))
+        return self._made.graph
+
+    def find_graph(self) -> Graph | None:
+        """Return the graph, or None if the package `onnx` is not installed or the model's file is not known."""
+        try:
+            return self.graph
+        except (ImportError, ValueError, OSError):
+            return None
+
+    def of_numbers(self) -> OnnxRunner:
+        """Return the same model with its output read as it is."""
+        model = copy(self)
+        model.as_is = True
+        return model
+
+    def parse(self, text: str) -> FeatureSpec:
+        """Return the reading that a user wrote; names of tensors may contain an "@"."""
+        spec = FeatureSpec.parse(text, self.graph.tensors)
+        if spec.form == "input":
+            raise Problem("layers", f"{text!r}: tensors have no input", hint="name the tensor that enters the layer")
+        return spec
+
+    def fingerprint(self) -> str | None:
+        """Return a digest of the tensors that are stored in the graph, whatever they are called."""
+        graph = self.find_graph()
+        if self._made.fingerprint is None and graph is not None and (stored := graph.stored()):
+            digests = [hashlib.sha256(content).digest() for content in stored]
+            self._made.fingerprint = hashlib.sha256(b"".join(digests)).hexdigest()
+        return self._made.fingerprint
+
+    def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the only input, or all inputs by name, in the types that the model takes."""
+        feeds = {one.name: _cast(values, one, number) for one, values in self._named(inputs, number)}
+        sizes = {name: len(values) for name, values in feeds.items() if values.ndim}
+        if len(set(sizes.values())) != 1:
+            raise Problem("data", f"batch {number}: expected inputs with the same number of rows, got {sizes}")
+        return (tuple(feeds.values()), {}) if len(feeds) == 1 else ((), feeds)
+
+    @contextmanager
+    def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
+        """Return a context in which passes run; the first one shows where the logits are."""
+        raw = raw or self.as_is
+        at: LogitsAt | None = None
+        tensors: dict[str, FeatureSpec] = {}
+        if len(self.choices) > 1:
+            self._note("outputs", f"{self.output!r} is read of the outputs {', '.join(map(repr, self.choices))}; "
+                       "OnnxModel(path, output=...) reads another")  # fmt: skip
+
+        def run(batch: Batch) -> Pass:
+            nonlocal at
+            feeds = self._feeds(batch)
+            if at is None:
+                found = self._find_logits(feeds)
+                at = LogitsAt(self.output) if raw else found
+                for key, spec in read.items():
+                    name = spec.source or self._find_head(found, feeds, spec.form == "whole")
+                    if name is not None:
+                        form = "mean-last" if not spec.source and spec.form == "mean" else spec.form
+                        tensors[key] = FeatureSpec(name, form)
+                self._tell(show, raw)
+            values = self.run(feeds, [at.tensor, *(spec.source for spec in tensors.values())])
+            logits = _as_logits(at, values[at.tensor])
+            if not raw and at == LogitsAt(self.output):
+                _check_single(self.output, logits)
+            return Pass(logits, {key: spec.rows(values[spec.source]) for key, spec in tensors.items()})
+
+        yield run
+
+    def output_shape(self, batch: Batch) -> tuple[int, ...]:
+        """Return the shape of the output for the first two rows."""
+        return self.run(self._feeds(batch.first(2)), [self.output])[self.output].shape
+
+    def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
+        """Return the tensors that every way from the inputs to the logits passes through."""
+        feeds, graph = self._feeds(batch.first(2)), self.graph
+        at = self._find_logits(feeds)
+        logits = at.tensor
+        classes = in_rows(_as_logits(at, self.run(feeds, [logits])[logits])).shape[1]
+        shapes: dict[str, tuple[int, ...]] = {}
+        names = [name for name in graph.cuts(logits) if name not in graph.inputs]
+        for start in range(0, len(names), 200):  # a network with thousands of layers is read in several runs
+            part = self.look(feeds, names[start : start + 200])
+            shapes |= {name: values.shape for name, values in part.items() if values.dtype.kind == "f"}
+        shapes = {name: shape for name, shape in shapes.items() if len(shape) > 1}
+        head = next((name for name in graph.head_inputs(logits) if name in shapes), None)
+        width = shapes[head][-1] if head is not None else None
+        flat = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] > 1]
+        last = head if head in flat else next((name for name in reversed(flat) if shapes[name][1] != classes), None)
+        first = graph.first_linear()
+        first = first if first in flat and first != logits else head if head in flat else (flat or [None])[-1]
+        found = []
+        for name, shape in shapes.items():
+            signal = len(shape) == 3 and shape[1] == width and shape[2] != width
+            layer = "signal" if signal else "linear" if name == first else ""
+            enters = FeatureSpec(name, "rows") if name == last else None
+            one = Candidate(name, shape, layer, enters, width if name == head else None)
+            if not (one.spatial and classes in ((shape[1], shape[3]) if len(shape) == 4 else shape[1:])):
+                found.append(one)
+        return tuple(found)
+
+    def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
+        """Return the tensor that enters the linear layer, or for pixels the convolution; None if there is none."""
+        feeds = self._feeds(batch.first(2))
+        single = all(size == 1 for size in output[2:])
+        name = self._find_head(self._find_logits(feeds), feeds, not single)
+        return None if name is None else FeatureSpec(name, "mean-last" if single else "whole")
+
+    def run(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
+        """Return the tensors with these names for one batch, in runs of as many rows as the model takes.
+
+        Args:
+            feeds: Every input by name, in its type.
+            names: Outputs of the model, or any tensors inside.
+
+        Raises:
+            Problem: There is no such tensor, or ONNX Runtime cannot run the batch; the message is its first line.
+        """
+        session = self._session(tuple(dict.fromkeys(names)))
+        sizes = {one.batch for one in self.inputs if one.batch is not None and one.name in feeds}
+        rows = max((len(values) for values in feeds.values() if values.ndim), default=0)
+        size = min(sizes) if sizes else max(1, rows)
+        parts = [self._run(session, feeds, slice(start, start + size), size, names) for start in range(0, rows, size)]
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in dict.fromkeys(names)}
+
+    def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
+        """Return those of the tensors with these names that have one row per input, for a few rows.
+
+        A session is made for it, which is kept for `run` only if `keep` is true.
+        """
+        size = next((one.batch for one in self.inputs if one.batch is not None), None)
+        rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
+        session = self._session(tuple(names)) if keep else self._open(self.graph.with_outputs(names), external=True)
+        found = dict(zip(names, _called(session, names, _padded(feeds, rows)), strict=True))
+        return {key: v for key, v in found.items() if isinstance(v, np.ndarray) and v.ndim and len(v) == rows}
+
+    def _find_logits(self, feeds: Mapping[str, np.ndarray]) -> LogitsAt:
+        """Return where the logits are: before a softmax if the graph shows one and its softmax is the output.
+
+        They are looked for once per model.
+        """
+        if self.output not in self._made.logits:
+            self._made.logits[self.output] = self._search(feeds)
+        return self._made.logits[self.output]
+
+    def _search(self, feeds: Mapping[str, np.ndarray]) -> LogitsAt:
+        graph = self.find_graph()
+        shape = next(one.shape for one in self.session.get_outputs() if one.name == self.output)
+        few = _cut(feeds, 1 if len(shape or ()) == 4 else 8)  # the logits of many pixels are large
+        ending = None if graph is None else graph.ending(self.output)
+        if ending is not None:
+            found = self.look(few, [self.output, *ending.before])
+            for name in ending.before:
+                if name not in found or self.output not in found:
+                    continue
+                after = in_rows(found[self.output])
+                for at in (LogitsAt(name, flat=after.ndim == 2), LogitsAt(name, last=True)):
+                    if at.agrees(found[name], after, ending.operator):
+                        self._note("ending", f"{self.output!r} comes out of a {ending.operator}, so the tensor before "
+                                   f"it, {name!r}, is read as the logits; if these are the numbers of a regression, "
+                                   "give OnnxModel(..., as_is=True)")  # fmt: skip
+                        return at
+        values = corner(in_rows(self.run(few, [self.output])[self.output])).astype(np.float64)
+        axis = class_axis(values)
+        positive = values.shape[axis] > 1 and values.size > 0 and bool((values >= 0).all())
+        if positive and bool((np.abs(values.sum(axis) - 1) < 1e-3).all()):
+            self._note(
+                "ending",
+                f"{self.output!r} has probabilities, which sum to 1 over the classes, so their logarithms are the "
+                "logits; energy and max-logit would need the values before the softmax",
+            )
+            return LogitsAt(self.output, probabilities=True)
+        return LogitsAt(self.output)
+
+    def _find_head(self, at: LogitsAt, feeds: Mapping[str, np.ndarray], maps: bool) -> str | None:
+        """Return the tensor that enters the layer behind the logits, if every prediction has one row of it.
+
+        It is looked for once per model. Logits of an input that come from several positions, such as one logit per
+        token of a text, have no such row.
+
+        Args:
+            at: Where the logits are.
+            feeds: Inputs.
+            maps: Also look for a convolution, as for the logits of pixels.
+        """
+        logits, graph = at.tensor, self.find_graph()
+        names = [] if graph is None else list(graph.head_inputs(logits))
+        if graph is not None and maps and not names:
+            return graph.map_input(logits)
+        if logits in self._made.heads:
+            return self._made.heads[logits]
+        few, seen = _cut(feeds, 2), {}
+        for name in names:
+            found = {key: one.shape for key, one in self.look(few, [logits, name], keep=name == names[0]).items()}
+            seen |= found
+            if name in found and logits in found and _one_row_each(found[name], found[logits], at.flat):
+                self._made.heads[logits] = name
+                return name
+        self._made.heads[logits] = None
+        if names:
+            shapes = " or ".join(f"{name!r} of shape {seen[name]}" for name in names if name in seen) or repr(names[0])
+            self._note("head", f"no features are read: the last linear layer makes {logits!r} of {shapes}, which does "
+                       "not have one row per prediction; name a tensor that has: features=...")  # fmt: skip
+        return None
+
+    def _note(self, about: str, message: str) -> None:
+        """Remember what to tell the user about this output."""
+        self._made.notes[f"{self.output}:{about}"] = message
+
+    def _tell(self, show: bool, raw: bool) -> None:
+        """Print what is to be told about this output on standard error, once per model."""
+        for about in ("outputs", "head", *(() if raw else ("ending",))):
+            message = self._made.notes.get(f"{self.output}:{about}")
+            if show and message is not None and message not in self._made.told:
+                self._made.told.add(message)
+                print(f"note: {message}", file=sys.stderr)
+
+    def _feeds(self, batch: Batch) -> dict[str, np.ndarray]:
+        """Return the inputs of a batch by name; those of a perturbed copy may be tensors."""
+        named = dict(zip((one.name for one in self.inputs), batch.args, strict=False)) if batch.args else batch.kwargs
+        feeds = {one.name: np.asarray(to_numpy(named[one.name])) for one in self.inputs}
+        return {one.name: feeds[one.name].astype(one.dtype, copy=False) for one in self.inputs}
+
+    def _named(self, inputs: Any, number: int) -> list[tuple[InputSpec, Any]]:
+        """Return every input of the model with the values that the batch has for it."""
+        wanted = ", ".join(map(str, self.inputs))
+        if isinstance(inputs, Mapping):
+            missing = [one.name for one in self.inputs if one.name not in inputs]
+            generic = [key for key in inputs if key in INPUTS]
+            if len(self.inputs) == 1 and missing and generic:
+                return [(self.inputs[0], inputs[generic[0]])]
+            if missing:
+                raise Problem(
+                    "data", f"batch {number}: the ONNX model takes {wanted}, and the data has "
+                    f"{', '.join(map(repr, inputs))}", hint=f"name the missing {', '.join(map(repr, missing))}",
+                )  # fmt: skip
+            return [(one, inputs[one.name]) for one in self.inputs]
+        given = list(inputs) if isinstance(inputs, tuple | list) else [inputs]
+        if len(given) != len(self.inputs):
+            raise Problem(
+                "data", f"batch {number}: the ONNX model takes {len(self.inputs)} input(s), {wanted}, and the data has "
+                f"{len(given)}", hint="give several as a dict by their names, or as ((a, b), labels)",
+            )  # fmt: skip
+        return list(zip(self.inputs, given, strict=True))
+
+    def _run(
+        self, session: Any, feeds: Mapping[str, np.ndarray], rows: slice, size: int, names: Sequence[str]
+    ) -> dict[str, np.ndarray]:
+        cut = {name: values[rows] if values.ndim else values for name, values in feeds.items()}
+        count = max(len(values) for values in cut.values() if values.ndim)
+        if count < size:  # the last part of a model whose batch is fixed
+            cut = _padded(cut, size)
+        names = list(dict.fromkeys(names))
+        found = _called(session, names, {key: np.ascontiguousarray(values) for key, values in cut.items()})
+        result = dict(zip(names, found, strict=True))
+        for name, values in result.items():
+            if not isinstance(values, np.ndarray) or values.ndim == 0 or len(values) != size:
+                shape = f"shape {values.shape}" if isinstance(values, np.ndarray) else type(values).__name__
+                argument = "output" if name == self.output else "layers"
+                raise Problem(
+                    argument, f"{name!r}: expected a tensor with one row per input, {size}, got {shape}",
+                    hint="its first dimension is not the batch, so name another tensor",
+                )  # fmt: skip
+        return {name: values[:count] for name, values in result.items()}
+
+    def _session(self, names: tuple[str, ...]) -> Any:
+        """Return a session with these outputs: the model's own, or one more that is kept."""
+        own = {output.name for output in self.session.get_outputs()}
+        extra = tuple(sorted(set(names) - own))
+        if not extra:
+            return self.session
+        with self._made.opening:
+            kept = self._made.sessions
+            if extra not in kept:
+                for name in extra:
+                    self.graph.check(name)
+                while len(kept) >= MOST_SESSIONS:
+                    kept.pop(next(iter(kept)))
+                kept[extra] = self._open(self.graph.with_outputs(extra), external=True)
+            return kept[extra]
+
+    def _open(self, content: bytes, external: bool) -> Any:
+        runtime = require("onnxruntime", extra="onnxruntime")
+        path = self.path or getattr(getattr(self, "session", None), "_model_path", None)
+        options = runtime.SessionOptions()
+        options.log_severity_level = 4  # what goes wrong is raised, and need not be printed as well
+        if external and path is not None:
+            options.add_session_config_entry(FOLDER, str(Path(path).resolve().parent))
+        given = getattr(self, "session", None)
+        chosen = (
+            {"providers": self._providers}
+            if given is None
+            else {"providers": given.get_providers(), "provider_options": list(given.get_provider_options().values())}
+        )
+        try:
+            return runtime.InferenceSession(content, options, enable_fallback=0, **chosen)
+        except Exception as error:  # the errors of ONNX Runtime share no class
+            name, version = str(self.path or "the model"), runtime.__version__
+            raise Problem("model", f"{name} cannot be run by ONNX Runtime {version}: {_in_one_line(error)}") from None
+
+
+def is_session(model: Any) -> bool:
+    """Return True for a session of ONNX Runtime, which need not be installed to ask."""
+    return type(model).__module__.startswith("onnxruntime") and hasattr(model, "get_inputs") and hasattr(model, "run")
+
+
+def _declared(sizes: Sequence[Any]) -> tuple[int | None, ...]:
+    """Return the sizes that ONNX Runtime gives, with None for those that are names."""
+    return tuple(size if isinstance(size, int) and size > 0 else None for size in sizes)
+
+
+def _choose_output(declared: Sequence[Any], wanted: str | None) -> tuple[str, list[str], list[str]]:
+    """Return the output to read, all that may be logits by their type, and those that it was chosen from."""
+    outputs = {output.name: output for output in declared}
+    floating = [name for name, output in outputs.items() if output.type in FLOATING]
+    if wanted is not None:
+        if wanted not in outputs:
+            raise Problem("output", f"there is no {wanted!r}", hint=f"the model has {', '.join(map(repr, outputs))}")
+        if wanted not in floating:
+            raise Problem(
+                "output", f"{wanted!r} of type {outputs[wanted].type}", expected="floating-point logits",
+                hint=f"there are {', '.join(map(repr, floating)) or 'none'}",
+            )  # fmt: skip
+        return wanted, floating, []
+    if not floating:
+        types = ", ".join(f"{name!r} of type {output.type}" for name, output in outputs.items())
+        raise Problem(
+            "model", f"the ONNX model has the outputs {types}, and none is a tensor of floating-point logits",
+            hint="export it with one (scikit-learn: options={'zipmap': False})",
+        )  # fmt: skip
+    if "logits" in floating:
+        return "logits", floating, []
+    rows = [name for name in floating if len(outputs[name].shape) != 1] or floating
+    return rows[0], floating, rows
+
+
+def _as_logits(at: LogitsAt, found: np.ndarray) -> np.ndarray:
+    """Return what was read as logits in float32 or wider."""
+    values = at.moved(found)
+    values = values.astype(np.float32) if values.dtype.itemsize < 4 else values
+    if at.probabilities:
+        values = np.log(np.maximum(values, TINY))
+    return values.reshape(len(values), -1) if at.flat else values
+
+
+def _check_single(name: str, values: np.ndarray) -> None:
+    """Raise if one column of logits is probably behind a sigmoid that the graph does not show."""
+    if values.size == len(values) >= SURE and bool(((values >= 0) & (values <= 1)).all()):
+        raise Problem(
+            "model", f"the output {name!r} has probabilities, and scores need logits",
+            hint="export what enters the sigmoid, or give OnnxModel(..., as_is=True) for a regression",
+        )  # fmt: skip
+
+
+def _one_row_each(shape: tuple[int, ...], logits: tuple[int, ...], flat: bool) -> bool:
+    if not flat and len(logits) == 3 and logits[2] > 1:  # one prediction per token
+        return len(shape) == 3 and shape[:2] == logits[:2]
+    return len(shape) > 1 and all(size == 1 for size in shape[1:-1])
+
+
+def _cut(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
+    return {name: values[:rows] if values.ndim else values for name, values in feeds.items()}
+
+
+def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
+    """Return the inputs with exactly this many rows, repeated if there are fewer."""
+    size = sum(rows * values[:1].nbytes for values in feeds.values() if values.ndim)
+    if size > budget():
+        found = f"the ONNX model takes exactly {rows:,} rows at a time, {size / GIB:.3g} GiB"
+        hint = f"export it with a dynamic batch, or allow more than {budget() / GIB:.3g} GiB with {VARIABLE}"
+        raise Problem("model", found, hint=hint)
+    return {name: np.resize(v, (rows, *v.shape[1:])) if v.ndim else v for name, v in feeds.items()}
+
+
+def _called(session: Any, names: Sequence[str], feeds: dict[str, np.ndarray]) -> list[Any]:
+    try:
+        return session.run(list(names), feeds)
+    except Exception as error:  # the errors of ONNX Runtime share no class
+        raise Problem("data", f"the ONNX model could not be run: {_in_one_line(error)}") from None
+
+
+def _in_one_line(error: BaseException) -> str:
+    return (" ".join(str(error).split()) or type(error).__name__)[:500]
+
+
+def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
+    """Return the values in the type of an input, if that loses nothing but precision; the shape is checked."""
+    array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
+    found, name = f"batch {number}: input {to.name!r}", to.dtype
+    if name is None:
+        raise Problem("data", f"{found} takes strings or sequences", hint="only tensors of numbers are supported")
+    hint = "convert it first"
+    if array.dtype.kind not in "biuf":
+        raise Problem("data", f"{found} takes {name}, and the data has {array.dtype}", hint=hint)
+    _check_shape(array, to, found)
+    if array.dtype == name:
+        return array
+    wrong = (
+        (name.kind == "f" and array.dtype == np.uint8)
+        or (name.kind in "iu" and array.dtype.kind == "f")
+        or (name.kind == "b" and array.dtype.kind != "b")
+    )
+    if wrong:
+        scale = f"scale it as the model was trained, for instance x.astype('{name}') / 255"
+        kind = "true or false" if name.kind == "b" else f"integers ({name})" if name.kind in "iu" else name
+        raise Problem(
+            "data", f"{found} takes {kind}, and the data has {array.dtype}", hint=scale if name.kind == "f" else hint
+        )
+    if name.kind in "iu" and array.size:
+        limits, low, high = np.iinfo(name), array.min(), array.max()
+        if int(low) < limits.min or int(high) > limits.max:
+            raise Problem("data", f"{found} takes {name}, and the data has values from {low} to {high}")
+    with np.errstate(over="ignore"):
+        cast = array.astype(name)
+    if name == np.float16 and np.isinf(cast).any() and not np.isinf(array).any():
+        raise Problem("data", f"{found} takes float16, and the data has values beyond 65,504", hint="scale it first")
+    return cast
+
+
+def _check_shape(array: np.ndarray, to: InputSpec, found: str) -> None:
+    if not to.shape:
+        return
+    wrong = array.ndim != len(to.shape) or any(
+        size is not None and size != own for size, own in zip(to.shape[1:], array.shape[1:], strict=True)
+    )
+    if wrong:
+        hint = "add the dimension of the batch, x[None]" if array.ndim == len(to.shape) - 1 else ""
+        expected = shape_text((None, *to.shape[1:]))
+        raise Problem("data", f"{found}: expected shape {expected}, got {array.shape}", hint=hint)

@@ -1,0 +1,120 @@
+"""Run a scikit-learn estimator: its probabilities or decisions as logits, and its inputs as features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._common.errors import Problem
+from qipf._common.optional import require
+from qipf.arrays import to_numpy
+from qipf.data.batches import Batch, InputSpec, as_numbers
+from qipf.runners.features import Candidate, FeatureSpec
+from qipf.runners.runner import Pass, Run, Runner
+
+INPUTS = FeatureSpec("inputs", "rows")
+"""The only thing to read of an estimator."""
+TINY = np.finfo(np.float32).tiny
+"""The least probability, whose logarithm stays finite."""
+
+
+class SklearnRunner(Runner):
+    """Runs a fitted estimator.
+
+    The logits are log(p) of `predict_proba`, or else `decision_function`, of which one column stays one logit, or else
+    the numbers of `predict`.
+
+    Args:
+        model: A classifier, a regressor or a pipeline that ends in one.
+    """
+
+    inputs = (InputSpec("inputs"),)
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._classes = getattr(model, "classes_", None)
+        self._numbers: list[float] | None = None
+        if isinstance(self._classes, list) or getattr(model, "multilabel_", False):
+            raise Problem("model", "it predicts several outputs at once", hint="give one estimator per output")
+        names = getattr(model, "feature_names_in_", None)
+        self._columns = None if names is None else list(names)
+
+    def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the rows of the table as the only argument."""
+        given = list(inputs.values()) if isinstance(inputs, Mapping) else inputs
+        if isinstance(given, tuple | list) and len(given) == 1:
+            given = given[0]
+        table = as_numbers(to_numpy(given) if compat.is_array_api_obj(given) else given, "data")
+        width = getattr(self.model, "n_features_in_", None)
+        if table.ndim != 2 or (width is not None and table.shape[1] != width):
+            expected = f"a table (N, {width or 'd'})"
+            raise Problem("data", f"batch {number}: shape {table.shape}", expected=expected)
+        return (table if table.dtype in (np.float32, np.float64) else table.astype(np.float64),), {}
+
+    @contextmanager
+    def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
+        """Return a context in which passes run."""
+        for spec in read.values():
+            if spec.source not in ("", INPUTS.source):
+                raise Problem("features", f"an estimator has nothing called {spec.source!r}", hint="give 'inputs'")
+
+        def run(batch: Batch) -> Pass:
+            table = np.asarray(to_numpy(batch.args[0]))
+            return Pass(self._values(table, raw), {key: spec.rows(table) for key, spec in read.items()})
+
+        yield run
+
+    def output_shape(self, batch: Batch) -> tuple[int, ...]:
+        """Return the shape of the output for the first two rows."""
+        return self._values(np.asarray(to_numpy(batch.first(2).args[0])), False).shape
+
+    def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
+        """Return the inputs."""
+        return (Candidate(INPUTS.source, tuple(batch.first(2).args[0].shape), "linear"),)
+
+    def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec:
+        """Return the inputs."""
+        return INPUTS
+
+    def encode(self, labels: Any) -> Any:
+        """Return the index of each label among the classes of the estimator; targets of a regression as they are."""
+        if self._classes is None:
+            return labels
+        values = to_numpy(labels) if compat.is_array_api_obj(labels) else np.asarray(labels)
+        flat = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
+        order = np.searchsorted(self._classes, flat).clip(0, len(self._classes) - 1)
+        wrong = self._classes[order] != flat
+        if np.any(wrong):
+            found = flat[np.argmax(wrong)]
+            raise Problem("labels", repr(found), expected=f"one of the {len(self._classes)} classes of the estimator")
+        return order
+
+    def fingerprint(self) -> list[float] | None:
+        """Return numbers of the predictions for fixed rows, which tell two fitted estimators apart."""
+        width = getattr(self.model, "n_features_in_", None)
+        if self._numbers is None and width is not None:
+            values = self._values(np.random.default_rng(0).standard_normal((64, width)), raw=False)
+            norm = math.sqrt(float((values**2).sum()))
+            angles = np.outer(np.arange(1.0, 5.0), np.arange(values.size))
+            self._numbers = [float(values.size), norm, *(np.cos(angles) @ values.ravel() / (norm or 1.0)), 0.0]
+        return self._numbers
+
+    def _values(self, table: np.ndarray, raw: bool) -> np.ndarray:
+        given: Any = table
+        if self._columns is not None:  # scikit-learn warns of a table without the names that it was fitted to
+            given = require("pandas", extra="bench").DataFrame(table, columns=self._columns)
+        if not raw and hasattr(self.model, "predict_proba"):
+            return np.log(np.maximum(self.model.predict_proba(given), TINY))
+        known = not raw and hasattr(self.model, "decision_function")
+        found = self.model.decision_function(given) if known else self.model.predict(given)
+        return np.asarray(found, dtype=np.float64).reshape(len(table), -1)
+
+
+def is_estimator(model: Any) -> bool:
+    """Return True for a fitted estimator of scikit-learn, which need not be installed to ask."""
+    return hasattr(model, "predict") and hasattr(model, "get_params") and not hasattr(model, "named_modules")
