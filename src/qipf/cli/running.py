@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import numpy as np
 from qipf._common.errors import Problem, UserError
 from qipf._common.text import printable
 from qipf.cli.arguments import read_settings, usable_device
+from qipf.data.batches import Batch
 from qipf.data.reading import Data, FileSource
 from qipf.runners.loading import WEIGHT_FILES, is_weights, load_model, open_model
 from qipf.runners.runner import OUTPUT, Runner
@@ -71,6 +73,7 @@ class Work:
         net: What `load` returned; None if the data brings logits.
         runner: What executes it; None likewise.
         task: What one prediction is.
+        output: The shape of what the model returns, or of the logits that the data brings.
         features: The module that scorers read, if one was named.
         batch_size: The most examples per pass.
         quiet: No progress bars.
@@ -79,6 +82,7 @@ class Work:
     net: Any
     runner: Runner | None
     task: Task
+    output: tuple[int, ...]
     features: str | None
     batch_size: int
     quiet: bool
@@ -105,21 +109,22 @@ class Work:
             found = find_task(data.arrays["logits"].shape, data.labels, task)
             if found.whole or found.name == "labels":
                 raise Problem("data", f"{found.name} are read from a model", hint="give inputs instead of logits")
-            return cls(net, None, found, None, batch_size, quiet), data.bound(())
+            return cls(net, None, found, data.arrays["logits"].shape, None, batch_size, quiet), data.bound(())
         if net is None or is_weights(net):
             raise Problem("model", "a file of weights cannot be run", hint="give a program, or data with logits")
         runner = open_model(net)
         bound = data.bound(runner.inputs)
         ids = _are_ids(bound, runner, getattr(task, "name", None) or (task or {}).get("name"))
         first = next(runner.batches(FileSource(bound.take(np.arange(min(64, len(bound)))), runner.inputs, 64, ids=ids)))
-        found = find_task(lambda: tuple(runner.output_shape(first)), data.labels, task).resolved(first)
-        return cls(net, runner, found, features, batch_size, quiet), bound
+        output = tuple(runner.output_shape(first))
+        found = find_task(output, data.labels, task).resolved(first)
+        return cls(net, runner, found, output, features, batch_size, quiet), bound
 
-    def source(self, data: Data, *, labelled: bool = True) -> FileSource:
+    def source(self, data: Data) -> FileSource:
         """Return data as batches of the size that suits the task."""
         inputs, tokens = self.runner.inputs if self.runner else (), self.task.name == "tokens"
         size = min(self.batch_size, self.task.batch_size) if self.task.whole else self.batch_size
-        return FileSource(data, inputs, size, ids=tokens, labelled=labelled)
+        return FileSource(data, inputs, size, ids=tokens)
 
     def bound(self, data: Data) -> Data:
         """Return other data with the inputs that the model takes."""
@@ -129,22 +134,31 @@ class Work:
         self, data: Data, features: str | bool | None = None, layers: Any = (), most: int | None = None, seed: int = 0
     ) -> Outputs:
         """Return the outputs of the model on data, or those that the data brings."""
-        if self.runner is None:
-            arrays = data.arrays
-            return Outputs(arrays["logits"], arrays.get("features"), arrays.get("labels"), task=self.task.name)
+        if "logits" in data.arrays:
+            return self.given(data.arrays, range(len(data)) if data.numbers is None else data.numbers.tolist())
         return collect(
             self.runner, self.source(data), task=self.task, features=features, layers=layers, most=most, seed=seed,
             progress=not self.quiet,
         )  # fmt: skip
+
+    def given(self, arrays: dict[str, np.ndarray], numbers: Sequence[int]) -> Outputs:
+        """Return the logits, features and labels that data brings, as outputs; `numbers` are the rows in the file."""
+        logits, labels = arrays["logits"], arrays.get("labels")
+        if logits.shape[1:] != self.output[1:]:
+            expected = f"{self.output[1]} columns, as the model gives for DATA"
+            raise Problem("logits", f"{logits.shape[1]}", expected=expected)
+        if labels is not None:
+            labels = self.task.check(Batch((), {}, labels, None, len(labels), 0, numbers), logits.shape)
+        return Outputs(logits, arrays.get("features"), labels, task=self.task.name)
 
     def fit(self, scorer: Scorer | None, settings: dict[str, Any], data: Data) -> Scorer:
         """Fit a scorer; None is the recommended one, with settings."""
         run: dict[str, Any] = {"features": self.features, "progress": not self.quiet}
         if self.runner is None:
             outputs = self.read(data.sample(settings.get("size", len(data))))
+            others = {key: value for key, value in settings.items() if key != "size"}
             if scorer is not None:
                 return scorer.fit(self.net, outputs)
-            others = {key: value for key, value in settings.items() if key != "size"}
             return default(None, outputs, progress=not self.quiet, **others)
         if scorer is not None:
             return scorer.fit(self.net, self.source(data), task=self.task, **run)

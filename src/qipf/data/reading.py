@@ -79,6 +79,12 @@ class Data:
                 part["inputs"] = read_images(self.files[rows], mode)
             yield part, numbers[rows]
 
+    def images(self, rows: Sequence[int]) -> np.ndarray:
+        """Return some images; of several inputs, the first that has four dimensions."""
+        ((arrays, _),) = self.take(np.asarray(rows)).batches(max(1, len(rows)))
+        inputs = [array for key, array in arrays.items() if key == "inputs" or key.startswith(INPUT)]
+        return next((array for array in inputs if array.ndim == 4), inputs[0])
+
     def bound(self, inputs: Sequence[InputSpec]) -> Data:
         """Return the data with the inputs that a model takes, found by their names in an .npz.
 
@@ -128,29 +134,36 @@ class FileSource(Source):
         inputs: The inputs of the model.
         batch_size: Rows per batch.
         ids: Rows of bytes are token ids, and not the numbers of a table.
-        labelled: Yield the labels as well.
+        chosen: The rows to read; None for all.
     """
 
     def __init__(
-        self, data: Data, inputs: Sequence[InputSpec], batch_size: int, *, ids: bool = False, labelled: bool = True
-    ) -> None:
-        self.data, self._specs, self._size, self._ids, self._labelled = data, inputs, batch_size, ids, labelled
+        self, data: Data, inputs: Sequence[InputSpec], batch_size: int, *, ids: bool = False,
+        chosen: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        self.data, self._specs, self._size, self._ids, self._chosen = data, inputs, batch_size, ids, chosen
         self._started, self.indexed = None, True
-        self.rows, self.count = len(data), -(-len(data) // batch_size)
+        self.rows = len(data) if chosen is None else len(chosen)
+        self.count = -(-self.rows // batch_size)
 
     def sample(self, size: int, seed: int) -> FileSource:
         """Return `size` random rows in their order."""
-        if len(self.data) <= size:
+        if self._chosen is not None or len(self.data) <= size:
             return self
         import torch
 
         drawn = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))[:size].sort().values
-        taken = self.data.take(drawn.numpy())
-        return FileSource(taken, self._specs, self._size, ids=self._ids, labelled=self._labelled)
+        return FileSource(self.data, self._specs, self._size, ids=self._ids, chosen=drawn.numpy())
+
+    def _parts(self) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        if self._chosen is None:
+            yield from self.data.batches(self._size)
+            return
+        for start in range(0, len(self._chosen), self._size):
+            yield from self.data.take(self._chosen[start : start + self._size]).batches(self._size)
 
     def _batches(self) -> Iterator[tuple[Any, Any, Sequence[int]]]:
-        for arrays, numbers in self.data.batches(self._size):
-            labels = arrays.get("labels") if self._labelled else None
+        for arrays, numbers in self._parts():
             if "inputs" in arrays:
                 spec = self._specs[0] if len(self._specs) == 1 else None
                 inputs = self._taken(arrays["inputs"], spec, True)
@@ -158,7 +171,7 @@ class FileSource(Source):
                 specs = {one.name: one for one in self._specs}
                 named = {key.removeprefix(INPUT): values for key, values in arrays.items() if key.startswith(INPUT)}
                 inputs = {name: self._taken(values, specs.get(name), False) for name, values in named.items()}
-            yield inputs, labels, numbers.tolist()
+            yield inputs, arrays.get("labels"), numbers.tolist()
 
     def _taken(self, values: np.ndarray, spec: InputSpec | None, alone: bool) -> np.ndarray:
         """Return one input in the layout and the range of values that the model takes."""
