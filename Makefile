@@ -2,13 +2,14 @@ SHELL := /bin/bash
 # make demo: from a fresh checkout to a report on how well uncertainties find errors under shift.
 # make test: the linters and every test except those marked `thorough`. Both make .venv themselves.
 # make test-all: the linters and every test, which must hold before a change lands.
+# make evidence: every table and figure that the pages quote, and the page of results/paper/mnist, from results/ alone.
 # make coverage: every test, with the lines and branches that they reach; fails below the floor in pyproject.toml.
 
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test test-all pytest pytest-all coverage fuzz lint docs clean
+.PHONY: demo test test-all pytest pytest-all coverage evidence fuzz lint docs clean
 
 demo: .venv/.demo
 	@$(BIN)/qipf demo
@@ -41,6 +42,10 @@ lint: .venv/.dev
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --quiet --check
 	@$(BIN)/basedpyright --level error | grep -v '^0 errors' || test $${PIPESTATUS[0]} -eq 0
+
+evidence: .venv/.dev
+	@$(BIN)/python benchmarks/reproduction.py --write
+	@$(BIN)/qipf report results/paper/mnist -o results/paper/report.html
 
 docs: .venv/.dev
 	@$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going -b html docs site

@@ -49,16 +49,19 @@ def by_shift(results: Results, metric: str) -> str:
 
 
 @value("agreement")
-def agreement(results: Results, metric: str = "roc_auc") -> str:
-    """In how many cells the paper's number lies within the spread of ours over networks and intensities."""
-    theirs = paper.values(metric)
+def agreement(results: Results, metric: str) -> str:
+    """In how many cells the paper's number lies within our spread."""
+    return "{} of {}".format(*within(results, metric))
+
+
+def within(results: Results, metric: str = "roc_auc") -> tuple[int, int]:
+    """Count the cells in which the paper's number lies within the spread of ours over networks and intensities."""
     rows = results.under_shift(metric)
     spread = rows.groupby(["column", "shift", "dataset", "net"])["value"].agg(["min", "max"])
-    known = [
-        (value.mean, (method, *case)) for (case, method), value in theirs.items() if (method, *case) in spread.index
-    ]
-    inside = sum(bool(spread.loc[key, "min"] <= mean <= spread.loc[key, "max"]) for mean, key in known)
-    return f"{inside} of {len(known)}"
+    values = {(method, *case): value.mean for (case, method), value in paper.values(metric).items()}
+    known = {key: mean for key, mean in values.items() if key in spread.index}
+    inside = sum(bool(spread.loc[key, "min"] <= mean <= spread.loc[key, "max"]) for key, mean in known.items())
+    return inside, len(known)
 
 
 def best_at(results: Results, pair: tuple[str, str], shift: str, metric: str, ours: str) -> tuple[int, int]:

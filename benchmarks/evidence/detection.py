@@ -103,15 +103,20 @@ def clean(results: Results) -> str:
     return markdown(["clean test set", *pair_heads(results).values()], lines)
 
 
-@cache
 def accuracy(results: Results, pair: tuple[str, str]) -> float:
-    """Return the accuracy of the base networks on all clean test images."""
+    """Return the mean accuracy of the base networks on all clean test images."""
+    return float(accuracies(results, pair).mean())
+
+
+@cache
+def accuracies(results: Results, pair: tuple[str, str]) -> pd.Series:
+    """Return the accuracy of every base network on all clean test images."""
     rows = results.all_rows
     asked = {
         "dataset": pair[0], "net": pair[1], "shift": "clean", "metric": "accuracy", "method": "entropy",
         "errors": "base", "subset": "all",
     }  # fmt: skip
-    return float(rows[(rows[list(asked)] == pd.Series(asked)).all(axis=1)]["value"].mean())
+    return rows[(rows[list(asked)] == pd.Series(asked)).all(axis=1)]["value"]
 
 
 @table("out-of-distribution")

@@ -36,9 +36,8 @@ CHART = {
 """By score of the probe study: its name in the chart, forward passes per prediction, and colour."""
 
 
-def write(results: Results) -> list[Path]:
-    """Draw every figure; returns the files."""
-    folder = results.folder / FOLDER
+def write(results: Results, folder: Path) -> list[Path]:
+    """Draw every figure of docs/reproduction.md; returns the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, draw in (("severity", severity), ("cost", cost)):

@@ -146,7 +146,7 @@ def test_a_folder_of_images(place, rng, last, dtype) -> None:
         (("net.onnx", "data.npz", "--features", "hiden"), "--features: the ONNX model has no tensor 'hiden'"),
         (("net.onnx", "data.npz", "--features", "hidden@2x2"), "needs a tensor of 4 dimensions"),
         (("net.onnx", "data.npz", "--device", "cuda"), "--device: an ONNX model"),
-        (("net.onnx", "data.npz", "--weights", "w.safetensors"), "--weights: goes with module:callable only"),
+        (("net.onnx", "data.npz", "--weights", "w.safetensors"), "--weights: a .onnx file"),
         (("two.onnx", "data.npz"), "DATA: the model two.onnx takes 'a'"),
         (("two.onnx", "one.npz"), "also 'b'"),
         (("two.onnx", "short.npz"), "{'labels': 9, 'a': 9, 'b': 8}"),

@@ -102,7 +102,7 @@ def test_a_wrong_name_lists_the_names(x, capsys, command) -> None:
 
 def test_it_is_for_onnx_files(x, capsys) -> None:
     assert main(["fit", "nets:build", "data.npz", "-o", "a.qipf", "--onnx-output", "fine"]) == 2
-    assert "--onnx-output: names an output of an .onnx file" in capsys.readouterr().err
+    assert "--onnx-output: only an .onnx file" in capsys.readouterr().err
     qipf.Entropy().fit().save("a.qipf")
     assert main(["inspect", "a.qipf", "--onnx-output", "fine"]) == 2
 

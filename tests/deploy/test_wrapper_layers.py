@@ -13,7 +13,7 @@ from torch import nn
 
 from qipf.deploy.wrapper import wrap
 from qipf.models.collect import collect
-from qipf.scores import KNN, ClassField, Scorer
+from qipf.scores import KNN, ClassField, Entropy, Scorer
 
 
 def overwriting(layer: str, *, breaks: bool = False) -> tuple[nn.Sequential, Scorer, torch.Tensor]:
@@ -118,3 +118,18 @@ def test_hooks_go_with_the_wrapped_module(layer: str) -> None:
     gc.collect()
     assert hooks(net) == 0
     assert hooks(inside) == 1  # the copy of the other wrapper's, which is never asked
+
+
+@pytest.mark.parametrize(("columns", "end"), [(1, nn.Sigmoid()), (3, nn.Softmax(1))])
+@torch.no_grad()
+def test_a_softmax_or_sigmoid_at_the_end_is_stepped_over(columns: int, end: nn.Module) -> None:
+    torch.manual_seed(0)
+    body = nn.Sequential(nn.Linear(6, 9), nn.Tanh(), nn.Linear(9, columns)).eval()
+    ended, x = nn.Sequential(*body, end), torch.randn(40, 6)
+    scorer = Entropy().fit(None, collect(body, (x, torch.arange(40) % 2), progress=False))
+    output, u = (both := wrap(ended, scorer))(x)
+    assert torch.equal(output, ended(x))
+    np.testing.assert_allclose(u, wrap(body, scorer)(x)[1], rtol=1e-6)
+    program = torch.export.export(both, (x,))
+    np.testing.assert_allclose(program.module()(x)[1], u, rtol=1e-6)
+    np.testing.assert_allclose(torch.compile(both, backend="eager")(x)[1], u, rtol=1e-6)

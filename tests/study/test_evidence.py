@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 from table_lines import line
@@ -11,6 +13,7 @@ pytest.importorskip("pandas")
 from planted_results import plant
 
 from evidence import cells, claims, detection, figures, illustrations, pages, speed, verdicts
+from evidence.results import Results
 
 LARGEST_IMAGE = 300_000  # bytes
 
@@ -68,7 +71,7 @@ def test_planted_settings_and_times(planted):
 
 def test_figures_are_drawn_and_shown(planted):
     assert figures.shown(planted, "cost") == "*Not drawn yet.*"
-    files = figures.write(planted)
+    files = figures.write(planted, planted.folder / figures.FOLDER)
     assert {file.name for file in files} == {"severity.png", "severity-dark.png", "cost.png", "cost-dark.png"}
     assert all(file.stat().st_size < LARGEST_IMAGE for file in files)
     assert "../results/paper/figures/cost-dark.png" in figures.shown(planted, "cost")
@@ -152,3 +155,16 @@ def test_every_claim_has_a_verdict_and_counts_add_up(planted):
     assert line(verdicts.claims_of(planted, "detection"), "Table 1 | better than MC dropout |")[1:] == [
         "**holds**", "+0.010 exact, +0.020 program",
     ]  # fmt: skip
+
+
+def test_verdicts_follow_the_numbers(tmp_path):
+    """The same claim gets another verdict from other numbers."""
+    (tmp_path / "authors").mkdir()
+    for moved, word in ((0.0, "does not hold"), (0.01, "undecided")):
+        facts = {"shuffled weights": {"largest difference": moved, "largest score": 0.04}}
+        for dataset in ("mnist", "kmnist"):
+            (tmp_path / "authors" / f"{dataset}.json").write_text(json.dumps(facts))
+        assert verdicts.shuffled(Results(tmp_path))[0] == word
+    assert verdicts._of_all(0, 4) == "does not hold"
+    assert verdicts._of_all(3, 4) == "partly"
+    assert verdicts._of_all(4, 4) == "holds"

@@ -7,11 +7,15 @@ from torch import nn
 from qipf._common.errors import Problem
 from qipf.runners.features import HEAD, FeatureSpec
 from qipf.runners.recorder import Recorder, named_modules
+from qipf.runners.torch import ENDINGS
 from qipf.scores.base import Scorer
 
 
 def attach_recorder(model: nn.Module, scorer: Scorer, features: str | None) -> Recorder:
     """Return a recorder of the features and layers that a fitted scorer reads, whose hooks live as long as it does.
+
+    It also keeps what enters a softmax or a sigmoid, which `Recorder.before_ending` returns as the logits, unless the
+    scorer was fitted to the numbers of a regression.
 
     Args:
         model: The module, without wrappers.
@@ -27,7 +31,9 @@ def attach_recorder(model: nn.Module, scorer: Scorer, features: str | None) -> R
     if scorer.reads_features:
         read = {"features": HEAD if features is None else FeatureSpec.parse(features), **read}
         head = _head(model, scorer) if features is None else None
-    recorder = Recorder(model, read, head=head)
+    facts = scorer._require_fitted().facts
+    numbers = facts.get("output") == "regression" or facts.get("task", {}).get("name") == "numbers"
+    recorder = Recorder(model, read, head=head, endings=() if numbers else ENDINGS)
     recorder.attach()
     return recorder
 

@@ -19,7 +19,7 @@ from qipf.deploy.taps import attach_recorder
 from qipf.models.likeness import check_one_prediction, warn_of_other
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
-from qipf.runners.torch import original
+from qipf.runners.torch import find_values, original
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.precision import without_autocast
 from qipf.scores.probe import Probe
@@ -103,9 +103,10 @@ class Wrapped(nn.Module):
         """The output of the model, unchanged, and what the scorer reads from this forward pass."""
         self._recorder.open()
         output = self.model(*args, **kwargs)
+        logits = self._recorder.before_ending(find_values(output))
         taken = self._recorder.taken()
         features = taken.pop("features", None)
-        return output, _outputs(find_logits(output, None, 0), features, taken)
+        return output, _outputs(find_logits(logits, None, 0), features, taken)
 
 
 class ScorerModule(PreciseBuffers):

@@ -215,6 +215,11 @@ class Recorder:
         """Return the last call of a module that may end the model in this pass."""
         return None if self._end is None else self._end.take()
 
+    def before_ending(self, values: Tensor) -> Tensor:
+        """Return what entered the softmax or sigmoid if its output is this very tensor, also in a traced graph."""
+        last = self.ending()
+        return values if last is None or last.output is not values else last.entered
+
     def taken(self) -> dict[str, Tensor]:
         """Return what the pass left, by key, without a look at the rows, so that a graph can be traced.
 

@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 
 import pytest
+from joblib.externals.loky.backend import resource_tracker
 from toy_cells import cell, diamond
 
 from qipf.study.run.executors import Accelerated, Local, Serial, open_engine
@@ -97,6 +98,17 @@ def test_only_the_cell_that_kills_its_process_fails(tmp_path):
     assert [failure["label"] for failure in report.failed] == ["die 0.5"]
     assert report.done == 6
     assert list((store.path / "running").iterdir()) == []
+
+
+def test_processes_import_nothing_from_the_working_folder(tmp_path, monkeypatch):
+    for name in ("joblib", "numpy", "torch", "random"):
+        (tmp_path / f"{name}.py").write_text(f"open('{tmp_path}/imported', 'a').write('{name} ')\nraise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    store = Store(tmp_path / "s", create=True)
+    monkeypatch.setattr(resource_tracker._resource_tracker, "_fd", None)  # so that it starts again, here
+    monkeypatch.setattr(resource_tracker._resource_tracker, "_pid", None)
+    assert run([cell(1.0)], store, Local(1)).complete
+    assert not (tmp_path / "imported").exists()
 
 
 def test_a_worker_with_other_code_refuses(tmp_path):

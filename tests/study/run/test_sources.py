@@ -1,7 +1,10 @@
 """Which code made a store's cells: the digest, and what is said where versions mix."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,12 +15,12 @@ from qipf.cli import main
 from qipf.study.plan import plan as plans
 from qipf.study.report.source import open_source
 from qipf.study.run import run as runs
-from qipf.study.run import verify
+from qipf.study.run import verify, worker
 from qipf.study.run.executors import Serial
 from qipf.study.run.graph import in_order
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run
-from qipf.study.run.store import Store
+from qipf.study.run.store import RefusedError, Store
 
 PLAN = {
     "name": "two-cells",
@@ -51,6 +54,56 @@ def test_the_digest_is_of_the_code_and_of_nothing_else(package):
     assert changed != original
     field.rename(package / "fields" / "renamed.py")
     assert verify.digest_of(package) not in (original, changed)
+
+
+STUDY = """
+import json, sys
+from pathlib import Path
+import qipf
+from qipf.study.plan.plan import parse
+from qipf.study.run import worker
+from qipf.study.run.run import run_plan
+
+folder = Path(sys.argv[1])
+package = Path(qipf.__file__).parent
+assert package.parent == folder, package
+write = worker.Store.write
+changed = []
+
+def replaced_after_the_first_cell(self, *given, **named):
+    write(self, *given, **named)
+    if not changed:
+        changed.append(True)
+        for file in package.rglob("*.py"):
+            file.write_text(file.read_text() + "\\nraise RuntimeError('code of another version')\\n")
+
+worker.Store.write = replaced_after_the_first_cell
+methods = {"entropy": {}, "knn": {}, "default": {}, "mc-dropout": {"passes": 2}, "qipf": {"factor": 80}}
+plan = parse({**json.loads(sys.argv[2]), "methods": methods})
+report, _ = run_plan(plan, folder / "store", engine="serial", device="cpu", quiet=True)
+print(report.complete, report.done, [failure["error"] for failure in report.failed])
+"""
+
+
+def test_code_that_is_replaced_while_a_run_goes_on_changes_nothing(package, tmp_path):
+    """Every cell runs the code whose digest it is given: all of it is imported before the first cell."""
+    command = [sys.executable, "-c", STUDY, str(tmp_path), json.dumps(PLAN)]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout.startswith("True"), done.stdout + done.stderr
+
+
+def test_a_cell_that_imported_replaced_code_is_not_kept(tmp_path, monkeypatch):
+    store = Store(tmp_path / "s", create=True)
+    one = diamond()
+    worker.code()
+    monkeypatch.setattr(worker, "_imported", worker._imported - {"qipf.metrics"})
+    run([one], store, Serial())
+    assert store.finished()  # imported late, but the files are those of the digest
+    monkeypatch.setattr(worker, "digest_of", lambda _: "0123")
+    with pytest.raises(RefusedError, match="replaced"):
+        run([one], Store(tmp_path / "t", create=True), Serial())
+    assert Store(tmp_path / "t").finished() == set()
 
 
 def test_every_cell_says_who_made_it(tmp_path):

@@ -61,13 +61,50 @@ def test_success_clears_the_failure_and_the_scratch_files(tmp_path):
 def test_what_a_killed_run_left_is_removed_at_once(tmp_path):
     store = Store(tmp_path / "s", create=True)
     (store.path / "cells" / "train").mkdir()
-    for name in ("cells/train/.k.json.abc.part", "scratch/.k.safetensors.abc.part", ".table.csv.abc.part"):
-        (store.path / name).write_text("half")
-    for name in ("scratch/wanted.safetensors", "scratch/wanted.safetensors.3", "scratch/other.qipf", "running/other"):
+    wanted, other = "a" * 32, "b" * 32
+    for name in (
+        f"cells/train/.{other}.json",
+        f"scratch/.{other}.safetensors",
+        f"scratch/.{other}.qipf.3",
+        ".table.csv",
+    ):
+        (store.path / f"{name}.0a1b2c3d.part").write_text("half")
+    kept = [f"scratch/{wanted}.safetensors", f"scratch/{wanted}.safetensors.3"]
+    for name in (*kept, f"scratch/{other}.qipf", f"running/{other}"):
         (store.path / name).write_text("x")
-    clean(store, ["wanted"])
-    left = sorted(file.name for file in store.path.rglob("*") if file.is_file())
-    assert left == ["store.json", "wanted.safetensors", "wanted.safetensors.3"]
+    clean(store, [wanted])
+    left = sorted(str(file.relative_to(store.path)) for file in store.path.rglob("*") if file.is_file())
+    assert left == [*kept, "store.json"]
+
+
+@pytest.mark.parametrize("folder", ["scratch", "running", "cells", "damaged"])
+def test_a_folder_that_is_a_link_is_used_and_only_files_of_a_store_are_deleted_there(tmp_path, folder):
+    elsewhere = tmp_path / "fast disk"
+    elsewhere.mkdir()
+    own = {"thesis.qipf", "notes", "download.part", ".thesis.tex.part"}
+    for name in own:
+        (elsewhere / name).write_text("mine")
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s" / folder).symlink_to(elsewhere)
+    store = Store(tmp_path / "s", create=True)
+    key = "c" * 32
+    with store.attempt(key):
+        store.scratch(key, ".qipf").write_text("x")
+    store.scratch("d" * 32, ".qipf").write_text("left by a killed run")
+    store.write("train", key, {"x": 1})
+    clean(store, [])
+    assert store.record("train", key)["x"] == 1
+    assert list((store.path / "scratch").glob("d" * 32 + "*")) == []
+    assert {file.name for file in elsewhere.iterdir()} >= own
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_kept(tmp_path):
+    store = Store(tmp_path / "s", create=True)
+    (tmp_path / "thesis").write_text("mine")
+    (store.path / "store.lock").symlink_to(tmp_path / "thesis")
+    with pytest.raises(StoreError, match="is a link"), store.writing("p"):
+        pass
+    assert (tmp_path / "thesis").read_text() == "mine"
 
 
 def test_no_store_foreign_folder_and_other_formats_are_told_apart(tmp_path):

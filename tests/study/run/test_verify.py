@@ -10,6 +10,7 @@ import pytest
 from qipf.cli import main
 from qipf.study import datasets
 from qipf.study.plan.plan import parse
+from qipf.study.report.source import open_source
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 from qipf.study.run.sealed import seal
@@ -31,7 +32,7 @@ KINDS = (
     "cells/fit/*.safetensors", "cells/base/*.json",
     "cells/base/*.safetensors", "cells/score/*.json", "cells/score/*.safetensors", "cells/measure/*.json",
     "cells/time/*.json", "plan.json", "index.json", "environment.json", "table.csv", "table.parquet", "times.csv",
-    "checksums.json", "seconds/*.json", "sources/*.json", "store.json",
+    "checksums.json", "records.json", "seconds/*.json", "sources/*.json", "store.json",
 )  # fmt: skip
 """Every kind of file that a finished store has, apart from the lock."""
 
@@ -130,6 +131,55 @@ def test_files_that_are_gone_are_computed_again(whole, plan, tmp_path):
     assert found.why == "it is missing"
     assert run_plan(plan, path, engine="serial", device="cpu", quiet=True)[0].done == 1
     assert (path / "table.csv").read_bytes() == (whole / "table.csv").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["measure", "base", "train"])
+def test_a_lost_record_is_noticed_refused_and_computed_again(whole, plan, tmp_path, kind):
+    path = tmp_path / "s"
+    shutil.copytree(whole, path)
+    table = (path / "table.csv").read_bytes()
+    record = sorted((path / "cells" / kind).glob("*.json"))[0]
+    record.unlink()
+    (found,) = damages(Store(path))
+    assert (found.file, found.why) == (record, "it is missing")
+    with pytest.raises(StoreError, match="1 lost records"):
+        open_store(path)
+    with pytest.raises(StoreError, match="lost records"):
+        open_source(path)
+    report, _ = run_plan(plan, path, engine="serial", device="cpu", quiet=True)
+    assert report.done >= 1
+    assert (path / "table.csv").read_bytes() == table
+    assert list(damages(Store(path))) == []
+
+
+@pytest.mark.parametrize("name", ["records.json", "table.csv", "plan.json", "environment.json"])
+def test_a_lost_document_is_noticed_and_written_again(whole, plan, tmp_path, name):
+    path = tmp_path / "s"
+    shutil.copytree(whole, path)
+    (path / name).unlink()
+    (found,) = damages(Store(path))
+    assert (found.file, found.why) == (path / name, "it is missing")
+    report, _ = run_plan(plan, path, engine="serial", device="cpu", quiet=True)
+    assert report.complete
+    assert (path / name).is_file()
+    assert list(damages(Store(path))) == []
+
+
+def test_a_report_does_not_use_a_table_that_its_checksum_contradicts(whole, tmp_path):
+    path = tmp_path / "s"
+    path.mkdir()
+    for name in ("table.csv", "times.csv", "checksums.json"):  # without the cells
+        shutil.copy(whole / name, path / name)
+    assert open_source(path).rows
+    text = (path / "table.csv").read_text()
+    (path / "table.csv").write_text(text.replace("entropy", "margin"))
+    with pytest.raises(StoreError, match=r"table\.csv is damaged"):
+        open_source(path)
+    (path / "table.csv").write_text(text)
+    (path / "times.csv").write_text((path / "times.csv").read_text().replace("1", "2"))
+    source = open_source(path)
+    assert source.times == []
+    assert any("times.csv is damaged" in note for note in source.notes)
 
 
 def test_damaged_checkpoints_are_not_continued_from(tmp_path):

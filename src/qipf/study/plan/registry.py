@@ -24,9 +24,12 @@ that is missing here fails it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from itertools import count
+from types import MappingProxyType
 from typing import Literal
 
 Family = Literal["recommended", "qipf", "confidence", "features", "combination", "several passes", "file", "other"]
@@ -162,11 +165,29 @@ TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
 """The methods of several passes that are fitted by training steps, with the recipe of the pair."""
 
 
+_TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingProxyType({}))
+
+
+@contextmanager
+def titled(titles: object) -> Iterator[None]:
+    """Give methods other titles, by name: those of a run in which a name stood for something else than it does today.
+
+    Args:
+        titles: what environment.json of the run has as "titles"; whatever is not a string there is left out.
+    """
+    found = titles.items() if isinstance(titles, Mapping) else ()
+    token = _TITLES.set({str(name): title for name, title in found if isinstance(title, str)})
+    try:
+        yield
+    finally:
+        _TITLES.reset(token)
+
+
 def info(name: str) -> MethodInfo:
     """The entry of a method. A name that only a user's plan has gets one of the family "other"."""
-    if name in REGISTRY:
-        return REGISTRY[name]
-    return MethodInfo(name, name, "other", slot=-1, kind=name)
+    entry = REGISTRY.get(name) or MethodInfo(name, name, "other", slot=-1, kind=name)
+    title = _TITLES.get().get(name)
+    return entry if title is None else replace(entry, title=title)
 
 
 def column(name: str, statistic: str) -> str:

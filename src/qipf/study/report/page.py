@@ -19,7 +19,7 @@ from typing import Any
 from qipf._common.files import atomic_write, check_parent
 from qipf._common.optional import require
 from qipf.pages import overlays
-from qipf.study.plan.registry import column_title, info
+from qipf.study.plan.registry import column_title, info, titled
 from qipf.study.report import appendix, detail_view, severity
 from qipf.study.report.appendix import facts
 from qipf.study.report.detail_view import details
@@ -62,7 +62,8 @@ def write_report(
     if target.is_dir():
         raise IsADirectoryError(f"cannot write {target}: it is a folder; name a file in it, such as report.html")
     source = open_source(store)
-    page = render(source, data=None if data is None else str(data))
+    with titled(source.environment.get("titles")):
+        page = render(source, data=None if data is None else str(data))
     atomic_write(target, page)
     return len(page)
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from qipf.study.plan.plan import Plan
 from qipf.study.run.read import Bench, Row, open_store
+from qipf.study.run.store import Documents
 from qipf.study.run.verify import note_of
 from qipf.study.tables.frame import TABLES, Frame, long_frame, read_table
 
@@ -155,10 +156,12 @@ def _from_store(folder: Path) -> Source | None:
 
 def _from_tables(table: Path) -> Source:
     folder = table.parent
+    _check_sum(table)
     source = Source(folder.resolve().name or "results", read_table(table))
     source.note("This page was made from the tables alone. Charts that need the predictions are left out.")
     for name in ("times", "networks"):
         try:
+            _check_sum(folder / f"{name}.csv")
             source.keep(name, _lines(folder / f"{name}.csv"), f"{name}.csv")
         except MISSING as error:
             source.left_out(f"{name}.csv could not be read and is left out: {error}")
@@ -169,6 +172,7 @@ def _from_tables(table: Path) -> Source:
             source.note(f"There is no {name}.json next to the table.")
             continue
         try:
+            _check_sum(folder / f"{name}.json")
             values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
             if name == "environment":
                 source.keep(name, values, "environment.json")
@@ -181,6 +185,13 @@ def _from_tables(table: Path) -> Source:
         except MISSING as error:
             source.left_out(f"{name}.json could not be read: {error}")
     return source
+
+
+def _check_sum(file: Path) -> None:
+    """Raise DamagedError if a store has a checksum of this file, and the file is not what was written."""
+    documents = Documents(file.parent)
+    if file.name in documents.checksums():
+        documents.read(file.name)
 
 
 def _wrong(name: str, line: Mapping[str, Any]) -> str:

@@ -107,6 +107,8 @@ class Bench:
         for name in ("plan.json", "index.json"):
             if not store.documents.has(name):
                 raise StoreError(f"{store.path} has no {name}: no benchmark was run in it yet")
+        if lost := store.lost_records():
+            raise damaged(store.file(*lost[0], ".json"), f"it is missing, the first of {len(lost)} lost records")
 
     @cached_property
     def plan(self) -> Plan:

@@ -345,6 +345,7 @@ class _Run:
     def consolidate(self) -> list[str]:
         """Write the tables; returns notes for the user."""
         notes = consolidate.write(self.store, self.plan, self.index)
+        self.store.seal_records()
         for entry in self.index:
             if entry["kind"] == "model" and self.store.has("model", entry["key"]):
                 note = self.store.record("model", entry["key"]).get("note")

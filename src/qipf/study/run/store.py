@@ -34,7 +34,9 @@ class StoreError(OSError):
 
 
 class DamagedError(StoreError):
-    """A file of the store is missing or is not what was written."""
+    """A file of the store is missing or is not what was written; `why` says which of the two, in words."""
+
+    why = ""
 
 
 class BusyError(StoreError):
@@ -64,7 +66,9 @@ def explained(path: Path) -> Iterator[None]:
 
 def damaged(file: Path, why: str) -> DamagedError:
     """The error about a damaged file of a store, with what to do."""
-    return DamagedError(f"{file} is damaged: {why}; run `qipf bench` with the same plan to compute it again")
+    error = DamagedError(f"{file} is damaged: {why}; run `qipf bench` with the same plan to compute it again")
+    error.why = why
+    return error
 
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
@@ -89,8 +93,10 @@ def only_writer(file: Path, plan: str) -> Iterator[bool]:
     except ImportError:  # not a POSIX system
         yield False
         return
+    if file.is_symlink():
+        raise StoreError(f"{file} is a link, and its target would be overwritten; remove the link")
     with explained(file.parent):
-        handle = os.open(file, os.O_CREAT | os.O_RDWR, 0o666)
+        handle = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
     try:
         locked = True
         try:
@@ -172,8 +178,14 @@ class Documents:
         return (self.path / name).is_file()
 
     def remove(self, name: str) -> None:
-        """Remove a document."""
+        """Remove a document and its checksum."""
+        try:
+            sums = self.checksums()
+        except DamagedError:
+            sums = {}
         with explained(self.path):
+            if sums.pop(name, None) is not None:
+                atomic_write(self.path / CHECKSUMS, seal(sums))
             (self.path / name).unlink(missing_ok=True)
 
     def checksums(self) -> dict[str, list[str]]:
@@ -192,6 +204,7 @@ class Documents:
 
 
 FORMAT = 2
+RECORDS = "records.json"
 
 FOLDERS = ("cells", "failed", "seconds", "sources", "scratch", "running", "damaged")
 
@@ -302,6 +315,22 @@ class Store:
     def finished(self) -> set[str]:
         """The keys of all finished cells."""
         return {file.stem for file in (self.path / "cells").glob("*/*.json")}
+
+    def seal_records(self) -> None:
+        """List all records in a document with a checksum, so that a record which is lost later is noticed."""
+        found = sorted(f"{file.parent.name}/{file.stem}" for file in (self.path / "cells").glob("*/*.json"))
+        self.documents.write(RECORDS, json.dumps(found, indent=0))
+
+    def lost_records(self) -> list[tuple[str, str]]:
+        """Return the kind and the key of every cell whose record was there when the last run ended, and is gone.
+
+        Raises:
+            DamagedError: The list itself is damaged.
+        """
+        if RECORDS not in self.documents.checksums():
+            return []  # no run has ended, or an older version made the store
+        listed = [name.split("/") for name in json.loads(self.documents.read(RECORDS))]
+        return [(kind, key) for kind, key in listed if not self.has(kind, key)]
 
     def write(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qipf.study.run.sealed import unseal
-from qipf.study.run.store import ARRAYS, CHECKSUMS, DamagedError, Store, StoreError, explained
+from qipf.study.run.store import ARRAYS, CHECKSUMS, FOLDERS, RECORDS, DamagedError, Store, StoreError, explained
 
 UNKNOWN = "unknown"
 """The source of a cell whose note is missing or damaged."""
@@ -65,6 +66,11 @@ def _called(source: str) -> str:
 
 
 NOTES = ("failed", "seconds", "sources")
+KEY = re.compile("[0-9a-f]{32}")
+"""The key of a cell in the name of a file."""
+CHECKPOINT = re.compile(r"(safetensors|qipf)(\.\d+)?")
+TEMPORARY = re.compile(r"\.([0-9a-f]{32}|[a-z]+)\.[a-z]+(\.\d+)?\.[0-9a-f]{8}\.part")
+"""The name of a temporary file of a cell or of a document, see `qipf._common.files.atomic_write`."""
 
 
 class Damage(NamedTuple):
@@ -100,36 +106,34 @@ def damages(store: Store) -> Iterator[Damage]:
 
 
 def _documents(store: Store) -> Iterator[Damage]:
+    """Damaged and lost documents; records that are not there although the list of records has them."""
     try:
-        names = store.documents.checksums()
-    except DamagedError:
-        yield Damage(store.path / CHECKSUMS, "its checksum does not match its content")
+        sums = store.documents.checksums()
+    except DamagedError as error:
+        yield Damage(store.path / CHECKSUMS, error.why)
         return
-    for name in names:
+    for name in sorted({*sums, *(name for name in ("plan.json", "index.json") if store.documents.has(name))}):
         try:
-            if store.documents.has(name):
-                store.documents.read(name)
-        except DamagedError:
-            yield Damage(store.path / name, "its checksum does not match its content")
+            store.documents.read(name)
+        except StoreError as error:
+            yield Damage(store.path / name, error.why if isinstance(error, DamagedError) else "it is missing")
+            if name == RECORDS:
+                return
+    for kind, key in store.lost_records():
+        yield Damage(store.file(kind, key, ".json"), "it is missing", key)
 
 
 def _cell(store: Store, kind: str, key: str) -> Iterator[Damage]:
-    file = store.file(kind, key, ".json")
     try:
         suffixes = store.record(kind, key)["files"]
-    except StoreError as error:
-        yield Damage(file, _reason(error, file), key)
+    except DamagedError as error:
+        yield Damage(store.file(kind, key, ".json"), error.why, key)
         return
     for suffix in suffixes:
         try:
             store.content(kind, key, suffix)
-        except StoreError as error:
-            attached = store.file(kind, key, suffix)
-            yield Damage(attached, _reason(error, attached), key)
-
-
-def _reason(error: StoreError, file: Path) -> str:
-    return str(error).removeprefix(f"{file} is damaged: ").partition(";")[0]
+        except DamagedError as error:
+            yield Damage(store.file(kind, key, suffix), error.why, key)
 
 
 def _checkpoints(store: Store) -> Iterator[Damage]:
@@ -156,34 +160,46 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
     cells: set[str] = set()
     notes = []
     for damage in list(damages(store)):
+        there = damage.file.exists()
         if damage.cell:
             cells.add(damage.cell)
             for file in sorted(damage.file.parent.glob(f"{damage.cell}.*")):
                 store.set_aside(file)
-        elif damage.file.exists():
+        elif there:
             store.set_aside(damage.file)
-        fate = "it will be computed again" if damage.cell else "it was set aside"
-        notes.append(
-            f"{damage.file} is damaged ({damage.why}); {fate}, the damaged file is in {store.path / 'damaged'}"
+        else:
+            store.documents.remove(damage.file.name)
+        fate = (
+            "it will be computed again" if damage.cell else "it was set aside" if there else "it will be written again"
         )
+        kept = f", the damaged file is in {store.path / 'damaged'}" if there else ""
+        notes.append(f"{damage.file} is damaged ({damage.why}); {fate}{kept}")
+    if cells and store.documents.has(RECORDS):
+        store.seal_records()
     return cells, notes
 
 
 def clean(store: Store, unfinished: Iterable[str]) -> None:
     """Remove what a killed run left behind: temporary files, marks, and checkpoints that no cell will continue from.
 
-    The caller is the only writer of the store.
+    A folder of the store may be a link to a folder with other files, so only names that a store makes are removed. The
+    caller is the only writer of the store.
 
     Args:
-        store: the store.
-        unfinished: keys of the cells that are still to run and keep their checkpoints.
+        store: The store.
+        unfinished: Keys of the cells that are still to run and keep their checkpoints.
     """
     keys = set(unfinished)
+    folders = [store.path, *(store.path / name for name in FOLDERS), *(store.path / "cells").glob("*/")]
     with explained(store.path):
-        for file in store.path.rglob("*.part"):
-            file.unlink(missing_ok=True)
+        for folder in folders:
+            for file in folder.glob(".*.part"):
+                if TEMPORARY.fullmatch(file.name):
+                    file.unlink(missing_ok=True)
         for file in (store.path / "running").iterdir():
-            file.unlink(missing_ok=True)
+            if KEY.fullmatch(file.name):
+                file.unlink(missing_ok=True)
         for file in (store.path / "scratch").iterdir():
-            if file.name.partition(".")[0] not in keys:
+            key, _, ending = file.name.partition(".")
+            if KEY.fullmatch(key) and CHECKPOINT.fullmatch(ending) and key not in keys:
                 file.unlink(missing_ok=True)
