@@ -371,8 +371,8 @@ class Scorer(ABC):
         labels, counted, uncertainty, predicted, kept = None, None, None, None, None
         for part in task.passes(run, batch):
             if counted is None:
-                labels = task.aligned(task.check(batch, tuple(part.logits.shape)))
-                counted = task.counted(part, labels)
+                labels = task.check(batch, tuple(part.logits.shape))
+                counted, labels = task.counted(part, labels), task.aligned(labels)
             for index, rows in task.blocks(part):
                 try:
                     scores = self(rows)

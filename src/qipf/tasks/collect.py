@@ -48,10 +48,6 @@ class Start(NamedTuple):
     first: Batch
     """the first batch; the source begins with it all the same"""
 
-    def output(self) -> tuple[int, ...]:
-        """Return the shape of the output of the model."""
-        return _output(self.runner, self.first)
-
 
 def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_size: int | None = None) -> Start:
     """Open a model, look at the first batch of the data, and find the task.
@@ -115,7 +111,7 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
             raise Problem("features", found, hint=f"give {spec.source!r}")
         read["features"] = FeatureSpec(spec.source, "whole") if start.task.whole else spec
     elif features is not False:
-        spec = start.runner.head(start.first, start.output() if start.task.whole else (2, 2))
+        spec = start.runner.head(start.first, (2,) * start.task.dimensions)
         if spec is not None:
             read["features"] = spec
     names = (layers,) if isinstance(layers, str) else tuple(layers)
@@ -324,7 +320,8 @@ def _bytes_per_input(task: Task, part: Part, half: bool) -> int:
     rows = task.sample(part, None, Draw(0))
     floats = [rows.logits, *(one for one in (rows.features, *rows.layers.values()) if one is not None)]
     width = sum(one.shape[1] for one in floats) + (0 if rows.summary is None else 8)
-    per_input = task.per_image if isinstance(task, Pixels) else max(1, len(rows) // part.batch.rows)
+    most = math.prod(task.counted(part, None).shape[1:])
+    per_input = min(task.per_image, most) if isinstance(task, Pixels) else max(1, len(rows) // part.batch.rows)
     return per_input * ((2 if half else 4) * width + 8)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,9 +11,17 @@ import torch
 from torch import Tensor, nn
 
 import qipf
-from qipf.models import collect_pixels, score_pixels
+from qipf.tasks import Pixels
 
 C = 4
+
+
+def read(model: Any, data: Any, *, batch_size: int | None = None, store: Any = "cpu", **options: Any) -> Any:
+    return qipf.collect(model, data, task=Pixels(**options), batch_size=batch_size, store=store, progress=False)
+
+
+def stream(model: Any, data: Any, scorer: Any, *, batch_size: int | None = None, store: Any = "cpu", **options: Any):
+    return scorer.stream(model, data, task=Pixels(**options), batch_size=batch_size, store=store, progress=False)
 
 
 class Wide(nn.Module):
@@ -47,17 +56,15 @@ def test_tiles_with_enough_overlap_give_the_scores_of_the_whole_image(scenes, po
     model = Wide(pool).eval()
     scenes = scenes[:, :, :height]
     labels = torch.randint(C, (3, height, 38), generator=torch.Generator().manual_seed(4))
-    fit = collect_pixels(model, (scenes, labels), per_image=60, features=True, progress=False)
+    fit = read(model, (scenes, labels), per_image=60)
     probe = qipf.Probe(hidden=16, epochs=1).fit(None, fit)
     for scorer in (qipf.Entropy(), probe):
-        (whole,) = score_pixels(model, (scenes, labels), scorer, progress=False)
-        (tiled,) = score_pixels(model, (scenes, labels), scorer, tile=tile, overlap=overlap, progress=False)
+        (whole,) = stream(model, (scenes, labels), scorer)
+        (tiled,) = stream(model, (scenes, labels), scorer, tile=tile, overlap=overlap)
         torch.testing.assert_close(tiled.uncertainty, whole.uncertainty, rtol=1e-4, atol=1e-5)
         torch.testing.assert_close(tiled.predicted, whole.predicted)
-        torch.testing.assert_close(tiled.labelled, whole.labelled)
-    again = collect_pixels(
-        model, (scenes, labels), per_image=60, features=True, tile=tile, overlap=overlap, progress=False
-    )
+        torch.testing.assert_close(tiled.counted, whole.counted)
+    again = read(model, (scenes, labels), per_image=60, tile=tile, overlap=overlap)
     order, expected = (torch.from_numpy(np.lexsort(one.logits.numpy().round(3).T)) for one in (again, fit))
     torch.testing.assert_close(again.logits[order], fit.logits[expected], rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(again.features[order], fit.features[expected], rtol=1e-4, atol=1e-5)
@@ -75,19 +82,19 @@ def test_tiles_that_are_not_exact_say_so_once(scenes, settings, tile, overlap) -
     data = scenes[:, :, :, :24] if settings.get("pool") else scenes
     if settings.get("pool"):  # a side of 23 is not a multiple of 2: the upscaled logits would be too small
         with pytest.raises(ValueError, match=r"expected logits of the size of the images, \(23, 23\)"):
-            list(score_pixels(model, data, qipf.Entropy(), tile=tile, overlap=overlap, progress=False))
+            list(stream(model, data, qipf.Entropy(), tile=tile, overlap=overlap))
         return
     with pytest.warns(UserWarning, match="overlap of") as told:
-        list(score_pixels(model, data, qipf.Entropy(), tile=tile, overlap=overlap, batch_size=1, progress=False))
+        list(stream(model, data, qipf.Entropy(), tile=tile, overlap=overlap, batch_size=1))
     assert len(told) == 1
 
 
 def test_a_tile_needs_room_for_its_overlap(scenes) -> None:
     model = nn.Conv2d(3, C, 1)
-    with pytest.raises(ValueError, match="more than twice the overlap, 20"):
-        next(score_pixels(model, scenes, qipf.Entropy(), tile=20, overlap=10, progress=False))
+    with pytest.raises(ValueError, match="more than 20"):
+        next(stream(model, scenes, qipf.Entropy(), tile=20, overlap=10))
     with pytest.raises(ValueError, match="expected one input"):
-        next(score_pixels(nn.Identity(), torch.rand(4, 5), qipf.Entropy(), tile=20, overlap=1, progress=False))
+        next(stream(nn.Identity(), torch.rand(4, 5), qipf.Entropy(), tile=20, overlap=1))
 
 
 class Alone(nn.Module):
@@ -107,10 +114,8 @@ class Alone(nn.Module):
 @pytest.mark.parametrize("tile", [None, 20])
 def test_the_logits_of_two_passes_never_exist_at_once(scenes, tile) -> None:
     counting = Alone()
-    for maps in score_pixels(
-        counting, scenes, qipf.Entropy(), tile=tile, overlap=2, batch_size=1, store=None, progress=False
-    ):
+    for maps in stream(counting, scenes, qipf.Entropy(), tile=tile, overlap=2, batch_size=1, store=None):
         assert len(maps) == 1
-    collect_pixels(counting, scenes, features=True, tile=tile, overlap=2, batch_size=1, store=None, progress=False)
+    read(counting, scenes, tile=tile, overlap=2, batch_size=1, store=None)
     assert len(counting.made) == (6 if tile is None else 2 * 3 * 9 + 2)  # two more tiles were compared
     assert counting.most == (0 if tile is None else 1)  # those that are compared

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
-from qipf.models.draws import Draws, perturbable
+from qipf.tasks.perturb import Perturber, draw_pixels, draw_tokens
 
 
-def draws(seed: int = 0, own=None) -> Draws:
-    return Draws(own, torch.Generator().manual_seed(seed))
+def draws(seed: int = 0, own=None, in_place: str = "") -> Perturber:
+    return Perturber(torch.Generator().manual_seed(seed), own, in_place)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-2.5, 3.0)])
@@ -79,18 +80,52 @@ def test_a_function_of_ones_own_gets_the_inputs_and_the_generator() -> None:
 
 
 def test_what_is_known() -> None:
-    assert perturbable(torch.rand(2, 3, 8, 8)) == 0
-    assert perturbable({"pixel_values": torch.rand(2, 3, 8, 8), "mask": torch.ones(2, 4)}) == "pixel_values"
     ids = torch.ones(2, 4, dtype=torch.int64)
-    assert perturbable({"token_type_ids": ids, "input_ids": ids, "attention_mask": ids}) == "input_ids"
-    assert perturbable((torch.rand(2, 3, 8, 8), torch.rand(2, 3, 8, 8))) is None  # which of the two is unknown
-    assert perturbable(torch.rand(2, 3, 8)) is None
-    assert draws().form(torch.rand(2, 1)) == ""
+    images = torch.rand(2, 3, 8, 8)
+    assert draws().form({"pixel_values": images, "mask": torch.ones(2, 4)}) == "images"
+    named = {"token_type_ids": ids, "input_ids": torch.arange(8).reshape(2, 4), "attention_mask": ids}
+    assert torch.equal(draws(1)(named)["token_type_ids"], ids)
+    assert draws().form((images, images)) == ""  # which of the two is unknown
+    assert draws().form(torch.rand(2, 3, 8)) == draws().form(torch.rand(2, 1)) == ""
     assert draws().form((ids, ids)) == "tokens"
     assert draws().form(torch.rand(2, 5)) == "table"
+    assert draws(in_place="pixels").form(torch.rand(2, 5)) == ""
+    with pytest.raises(ValueError, match="perturb=False"):
+        draws()(torch.rand(2, 3, 8))
 
 
-def test_images_of_whole_numbers_are_refused_in_one_line() -> None:
-    with pytest.raises(ValueError, match=r"uint8.*\[0, 1\].*perturb=False") as caught:
-        draws().form(torch.zeros(2, 3, 8, 8, dtype=torch.uint8))
-    assert "\n" not in str(caught.value)
+@pytest.mark.parametrize("in_place", ["", "pixels"])
+def test_layout_library_and_type_stay(in_place: str) -> None:
+    """Colours may be last, and numbers bytes; NumPy arrays stay NumPy arrays."""
+    bytes_ = np.random.default_rng(0).integers(0, 256, (40, 6, 5, 3)).astype(np.uint8)
+    drawn = draws(in_place=in_place)(bytes_)
+    assert (drawn.shape, drawn.dtype) == (bytes_.shape, bytes_.dtype)
+    assert 0.05 < np.mean(drawn != bytes_) < 0.98
+    first = np.ascontiguousarray(np.moveaxis(bytes_, 3, 1))
+    np.testing.assert_array_equal(np.moveaxis(draws(in_place=in_place)(first), 1, 3), drawn)
+    tensor = draws(in_place=in_place)({"x": torch.from_numpy(bytes_)})["x"]
+    np.testing.assert_array_equal(tensor.numpy(), drawn)
+
+
+def test_perturbed_images_keep_their_structure() -> None:
+    image = torch.zeros(200, 1, 32, 32)
+    image[:, :, :, 16:] = 1.0
+    drawn = draw_pixels(image, torch.Generator().manual_seed(0))
+    inside = ((drawn >= 0) & (drawn <= 1)).flatten(1).all(1)
+    assert 0.1 < 1 - float(inside.float().mean()) < 0.3  # another tone may leave the range
+    left, right = drawn[:, :, :, :8].mean((1, 2, 3)), drawn[:, :, :, 24:].mean((1, 2, 3))
+    assert bool((right > left).all())  # nothing was bent or cut out
+
+
+def test_tokens_are_replaced_by_tokens_of_the_batch() -> None:
+    ids = torch.randint(5, 900, (400, 50), generator=torch.Generator().manual_seed(0))
+    drawn = draw_tokens(ids, torch.Generator().manual_seed(1))
+    assert torch.equal(drawn[:, 0], ids[:, 0])
+    share = (drawn != ids).float().mean(1)
+    assert 0.12 < float(share.mean()) < 0.17
+    assert float(share.max()) < 0.55
+    assert set(drawn.flatten().tolist()) <= set(ids.flatten().tolist())
+    masked = {"ids": ids, "attention_mask": torch.ones_like(ids)}
+    again = draws(in_place="tokens")(masked)
+    assert torch.equal(again["attention_mask"], masked["attention_mask"])
+    assert not torch.equal(again["ids"], ids)

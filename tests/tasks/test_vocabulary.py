@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from qipf.models.kinds import vocabulary
+from qipf.tasks import vocabulary
+from qipf.tasks.outputs import TokenSummary
 
 no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
@@ -21,10 +22,10 @@ def test_the_largest_logits_are_those_of_topk(width: int, count: int) -> None:
     torch.testing.assert_close((values, places), tuple(logits.topk(min(count, width), dim=1)))
 
 
-def reduced(logits: Tensor, rows: Tensor, device: str) -> vocabulary.Reduced:
+def reduced(logits: Tensor, rows: Tensor, device: str) -> TokenSummary:
     labels = rows % logits.shape[1]
-    found = vocabulary.reduce_logits(logits.to(device), rows.to(device), labels.to(device), 2)
-    return vocabulary.Reduced(*(value.cpu() for value in found if value is not None))
+    found = vocabulary.summarise_logits(logits.to(device), rows.to(device), labels.to(device), 2)
+    return TokenSummary(*(value.cpu() for value in found if value is not None))
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=[pytest.mark.gpu, no_gpu])])
@@ -48,8 +49,7 @@ def test_sure_predictions_and_masked_tokens_keep_their_precision(device: str) ->
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("share", [1.0, 0.2, 0.0])
 @pytest.mark.parametrize("width", [3, 333, 10_001])
-def test_the_kernel_of_a_gpu_gives_what_a_cpu_gives(dtype, share, width) -> None:
-    assert vocabulary._kernel() is not None
+def test_a_gpu_gives_what_a_cpu_gives(dtype, share, width) -> None:
     generator = torch.Generator().manual_seed(1)
     logits = (4 * torch.randn(60, width, generator=generator)).to(dtype)
     logits[3, 2:] = -torch.inf
@@ -65,13 +65,13 @@ def test_the_kernel_of_a_gpu_gives_what_a_cpu_gives(dtype, share, width) -> None
 
 @no_gpu
 @pytest.mark.gpu
-def test_the_kernel_keeps_to_the_bounds_of_wide_steps_and_says_nan() -> None:
+def test_rows_that_lie_apart_and_logits_that_are_not_numbers() -> None:
     """Rows that lie apart in memory, and logits that are not numbers."""
     logits = torch.randn(6, 2, 500, generator=torch.Generator().manual_seed(2)).to("cuda")[:, 1]
     logits[2, 17] = torch.nan
     logits[3] = torch.nan
     logits[4] = -torch.inf
-    found = vocabulary.reduce_logits(logits, torch.arange(6, device="cuda"), None, 2)
+    found = vocabulary.summarise_logits(logits, torch.arange(6, device="cuda"), None, 2)
     assert found.log_label is None
     assert found.entropy.isnan().tolist() == [False, False, True, True, False, False]
     assert int(found.predicted.max()) < 500

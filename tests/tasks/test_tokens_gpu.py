@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-
 import pytest
 import torch
 from tiny_gpt import made, sequences
 
-from qipf.models.kinds.tokens import collect_tokens
+import qipf
+from qipf.tasks import Tokens
 
 pytestmark = [
     pytest.mark.gpu,
@@ -28,13 +27,13 @@ def test_tokens_of_a_gpu_are_those_of_a_cpu(places: tuple[str, str], masked: boo
         found = {"input_ids": ids.to(of_ids), "labels": labels.to(of_labels)}
         return {**found, "attention_mask": mask.to(of_ids)} if masked else found
 
-    expected = collect_tokens(model, data("cpu", "cpu"), features=True, batch_size=2, progress=False)
-    found = collect_tokens(model.cuda(), data(*places), features=True, batch_size=2, store=store, progress=False)
-    for field in fields(expected):
-        one, other = getattr(expected, field.name), getattr(found, field.name)
-        if isinstance(one, torch.Tensor):
-            assert other.device.type == ("cpu" if store else "cuda")
-            torch.testing.assert_close(other.cpu(), one, rtol=1e-3, atol=1e-3)
+    expected = qipf.collect(model, data("cpu", "cpu"), task="tokens", batch_size=2, progress=False)
+    found = qipf.collect(model.cuda(), data(*places), task="tokens", batch_size=2, store=store, progress=False)
+    names = ("logits", "features", "labels", "groups", "positions")
+    pairs = [(getattr(expected, name), getattr(found, name)) for name in names]
+    for one, other in (*pairs, *zip(expected.summary, found.summary, strict=True)):
+        assert other.device.type == ("cpu" if store else "cuda")
+        torch.testing.assert_close(other.cpu(), one, rtol=1e-3, atol=1e-3)
 
 
 def test_labels_that_are_not_tokens_are_named() -> None:
@@ -42,5 +41,5 @@ def test_labels_that_are_not_tokens_are_named() -> None:
     labels = ids.clone()
     labels[1, 3] = 10**6
     for place in ("cpu", "cuda"):
-        with pytest.raises(ValueError, match=r"1000000 at place 3 of sequence 1"):
-            collect_tokens(made().cuda(), (ids, labels.to(place)), shift=True, progress=False)
+        with pytest.raises(ValueError, match="1000000 at position 3 in row 1"):
+            qipf.collect(made().cuda(), (ids, labels.to(place)), task=Tokens(shift=True), progress=False)

@@ -10,8 +10,12 @@ import torch
 from tiny_gpt import N, TinyGPT, made, sequences
 from torch import Tensor
 
-from qipf.models.kinds.generation import GenerationWatch
-from qipf.models.kinds.tokens import SCORES, collect_tokens
+import qipf
+from qipf.scores import SCORERS
+from qipf.tasks import log_probability, perplexity, summarise
+from qipf.tasks.generation import GenerationWatch
+
+SCORES = [name for name, kind in SCORERS.items() if kind.reads_summary]
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +45,13 @@ def test_generated_tokens_have_the_scores_of_a_pass_over_the_result(model, ids) 
     prompt = ids[:, :4]
     result = generate(model, prompt, 5, [watch])
     torch.testing.assert_close(result, generate(model, prompt, 5, []))  # it changes nothing
-    made, again = watch.tokens(result), collect_tokens(model, (result, result), progress=False)
-    rows = {key: row for row, key in enumerate(zip(again.sequence.tolist(), again.position.tolist(), strict=True))}
-    same = [rows[key] for key in zip(made.sequence.tolist(), made.position.tolist(), strict=True)]
+    made, again = watch.tokens(result), qipf.collect(model, (result, result), progress=False)
+    rows = {key: row for row, key in enumerate(zip(again.groups.tolist(), again.positions.tolist(), strict=True))}
+    same = [rows[key] for key in zip(made.groups.tolist(), made.positions.tolist(), strict=True)]
     assert len(made) == 5 * N
     for name in SCORES:
-        torch.testing.assert_close(made.score(name), again.score(name)[same], rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(made.log_label, again.log_label[same], rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(SCORERS[name]()(made), SCORERS[name]()(again)[same], rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(made.summary.log_label, again.summary.log_label[same], rtol=1e-4, atol=1e-4)
     torch.testing.assert_close(made.labels, again.labels[same])
 
     end = int(result[0, 5])  # the second generated token of the first sequence
@@ -55,7 +59,7 @@ def test_generated_tokens_have_the_scores_of_a_pass_over_the_result(model, ids) 
     for n in range(N):
         generated = result[n, 4:].tolist()
         expected = generated.index(end) + 1 if end in generated else 5
-        assert int((short.sequence == n).sum()) == expected
+        assert int((short.groups == n).sum()) == expected
 
 
 def test_a_watch_refuses_beams_and_a_second_use(model, ids) -> None:
@@ -81,10 +85,12 @@ def test_scores_are_those_of_lm_polygraph(model, ids) -> None:
     tokens = watch.tokens(text)
     every = torch.stack(logs, 1)  # (N, steps, V)
     chosen = every.amax(2)
-    order = torch.argsort(tokens.sequence * 100 + tokens.position)
-    mine = {name: tokens.score(name)[order].double().view(N, 5) for name in ("softmax-response", "entropy")}
+    order = torch.argsort(tokens.groups * 100 + tokens.positions)
+    mine = {name: SCORERS[name]()(tokens)[order].double().view(N, 5) for name in ("softmax-response", "entropy")}
     torch.testing.assert_close(mine["softmax-response"] - 1, -chosen.exp(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(mine["entropy"], -(every.exp() * every).sum(2), rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(tokens.per_sequence("entropy"), -(every.exp() * every).sum(2).mean(1), rtol=1e-5)
-    np.testing.assert_allclose(np.log(tokens.perplexity()), -chosen.mean(1), rtol=1e-5)
-    np.testing.assert_allclose(tokens.log_probability(normalised=False), chosen.sum(1), rtol=1e-5)
+    np.testing.assert_allclose(
+        summarise(qipf.Entropy()(tokens), tokens.groups), -(every.exp() * every).sum(2).mean(1), rtol=1e-5
+    )
+    np.testing.assert_allclose(np.log(perplexity(tokens)), -chosen.mean(1), rtol=1e-5)
+    np.testing.assert_allclose(log_probability(tokens, normalised=False), chosen.sum(1), rtol=1e-5)
