@@ -26,6 +26,7 @@ FLAGS = {
     "device": "--device",
     "shift": "--task tokens:shift",
     "task": "--task",
+    "effort": "--option: effort",
     "scorer": "--scorer",
     "promise": "--promise",
     "confidence": "--confidence",

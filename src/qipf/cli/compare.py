@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from qipf.pages.overlays import Overlay
     from qipf.scores.base import Scorer
     from qipf.tasks.outputs import Outputs
+    from qipf.tasks.task import Task
 
 SKIPPED = {
     "combine": "it needs parts",
@@ -141,8 +142,7 @@ def compare(
     numbers = work.task.judged_by == "intervals"
     wanted = _wanted(scorers, numbers)
     parts = _parts(opened, share, seed, numbers)
-    with naming(data="--shifted"):
-        sets = {name: work.bound(other) for name, other in sets.items()}
+    sets = {name: _same_task(work, name, other, chosen) for name, other in sets.items()}
     for name, intensity in built_in:
         title = f"{name} {intensity:.15g}"
         if title in sets:
@@ -161,6 +161,15 @@ def compare(
         warn_of_random(model, net)
     if out is not None:
         atomic_write(out, WRITERS[out.suffix](found))
+
+
+def _same_task(work: Work, name: str, data: Data, chosen: Task | None) -> Data:
+    """Return a shifted set with the inputs that the model takes; its labels must mean what those of DATA do."""
+    with naming(**dict.fromkeys(("data", "labels", "shift"), f"--shifted: {name}")):
+        other, bound = Work.prepare(work.net, data, chosen, work.features, work.batch_size, work.quiet)
+    if other.task != work.task:
+        raise InputError(f"--shifted: {name}: its labels are {other.task.name}, and those of DATA {work.task.name}")
+    return bound
 
 
 def _parts(data: Data, share: float, seed: int, numbers: bool) -> list[Data]:
@@ -233,7 +242,7 @@ def _compare_scores(
     best = recommended(rows)
     there, shown = {}, {"The data itself": (parts[1], live, fits.scores[best])}
     for name, other in sets.items():
-        made = _read(work, other, name, seed)
+        made = _read(work, other, f"--shifted: {name}", seed)
         scores = {score: to_numpy(scorer(outputs_for(scorer, other, made))) for score, scorer in fits.scorers.items()}
         there[name] = _about(work, made), judged(scores, made, name)
         shown[f"Shifted: {name}"] = other, made, scores[best]
@@ -268,7 +277,7 @@ def _compare_intervals(
         raise InputError(str(rendered(problem))) from problem
     shifted = {}
     for name, other in sets.items():
-        outputs = read(other, name)
+        outputs = read(other, f"--shifted: {name}")
         shifted[name] = _about_numbers(outputs), judge_scales(fitted, outputs, coverage, **resamples)
     rows = judge_scales(fitted, live, coverage, **resamples)
     return Comparison(title, _about_numbers(live), rows, times, failed, shifted, coverage=coverage)

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from qipf.scores.base import Scorer
 
 DEFAULT = "default"
+LOOK = 8
+"""Examples that are read to find the task."""
 OPTIONS = ("effort", "size", "seed")
 """Settings of the recommended scorer."""
 
@@ -115,7 +117,8 @@ class Work:
         runner = open_model(net)
         bound = data.bound(runner.inputs)
         ids = _are_ids(bound, runner, getattr(task, "name", None) or (task or {}).get("name"))
-        first = next(runner.batches(FileSource(bound.take(np.arange(min(64, len(bound)))), runner.inputs, 64, ids=ids)))
+        few = np.arange(min(LOOK, batch_size, len(bound)))
+        first = next(runner.batches(FileSource(bound.take(few), runner.inputs, len(few), ids=ids)))
         output = tuple(runner.output_shape(first))
         found = find_task(output, data.labels, task).resolved(first)
         return cls(net, runner, found, output, features, batch_size, quiet), bound

@@ -116,7 +116,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
     key = "inputs" if data.files else changed[0]
     if kind == "pixels" and name in ("rotation", "shear", "zoom", "shift", "scale"):
         raise UserError(f"--shift: {name} moves pixels away from their labels; give --shifted files with both moved")
-    inputs = torch.cat(list(_whole(data, key)))
+    inputs = torch.cat(list(_whole(data, key, kind == "tokens")))
     arrays: dict[str, Any] = dict(data.arrays)
     try:
         moved = shifts.apply(inputs, name, intensity, seed)
@@ -132,7 +132,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
     return Data({**arrays, key: moved.numpy()}, classes=data.classes, numbers=data.numbers)
 
 
-def _whole(data: Data, key: str) -> Iterator[Any]:
+def _whole(data: Data, key: str, ids: bool) -> Iterator[Any]:
     """Yield all inputs of one array, batch by batch, as a built-in shift needs them together.
 
     Raises:
@@ -141,7 +141,7 @@ def _whole(data: Data, key: str) -> Iterator[Any]:
     torch = require("torch", extra="torch")
     stored = data.arrays.get(key)
     most, spent = max(budget(), 0 if stored is None else stored.nbytes), 0
-    for inputs, _, _ in FileSource(data, (), 500):
+    for inputs, _, _ in FileSource(data, (), 500, ids=ids):
         values = inputs[key.removeprefix(INPUT)] if isinstance(inputs, dict) else inputs
         spent += values.nbytes
         if spent > most:

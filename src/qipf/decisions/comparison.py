@@ -143,7 +143,7 @@ def fit_scorers(
             scorer(outputs)  # moves tables and warms up
             started = time.perf_counter()
             scores = to_numpy(scorer(outputs))
-        except (ValueError, TypeError, RuntimeError) as error:
+        except (ValueError, TypeError, RuntimeError, ImportError) as error:
             found.failed[name] = _why(error)
             continue
         found.scorers[name], found.scores[name] = scorer, scores
