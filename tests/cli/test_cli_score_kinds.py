@@ -188,7 +188,7 @@ def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> 
     cases = [
         ([*fit, "--calibrate", "held.npz"], 2, "one prediction per example"),
         ([*fit[:3], "-o", "d.qipf", "--option", "effort=quick"], 2, "--option: effort"),
-        (["fit", "kind_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf", "--quiet"], 2, "--scorer: it reads all"),
+        (["fit", "kind_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf", "--quiet"], 2, "it reads all"),
         ([*score, "-o", "there"], 2, "exists already"),
         (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 1, "read from a model"),
     ]
