@@ -41,6 +41,12 @@ def percent(results: Results, file: str, *keys: str) -> str:
     return f"{100 * results.json(file, *keys):.2g} %"
 
 
+@value("share")
+def share(results: Results, file: str, *keys: str) -> str:
+    """A share in a JSON file, as per cent with one decimal."""
+    return f"{100 * results.json(file, *keys):.1f} %"
+
+
 @value("ratio")
 def ratio(results: Results, file: str, *keys: str) -> str:
     """A number in a JSON file."""

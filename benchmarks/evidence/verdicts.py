@@ -193,7 +193,7 @@ def accuracies(results: Results) -> Found:
     gaps = [np.mean(own[pair]) - theirs for pair, theirs in PAPER_ACCURACY.items()]
     ends = {pair: detection.interval(values) for pair, values in own.items()}
     inside = sum(ends[pair][0] <= theirs <= ends[pair][1] for pair, theirs in PAPER_ACCURACY.items())
-    text = f"ours are {min(gaps):+.1f} to {max(gaps):+.1f} points away; {inside} of {len(gaps)} within our spread"
+    text = f"ours are {min(gaps):+.1f} to {max(gaps):+.1f} points away; {inside} of {len(gaps)} in our spread"
     return _of_all(inside, len(gaps)), text
 
 

@@ -179,7 +179,13 @@ def promises(results: Results) -> str:
             cells = [_both(share[0], wrong[0]), _both(float(shares.mean()), _mean(wrongs))]
             cells += [f"{broken.sum()} of {len(shifted)}", raised]
             rows.append([PAIRS[name], f"at most {_percent(record.limit, 0)}", words, *cells])
-    heads = ["pair", "promise", "score", "clean: accepted, wrong among them", "shifted: accepted, wrong among them"]
+    heads = [
+        "pair",
+        "promise",
+        "score",
+        "clean: accepted, wrong among them",
+        "shifted, mean over conditions: accepted, wrong among them",
+    ]
     heads += ["conditions in which the promise is broken", "of these, seen by `check` in 500 predictions"]
     return markdown(heads, rows)
 

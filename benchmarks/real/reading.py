@@ -20,6 +20,7 @@ GROUPS = {
     "imagenette": "EfficientNet-Lite",
     "text": "text",
     "imagenet": "ImageNet",
+    "imagenet-first": "ImageNet, first run",
     "sixteen": "sixteen classes",
     "camvid": "CamVid",
     "g2p": "g2p-en, words",
@@ -93,11 +94,11 @@ class Group:
         """The best rival: the score with one pass, other than a probe, with the highest ROC-AUC here."""
         return max(self.scores(network, "single"), key=lambda score: self.value(network, score, suite))
 
-    def rank(self, network: str, suite: str) -> tuple[int, int]:
-        """The place of the default among itself and all rivals with one pass, and how many these are."""
+    def rank(self, network: str, suite: str) -> tuple[int, int, bool]:
+        """Return the rank of the default among all rows with one pass, how many these are, and whether it is alone."""
         rivals = [self.value(network, score, suite) for score in self.scores(network, "single")]
         own = self.value(network, OURS, suite)
-        return 1 + sum(value > own for value in rivals), 1 + len(rivals)
+        return 1 + sum(value > own for value in rivals), 1 + len(rivals), own not in rivals
 
     def has(self, suite: str) -> bool:
         """Whether some condition belongs to a suite; `STRICT` is for images."""

@@ -81,7 +81,7 @@ def against_best(results: Results, group: str) -> str:
     for network in found.networks:
         for suite in found.suites:
             best, gap = found.best(network, suite), _of(results).one(group, network, suite)
-            place, count = found.rank(network, suite)
+            place, count, _ = found.rank(network, suite)
             values = [number(found.value(network, score, suite)) for score in (OURS, best)]
             verdict = ", tie" if abs(gap.value) < TIE else ""
             rows.append([_title(network), SUITES[suite], *values, best, signed(gap) + verdict, f"{place} of {count}"])
@@ -167,10 +167,10 @@ def means(results: Results) -> str:
     return markdown(["default minus best rival, ROC-AUC", *(GROUPS[name] for name in groups)], rows)
 
 
-def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str, int]]:
-    """Of every network and suite with a bar: the difference from the best rival, and the rank."""
+def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str, tuple[int, int, bool]]]:
+    """Return the difference from the best rival, and the rank, of every network and suite with a bar."""
     return [
-        (found.one(name, network, suite).value, network, suite, group.rank(network, suite)[0])
+        (found.one(name, network, suite).value, network, suite, group.rank(network, suite))
         for name, group in found.groups.items()
         if name in groups
         for network in group.networks
@@ -187,11 +187,13 @@ def bars(results: Results, group: str = "") -> str:
     judged = (group,) if group else FIRST
     cells = _barred(found, judged)
     value, network, suite, _ = min(cells)
-    places = [place for *_, place in cells]
+    places = [place for *_, (place, _, _) in cells]
     behind = sum(gap < -0.01 for gap, *_ in cells)
     overall = found.mean(SHIFTED, group=group)
     worst = f"{behind} of {len(cells)} are; the worst is {value:+.3f} ({_title(network)}, {SUITES[suite]})"
-    ranks = f"median {np.median(places):.0f}; first in {places.count(1)} of {len(places)}"
+    ahead = sum(place == 1 and alone for *_, (place, _, alone) in cells)
+    shared = f", level with a rival in {places.count(1) - ahead} more" if places.count(1) > ahead else ""
+    ranks = f"median {np.median(places):.0f}; first in {ahead} of {len(places)}{shared}"
     have = {suite for name, own in found.groups.items() if name in judged for suite in own.suites}
     suites = [name for name in SHIFTED if name in have]
     named = f"{', '.join(suites[:-1])} and {suites[-1]}" if len(suites) > 1 else suites[0]
@@ -214,7 +216,7 @@ def behind(results: Results, group: str = "") -> str:
 def first(results: Results, group: str = "") -> str:
     """In how many cells with a bar the default is ahead of every rival with one pass."""
     cells = _barred(_of(results), (group,) if group else FIRST)
-    return f"{sum(place == 1 for *_, place in cells)} of {len(cells)}"
+    return f"{sum(place == 1 and alone for *_, (place, _, alone) in cells)} of {len(cells)}"
 
 
 def _met(yes: bool) -> str:

@@ -360,3 +360,23 @@ def test_memory_is_bounded_while_all_rows_are_scored(monkeypatch: pytest.MonkeyP
     assert max(calls) <= 110
     assert len(calls) > 1
     torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("runner", ["torch", "onnx", "scikit-learn"])
+def test_the_default_of_numbers_is_a_scale(runner: str, tmp_path: Path) -> None:
+    net, train, (x, y) = RUNNERS[runner]("numbers", tmp_path), data("numbers"), data("numbers", 1, 30)
+    uq = qipf.default(net, train, **QUIET)
+    assert uq.name == "residual-scale"
+    assert uq.score(net, x, **QUIET).shape == (30,)
+    (scored,) = uq.stream(net, (x, y), **QUIET)
+    columns = kind_of("numbers").columns(scored, uq)
+    assert {"prediction_0", "scale_1", "label_1", "uncertainty"} <= set(columns)
+
+
+@pytest.mark.parametrize("method", ["neighbours", "head"])
+def test_a_scale_of_residuals_can_be_wrapped(method: Any) -> None:
+    net, (x, y) = model("numbers"), data("numbers")
+    scorer = qipf.ResidualScale(method).fit(net, (x, y), **QUIET)
+    output, uncertainty = qipf.wrap(net, scorer)(x)
+    torch.testing.assert_close(output, net(x))
+    torch.testing.assert_close(uncertainty, scorer.score(net, x, **QUIET), rtol=1e-4, atol=1e-5)

@@ -175,7 +175,7 @@ def test_errors(images) -> None:
     with pytest.raises(RuntimeError, match="not fitted"):
         wrap(net, KNN())
     outputs = collect(net, images, features="conv", progress=False)
-    knn = KNN(k=3).fit(outputs=outputs)
+    knn = KNN(k=3).fit(data=outputs)
     with pytest.raises(ValueError, match="no linear layer"):
         wrap(net, knn)
     with pytest.raises(ValueError, match="no module 'cnov'"):
@@ -212,6 +212,16 @@ def test_the_scorer_follows_the_model_to_a_gpu_and_back(fitted, images) -> None:
         np.testing.assert_allclose(uncertainty.cpu(), truth, rtol=1e-3, atol=1e-4)
     net.cpu()
     np.testing.assert_allclose(before(images)[1], truth, rtol=1e-5, atol=1e-6)
+
+
+@torch.no_grad()
+def test_the_table_follows_a_model_that_moves_alone(images, monkeypatch) -> None:
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: False)  # "meta" has no autocast
+    net = Net().eval()
+    both = wrap(net, WeightQIPF(factor=40).fit(net, collect(net, images, progress=False)))
+    net.to("meta")  # stands for a device that this machine lacks
+    assert both(images.to("meta"))[1].shape == (len(images),)
+    assert {buffer.device.type for buffer in both.scorer.buffers()} == {"meta"}
 
 
 @pytest.mark.gpu

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from qipf.fields import _binned
-from qipf.fields._gpu import count_patterns
+from qipf.fields import sketch as sketches
 from qipf.fields.bandwidth import silverman
 from qipf.fields.field import Field
 from qipf.fields.sketch import FieldSketch, sketch_weights
@@ -34,7 +33,6 @@ def test_field_is_that_of_all_weights(weights: np.ndarray, factor: float) -> Non
     for chunk in np.array_split(weights, 7):
         sketch.add(chunk)
     found = sketch.finish()
-    assert found.error <= 1e-10
     y = np.concatenate([np.linspace(-1, 1, 60), weights[:40].astype(np.float64), 0.7 + exact.bandwidth * np.arange(38)])
     np.testing.assert_allclose(found.log(y), exact.log(y), rtol=1e-10, atol=1e-13)
     mine, theirs = values_of(found, y), values_of(exact, y)
@@ -146,8 +144,6 @@ def test_bad_input_is_named() -> None:
         FieldSketch(factor=-1.0)
     with pytest.raises(ValueError, match="either a bandwidth or a factor"):
         FieldSketch().add(np.zeros(3)).finish()
-    with pytest.raises(ValueError, match="memory budget"):
-        FieldSketch().add(np.asarray([0.0, 1.0])).finish(bandwidth=1e-7)
 
 
 def test_memory_stays_within_the_promise_for_any_weights() -> None:
@@ -174,11 +170,11 @@ def test_dropping_kept_weights_changes_nothing_but_the_last_digits(monkeypatch) 
     weights = np.random.default_rng(1).standard_t(4, 30_000)
     y = np.linspace(-8, 8, 101)
     expected = FieldSketch(bandwidth=0.1).add(weights).finish()
-    monkeypatch.setattr(_binned, "KEPT", 50)
+    monkeypatch.setattr(sketches, "KEPT", 50)
     sparing = FieldSketch(bandwidth=0.1)
     for part in np.split(weights, 10):
         sparing.merge(FieldSketch(bandwidth=0.1).add(part))
-    assert sparing._bins._few.size <= 50
+    assert sparing._few.size <= 50
     np.testing.assert_allclose(sparing.finish().log(y), expected.log(y), rtol=1e-9)
     assert sparing.quantile(0.3) == pytest.approx(np.quantile(weights, 0.3), rel=1e-4)
 
@@ -191,10 +187,5 @@ def test_a_gpu_counts_every_pattern_of_16_bits(dtype: torch.dtype) -> None:
     usual = torch.randn(300_001, generator=generator) * 0.02
     odd = torch.tensor([0.0, -0.0, 1e-40, -2e-30, 6e4, -6e4])
     weights = torch.cat([usual, torch.zeros(5003), odd]).to(dtype)
-    patterns = weights.view(torch.int16)
-    on_gpu = patterns.cuda()
-    for rows in (slice(None), slice(1, None), slice(3)):  # aligned, not aligned, shorter than one vector
-        expected = np.bincount(patterns[rows].numpy().view(np.uint16), minlength=2**16)
-        np.testing.assert_array_equal(count_patterns(on_gpu[rows]).cpu(), expected)
     here, there = FieldSketch(factor=20).add(weights), FieldSketch(factor=20).add(weights.cuda())
     assert (there.count, there.mean, there.std) == (here.count, here.mean, here.std)

@@ -34,7 +34,6 @@ def test_two_processes_equal_one(tmp_path) -> None:
     one = FieldSketch(factor=10).add(weights()).finish().state()
     for rank in range(2):
         with np.load(tmp_path / f"{rank}.npz") as found:
-            np.testing.assert_array_equal(found["splits"], one["splits"])
-            kept = [0, 1, 2, 5, 6]  # all but the tolerance and the measured error
-            np.testing.assert_allclose(found["numbers"][kept], one["numbers"][kept], rtol=1e-12, atol=1e-15)
-            np.testing.assert_allclose(found["table"][:, :5], one["table"][:, :5], rtol=1e-12, atol=1e-12)
+            assert set(found) == set(one)
+            for name, values in one.items():
+                np.testing.assert_allclose(found[name], values, rtol=1e-12, atol=1e-12)

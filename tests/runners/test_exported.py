@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import nn
 
+from qipf.data.batches import Source
 from qipf.models import collect_pixels
-from qipf.models.collect import collect
-from qipf.models.likeness import differ, likeness
-from qipf.models.spaces import find_space
 from qipf.runners import exported
+from qipf.runners.runner import differ
+from qipf.runners.torch import TorchRunner, fingerprint
+from qipf.tasks.collect import collect
 
 
 class Tied(nn.Module):
@@ -61,7 +62,7 @@ def test_it_is_the_same_network(both) -> None:
     net, program, x = both
     module = exported.exported_module(program)
     torch.testing.assert_close(module(x), net(x))
-    assert not differ(likeness(module), likeness(net))
+    assert not differ(fingerprint(module), fingerprint(net))
     assert {name for name, part in module.named_modules() if isinstance(part, nn.Linear)} >= {
         name for name, part in net.named_modules() if isinstance(part, nn.Linear)
     }
@@ -89,8 +90,9 @@ def test_a_decomposed_program_keeps_its_pieces_of_graph() -> None:
 def test_features_and_the_space_of_the_probe_are_found_in_it(both) -> None:
     net, program, x = both
     module = exported.exported_module(program)
-    space = find_space(net, (x,), {})
-    assert find_space(module, (x,), {}) == space
+    runners = TorchRunner(net), TorchRunner(program)
+    space, other = (str(runner.best_reading(next(runner.batches(Source(x, len(x)))))) for runner in runners)
+    assert other == space
     found, expected = (collect(model, x, layers=(space,), progress=False) for model in (module, net))
     torch.testing.assert_close(found.features, expected.features)
     torch.testing.assert_close(found.layers[space], expected.layers[space])

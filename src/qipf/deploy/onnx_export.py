@@ -55,7 +55,7 @@ def export_onnx(
     wrapped.eval()
     try:
         with torch.no_grad():
-            graph(*inputs)  # raises the errors of the model itself, and places every table before tracing
+            graph(*inputs)  # raises the errors of the model itself, and moves the scorer to its device before tracing
             program = _export(torch, graph, inputs, opset)
     finally:
         for module, training in was_training.items():

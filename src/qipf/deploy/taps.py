@@ -7,7 +7,6 @@ from torch import nn
 from qipf._common.errors import Problem
 from qipf.runners.features import HEAD, FeatureSpec
 from qipf.runners.recorder import Recorder, named_modules
-from qipf.runners.torch import ENDINGS
 from qipf.scores.base import Scorer
 
 
@@ -33,7 +32,7 @@ def attach_recorder(model: nn.Module, scorer: Scorer, features: str | None) -> R
         head = _head(model, scorer) if features is None else None
     facts = scorer._require_fitted().facts
     numbers = facts.get("output") == "regression" or facts.get("task", {}).get("name") == "numbers"
-    recorder = Recorder(model, read, head=head, endings=() if numbers else ENDINGS)
+    recorder = Recorder(model, read, head=head, endings=not numbers)
     recorder.attach()
     return recorder
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Self
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -124,15 +124,11 @@ class ScorerModule(PreciseBuffers):
         tensors = {key: buffer.detach().cpu().numpy() for key, buffer in self.named_buffers()}
         self.scorer = self._kind(**settings)
         self.scorer._use(Fitted(tensors, dict(facts)))
-        self._place()
 
     def forward(self, outputs: Outputs) -> Tensor:
         """The uncertainty (N,); NaN where a logit is NaN or infinite, since a graph cannot raise."""
         if self._has_no_marks(outputs.logits):
             return self.scorer.graph_score(outputs, self._buffers)
-        fused = self.scorer.fused_score(outputs.logits)
-        if fused is not None:
-            return fused
         mark, known = self._prepared(outputs)
         return self.scorer.graph_score(known, self._buffers) + mark
 
@@ -155,7 +151,7 @@ class ScorerModule(PreciseBuffers):
 
     def modes(self, outputs: Outputs) -> Tensor:
         """The modes (N, K), for a scorer that has them; NaN as in `forward`."""
-        from qipf.scores.weight_field import WeightQIPF
+        from qipf.scores.weight_qipf import WeightQIPF
 
         if not isinstance(self.scorer, WeightQIPF):
             raise TypeError(f"{self.scorer.name} has no modes; only WeightQIPF has them")
@@ -172,18 +168,6 @@ class ScorerModule(PreciseBuffers):
         mark = (logits * 0).sum(dim=1)  # infinity times 0 is NaN
         finite = torch.nan_to_num(logits, 0.0, 0.0, 0.0)
         return mark, _outputs(finite, outputs.features, outputs.layers)
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
-        self._place()
-        return self
-
-    def _place(self) -> None:
-        """Put everything on this device before a graph is traced, which must not contain the move."""
-        for buffer in self.buffers():
-            if buffer.device.type not in ("meta", "mps"):  # these have no values, or no double precision
-                self.scorer.prepare(torch.zeros(1, dtype=torch.float64, device=buffer.device))
-            return
 
     def get_extra_state(self) -> Tensor:
         """The settings and the fitted facts, as a tensor of bytes that any state-dict format can hold."""

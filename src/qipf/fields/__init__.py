@@ -2,14 +2,14 @@
 
 from qipf.fields import information, published
 from qipf.fields.bandwidth import cross_validated_factor, silverman
-from qipf.fields.compiled import CompiledField
+from qipf.fields.binned import BinnedField
 from qipf.fields.field import Derivatives, Field
 from qipf.fields.mode_table import ModeTable
 from qipf.fields.potential import potentials, uncertainty_modes
 from qipf.fields.sketch import FieldSketch, sketch_weights
 
 __all__ = [
-    "CompiledField",
+    "BinnedField",
     "Derivatives",
     "Field",
     "FieldSketch",

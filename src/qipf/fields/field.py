@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
 
 import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array, as_array, check_finite, is_traced, namespace
-from qipf.fields._blocks import map_blocks
-from qipf.fields._sums import kernel_sums
 
 SCRATCH = 64 * 2**20  # bytes of scratch memory, whatever the number of queries and samples
+CACHE = 2**18  # bytes of one temporary in NumPy: a tile that stays in a core's cache is several times faster
+TEMPORARIES = 5  # arrays of the size of one tile (queries x samples) that are alive at once
+DIFFERENCES = 8  # up to this many dimensions the differences are formed one by one: exact, and still cheap
+
+Function = Callable[[Array, int], tuple[Array, ...]]
 
 
 class Derivatives(NamedTuple):
@@ -118,15 +124,15 @@ class Field:
         return tuple(result[0, ...] for result in results) if single else results
 
 
-def check_bandwidth(bandwidth: float) -> float:
+def check_bandwidth(bandwidth: Any, name: str = "bandwidth") -> float:
     """Return `bandwidth` as a float, if it is a positive finite number."""
     if isinstance(bandwidth, bool) or (
         not isinstance(bandwidth, int | float | np.number) and getattr(bandwidth, "ndim", None) != 0
     ):
-        raise TypeError(f"bandwidth: expected a number, got {type(bandwidth).__name__}")
+        raise TypeError(f"{name}: expected a number, got {type(bandwidth).__name__}")
     bandwidth = float(bandwidth)
     if not (math.isfinite(bandwidth) and bandwidth > 0):
-        raise ValueError(f"bandwidth: expected a positive finite number, got {bandwidth}")
+        raise ValueError(f"{name}: expected a positive finite number, got {bandwidth}")
     return bandwidth
 
 
@@ -157,3 +163,147 @@ def _transfer(samples: Array, xp: object, dtype: object, device: object) -> Arra
     if not compat.is_array_api_obj(samples) or namespace(samples) is not xp:
         samples = np.asarray(samples)
     return xp.asarray(samples, dtype=dtype, device=device)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def map_blocks(function: Function, y: Array, *, samples: Array, memory: int) -> tuple[Array, ...]:
+    """Apply `function(block, memory)` to blocks of rows of `y`, and join the results along the first axis.
+
+    NumPy blocks run on all cores, since their inner loops release the interpreter's lock. JAX maps inside one program.
+    Torch recomputes a block in the backward pass instead of keeping every tile alive.
+    """
+    xp = namespace(y)
+    n, d = samples.shape
+    row = n * xp.finfo(y.dtype).bits // 8
+    workers = 1
+    if compat.is_numpy_array(y) and d <= DIFFERENCES:  # in more dimensions BLAS already uses all cores
+        workers = cores()
+        block = min(CACHE // row, memory // (workers * TEMPORARIES * row))
+    else:
+        block = memory // (TEMPORARIES * row)
+    block = max(1, block)
+    share = memory // workers
+    if y.shape[0] <= block:
+        return function(y, share)
+    if compat.is_jax_array(y):
+        return _map_jax(function, y, block, share)
+    if workers > 1:
+        return _map_threads(lambda part: function(part, share), y, block, workers)
+    parts = [y[start : min(start + block, y.shape[0]), :] for start in range(0, y.shape[0], block)]
+    if compat.is_torch_array(y) and _wants_gradient(y, samples):
+        from torch.utils.checkpoint import checkpoint
+
+        results: list[Any] = [checkpoint(function, part, share, use_reentrant=False) for part in parts]
+    else:
+        results = [function(part, share) for part in parts]
+    return tuple(xp.concat(column, axis=0) for column in zip(*results, strict=True))
+
+
+def _map_threads(
+    function: Callable[[np.ndarray], tuple[np.ndarray, ...]], y: np.ndarray, block: int, workers: int
+) -> tuple[np.ndarray, ...]:
+    """Let each thread fill one run of neighbouring blocks: thousands of small results would need memory, too."""
+    first = function(y[:block])
+    results = tuple(np.empty((len(y), *part.shape[1:]), part.dtype) for part in first)
+    size = -(-len(y) // (workers * block)) * block
+
+    def run(begin: int) -> None:
+        for start in range(begin, min(begin + size, len(y)), block):
+            stop = min(start + block, begin + size)
+            for whole, part in zip(results, function(y[start:stop]), strict=True):
+                whole[start:stop] = part
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(run, range(0, len(y), size)))
+    return results
+
+
+def _map_jax(function: Function, y: Array, block: int, memory: int) -> tuple[Array, ...]:
+    import jax
+
+    def one(row: Array) -> tuple[Array, ...]:
+        return tuple(result[0] for result in function(row[None, :], memory // block))
+
+    return jax.lax.map(one, y, batch_size=block)
+
+
+def _wants_gradient(*tensors: Any) -> bool:
+    import torch
+
+    return torch.is_grad_enabled() and not is_traced(tensors[0]) and any(tensor.requires_grad for tensor in tensors)
+
+
+def cores() -> int:
+    """Return how many of the machine's cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def kernel_sums(y: Array, samples: Array, *, memory: int | None, moments: bool) -> tuple[Array, ...]:
+    r"""Return log psi and, if asked, the first two moments of u = y - w under p, all in units of the bandwidth.
+
+    Args:
+        y: (N, d) queries.
+        samples: (n, d) samples.
+        memory: Scratch memory in bytes, through which the samples are streamed; None takes all samples at once.
+        moments: Whether to return the moments as well.
+
+    Returns:
+        The array log psi (N,), and with `moments` also E_p[u] (N, d) and E_p|u|^2 (N,), where p_t is the softmax
+        of -|u_t|^2 / 2.
+    """
+    xp = namespace(y)
+    n = samples.shape[0]
+    size = n
+    if memory is not None:
+        size = max(1, memory // (TEMPORARIES * max(1, y.shape[0]) * xp.finfo(y.dtype).bits // 8))
+    parts = [_tile(xp, y, samples[start : min(start + size, n), :], moments) for start in range(0, n, size)]
+    low, total, mean, square = parts[0]
+    for other_low, other_total, other_mean, other_square in parts[1:]:
+        lower = xp.minimum(low, other_low)
+        mine, other = xp.exp(lower - low), xp.exp(lower - other_low)
+        low, total = lower, mine * total + other * other_total
+        if moments:
+            mean = mine[:, None] * mean + other[:, None] * other_mean
+            square = mine * square + other * other_square
+    log = xp.log(total / n) - low
+    return (log, mean / total[:, None], square / total) if moments else (log,)
+
+
+def _tile(xp: Any, y: Array, samples: Array, moments: bool) -> tuple[Array, ...]:
+    """Return the smallest |u|^2 / 2 of each query, and the sums of the kernel relative to it."""
+    half, difference = _half_squares(xp, y, samples)
+    low = xp.min(half, axis=1)
+    # exp is very slow where it underflows: in eager float32 torch below -87, in float64 below -708.
+    exponent = xp.clip(low[:, None] - half, min=-80.0 if xp.finfo(y.dtype).bits == 32 else -700.0)
+    kernel = xp.exp(exponent)
+    total = xp.sum(kernel, axis=1)
+    if not moments:
+        return low, total, total, total
+    square = 2 * _row_products(xp, kernel, half)
+    if difference is not None:
+        mean = _row_products(xp, kernel, difference)[:, None]
+    else:
+        mean = total[:, None] * y - kernel @ samples
+    return low, total, mean, square
+
+
+def _row_products(xp: Any, a: Array, b: Array) -> Array:
+    if compat.is_numpy_namespace(xp):  # vecdot would start BLAS threads inside our own
+        return np.einsum("ij,ij->i", a, b)
+    return xp.sum(a * b, axis=1)
+
+
+def _half_squares(xp: Any, y: Array, samples: Array) -> tuple[Array, Array | None]:
+    """Return |y - w|^2 / 2 for all pairs, and in one dimension the differences themselves."""
+    d = samples.shape[1]
+    if d == 1:
+        difference = y - samples[:, 0][None, :]
+        return difference * difference * 0.5, difference
+    if d <= DIFFERENCES:
+        half = 0.0
+        for j in range(d):
+            difference = (y[:, j][:, None] - samples[:, j][None, :]) * math.sqrt(0.5)
+            half = half + difference * difference
+        return half, None
+    products = y @ xp.matrix_transpose(samples)
+    norms = 0.5 * xp.sum(y * y, axis=1)[:, None] + 0.5 * xp.sum(samples * samples, axis=1)[None, :]
+    return xp.clip(norms - products, min=0.0), None

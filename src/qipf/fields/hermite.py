@@ -42,14 +42,6 @@ def log_derivatives(square: Array, orders: Sequence[int]) -> tuple[Array, Array]
     return xp.stack(first, axis=-1), xp.stack(second, axis=-1)
 
 
-def relative_values(square: Array, orders: Sequence[int]) -> Array:
-    """Return H_k(x) / H_k(0) for even orders k, from x^2; the orders are the last axis of the result."""
-    xp = namespace(square)
-    polynomials = _reduced(square, max(orders))
-    at_zero = _reduced(xp.zeros((1,), dtype=square.dtype), max(orders))
-    return xp.stack([polynomials[k] / float(at_zero[k][0]) for k in orders], axis=-1)
-
-
 def _reduced(square: Array, highest: int) -> list[Array]:
     """Return H_k(x) / sqrt(2^k k!) for k = 0 .. max(1, highest), with the factor x taken out of the odd orders.
 

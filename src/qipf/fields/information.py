@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
-from qipf.arrays import Array, namespace
-from qipf.fields._overlap import Estimator, log_mean_kernel, log_overlap, pair, three_overlaps
+from qipf.arrays import Array, as_array, check_finite, namespace
 from qipf.fields.field import SCRATCH, Field, check_bandwidth
+
+Estimator = Literal["integral", "plug-in"]
 
 
 def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
@@ -55,8 +57,8 @@ def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory:
         bandwidth: The bandwidth s.
         memory: Scratch memory in bytes.
     """
-    x, y = pair(x, y)
-    return namespace(x).exp(log_mean_kernel(x, y, check_bandwidth(bandwidth), memory))
+    x, y = _pair(x, y)
+    return namespace(x).exp(_log_mean_kernel(x, y, check_bandwidth(bandwidth), memory))
 
 
 def integrated_square(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
@@ -83,8 +85,8 @@ def integrated_product(x: Array, y: Array, bandwidth: float, *, memory: int = SC
         bandwidth: The bandwidth s of both Parzen densities.
         memory: Scratch memory in bytes.
     """
-    x, y = pair(x, y)
-    return namespace(x).exp(log_overlap(x, y, bandwidth, "integral", memory))
+    x, y = _pair(x, y)
+    return namespace(x).exp(_log_overlap(x, y, bandwidth, "integral", memory))
 
 
 def renyi_entropy(x: Array, bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH) -> Array:
@@ -98,8 +100,8 @@ def renyi_entropy(x: Array, bandwidth: float, *, estimator: Estimator = "integra
         estimator: The estimator of the integral, see above; both are normalised as densities.
         memory: Scratch memory in bytes.
     """
-    x, _ = pair(x, x)
-    return -log_overlap(x, x, bandwidth, estimator, memory)
+    x, _ = _pair(x, x)
+    return -_log_overlap(x, x, bandwidth, estimator, memory)
 
 
 def euclidean_divergence(
@@ -116,9 +118,9 @@ def euclidean_divergence(
         estimator: The estimator of the three integrals, see above; both are normalised as densities.
         memory: Scratch memory in bytes.
     """
-    x, y = pair(x, y)
+    x, y = _pair(x, y)
     xp = namespace(x)
-    xx, yy, xy = three_overlaps(x, y, bandwidth, estimator, memory)
+    xx, yy, xy = _three_overlaps(x, y, bandwidth, estimator, memory)
     return xp.clip(xp.exp(xx) + xp.exp(yy) - 2.0 * xp.exp(xy), min=0.0)
 
 
@@ -138,8 +140,8 @@ def cauchy_schwarz_divergence(
         estimator: The estimator of the three integrals, see above; the normalising constants cancel here.
         memory: Scratch memory in bytes.
     """
-    x, y = pair(x, y)
-    xx, yy, xy = three_overlaps(x, y, bandwidth, estimator, memory)
+    x, y = _pair(x, y)
+    xx, yy, xy = _three_overlaps(x, y, bandwidth, estimator, memory)
     return namespace(x).clip(xx + yy - 2.0 * xy, min=0.0)
 
 
@@ -192,13 +194,13 @@ def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool 
         unbiased: Whether to return the unbiased estimate.
         memory: Scratch memory in bytes.
     """
-    x, y = pair(x, y)
+    x, y = _pair(x, y)
     xp = namespace(x)
     s = check_bandwidth(bandwidth)
     n, m = x.shape[0], y.shape[0]
     if unbiased and min(n, m) < 2:
         raise ValueError(f"x, y: expected two or more samples of each for the unbiased estimate, got {n} and {m}")
-    xx, yy, xy = (xp.exp(log_mean_kernel(a, b, s, memory)) for a, b in ((x, x), (y, y), (x, y)))
+    xx, yy, xy = (xp.exp(_log_mean_kernel(a, b, s, memory)) for a, b in ((x, x), (y, y), (x, y)))
     if not unbiased:
         return xp.clip(xx + yy - 2.0 * xy, min=0.0)
     return (n * xx - 1.0) / (n - 1) + (m * yy - 1.0) / (m - 1) - 2.0 * xy  # the kernel of a pair i = i is 1
@@ -238,12 +240,12 @@ def lower_bound(
     """
     if not isinstance(others, list | tuple) or not others:
         raise TypeError(f"others: expected a list of sample arrays, at least one, got {type(others).__name__}")
-    pairs = [pair(x, other, names=("x", f"others[{i}]")) for i, other in enumerate(others)]
+    pairs = [_pair(x, other, names=("x", f"others[{i}]")) for i, other in enumerate(others)]
     xp = namespace(pairs[0][0])
     sets = [other for _, other in pairs]
 
     def log(a: Array, b: Array) -> Array:
-        return log_overlap(a, b, bandwidth, estimator, memory)
+        return _log_overlap(a, b, bandwidth, estimator, memory)
 
     size = len(sets)
     upper = {(i, j): log(sets[i], sets[j]) for i in range(size) for j in range(i, size)}
@@ -258,3 +260,47 @@ def lower_bound(
     coordinates = xp.matrix_transpose(vectors) @ overlap
     shares = coordinates * coordinates / xp.where(kept, values, xp.ones_like(values))
     return xp.sum(xp.where(kept, shares, xp.zeros_like(shares)))
+
+
+def _three_overlaps(
+    x: Array, y: Array, bandwidth: float, estimator: Estimator, memory: int
+) -> tuple[Array, Array, Array]:
+    """Return `log_overlap` of x with x, of y with y and of x with y."""
+    xx, yy, xy = (_log_overlap(a, b, bandwidth, estimator, memory) for a, b in ((x, x), (y, y), (x, y)))
+    return xx, yy, xy
+
+
+def _log_overlap(x: Array, y: Array, bandwidth: float, estimator: Estimator, memory: int) -> Array:
+    """Return the logarithm of the estimate of the integral of p q, normalised as densities are."""
+    if estimator not in ("integral", "plug-in"):
+        raise ValueError(f'estimator: expected "integral" or "plug-in", got {estimator!r}')
+    s = check_bandwidth(bandwidth) * (math.sqrt(2.0) if estimator == "integral" else 1.0)
+    return _log_mean_kernel(x, y, s, memory) - x.shape[1] * math.log(s * math.sqrt(2.0 * math.pi))
+
+
+def _log_mean_kernel(x: Array, y: Array, s: float, memory: int) -> Array:
+    """Return the logarithm of mean_ij g_s(x_i - y_j), finite however far apart x and y are."""
+    logs = Field(x, s, memory=memory).log(y)
+    xp = namespace(logs)
+    highest = xp.max(logs)
+    return highest + xp.log(xp.mean(xp.exp(logs - highest)))
+
+
+def _pair(x: Array, y: Array, names: tuple[str, str] = ("x", "y")) -> tuple[Array, Array]:
+    """Return both as (n, d) and (m, d) arrays of one library and dtype."""
+    x, y = _samples(x, names[0]), _samples(y, names[1])
+    xp = namespace(x, y)
+    if x.shape[1] != y.shape[1]:
+        raise ValueError(
+            f"{names[0]}, {names[1]}: expected samples of one space, got R^{x.shape[1]} and R^{y.shape[1]}"
+        )
+    dtype = xp.result_type(x, y)
+    return xp.astype(x, dtype, copy=False), xp.astype(y, dtype, copy=False)
+
+
+def _samples(values: Array, name: str) -> Array:
+    values = as_array(values, name)
+    if values.ndim not in (1, 2) or 0 in values.shape:
+        raise ValueError(f"{name}: expected one or more samples, (n,) or (n, d), got {tuple(values.shape)}")
+    check_finite(values, name)
+    return values if values.ndim == 2 else values[:, None]

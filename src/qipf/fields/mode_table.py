@@ -1,235 +1,280 @@
-"""Uncertainty modes straight from a table: what a prediction costs when it is scored."""
+"""The uncertainty of the paper as a function of one number, tabulated once to a stated tolerance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Self
 
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, is_traced, namespace
-from qipf.fields.compiled import CompiledField
-from qipf.fields.hermite import relative_values
-from qipf.fields.potential import potentials_at
+from qipf.arrays import Array, is_traced, namespace, placeable, to_numpy
+from qipf.fields.binned import BinnedField
+from qipf.fields.field import Field
+from qipf.fields.potential import potentials
 
-DEGREES = {np.dtype(np.float32): 4, np.dtype(np.float64): 6}
-TOLERANCES = {np.dtype(np.float32): 1e-7, np.dtype(np.float64): 1e-10}  # relative to the largest mode of a cell
-FLOOR = 1e-4  # share of the largest mode of all below which errors need not be smaller still
-NOISE = 1e-11  # relative to the potentials: what their difference cannot be more accurate than
-WIDTHS = tuple(0.25 * 0.5**step for step in range(7))  # of a cell, in bandwidths; the widest that is accurate is used
-AROUND = 8.5  # bandwidths beyond the extreme samples: there the modes are below 1e-13 of the largest
+TOLERANCE = 1e-8
+DEGREE = 6  # of the polynomials
+AROUND = 8.5  # bandwidths beyond the extreme samples, where potentials of even orders are below 1e-13 of the largest
+SMALL = 1e-3  # of the typical value: pieces whose values are smaller still need not be more accurate
+NARROWEST = 1e-13  # bandwidths: breaks as close as this are one
+PIECES = 2**12  # of one function, at most; rounding leaves no polynomials that would need more
+SECTIONS = 16  # that the search for a break cuts an interval into
+BREAKS = 8  # between pieces in one cell, at most
+CELLS = tuple(2**power for power in range(5, 15))  # the fewest that hold few enough breaks are used
 LARGEST = 2**22  # bytes of a table
-BLOCK = 2048  # predictions at once in NumPy: the rows of a block stay in a core's cache
+AT_POLES = 1e-12  # 1 - u at the least, so that values are finite at the poles
+BLOCK = 4096  # predictions at once in NumPy: a block stays in a core's cache
+
+Modes = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+Curve = tuple[np.ndarray, np.ndarray]  # the ends of the pieces, and their columns
 
 
 class ModeTable:
-    r"""The uncertainty modes of even orders, with the neighbourhood bound, as a function of one number z.
+    r"""The uncertainty modes of even orders as functions of one number z, and their mean, which is the paper's score.
 
-    The mode of order k at y = (z - mean) / std is the largest of V_k(y) - V_k(y - r), V_k(y) - V_k(y + r) and zero.
-    V_k has poles where D_k(y) = H_k(phi(y)) / H_k(0) is zero, so the differences themselves are not smooth. But with
+    At y = (z - mean) / std the mode of order k is :math:`f = V_k(y) - \min(V_k(y), V_k(y - r), V_k(y + r))`, or with a
+    given lowest value L_k, :math:`f = V_k(y) - \min(V_k(y), L_k)`. Such a function is smooth except where the minimum
+    passes from one term to another and at the poles of V_k, and there it breaks. Between the breaks,
 
-    .. math::  Q(y) = D_k(y) D_k(y \mp r), \qquad P(y) = Q(y) \, (V_k(y) - V_k(y \mp r)) ,
+    .. math::  u = \frac{f}{f + c}, \qquad f = \frac{c \, u}{1 - u}
 
-    both P and Q are, everywhere. The table holds polynomials for them on cells of equal width, and a mode is the
-    larger quotient P / Q. Cells are numbered from z = 0, so that nothing but the rounding of z itself moves a query.
+    is smooth even next to a pole, where u approaches 1. The table holds polynomials for u on pieces that end at the
+    breaks; c is the typical value of f, the median for y from -3 to 3. Equally wide cells find the piece of a query:
+    each knows its first piece and the few breaks within it. Far from the samples every mode is constant.
+
+    The error of u is at most `tolerance`, and as many times smaller as the largest u of a piece is, down to a
+    thousandth. So the error of f is at most `tolerance` times :math:`(c + f)^2 / c`.
 
     Args:
-        coefficients: (cells, (degree + 1) * 4 K) coefficients of powers of the place in the cell, from -1/2 to 1/2:
-            lowest power first, and for each power P below, P above, Q below and Q above, K of each.
-        first: The number of the first cell; cell i has its middle at z = i / scale.
-        scale: Cells per unit of z.
-        orders: How many orders K there are.
+        arrays: What `fit` made, by name: `grid` (the lower end, cells per unit of z), `typical` (F,), `starts`
+            (F, cells), `breaks` (F, B, cells) and `pieces` (3 + degree, P): centre, inverse of half the width, and
+            coefficients with the highest power first. The mean is function 0 of F, the orders follow.
+
+    Raises:
+        ValueError: The arrays do not fit together.
     """
 
-    def __init__(self, coefficients: np.ndarray, first: int, scale: float, orders: int) -> None:
-        self.coefficients, self.first, self.scale, self.orders = coefficients, first, scale, orders
-        width = 4 * orders
-        starts = range(coefficients.shape[1] - width, -1, -width)
-        self._parts = [np.ascontiguousarray(coefficients[:, start : start + width]) for start in starts]
-        self._limit = float(np.finfo(coefficients.dtype).max) ** 0.5
-        self._placed: dict[tuple[str, str], Array] = {}
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self.arrays: dict[str, np.ndarray] = {name: to_numpy(values) for name, values in arrays.items()}
+        if not _is_sound(self.arrays):
+            raise ValueError("the table of modes is damaged: its arrays are missing or do not fit together")
+        self._low, self._scale = self.arrays["grid"].tolist()  # Python numbers: a graph holds them as constants
+        self._typical: list[float] = self.arrays["typical"].tolist()
 
     @classmethod
     def fit(
         cls,
-        field: CompiledField,
-        orders: tuple[int, ...],
+        field: Field | BinnedField,
+        orders: Sequence[int],
         root: bool,
         radius: float,
         *,
         mean: float = 0.0,
         std: float = 1.0,
-        dtype: Any = np.float64,
-    ) -> ModeTable | None:
-        """Return the table for a field, or None where no table is accurate enough.
+        lowest: np.ndarray | None = None,
+        tolerance: float = TOLERANCE,
+    ) -> Self | None:
+        """Return the table for a field of samples in R, or None if no table is accurate enough.
 
         Args:
-            field: The compiled field, in units of y.
+            field: The field, in units of y.
             orders: The Hermite orders, all of them even and at least 2; with any other there is no table.
             root: Take the square root of the field first.
             radius: The distance r, in units of y.
-            mean: What is subtracted from z to make y.
-            std: What is divided by.
-            dtype: float32 or float64: of the table and of the arithmetic with it.
+            mean: Subtracted from z to make y.
+            std: Divides the difference.
+            lowest: The lower bounds L_k of the potentials, (K,); None takes the minimum over the neighbourhood.
+            tolerance: The largest error, see above.
         """
         if any(order < 2 or order % 2 for order in orders):
             return None
-        dtype = np.dtype(dtype)
-        degree, around = DEGREES[dtype], AROUND * field.bandwidth + radius
-        ends = [mean + std * end for end in (field.span[0] - around, field.span[1] + around)]
-        for width in WIDTHS:
-            scale = 1.0 / (width * field.bandwidth * std)
-            first, last = np.floor(ends[0] * scale), np.ceil(ends[1] * scale)
-            if (last - first + 1) * (degree + 1) * 4 * len(orders) * dtype.itemsize > LARGEST:
-                return None
-            nodes = np.cos(np.pi * (np.arange(degree + 3) + 0.5) / (degree + 3)) / 2
-            z = (np.arange(first + 1, last)[:, None] + nodes) / scale
-            values, sizes = _fractions(field, (z.ravel() - mean) / std, orders, root, radius)
-            inner = _fit_cells(values, sizes, nodes, degree, TOLERANCES[dtype])
-            if inner is not None:
-                table = np.zeros((len(inner) + 2, inner.shape[1]), dtype)  # beyond both ends every mode is zero:
-                table[:, 2 * len(orders) : 4 * len(orders)] = 1.0  # P = 0 and Q = 1
-                table[1:-1] = inner
-                return cls(table, int(first), scale, len(orders))
-        return None
+        binned = field if isinstance(field, BinnedField) else BinnedField.of(field)
 
-    def __call__(self, z: Array, *, mean: bool = False) -> Array:
+        def modes(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return _modes(binned, (z - mean) / std, tuple(orders), root, radius, lowest)
+
+        unit, around = binned.bandwidth * std, AROUND * binned.bandwidth + radius
+        low, high = mean + std * (binned.span[0] - around), mean + std * (binned.span[1] + around)
+        usual = modes(np.linspace(mean - 3 * std, mean + 3 * std, 1001))[0]
+        typical = np.asarray([np.median(values[values > 0]) if values.any() else 1.0 for values in usual.T])
+        typical = np.concatenate([[typical.mean()], typical])
+        breaks = _find_breaks(modes, low, high, min(unit / 32, radius * std / 4))
+        breaks = [np.sort(np.concatenate(breaks)), *breaks]
+        curves = []
+        for number, size in enumerate(typical):
+            curve = _fit_pieces(partial(_values, modes, number), breaks[number], (low, high), unit, size, tolerance)
+            if curve is None:
+                return None
+            curves.append(curve)
+        arrays = _join(curves, low, high)
+        if arrays is None or sum(part.nbytes for part in arrays.values()) > LARGEST:
+            return None
+        return cls({**arrays, "typical": typical})
+
+    def __call__(self, z: Array, *, mean: bool = False, arrays: Mapping[str, Array] | None = None) -> Array:
         """Return the modes (N, K) at z (N,), or their mean (N,), in the library and on the device of z.
 
         Args:
-            z: Queries of the table's own dtype.
+            z: Queries.
             mean: Return the mean over the orders.
+            arrays: The arrays of this table in the library and on the device of z; None converts them.
         """
-        if isinstance(z, np.ndarray):
-            return self._in_numpy(z, mean)
+        xp, functions = namespace(z), [0] if mean else range(1, len(self._typical))
         if compat.is_torch_array(z) and z.device.type == "cpu" and not z.requires_grad and not is_traced(z):
-            return namespace(z).from_numpy(self._in_numpy(z.numpy(), mean))  # NumPy has the smaller cost per operation
-        return self._evaluate(namespace(z), z, self.place(z), mean)
-
-    def of_logits(self, logits: Array, sign: int) -> Array | None:
-        """Return the mean over the orders of float32 logits (N, C) on a GPU by one kernel, or None without a kernel.
-
-        Rows with a logit that is not finite give NaN. For `sign` see `qipf.fields._mode_kernel.mean_modes`.
-        """
-        kernel = _kernel()
-        if kernel is None:
-            return None
-        numbers = {"orders": self.orders, "limit": self._limit, "first": self.first, "scale": self.scale}
-        return kernel(logits, self.place(logits), **numbers, sign=sign)
-
-    def place(self, reference: Array) -> Array:
-        """Return the coefficients in the library and on the device of `reference`; they are kept for the next call."""
-        xp, device = namespace(reference), compat.device(reference)
-        key = (xp.__name__, str(device))
-        if key not in self._placed:
-            table = xp.asarray(self.coefficients, device=device)
-            if is_traced(reference):  # what a tracer made must not outlive it
-                return table
-            self._placed[key] = table
-        return self._placed[key]
-
-    def _in_numpy(self, z: np.ndarray, mean: bool) -> np.ndarray:
-        with np.errstate(divide="ignore", over="ignore", under="ignore"):
-            if z.size <= BLOCK:
-                return self._evaluate(np, z, self.coefficients, mean)
-            result = np.empty(z.size if mean else (z.size, self.orders), z.dtype)
+            return xp.from_numpy(self(z.numpy(), mean=mean))  # NumPy has the smaller cost per operation
+        if isinstance(z, np.ndarray):
+            result = np.empty((len(functions), z.size))
             for start in range(0, z.size, BLOCK):
-                part = slice(start, start + BLOCK)
-                result[part] = self._evaluate(np, z[part], self.coefficients, mean)
-            return result
+                block = z[start : start + BLOCK].astype(np.float64)
+                for row, number in zip(result, functions, strict=True):
+                    row[start : start + BLOCK] = self._look_up(np, block, self.arrays, number)
+            return result[0] if mean else np.ascontiguousarray(result.T)
+        if arrays is None:
+            device = compat.device(z)
+            arrays = {name: xp.asarray(placeable(part, device), device=device) for name, part in self.arrays.items()}
+        z = xp.astype(z, arrays["pieces"].dtype, copy=False)
+        columns = [self._look_up(xp, z, arrays, number) for number in functions]
+        return columns[0] if mean else xp.stack(columns, axis=-1)
 
-    def _evaluate(self, xp: Any, z: Array, table: Array, mean: bool) -> Array:
-        """Look up and divide: plain operations, few of them, that can be traced and exported."""
-        position = xp.clip(z * self.scale, float(self.first), float(self.first + len(self.coefficients) - 1))
-        cell = xp.round(position)
-        index = xp.astype(cell - float(self.first), xp.int64)
-        place = (position - cell)[:, None]
-        value = _horner(xp, self._powers(xp, table, index), place)
-        half = 2 * self.orders
-        quotient = value[:, :half] / value[:, half:]
-        modes = xp.maximum(quotient[:, : self.orders], quotient[:, self.orders :])
-        modes = xp.clip(modes, 0.0, self._limit)  # finite at the poles, too
-        return xp.mean(modes, axis=1) if mean else modes
-
-    def _powers(self, xp: Any, table: Array, index: Array) -> list[Array]:
-        """Return the coefficients (N, 4 K) of each power, the highest first."""
-        if xp is np:  # contiguous parts are what its caches like best
-            return [np.take(part, index, axis=0) for part in self._parts]
-        rows, width = xp.take(table, index, axis=0), 4 * self.orders  # one look-up is what a GPU likes best
-        return [rows[:, start : start + width] for start in range(rows.shape[1] - width, -1, -width)]
-
-
-@cache
-def _kernel() -> Callable[..., Array] | None:
-    """Return the kernel that scores on a GPU, or None where it cannot be compiled."""
-    import torch
-
-    try:
-        from qipf.fields._mode_kernel import mean_modes
-
-        logits, table = torch.zeros((1, 2), device="cuda"), torch.ones((3, 8), device="cuda")
-        mean_modes(logits, table, orders=1, limit=1.0, first=-1, scale=1.0, sign=0)
-    except torch.OutOfMemoryError:
-        raise  # it says nothing about the kernel
-    except Exception:  # no Triton, or no compiler for it: plain operations give the same scores, more slowly
-        return None
-    return mean_modes
+    def _look_up(self, xp: Any, z: Array, arrays: Mapping[str, Array], number: int) -> Array:
+        """Return one function at z: plain operations that can be traced and exported."""
+        starts, breaks = arrays["starts"][number, ...], arrays["breaks"][number, ...]
+        position = xp.clip((z - self._low) * self._scale, 0.0, starts.shape[0] - 0.5)
+        cell = xp.astype(position, xp.int64)
+        passed = xp.astype(z >= xp.take(breaks, cell, axis=1), starts.dtype)
+        piece = xp.take(starts, cell, axis=0) + xp.sum(passed, axis=0, dtype=starts.dtype)
+        columns = xp.take(arrays["pieces"], piece, axis=1)
+        t = (z - columns[0, ...]) * columns[1, ...]
+        u = columns[2, ...]
+        for power in range(3, columns.shape[0]):
+            u = u * t + columns[power, ...]
+        u = xp.clip(u, 0.0, 1.0 - AT_POLES)
+        return self._typical[number] * u / (1.0 - u)
 
 
-def _horner(xp: Any, coefficients: list[Array], place: Array) -> Array:
-    """Return the polynomials at `place`, from their coefficients with the highest power first."""
-    value, *lower = coefficients
-    for part in lower:
-        if xp is np:
-            value *= place
-            value += part
-        elif hasattr(xp, "addcmul"):  # torch: one kernel instead of two
-            value = xp.addcmul(part, value, place)
-        else:
-            value = value * place + part
-    return value
-
-
-def _fractions(
-    field: CompiledField, y: np.ndarray, orders: tuple[int, ...], root: bool, radius: float
+def _modes(
+    field: BinnedField, y: np.ndarray, orders: tuple[int, ...], root: bool, radius: float, lowest: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return P and Q as (N, 4 K), and the size of the terms that each P is a difference of, (N, 2 K)."""
-    at = field.derivatives(np.concatenate([y - radius, y, y + radius]))
-    below, centre, above = np.split(potentials_at(at, orders, root), 3)
-    square = np.exp(at.log if root else 2 * at.log)
-    d_below, d_centre, d_above = np.split(relative_values(square, orders), 3)
-    q = np.concatenate([d_centre * d_below, d_centre * d_above], axis=1)
-    others = np.concatenate([below, above], axis=1)
-    mine = np.concatenate([centre, centre], axis=1)
-    return np.concatenate([q * (mine - others), q], axis=1), np.abs(q) * (np.abs(mine) + np.abs(others))
+    """Return the modes (N, K), and the number of the term that is the minimum; the functions break where it changes."""
+    if lowest is not None:
+        above = potentials(field, y, orders, root) - lowest
+        return np.maximum(above, 0.0), above > 0
+    values = potentials(field, np.concatenate([y - radius, y, y + radius]), orders, root)
+    below, centre, above = np.split(values, 3)
+    differences = np.stack([np.zeros_like(centre), centre - below, centre - above])
+    return differences.max(axis=0), differences.argmax(axis=0)
 
 
-def _fit_cells(
-    values: np.ndarray, sizes: np.ndarray, nodes: np.ndarray, degree: int, tolerance: float
-) -> np.ndarray | None:
-    """Return the coefficients (cells, (degree + 1) * 4 K), or None where they miss the tolerance.
+def _values(modes: Modes, number: int, z: np.ndarray) -> np.ndarray:
+    found = modes(z)[0]
+    return found[:, number - 1] if number else found.mean(axis=1)
 
-    Two terms more than are kept tell what is missing.
-    """
-    columns = values.shape[1]
-    values = values.reshape(-1, nodes.size, columns)
-    cells = len(values)
-    basis = np.polynomial.chebyshev.chebvander(2 * nodes, nodes.size - 1)
-    series = np.einsum("sn,cnk->csk", np.linalg.inv(basis), values)
-    error = np.abs(series[:, degree + 1 :]).sum(axis=1)
-    largest = np.abs(values).max(axis=1)
-    half = columns // 2
-    # The mode is the larger of both differences, so an error counts against the larger P of the two.
-    p = largest[:, :half].reshape(cells, 2, -1).max(axis=1)
-    p = np.maximum(p, FLOOR * p.max(axis=0))
-    noise = NOISE * sizes.reshape(cells, nodes.size, half).max(axis=1)
-    allowed = np.concatenate([np.maximum(tolerance * np.tile(p, 2), noise), tolerance * largest[:, half:]], axis=1)
-    if not (error <= allowed).all():
+
+def _find_breaks(modes: Modes, low: float, high: float, spacing: float) -> list[np.ndarray]:
+    """Return the breaks of each mode in ascending order, to the last bit: the least numbers behind them."""
+    grid = np.linspace(low, high, math.ceil((high - low) / spacing) + 1)
+    terms = modes(grid)[1]
+    index, order = np.nonzero(terms[1:] != terms[:-1])
+    left, right = grid[index], grid[index + 1]
+    shares = np.linspace(0, 1, SECTIONS + 1)[:, None]
+    found: list[list[float]] = [[] for _ in range(terms.shape[1])]
+
+    def term(z: np.ndarray) -> np.ndarray:
+        which = modes(z.ravel())[1].reshape(*z.shape, -1)
+        return which[..., np.arange(order.size), order]
+
+    while left.size:
+        a, b, first = left, right, term(left)
+        while True:
+            points = a + (b - a) * shares
+            points[-1] = b
+            other = np.concatenate([term(points[1:-1]) != first, np.ones((1, a.size), bool)])
+            section = other.argmax(axis=0)
+            before, after = (points[section + step, np.arange(a.size)] for step in (0, 1))
+            if (before == a).all() and (after == b).all():
+                break
+            a, b = before, after
+        for k, position in zip(order, b, strict=True):
+            found[k].append(position)
+        more = term(b) != term(right)  # another break lies in the same interval
+        left, right, order = b[more], right[more], order[more]
+    return [np.sort(np.asarray(positions, np.float64)) for positions in found]
+
+
+def _fit_pieces(
+    function: Callable[[np.ndarray], np.ndarray],
+    breaks: np.ndarray,
+    span: tuple[float, float],
+    unit: float,
+    typical: float,
+    tolerance: float,
+) -> Curve | None:
+    """Return the pieces of one function, halved until two terms more than are kept show that nothing is missing."""
+    count = DEGREE + 3
+    nodes = np.cos(np.pi * (np.arange(count) + 0.5) / count)
+    to_series = np.linalg.inv(np.polynomial.chebyshev.chebvander(nodes, count - 1))
+    few = nodes[1:-1]
+    to_powers = np.linalg.inv(np.vander(few)) @ np.polynomial.chebyshev.chebvander(few, DEGREE)
+    ends = np.union1d(np.linspace(*span, math.ceil((span[1] - span[0]) / unit) + 1), breaks)
+    ends = ends[np.diff(ends, prepend=-math.inf) > NARROWEST * unit]
+    left, right, fitted, total = ends[:-1], ends[1:], [], 0
+    while left.size:
+        centre, half = 0.5 * (left + right), 0.5 * (right - left)
+        z = centre + half * nodes[:, None]
+        values = function(z.ravel()).reshape(z.shape)
+        u = values / (values + typical)
+        series = to_series @ u
+        error = np.abs(series[DEGREE + 1 :]).sum(axis=0)
+        good = error <= tolerance * np.maximum(u.max(axis=0), SMALL)
+        columns = np.concatenate([centre[None], 1 / half[None], to_powers @ series[: DEGREE + 1]])
+        fitted.append(np.concatenate([right[None], columns])[:, good])
+        total += int(good.sum())
+        left, right = np.append(left[~good], centre[~good]), np.append(centre[~good], right[~good])
+        if total + left.size > PIECES:
+            return None
+    pieces = np.concatenate(fitted, axis=1)
+    pieces = pieces[:, np.argsort(pieces[0])]
+    tails = np.zeros((len(pieces) - 1, 2))  # constant beyond both ends
+    far = function(np.asarray(span))
+    tails[-1] = far / (far + typical)
+    return np.append(span[0], pieces[0]), np.concatenate([tails[:, :1], pieces[1:], tails[:, 1:]], axis=1)
+
+
+def _join(curves: list[Curve], low: float, high: float) -> dict[str, np.ndarray] | None:
+    """Return the arrays of all functions with the fewest cells, or None if some breaks are too close together."""
+    for cells in CELLS:
+        cuts = np.linspace(low, high, cells + 1)
+        cuts[0], cuts[-1] = -math.inf, math.inf
+        starts = np.stack([np.searchsorted(ends, cuts[:-1], side="right") for ends, _ in curves])
+        stops = np.stack([np.searchsorted(ends, cuts[1:], side="left") for ends, _ in curves])
+        most = int((stops - starts).max())
+        if most <= BREAKS:
+            break
+    else:
         return None
-    places = np.linspace(-0.5, 0.5, degree + 1)
-    to_powers = np.linalg.inv(np.vander(places, increasing=True)) @ np.polynomial.chebyshev.chebvander(
-        2 * places, degree
-    )
-    return np.einsum("ps,csk->cpk", to_powers, series[:, : degree + 1]).reshape(cells, -1)
+    inner = starts[:, None, :] + np.arange(most)[:, None]
+    breaks = np.stack([ends[np.minimum(own, ends.size - 1)] for own, (ends, _) in zip(inner, curves, strict=True)])
+    sizes = [columns.shape[1] for _, columns in curves]
+    return {
+        "grid": np.asarray([low, cells / (high - low)]),
+        "starts": starts + np.cumsum([0, *sizes[:-1]])[:, None],
+        "breaks": np.where(inner < stops[:, None, :], breaks, math.inf),
+        "pieces": np.concatenate([columns for _, columns in curves], axis=1),
+    }
+
+
+def _is_sound(arrays: Mapping[str, np.ndarray]) -> bool:
+    if set(arrays) != {"grid", "typical", "starts", "breaks", "pieces"}:
+        return False
+    grid, typical, starts, breaks, pieces = (arrays[key] for key in ("grid", "typical", "starts", "breaks", "pieces"))
+    if grid.shape != (2,) or typical.ndim != 1 or starts.ndim != 2 or breaks.ndim != 3 or pieces.ndim != 2:
+        return False
+    fits = len(typical) == len(starts) == len(breaks) >= 2 and starts.shape[1] == breaks.shape[2] > 0
+    fits = fits and pieces.shape[0] >= 3 and pieces.shape[1] > 0 and starts.dtype == np.int64
+    finite = all(bool(np.isfinite(part).all()) for part in (grid, typical, pieces)) and not np.isnan(breaks).any()
+    if not (fits and finite and starts.min() >= 0 and grid[1] > 0):
+        return False
+    return bool((starts + (breaks < math.inf).sum(axis=1)).max() < pieces.shape[1])

@@ -17,7 +17,7 @@ LowerBound = Literal["neighbourhood", "batch", "reference"]
 
 
 class AnyField(Protocol):
-    """What these functions need of a field; `Field` and `CompiledField` have it."""
+    """What these functions need of a field; `Field` and `BinnedField` have it."""
 
     @property
     def dimension(self) -> int: ...
@@ -38,7 +38,7 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
     V_k has poles where H_k(phi) = 0. Near them the result is large, but it is finite everywhere.
 
     Args:
-        field: A `Field` or a `CompiledField`.
+        field: A `Field` or a `BinnedField`.
         y: The queries, in the shapes that the field takes.
         orders: Hermite orders >= 0, each at most once.
         root: Take the square root of the field first, as Algorithm 1 of the paper does.
@@ -86,7 +86,7 @@ def uncertainty_modes(
     These are not the maxima of a density: a mode is how far the potential lies above its lower bound, never negative.
 
     Args:
-        field: A `Field` or a `CompiledField`.
+        field: A `Field` or a `BinnedField`.
         y: The queries, in the shapes that the field takes.
         orders: Hermite orders >= 0, each at most once.
         root: Take the square root of the field first.

@@ -1,21 +1,35 @@
-"""The field of any number of weights, in one pass and bounded memory."""
+"""The field of very many weights, array by array and in bounded memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
+import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, to_numpy
-from qipf.fields._binned import MOMENTS, BinnedWeights
-from qipf.fields.compiled import TABLE, CompiledField
+from qipf._common.optional import require
+from qipf.arrays import Array, as_array, check_finite, to_numpy
+from qipf.fields.binned import BinnedField, Measure
 from qipf.fields.field import check_bandwidth
+
+BITS = 12  # of the mantissa: 4,096 bins per power of two
+DROPPED = 23 - BITS
+KEYS = 2 ** (9 + BITS)
+MOMENTS = 7  # kept of each bin: its count, and the sums of d .. d^6
+SPARSE = 16  # bins with at most this many weights keep the weights themselves
+KEPT = 2**20  # weights kept like that; if there are more, only emptier bins keep theirs
+CHUNK = 2**19  # weights handled at once
+LARGEST = 3.4e38  # what float32 can hold
+
+
+class TooNarrowError(ValueError):
+    """The bandwidth is too small for the width of a sketch's bins."""
 
 
 class FieldSketch:
-    r"""A summary of weights that are added array by array, and that gives their compiled field at any bandwidth.
+    r"""A summary of weights that are added array by array, and that gives their field at any bandwidth.
 
     The sketch sorts weights into bins by the leading bits of their float32 representation: 4,096 bins per power of
     two, so that its resolution needs no knowledge of scale or bandwidth. A bin keeps the number of its weights and
@@ -33,6 +47,11 @@ class FieldSketch:
         origin: Subtracted from every weight before it is sorted into a bin. Bins are finest near it, so give a
             typical value if the weights lie far from zero compared with their spread.
 
+    Attributes:
+        count: The number of weights added so far.
+        minimum: The smallest weight so far.
+        maximum: The largest weight so far.
+
     Raises:
         ValueError: Both a bandwidth and a factor are given, or one of them is not positive.
     """
@@ -41,10 +60,14 @@ class FieldSketch:
         if bandwidth is not None and factor is not None:
             raise ValueError("give either a bandwidth or a factor, not both (or neither, and choose in finish)")
         self.bandwidth: float | None = None if bandwidth is None else check_bandwidth(bandwidth)
-        self.factor: float | None = None if factor is None else _check_factor(factor)
+        self.factor: float | None = None if factor is None else check_bandwidth(factor, "factor")
         if not math.isfinite(origin):
             raise ValueError(f"origin: expected a finite number, got {origin}")
-        self._bins = BinnedWeights(float(origin))
+        self.origin = float(origin)
+        self.minimum, self.maximum, self.count = math.inf, -math.inf, 0
+        self._sums = np.zeros((MOMENTS, KEYS))
+        self._few = np.empty(0)  # the weights of bins with at most `_sparse` of them
+        self._sparse = SPARSE
 
     def __len__(self) -> int:
         return self.count
@@ -53,29 +76,9 @@ class FieldSketch:
         return f"FieldSketch(n={self.count}, bandwidth={self.bandwidth}, factor={self.factor})"
 
     @property
-    def origin(self) -> float:
-        """What is subtracted from every weight before it is sorted into a bin."""
-        return self._bins.origin
-
-    @property
-    def count(self) -> int:
-        """How many weights have been added."""
-        return self._bins.count
-
-    @property
-    def minimum(self) -> float:
-        """The smallest weight so far."""
-        return self._bins.minimum
-
-    @property
-    def maximum(self) -> float:
-        """The largest weight so far."""
-        return self._bins.maximum
-
-    @property
     def nbytes(self) -> int:
-        """Bytes of the sketch, counted as if every bin occurred."""
-        return self._bins.nbytes
+        """Bytes of all arrays, whether their pages have been touched or not."""
+        return self._sums.nbytes + self._few.nbytes
 
     def add(self, chunk: Array) -> Self:
         """Add the weights of an array of any shape, library, floating-point type and device.
@@ -84,8 +87,60 @@ class FieldSketch:
             ValueError: A weight is NaN, infinite or beyond the range of float32.
             TypeError: The weights are not floating-point numbers.
         """
-        self._bins.add(chunk)
+        chunk = as_array(chunk, "chunk")
+        counted = _pattern_counts(chunk) if self.origin == 0.0 else None
+        if counted is not None:  # 16-bit weights have only 65,536 different values
+            values, counts = counted
+            check_finite(values, "chunk")
+            self._take(values, counts)
+            return self
+        flat = chunk.reshape(-1)
+        for start in range(0, flat.shape[0], CHUNK):
+            part = np.ascontiguousarray(to_numpy(flat[start : start + CHUNK]))
+            check_finite(part, "chunk")
+            self._take(part if part.dtype == np.float32 and self.origin == 0.0 else part.astype(np.float64), None)
         return self
+
+    def _take(self, values: np.ndarray, counts: np.ndarray | None) -> None:
+        if not values.size:
+            return
+        lowest, highest = float(values.min()), float(values.max())
+        if max(abs(lowest - self.origin), abs(highest - self.origin)) >= LARGEST:
+            raise ValueError(
+                f"chunk: the sketch holds weights up to {LARGEST:g} in size, got larger ones; rescale them"
+            )
+        shifted = values if self.origin == 0.0 else values - self.origin
+        key = _key_values(shifted.astype(np.float32, copy=False))
+        offset = shifted - _key_centres(key)
+        first, last = int(key.min()), int(key.max()) + 1
+        key -= first
+        size = last - first
+        sums = self._sums[:, first:last]
+        if counts is None:
+            sums[0] += np.bincount(key, minlength=size)
+            power = offset.copy()
+        else:
+            sums[0] += np.bincount(key, counts, size)
+            power = offset * counts
+        for k in range(1, MOMENTS):
+            sums[k] += np.bincount(key, power, size)
+            if k + 1 < MOMENTS:
+                power *= offset
+        few = np.flatnonzero((sums[0] <= self._sparse)[key])
+        added = values[few].astype(np.float64)
+        self._keep(added if counts is None else np.repeat(added, counts[few].astype(np.int64)))
+        self.minimum, self.maximum = min(self.minimum, lowest), max(self.maximum, highest)
+        self.count += values.size if counts is None else int(counts.sum())
+
+    def _keep(self, values: np.ndarray) -> None:
+        """Keep `values`, and of all weights kept so far only those whose bins still have few."""
+        kept = np.concatenate([self._few, values])
+        counts = self._sums[0][_key_values((kept - self.origin).astype(np.float32))]
+        kept, counts = kept[counts <= self._sparse], counts[counts <= self._sparse]
+        while kept.size > KEPT:
+            self._sparse //= 2
+            kept, counts = kept[counts <= self._sparse], counts[counts <= self._sparse]
+        self._few = kept
 
     def merge(self, other: FieldSketch) -> Self:
         """Add everything that another sketch has seen.
@@ -99,7 +154,30 @@ class FieldSketch:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise ValueError(f"{name}: cannot merge sketches with {mine} and {theirs}; make both with the same one")
-        self._bins.merge(other._bins)
+        self._sums += other._sums
+        self._sparse = min(self._sparse, other._sparse)
+        self._keep(other._few)
+        self.minimum, self.maximum = min(self.minimum, other.minimum), max(self.maximum, other.maximum)
+        self.count += other.count
+        return self
+
+    def merge_ranks(self, group: Any = None, device: Any = "cpu") -> Self:
+        """Merge the sketches of all processes of a torch.distributed group; every process gets the same result.
+
+        Args:
+            group: The process group; None is the default one.
+            device: The device on which the backend wants its tensors ("cuda" for NCCL).
+        """
+        state = self.state()
+        shapes = {name: (*part.shape[:-1], -1) for name, part in state.items()}
+        parts = {name: _gathered(part.reshape(-1).astype(np.float64), group, device) for name, part in state.items()}
+        sketches = [
+            self.from_state({name: rank.reshape(shapes[name]) for name, rank in zip(parts, ranks, strict=True)})
+            for ranks in zip(*parts.values(), strict=True)
+        ]
+        for sketch in sketches[1:]:
+            sketches[0].merge(sketch)
+        self.__dict__.update(sketches[0].__dict__)
         return self
 
     def finish(
@@ -109,126 +187,194 @@ class FieldSketch:
         *,
         standardise: bool = False,
         tolerance: float = 1e-10,
-        memory: int = TABLE,
-    ) -> CompiledField:
-        """Return the compiled field of all weights so far; more can be added afterwards, and it can be called again.
+    ) -> BinnedField:
+        """Return the field of all weights so far; more can be added afterwards, and it can be called again.
 
         Args:
             bandwidth: Instead of the one given to the sketch, in the units of the weights.
             factor: Instead of the one given to the sketch.
             standardise: Return the field of (w - mean) / std rather than of w, as the paper's scores use it.
-            tolerance: As for `CompiledField`.
-            memory: Bytes that the table may take.
+            tolerance: The relative error of the second derivative that the width of the bins may cause.
 
         Raises:
-            ValueError: No weights were added, no bandwidth is known, or the tolerance cannot be met.
+            TooNarrowError: The bandwidth is too small for the width of the bins.
+            ValueError: No weights were added, or no bandwidth is known.
         """
-        self._need_weights()
         if bandwidth is None and factor is None:
             bandwidth, factor = self.bandwidth, self.factor
         if (bandwidth is None) == (factor is None):
             raise ValueError("finish: give either a bandwidth or a factor, here or to the sketch")
-        width = check_bandwidth(bandwidth) if bandwidth is not None else _check_factor(factor) * self.silverman()
         mean = self.mean
-        measure = self._bins.measure(width, mean, tolerance)
-        field = CompiledField.from_measure(measure, mean, width, tolerance=tolerance, memory=memory)
+        width = check_bandwidth(factor, "factor") * self.silverman() if bandwidth is None else bandwidth
+        width = check_bandwidth(width)
+        positions, moments, farthest = self._entries()
+        widest = farthest * 2.0 ** -(BITS + 1) / width
+        # Error of the second derivative by the moments that are not kept: He_9(z) / 7! times the next one.
+        truncation = 0.01 * widest**7
+        if truncation > tolerance:
+            raise TooNarrowError(
+                f"the bandwidth {width:g} is too small for this sketch: its bins are {2 * widest:.2g} bandwidths wide "
+                f"at the largest weights, an error of {truncation:.1g}; use a larger bandwidth or an `origin` closer "
+                "to the weights"
+            )
+        scale = (1.0 / width) ** np.arange(MOMENTS)
+        lowest, highest = (self.minimum - mean) / width, (self.maximum - mean) / width
+        measure = Measure((positions + (self.origin - mean)) / width, moments * scale[:, None], lowest, highest)
+        field = BinnedField(measure.coarse(), mean, width)
         return field.rescaled(mean, self.std) if standardise else field
 
     @property
     def mean(self) -> float:
         """The mean of the weights."""
-        self._need_weights()
-        return self._bins.mean()
+        centre, sums = self._occupied()
+        return self.origin + float((centre * sums[0] + sums[1]).sum()) / self.count
 
     @property
     def std(self) -> float:
         """The standard deviation of the weights (divisor n, as `numpy.std`)."""
-        self._need_weights()
-        return math.sqrt(max(self._bins.squares() / self.count, 0.0))
+        return math.sqrt(max(self._squares() / self.count, 0.0))
 
-    def quantile(self, probability: float) -> float:
-        """Return a quantile of the weights, interpolated within a bin where its weights are not kept."""
-        self._need_weights()
-        return self._bins.quantiles([probability])[0]
+    def _squares(self) -> float:
+        """Return the sum of the squared distances from the mean."""
+        centre, sums = self._occupied()
+        away = centre - (self.mean - self.origin)
+        return float((away**2 * sums[0] + 2 * away * sums[1] + sums[2]).sum())
+
+    def quantile(self, probability: float | Sequence[float]) -> Any:
+        """Return a quantile of the weights, interpolated within a bin whose weights are not kept."""
+        positions, moments, _ = self._entries()
+        upper = np.cumsum(moments[0]) - 1
+        lower = upper - moments[0] + 1
+        ranks = np.stack([lower, upper], axis=1).ravel()
+        # Weights spread evenly over a bin with this variance reach sqrt(3) standard deviations to each side.
+        mean = positions + moments[1] / moments[0]
+        spread = np.sqrt(np.maximum(moments[2] / moments[0] - (moments[1] / moments[0]) ** 2, 0.0) * 3.0)
+        ends = np.stack([mean - spread, mean + spread], axis=1).ravel()
+        values = np.interp(np.asarray(probability) * (self.count - 1), ranks, np.maximum.accumulate(ends))
+        return np.clip(values + self.origin, self.minimum, self.maximum).tolist()
 
     def silverman(self) -> float:
         """Return Silverman's bandwidth of the weights; see `qipf.fields.silverman`."""
         self._need_weights()
         if self.count < 2 or self.minimum == self.maximum:
             raise ValueError("the weights are all equal, so Silverman's rule gives no bandwidth; give one yourself")
-        std = math.sqrt(self._bins.squares() / (self.count - 1))
-        lower, upper = self._bins.quantiles([0.25, 0.75])
+        std = math.sqrt(self._squares() / (self.count - 1))
+        lower, upper = self.quantile([0.25, 0.75])
         robust = (upper - lower) / 1.349
         return 0.9 * (min(std, robust) if robust > 0.0 else std) * self.count**-0.2
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what the sketch knows as arrays, for saving or sending; see `from_state`."""
+        """Return the contents of the sketch as arrays, for saving or sending; see `from_state`."""
         widths = [math.nan if value is None else value for value in (self.bandwidth, self.factor)]
-        return {"widths": np.asarray(widths), **self._bins.state()}
+        numbers = [*widths, self.origin, self.minimum, self.maximum, self.count, self._sparse]
+        keys = np.flatnonzero(self._sums[0])
+        return {"numbers": np.asarray(numbers), "keys": keys, "sums": self._sums[:, keys], "few": self._few}
 
     @classmethod
     def from_state(cls, state: Mapping[str, Array]) -> Self:
         """Return the sketch whose `state()` this is."""
-        bandwidth, factor = (None if math.isnan(width) else float(width) for width in to_numpy(state["widths"]))
-        self = cls(bandwidth, factor)
-        self._bins = BinnedWeights.from_state(state)
-        return self
-
-    def merge_ranks(self, group: Any = None, device: Any = "cpu") -> Self:
-        """Merge the sketches of all processes of a torch.distributed group; every process gets the same result.
-
-        Args:
-            group: The process group; None is the default one.
-            device: Where the backend wants its tensors ("cuda" for NCCL).
-        """
-        from qipf.fields._ranks import gather_vectors
-
-        state = self._bins.state()
-        size = state["keys"].size
-        parts = [[size, state["few"].size], state["numbers"], state["keys"], state["sums"].ravel(), state["few"]]
-        merged = None
-        for received in gather_vectors(np.concatenate(parts), group, device):
-            size, few = int(received[0]), int(received[1])
-            cuts = np.cumsum([2, state["numbers"].size, size, MOMENTS * size, few])
-            _, numbers, keys, sums, rest = (received[a:b] for a, b in zip([0, *cuts[:-1]], cuts, strict=True))
-            arrays = {"numbers": numbers, "keys": keys, "sums": sums.reshape(MOMENTS, size), "few": rest}
-            part = BinnedWeights.from_state(arrays)
-            if merged is None:
-                merged = part
-            else:
-                merged.merge(part)
-        self._bins = merged or self._bins
+        numbers, keys, sums, few = (to_numpy(state[name]) for name in ("numbers", "keys", "sums", "few"))
+        bandwidth, factor = (None if math.isnan(width) else float(width) for width in numbers[:2])
+        self = cls(bandwidth, factor, origin=float(numbers[2]))
+        self.minimum, self.maximum = float(numbers[3]), float(numbers[4])
+        self.count, self._sparse = int(numbers[5]), int(numbers[6])
+        self._sums[:, keys.astype(np.int64)] = sums
+        self._few = few.astype(np.float64)
         return self
 
     def _need_weights(self) -> None:
         if self.count == 0:
             raise ValueError("the sketch is empty: add weights first")
 
+    def _occupied(self) -> tuple[np.ndarray, np.ndarray]:
+        self._need_weights()
+        keys = np.flatnonzero(self._sums[0])
+        return _key_centres(keys), self._sums[:, keys]
+
+    def _entries(self) -> tuple[np.ndarray, np.ndarray, float]:
+        """Return ascending positions relative to the origin, their moments, and the largest |position| of a bin.
+
+        Entries are the bins of many weights and the weights that are kept themselves.
+        """
+        self._need_weights()
+        keys = np.flatnonzero(self._sums[0] > self._sparse)
+        centre, sums = _key_centres(keys), self._sums[:, keys]
+        single = np.zeros((MOMENTS, self._few.size))
+        single[0] = 1.0
+        positions = np.concatenate([centre, self._few - self.origin])
+        order = np.argsort(positions, kind="stable")
+        moments = np.concatenate([sums, single], axis=1)[:, order]
+        return positions[order], moments, float(np.max(np.abs(centre), initial=0.0))
+
 
 class WeightField(NamedTuple):
     """The field of standardised weights, and the mean and standard deviation they were standardised with."""
 
-    field: CompiledField
+    field: BinnedField
     mean: float
     std: float
 
 
-def sketch_weights(
-    arrays: Iterable[Array], factor: float, *, tolerance: float = 1e-10, memory: int = TABLE
-) -> WeightField:
-    """Return the compiled field of all weights in `arrays`, standardised, with `factor` times Silverman's bandwidth.
+def sketch_weights(arrays: Iterable[Array], factor: float, *, tolerance: float = 1e-10) -> WeightField:
+    """Return the field of all weights in `arrays`, standardised, with `factor` times Silverman's bandwidth.
 
     For several factors make one `FieldSketch`, and call its `finish(factor=..., standardise=True)` for each.
     """
     sketch = FieldSketch(factor=factor)
     for array in arrays:
         sketch.add(array)
-    return WeightField(sketch.finish(standardise=True, tolerance=tolerance, memory=memory), sketch.mean, sketch.std)
+    return WeightField(sketch.finish(standardise=True, tolerance=tolerance), sketch.mean, sketch.std)
 
 
-def _check_factor(factor: float | None) -> float:
-    if isinstance(factor, bool) or not isinstance(factor, int | float | np.number):
-        raise TypeError(f"factor: expected a number, got {type(factor).__name__}")
-    if not (math.isfinite(factor) and factor > 0):
-        raise ValueError(f"factor: expected a positive finite number, got {factor}")
-    return float(factor)
+def _key_values(values: np.ndarray) -> np.ndarray:
+    """Return the bin of each float32: magnitude first and sign last, so that values of similar size have near keys."""
+    bits = values.view(np.uint32)
+    key = (bits >> (DROPPED - 1)) & np.uint32(0xFFFFFFFE & (KEYS - 1))
+    key |= bits >> 31
+    return key.astype(np.int64)
+
+
+def _key_centres(keys: np.ndarray) -> np.ndarray:
+    """Return the middle of each bin, in float64."""
+    keys = keys.astype(np.uint32)
+    bits = ((keys >> 1) << DROPPED) | np.uint32(1 << (DROPPED - 1)) | ((keys & np.uint32(1)) << 31)
+    return bits.view(np.float32).astype(np.float64)
+
+
+def _pattern_counts(chunk: Array) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the different values of a 16-bit array and how often each occurs, or None for wider types."""
+    if compat.is_torch_array(chunk):
+        import torch
+
+        if chunk.dtype not in (torch.float16, torch.bfloat16):
+            return None
+        patterns = chunk.detach().reshape(-1).view(torch.int16)
+        counts = np.zeros(2**16, np.int64)
+        for start in range(0, patterns.numel(), 2**26):  # counted on the device of the weights
+            part = patterns[start : start + 2**26].to(torch.int64) & 0xFFFF
+            counts += torch.bincount(part, minlength=2**16).cpu().numpy()
+        values = torch.arange(2**16, dtype=torch.int32).to(torch.int16).view(chunk.dtype).to(torch.float64).numpy()
+    elif compat.is_numpy_array(chunk) and chunk.dtype == np.float16:
+        counts = np.bincount(np.ascontiguousarray(chunk).reshape(-1).view(np.uint16), minlength=2**16)
+        values = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float64)
+    else:
+        return None
+    present = counts > 0
+    return values[present], counts[present].astype(np.float64)
+
+
+def _gathered(vector: np.ndarray, group: Any, device: Any) -> list[np.ndarray]:
+    """Return the float64 vector of every process of a torch.distributed group, in the order of their ranks."""
+    torch = require("torch", extra="torch")
+    distributed = torch.distributed
+    if not distributed.is_initialized():
+        raise RuntimeError("torch.distributed is not initialised: call torch.distributed.init_process_group first")
+    size = torch.tensor([vector.size], dtype=torch.int64, device=device)
+    sizes = [torch.zeros_like(size) for _ in range(distributed.get_world_size(group))]
+    distributed.all_gather(sizes, size, group=group)
+    lengths = [int(part) for part in sizes]
+    padded = torch.zeros(1 + max(lengths), dtype=torch.float64, device=device)
+    padded[: vector.size] = torch.from_numpy(np.ascontiguousarray(vector)).to(device)
+    parts = [torch.empty_like(padded) for _ in lengths]
+    distributed.all_gather(parts, padded, group=group)
+    return [part[:length].cpu().numpy() for part, length in zip(parts, lengths, strict=True)]

@@ -6,14 +6,15 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from qipf._common.errors import Problem
 from qipf._common.optional import require
 from qipf.runners.onnx import OnnxRunner, is_session
-from qipf.runners.runner import Runner, differ
+from qipf.runners.runner import OUTPUT, Runner, differ
 from qipf.runners.sklearn import SklearnRunner, is_estimator
 
 WEIGHT_FILES = (".safetensors", ".h5")
@@ -71,6 +72,43 @@ def open_model(
     from qipf.runners.torch import TorchRunner
 
     return TorchRunner(model, device)
+
+
+def model_facts(model: Any) -> dict[str, Any]:
+    """Return what a fitted scorer records about its model; nothing if there is none, or only weights."""
+    if isinstance(model, Runner):
+        return model.facts()
+    if is_session(model) or is_estimator(model):
+        return open_model(model).facts()
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, torch.nn.Module):
+        return {}
+    from qipf.runners.torch import fingerprint
+
+    found = fingerprint(model)
+    return {} if found is None else {"model": found}
+
+
+def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
+    """Compare a model with the one that a scorer with these facts was fitted to: warn about other weights.
+
+    Raises:
+        Problem: Another output of an ONNX model is read.
+    """
+    found = model_facts(model)
+    noted, read = facts.get(OUTPUT), found.get(OUTPUT)
+    if None not in (noted, read) and noted != read:
+        raise Problem(
+            "output", f"this scorer was fitted to the output {noted!r}, and {read!r} is read here",
+            hint=f"give qipf.models.OnnxModel(path, output={noted!r})",
+        )  # fmt: skip
+    known, other = facts.get("model"), found.get("model")
+    if known and other is not None and differ(known, other):
+        warnings.warn(
+            "model: its weights are not those that this scorer was fitted to, so its scores mean little; give that "
+            "model, or fit the scorer to this one",
+            stacklevel=stacklevel,
+        )
 
 
 def load_model(spec: str, weights: Path | None = None, output: str | None = None) -> Any:

@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from qipf._common.errors import Problem
 from qipf.runners.features import FeatureSpec
 
+ENDINGS = ("Sigmoid", "Softmax", "LogSoftmax", "Softmax2d")
+"""Modules of torch that turn logits into probabilities at the end of a model."""
 CANDIDATES = 8
 """Calls remembered while looking for the one that made the logits, which bounds the memory."""
 
@@ -135,7 +137,7 @@ class Recorder:
         read: What to read, by keys of the caller's choice. `FeatureSpec("", ...)` is what enters the layer that makes
             the logits: the linear layer, or for logits (N, C, H, W) the convolution.
         head: The layer that makes the logits, if it is known; otherwise each pass shows it.
-        endings: Also keep what enters modules of these types, so that `ending` can tell the last of them.
+        endings: Also keep what enters a softmax or a sigmoid, so that `ending` can tell the last of them.
 
     Attributes:
         active: True if there is a hook to attach.
@@ -146,7 +148,7 @@ class Recorder:
 
     def __init__(
         self, module: nn.Module, read: Mapping[str, FeatureSpec], *, head: nn.Module | None = None,
-        endings: tuple[str, ...] = (),
+        endings: bool = False,
     ) -> None:  # fmt: skip
         known = named_modules(module)
         self.hooks: dict[str, _Hook] = {}
@@ -159,7 +161,7 @@ class Recorder:
             else:
                 kinds = (nn.Linear, nn.Conv2d) if spec.form == "whole" else (nn.Linear,)
                 self._add(key, _HeadHook("", spec), [one for one in every if isinstance(one, kinds)])
-        ends = [one for one in every if type_name(one) in endings]
+        ends = [one for one in every if endings and ending_name(one)]
         self._end = _EndHook("", FeatureSpec("")) if ends else None
         self._targets += [(one, self._end) for one in ends if self._end is not None]
         self._handles: list[Any] = []
@@ -389,6 +391,16 @@ def untouched(model: nn.Module, *, eager: bool) -> Iterator[None]:
         _HOLDS.leave(modules, eager)
 
 
+@contextmanager
+def random_held() -> Iterator[None]:
+    """Restore all random states at the end."""
+    _HOLDS.enter([], False)
+    try:
+        yield
+    finally:
+        _HOLDS.leave([], False)
+
+
 def _random_states() -> tuple[Any, ...]:
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     return torch.get_rng_state(), np.random.get_state(), random.getstate(), cuda  # noqa: NPY002 - the user's, not ours
@@ -428,6 +440,12 @@ def find_module(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
 def type_name(module: nn.Module) -> str:
     """Return the name of a module's class; parts of exported programs record it."""
     return str(getattr(module, "_ty", None) or type(module).__name__).rpartition(".")[2]
+
+
+def ending_name(module: nn.Module) -> str:
+    """Return the name of a module of torch that turns logits into probabilities, also exported; otherwise ""."""
+    path = str(getattr(module, "_ty", None) or f"{type(module).__module__}.{type(module).__name__}")
+    return type_name(module) if path.startswith("torch.nn.modules.") and type_name(module) in ENDINGS else ""
 
 
 def is_signal(module: nn.Module) -> bool:

@@ -7,10 +7,9 @@ a scikit-learn estimator. A runner knows nothing about labels but how to encode 
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import array_api_compat as compat
@@ -96,6 +95,10 @@ class Runner(ABC):
             output: The shape of the output: (N, C) gives one row per input, others the values of every position.
         """
 
+    def peeking(self) -> AbstractContextManager[None]:
+        """Return a context in which a part of the data may be read; with torch it restores all random states."""
+        return nullcontext()
+
     def parse(self, text: str) -> FeatureSpec:
         """Return the reading that a user wrote."""
         return FeatureSpec.parse(text)
@@ -134,27 +137,6 @@ class Runner(ABC):
         """Return what a fitted scorer records about its model."""
         found = {"model": self.fingerprint(), OUTPUT: self.noted_output}
         return {name: value for name, value in found.items() if value is not None}
-
-    def check_facts(self, facts: Mapping[str, Any], stacklevel: int = 3) -> None:
-        """Compare the model with the one that a scorer was fitted to: warn about other weights.
-
-        Raises:
-            Problem: Another output is read.
-        """
-        noted = facts.get(OUTPUT)
-        if None not in (noted, self.noted_output) and noted != self.noted_output:
-            raise Problem(
-                "output", f"this scorer was fitted to the output {noted!r}, and {self.noted_output!r} is read here",
-                hint=f"give qipf.OnnxModel(path, output={noted!r})",
-            )  # fmt: skip
-        known = facts.get("model")
-        found = self.fingerprint() if known else None
-        if known and found is not None and differ(known, found):
-            warnings.warn(
-                "model: its weights are not those that this scorer was fitted to, so its scores mean little; give that "
-                "model, or fit the scorer to this one",
-                stacklevel=stacklevel,
-            )
 
     def _labels(self, labels: Any, rows: int, number: int) -> Array:
         array = one_per_row(self.as_array(self.encode(labels), "labels"), rows, number)

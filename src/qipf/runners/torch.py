@@ -6,7 +6,7 @@ import inspect
 import math
 import traceback
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,11 +22,12 @@ from qipf.runners.exported import exported_module
 from qipf.runners.features import HEAD, Candidate, FeatureSpec
 from qipf.runners.recorder import (
     Recorder,
+    ending_name,
     first_tensor,
     is_output,
     is_signal,
     named_modules,
-    type_name,
+    random_held,
     untouched,
     watching,
 )
@@ -34,8 +35,6 @@ from qipf.runners.runner import SURE, Pass, Run, Runner
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TORCH = str(Path(torch.__file__).parent)
-ENDINGS = ("Sigmoid", "Softmax", "LogSoftmax", "Softmax2d")
-"""Modules that turn logits into probabilities at the end of a model."""
 CORNER = 64
 """Height and width of the part of an image whose logits are looked at."""
 NEAR = 0.2
@@ -83,11 +82,15 @@ class TorchRunner(Runner):
         """Return values as a tensor, where they are."""
         return to_tensor(values, name).detach()
 
+    def peeking(self) -> AbstractContextManager[None]:
+        """Return a context in which a part of the data may be read: it restores all random states."""
+        return random_held()
+
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
         """Return a context in which passes run and hooks are attached."""
         del show  # nothing is chosen that a user would have to know
-        recorder = Recorder(self.module, read, endings=() if raw else ENDINGS)
+        recorder = Recorder(self.module, read, endings=not raw)
         heads = [key for key, spec in read.items() if spec == FeatureSpec("", "whole")]
         checked, settled = raw, not heads
 
@@ -120,7 +123,10 @@ class TorchRunner(Runner):
     def output_shape(self, batch: Batch) -> tuple[int, ...]:
         """Return the shape of the output for the first two rows."""
         with untouched(self.module, eager=False):
-            return tuple(self._values(batch.first(2)).shape)
+            try:
+                return tuple(self._values(batch.first(2)).shape)
+            except Problem:  # an exported program may have a fixed batch
+                return tuple(self._values(batch).shape)
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
         """Return the outputs of all modules that have one row per input."""
@@ -413,12 +419,12 @@ def _channels(shape: tuple[int, ...]) -> int:
 def _before(recorder: Recorder, values: Tensor) -> Tensor:
     """Return what entered the softmax or sigmoid that made the values, if a module did; otherwise the values."""
     last = recorder.ending()
-    if last is None or last.output is None or not is_output(last.output, values):
+    if last is None or last.entered.numel() != values.numel() or not is_output(last.output, values):
         return values
     if last.entered.numel() != values.numel():  # a module that only has the name of one
         return values
     entered = last.entered.reshape(values.shape)
-    return entered if _ends(type_name(last.module), _few(entered), _few(values)) else values
+    return entered if _ends(ending_name(last.module), _few(entered), _few(values)) else values
 
 
 def _ends(name: str, entered: Tensor, values: Tensor) -> bool:

@@ -24,7 +24,7 @@ from qipf.scores.rel_u import RelU
 from qipf.scores.residual_scale import ResidualScale
 from qipf.scores.sirc import SIRC
 from qipf.scores.vim import ViM
-from qipf.scores.weight_field import WeightQIPF
+from qipf.scores.weight_qipf import WeightQIPF
 
 __all__ = [
     "GEN",

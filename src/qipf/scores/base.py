@@ -133,9 +133,9 @@ class Scorer(ABC):
         Returns:
             This scorer, fitted.
         """
-        if data is None or isinstance(data, Outputs):
+        if data is None or isinstance(data, Outputs) or model is None:
             outputs, noted = data, _facts_of(model)
-            if outputs is not None and outputs.task:
+            if isinstance(outputs, Outputs) and outputs.task:
                 noted["task"] = {"name": outputs.task}
         else:
             start = begin(model, data, task=task, device=device, batch_size=batch_size)
@@ -328,14 +328,6 @@ class Scorer(ABC):
         with without_autocast(outputs.logits):
             return in_range(self._score(outputs, tensors), outputs.logits.dtype)
 
-    def fused_score(self, logits: Array) -> Array | None:
-        """The scores by one kernel of a GPU, NaN where a logit is not finite; None where there is no such kernel."""
-        return None
-
-    def prepare(self, reference: Array) -> None:
-        """Move what is kept in addition to the fitted tensors to the library and device of `reference`."""
-        self._require_fitted()
-
     @abstractmethod
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted: ...
 
@@ -351,7 +343,7 @@ class Scorer(ABC):
         """Open the model, compare it with the one of the fit, and find the task."""
         facts = self._require_fitted().facts
         runner = open_model(model, device=device)
-        runner.check_facts(facts, stacklevel=5)
+        runner.check_facts(facts, stacklevel=4)
         return begin(runner, data, task=task or facts.get("task"), batch_size=batch_size)
 
     def _read(self, start: Start, features: str | None) -> dict[str, Any]:

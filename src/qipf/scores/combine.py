@@ -85,15 +85,9 @@ class Combine(Scorer):
             "rule": self.rule,
         }
 
-    def prepare(self, reference: Array) -> None:
-        """Prepare every part."""
-        super().prepare(reference)
-        for part in self.parts:
-            part.prepare(reference)
-
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if outputs is None:
-            raise ValueError("combine: got no outputs, expected held-out ones: fit(outputs=qipf.collect(model, data))")
+            raise ValueError("combine: got no outputs, expected held-out ones: fit(data=qipf.collect(model, data))")
         outputs = outputs.numpy()  # one library for all, so that ties do not depend on its rounding
         if self.rule == "learned" and outputs.labels is None:
             raise ValueError(

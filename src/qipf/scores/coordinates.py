@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import array_api_compat as compat
 
-from qipf.arrays import Array, namespace
+from qipf.arrays import Array, namespace, row_max
 from qipf.scores.base import wide
 
 if TYPE_CHECKING:
@@ -125,7 +125,6 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
             others, :math:`\log p - \log(1 - p) = z_{c^*} - \log\sum_{j \ne c^*} e^{z_j}`; or a function of the logits.
         task: for "regression" the coordinate is the output itself; for "binary" both kinds are |z| up to a factor.
     """
-    xp = namespace(logits)
     if callable(kind):
         values = kind(logits)
         if tuple(values.shape) != (logits.shape[0],):
@@ -138,7 +137,7 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
         return wide(logits)[:, 0]
     two_sided = class_logits(logits)
     if kind == "max_logit":
-        return xp.max(two_sided, axis=1)
+        return row_max(two_sided)
     return log_odds(two_sided)
 
 

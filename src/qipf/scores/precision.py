@@ -36,6 +36,8 @@ def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -
     check_matrix(values, name)
     if is_traced(values) or values.shape[0] == 0:
         return
+    if compat.is_torch_array(values) and values.device.type == "cpu":
+        values = to_numpy(values)  # ten times as fast as torch
     xp = namespace(values)
     if bool(xp.all(xp.isfinite(values))):
         return

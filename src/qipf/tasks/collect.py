@@ -19,7 +19,7 @@ from qipf.runners.features import FeatureSpec
 from qipf.runners.loading import open_model
 from qipf.runners.runner import Runner
 from qipf.tasks.classes import Classes, warn_of_missing_classes
-from qipf.tasks.finding import find_task
+from qipf.tasks.finding import find_task, make_task
 from qipf.tasks.outputs import Outputs, TokenSummary
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Draw, Part, Task
@@ -59,8 +59,9 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     indexed = not isinstance(data, Source) and Source(data, 1).indexed
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
-    source = Source.of(data, batch_size or (usual if task is None else find_task((), None, task).batch_size))
-    with runner.reading({}, raw=True, show=False):  # a loader that shuffles draws random numbers
+    size = usual if task is None else make_task(task).batch_size
+    source = Source.of(data, size if batch_size is None else batch_size)
+    with runner.peeking():
         raw = source.peek()
     first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
     if raw is None or first is None:

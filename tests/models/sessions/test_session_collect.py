@@ -108,9 +108,9 @@ def test_targets_of_a_regression_are_not_taken_for_classes_because_the_first_are
     targets = np.random.default_rng(1).random(outputs.shape)
     targets[0] = 1.0
     close(qipf.collect(path, (x, targets), progress=False).logits, outputs)
-    with pytest.raises(ValueError, match="as_is=True"):
+    with pytest.raises(ValueError, match="task='numbers'"):
         qipf.collect(path, (x, targets), batch_size=1, progress=False)
-    again = qipf.collect(OnnxModel(path, as_is=True), (x, targets), batch_size=1, progress=False)
+    again = qipf.collect(path, (x, targets), task="numbers", batch_size=1, progress=False)
     close(again.logits, outputs)
 
 
@@ -136,7 +136,7 @@ def test_types_of_inputs(tmp_path, name, rng) -> None:
     given = rng.integers(0, 9, (7, 6))
     close(qipf.collect(path, given, progress=False).logits, table_logits(given.astype(np.float32))[0])
     if name != "float16":
-        with pytest.raises(TypeError, match="whole numbers"):
+        with pytest.raises(TypeError, match="integers"):
             qipf.collect(path, given.astype(np.float32), progress=False)
     if name == "uint8":
         with pytest.raises(ValueError, match="from 0 to 300"):

@@ -8,7 +8,7 @@ from rewriting import forge
 from safetensors.numpy import save_file
 
 from qipf.models.outputs import Outputs
-from qipf.scores import ClassField, Combine, Entropy
+from qipf.scores import ClassField, Combine, Entropy, WeightQIPF
 from qipf.scores.saving import load
 
 
@@ -55,20 +55,34 @@ def test_a_missing_fact_is_named(file) -> None:
 def test_facts_of_other_scorers_and_of_parts_are_checked_too(rng, tmp_path) -> None:
     labelled = Outputs(rng.standard_normal((40, 3)), rng.standard_normal((40, 5)), rng.integers(0, 3, 40))
     path = tmp_path / "both.qipf"
-    Combine((Entropy(), ClassField(bandwidth=1.0))).fit(outputs=labelled).save(path)
+    Combine((Entropy(), ClassField(bandwidth=1.0))).fit(data=labelled).save(path)
     forge(path, lambda header, tensors: header["facts"]["parts"][1].update(bandwidths=[[0.0]]))
     with pytest.raises(ValueError, match="bandwidths"):
         load(path)
 
 
-def test_a_table_with_bandwidth_zero_is_refused(file) -> None:
+@pytest.mark.parametrize("name", ["table_pieces", "table_starts", "table_typical"])
+def test_a_forged_table_is_refused(name, file) -> None:
     def change(header, tensors) -> None:
-        tensors["field_numbers"] = tensors["field_numbers"].copy()
-        tensors["field_numbers"][1] = 0
+        tensors[name] = np.ascontiguousarray(tensors[name][..., :-1])
 
     forge(file, change)
     with pytest.raises(ValueError, match="damaged"):
         load(file)
+
+
+def test_bins_with_bandwidth_zero_are_refused(rng, tmp_path) -> None:
+    outputs, path = Outputs(rng.standard_normal((20, 4))), tmp_path / "sketched.qipf"
+    WeightQIPF(factor=40, pool=None).fit([rng.standard_normal((30, 7))], outputs).save(path)
+    forge(path, lambda header, tensors: tensors.update(bins_numbers=np.array([0.0, 0.0, -1.0, 1.0])))
+    with pytest.raises(ValueError, match="damaged"):
+        load(path)
+
+
+def test_the_table_of_an_earlier_version_is_refused_in_one_line(golden) -> None:
+    with pytest.raises(ValueError, match="fit the scorer again") as refused:
+        load(golden / "format1" / "weight-qipf.qipf")
+    assert "\n" not in str(refused.value)
 
 
 def test_unbounded_orders_are_refused(file) -> None:

@@ -14,7 +14,7 @@ from qipf.models.collect import collect
 from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
 from qipf.scores.coordinates import coordinate
-from qipf.scores.weight_samples import standardised_weights
+from qipf.scores.weight_qipf import standardised_weights
 from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def compute(scorer: WeightQIPF, model: Any = None, outputs: Outputs | None = Non
     facts = dict(scorer.fitted.facts)
     samples = predictions = correct = None
     if model is not None:
-        samples = to_numpy(standardised_weights(model, scorer.pool, None).field(1.0).samples)[:, 0]  # pyright: ignore[reportAttributeAccessIssue]
+        samples = standardised_weights(model, scorer.pool)
     if outputs is not None:
         values = to_numpy(coordinate(outputs.logits, scorer.coordinate, facts["output"])).astype(np.float64)
         predictions = (values - facts["mean"]) / facts["std"]

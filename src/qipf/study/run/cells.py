@@ -63,7 +63,7 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
         except ValueError as error:
             if getattr(scorer, "factor", None) != "cv":
                 raise
-            from qipf.scores.weight_factor import UNLABELLED_FACTOR
+            from qipf.scores.weight_qipf import UNLABELLED_FACTOR
 
             note = f"factor {UNLABELLED_FACTOR:g} was used: {error}"
             scorer = methods.build(params["kind"], {**settings, "factor": UNLABELLED_FACTOR}).fit(net, outputs)

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from example_models import Net, bare, classes, images, net, same
-from qipf.models.batches import Batches
-from qipf.models.collect import collect
+from qipf.data.batches import Source
+from qipf.runners.torch import TorchRunner
+from qipf.tasks.collect import collect
 
 x, y = images, classes  # the fixtures of every test here
 
@@ -112,7 +113,9 @@ def test_only_copies_to_the_gpu_do_not_block(x: Tensor) -> None:
         for target in ("cpu", "cuda"):
             values: Any = x.as_subclass(Elsewhere)
             values.place = source
-            list(Batches([values], 5, nn.Identity(), Place(target)))  # pyright: ignore
+            runner = TorchRunner(nn.Identity())
+            runner.device = Place(target)
+            list(runner.batches(Source([values], 5)))
     assert asked == [
         ("cpu", "cpu", False),
         ("cpu", "cuda", True),
@@ -152,7 +155,7 @@ def test_hugging_face_batches_become_keyword_arguments() -> None:
         torch.testing.assert_close(out.logits, model(ids, mask).logits)
     assert out.labels.tolist() == [0, 1, 0, 1]
     assert torch.equal(collect(nn.Identity(), [{"pixel_values": mask}]).logits, mask)
-    with pytest.raises(ValueError, match=r"none of the keys \['a', 'b'\] is an argument"):
+    with pytest.raises(ValueError, match=r"no argument called 'a' or 'b'"):
         collect(nn.Identity(), [{"a": ids, "b": mask}])
 
 

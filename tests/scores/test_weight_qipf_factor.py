@@ -1,4 +1,4 @@
-"""Which factor of the bandwidth WeightQIPF takes, and what it does where there is no table for one."""
+"""Which factor of the bandwidth WeightQIPF takes, and what it does without a table."""
 
 from __future__ import annotations
 
@@ -35,35 +35,21 @@ def labelled(rng: np.random.Generator, count: int = 200) -> Outputs:
     return Outputs(logits=logits, labels=labels)
 
 
-def refuse_narrow(monkeypatch, least: float) -> None:
-    """No table for a field whose bandwidth is less than `least`."""
-    from qipf.fields import compiled
-
-    build = compiled.CompiledField._build
-
-    def checked(self, measure, centre, bandwidth, *rest) -> None:
-        if bandwidth < least:
-            raise ValueError("too narrow for a table")
-        build(self, measure, centre, bandwidth, *rest)
-
-    monkeypatch.setattr(compiled.CompiledField, "_build", checked)
-
-
-def test_factors_without_a_table_are_evaluated_exactly(rng, monkeypatch) -> None:
+def test_a_score_without_a_table_is_evaluated_exactly(rng, monkeypatch) -> None:
     outputs = labelled(rng)
     exact = WeightQIPF(factor="cv", pool=40, tolerance=None).fit(weights(), outputs)
-    refuse_narrow(monkeypatch, 1e9)
+    monkeypatch.setattr("qipf.fields.mode_table.PIECES", 2)
     scorer = WeightQIPF(factor="cv", pool=40).fit(weights(), outputs)
     assert scorer.fitted.facts["factor"] == exact.fitted.facts["factor"]
     assert "evaluated exactly" in scorer.note
     np.testing.assert_array_equal(scorer(outputs), exact(outputs))
 
 
-def test_factors_without_table_and_samples_are_left_out(rng, monkeypatch) -> None:
+def test_factors_too_narrow_for_a_sketch_are_left_out(rng, monkeypatch) -> None:
     from qipf.fields.bandwidth import FACTORS, cross_validated_factor
+    from qipf.fields.sketch import FieldSketch, TooNarrowError
 
     outputs, model = labelled(rng), weights()
-    unit = WeightQIPF(factor=1, pool=None).fit(model, outputs).fitted.facts["silverman"]
     middle = sorted(FACTORS)[len(FACTORS) // 2]
     kept = [factor for factor in FACTORS if factor >= middle]
 
@@ -71,14 +57,18 @@ def test_factors_without_table_and_samples_are_left_out(rng, monkeypatch) -> Non
         return WeightQIPF(factor=factor, pool=None, tolerance=None).fit(model, outputs)(outputs)
 
     expected = cross_validated_factor(score, ~outputs.correct, kept).factor
-    refuse_narrow(monkeypatch, 0.999 * middle * unit * model[0].std())
+    finish = FieldSketch.finish
+
+    def checked(self, *args, factor: float, **kwargs):
+        if factor < middle:
+            raise TooNarrowError("too narrow")
+        return finish(self, *args, factor=factor, **kwargs)
+
+    monkeypatch.setattr(FieldSketch, "finish", checked)
     scorer = WeightQIPF(factor="cv", pool=None).fit(model, outputs)
     assert scorer.fitted.facts["factor"] == expected
     assert f"{min(FACTORS):g}" in scorer.note
     assert "left out" in scorer.note
-    refuse_narrow(monkeypatch, 1e9)
-    with pytest.raises(ValueError, match="cannot be tabulated: too narrow"):
-        WeightQIPF(factor="cv", pool=None).fit(model, outputs)
 
 
 def test_without_labels_factor_160_is_taken_and_said(rng) -> None:

@@ -11,7 +11,9 @@ import torch
 from torch import nn
 
 import qipf
-from qipf.models.likeness import differ, likeness
+from qipf.runners.loading import model_facts, open_model
+from qipf.runners.runner import differ
+from qipf.runners.torch import fingerprint
 
 INPUTS, CLASSES = torch.rand(60, 4, generator=torch.Generator().manual_seed(1)), torch.arange(60) % 3
 
@@ -22,7 +24,7 @@ def build(seed: int, width: int = 40) -> nn.Sequential:
 
 
 def mark(model: nn.Module) -> list[float]:
-    found = likeness(model)
+    found = fingerprint(model)
     assert found is not None
     return found
 
@@ -59,9 +61,9 @@ def test_the_numbers_are_those_of_the_docstring() -> None:
     np.testing.assert_allclose(mark(net), [count, np.sqrt(square), *expected, 0], rtol=1e-4, atol=1e-5)
 
 
-def test_what_has_no_weights_has_no_likeness() -> None:
+def test_what_has_no_weights_has_no_fingerprint() -> None:
     for model in (nn.ReLU(), nn.LazyLinear(3), nn.Linear(3, 3, device="meta"), [np.ones(3)], None, "net.safetensors"):
-        assert likeness(model) is None
+        assert model_facts(model) == {}
 
 
 def test_a_scorer_warns_once_of_another_network(tmp_path) -> None:
@@ -122,5 +124,21 @@ def test_weights_in_other_files_are_not_compared(tmp_path):
 
     pytest.importorskip("onnxruntime")
     inside, outside = _linear_onnx(tmp_path / "a.onnx", 1), _linear_onnx(tmp_path / "b.onnx", 1, external=True)
-    assert likeness(OnnxModel(inside))
-    assert likeness(OnnxModel(outside)) is None
+    assert OnnxModel(inside).fingerprint()
+    assert OnnxModel(outside).fingerprint() is None
+
+
+def test_it_is_computed_again_only_if_a_parameter_changes(monkeypatch) -> None:
+    net, calls = build(0), []
+    monkeypatch.setattr("qipf.runners.torch._fingerprint", lambda module: calls.append(module))
+    runner = open_model(net)
+    for _ in range(3):
+        runner.fingerprint()
+    assert len(calls) == 1
+    with torch.no_grad():
+        net[0].weight.mul_(2)  # pyright: ignore
+    runner.fingerprint()
+    assert len(calls) == 2
+    net[0].weight.data = torch.zeros_like(net[0].weight)  # pyright: ignore
+    fingerprint(net)
+    assert len(calls) == 3

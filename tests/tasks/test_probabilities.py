@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import qipf
-from qipf.models.probabilities import look_like_probabilities
+from qipf.tasks.outputs import look_like_probabilities
 
 X, Y = torch.rand(40, 4, generator=torch.Generator().manual_seed(0)), torch.arange(40) % 3
 NET = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -23,8 +23,6 @@ P = SURE(X).detach()
         lambda: qipf.Outputs(P.numpy()),
         lambda: qipf.Outputs(P.half()),
         lambda: qipf.Outputs(P.bfloat16()),
-        lambda: qipf.collect(SURE, X, progress=False),
-        lambda: qipf.default(SURE, (X, Y), effort="quick", progress=False),
         lambda: qipf.Entropy().fit(None, P),  # pyright: ignore
         lambda: qipf.Entropy()(P),
     ],
@@ -53,3 +51,11 @@ def test_logits_are_not_probabilities(rng) -> None:
         assert not look_like_probabilities(values, False)
         qipf.Outputs(values)
     assert look_like_probabilities(chance, False)
+
+
+def test_a_network_that_ends_in_a_softmax_is_read_before_it() -> None:
+    torch.testing.assert_close(qipf.collect(SURE, X, progress=False).logits, NET(X).detach())
+    found = qipf.default(SURE, (X, Y), effort="quick", progress=False).score(SURE, X, progress=False)
+    torch.testing.assert_close(
+        found, qipf.default(NET, (X, Y), effort="quick", progress=False).score(NET, X, progress=False)
+    )

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from example_models import Net, bare, images, net, same
-from qipf.models.collect import collect
+from qipf.tasks.collect import collect
 
 x = images  # the fixture of every test here
 
@@ -88,7 +88,7 @@ def test_named_features_and_layers(x: Tensor) -> None:
     with pytest.raises(ValueError, match=r"no module 'hiden'.*'hidden'"):
         collect(model, x, features="hiden")
     with pytest.raises(TypeError, match="features"):
-        collect(model, x, features=True)
+        collect(model, x, features=3)  # pyright: ignore
 
 
 def test_tokens_and_signals_are_averaged_over_their_length() -> None:

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from example_models import N, classes, images, net
-from qipf.models.collect import collect
-from qipf.models.outputs import Outputs
-from qipf.models.sample import sampled
+from qipf.data.batches import Source
+from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 
 x, y = images, classes  # the fixtures of every test here
 
@@ -30,16 +30,15 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ("data.npz", TypeError, "got str"),
         ((x, y[:-1]), ValueError, "same number of rows"),
         ([(x, y[:-1])], ValueError, "batch 0: expected 23 labels.*got 22"),
-        ([(x, y), (x, None)], ValueError, "batch 1: labels are in some batches"),
-        ([x, (x, y)], ValueError, "batch 1: labels are in some batches"),
+        ([(x, y), (x, None)], ValueError, "labels are in some batches"),
+        ([x, (x, y)], ValueError, "labels are in some batches"),
         ([(x, y, y)], ValueError, r"batch 0: .* 3: float32 \(23, 1, 6, 6\), int64 \(23,\), int64 \(23,\)"),
         ([(x, F.one_hot(y))], ValueError, "argmax"),
         ((x, F.one_hot(y)), ValueError, "argmax"),
         ((x, F.one_hot(y).float()), ValueError, "argmax"),
-        ((x, x), ValueError, r"found float32 of shape \(23, 1, 6, 6\) for logits with 3 columns; supported are"),
-        ((x, torch.zeros(N, 5, dtype=torch.int64)), ValueError, r"found int64 of shape \(23, 5\).*collect_tokens"),
-        ((x, (torch.arange(3 * N) % 2).view(N, 3)), ValueError, "all 0 or 1; .*collect_labels"),
-        ((x, torch.arange(3 * N).view(N, 3)), ValueError, r"found int64 of shape \(23, 3\).*supported are"),
+        ((x, x), ValueError, r"float32 of shape \(23, 1, 6, 6\).*supported are"),
+        ((x, torch.zeros(N, 5, dtype=torch.int64)), ValueError, r"int64 of shape \(23, 5\)"),
+        ((x, torch.arange(3 * N).view(N, 3)), ValueError, r"int64 of shape \(23, 3\)"),
         ((x[:9], x[9:]), ValueError, "two batches of inputs in a list"),
         ([x, y], ValueError, r"pass inputs and labels as a tuple \(x, y\)"),
         ([x.numpy(), y.numpy()], ValueError, r"as a tuple \(x, y\)"),
@@ -47,7 +46,7 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
         ((x, y - 1), ValueError, f"got -1 in row {first_zero}"),
         ([(x[:9], y[:9] % 2), (x[9:], y[9:] + 100)], ValueError, f"got {int(y[9]) + 100} in row 9"),
         ((x, y.float()), ValueError, "convert them to integers first"),
-        ([(x, ["cat"] * N)], TypeError, "labels: expected numbers, got text.*numpy.unique"),
+        ([(x, ["cat"] * N)], TypeError, "labels: expected numbers, got strings.*numpy.unique"),
         ([(x[:1], 3)], ValueError, "DataLoader"),
         ([object()], TypeError, "batch 0: expected an array.* got object"),
         ([{"a": x, "b": "text"}], ValueError, r"a: float32 \(23, 1, 6, 6\), b: str"),
@@ -61,7 +60,7 @@ def test_what_is_wrong_with_the_data_is_said(x: Tensor, y: Tensor) -> None:
 
 
 def test_what_is_wrong_with_the_model_is_said(x: Tensor) -> None:
-    with pytest.raises(TypeError, match=r"expected a torch.nn.Module, got function"):
+    with pytest.raises(TypeError, match=r"expected a torch.nn.Module.*got function"):
         collect(lambda x: x, x)  # pyright: ignore
 
     class Returns(nn.Module):
@@ -74,8 +73,6 @@ def test_what_is_wrong_with_the_model_is_said(x: Tensor) -> None:
 
     cases = [
         (torch.ones(N, dtype=torch.int64), TypeError, "not classes"),
-        (torch.ones(N, 3, 4), ValueError, r"returned float32 of shape \(23, 3, 4\).*collect_tokens"),
-        (torch.ones(N, 3, 4, 4), ValueError, r"returned float32 of shape \(23, 3, 4, 4\).*score_pixels"),
         (torch.ones(N + 1, 3), ValueError, "24 rows for 23 inputs"),
         ({"a": torch.ones(N), "b": torch.ones(N)}, TypeError, r"keys \['a', 'b'\]"),
         (None, TypeError, "NoneType"),
@@ -93,7 +90,7 @@ def test_progress_counts_batches(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> 
         seen.append((total, show))
         return items
 
-    monkeypatch.setattr("qipf._common.progress.track", track)
+    monkeypatch.setattr("qipf.tasks.collect.track", track)
     collect(net(), x, batch_size=5)
     collect(net(), (batch for batch in x.split(5)), progress=False)
     assert seen == [(5, True), (None, False)]
@@ -130,7 +127,7 @@ def test_several_inputs_may_be_whole_arrays(y: Tensor) -> None:
         out = collect(model, whole, batch_size=5, progress=False)
         torch.testing.assert_close(out.logits, expected)
         assert torch.equal(out.labels, y)
-        few = collect(model, sampled(whole, 7, seed=0), progress=False)
+        few = collect(model, Source(whole, 5).sample(7, seed=0), progress=False)
         rows = [int((expected == row).all(1).nonzero()) for row in few.logits]
         assert len(rows) == 7
         assert few.labels.tolist() == y[rows].tolist()
@@ -172,8 +169,8 @@ def test_what_torch_cannot_run_is_one_line_with_the_inputs_and_the_way_out(x: Te
 def test_what_is_not_numbers_or_not_data_is_said(x: Tensor, y: Tensor) -> None:
     model = net()
     cases: list[tuple[Any, type[Exception], str]] = [
-        ((x, np.array(["a"] * N)), TypeError, "labels: expected numbers, got text.*numpy.unique"),
-        ((x, ["a"] * N), TypeError, "labels: expected numbers, got text"),
+        ((x, np.array(["a"] * N)), TypeError, "labels: expected numbers, got strings.*numpy.unique"),
+        ((x, ["a"] * N), TypeError, "labels: expected numbers, got strings"),
         ((x, np.array([None] * N)), TypeError, "labels: expected numbers, got Python objects"),
         ((x.numpy().astype(object), y), TypeError, "inputs: expected numbers, got Python objects.*astype"),
         ((x, [[1, 2], [3]] * N), TypeError, "labels.*different lengths"),

@@ -1,0 +1,340 @@
+"""The paper's method: a prediction is placed in the potential field of the network's own weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.fields import published
+from qipf.fields.bandwidth import FACTORS, cross_validated_factor, silverman
+from qipf.fields.binned import BinnedField
+from qipf.fields.field import Field
+from qipf.fields.hermite import check_orders
+from qipf.fields.mode_table import TOLERANCE, ModeTable
+from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
+from qipf.fields.sketch import FieldSketch, TooNarrowError
+from qipf.models.pooling import pool_weights
+from qipf.models.weights import read_weights
+from qipf.scores.base import Fitted, Scorer, plain, wide
+from qipf.scores.coordinates import Coordinate, Task, coordinate, task_of
+from qipf.scores.precision import double
+
+if TYPE_CHECKING:
+    from qipf.models.outputs import Outputs
+
+UNLABELLED_FACTOR = 160.0
+"""The factor on Silverman's bandwidth that is used if there are no labels to choose one by."""
+FEW = 2**20  # pairs of a weight and a query: up to here, the exact field costs less than bins
+TABLE, BINS = "table_", "bins_"  # prefixes of the fitted tensors
+
+Pool = Literal["auto"] | int | Sequence[Sequence[int]] | Mapping[str, Sequence[int]] | None
+
+
+@dataclass(eq=False)
+class WeightQIPF(Scorer):
+    r"""The quantum information potential field of the weights, at the prediction (paper, Algorithm 1).
+
+    The weights, pooled and standardised to w_1..w_n, make the field
+    :math:`\psi(y) = \frac1n \sum_t \exp(-(y - w_t)^2 / 2 s^2)` with s = factor times Silverman's bandwidth. A
+    prediction enters it at y = (coordinate - mean) / std, with the mean and the standard deviation over the reference
+    outputs. The uncertainty is the mean over the orders k of the modes :math:`H_0^k(y) = V_k(y) - \min V_k` of
+    `qipf.fields.uncertainty_modes`.
+
+    This is a function of one number, and `fit` tabulates it (`qipf.fields.ModeTable`): a prediction costs one look-up,
+    whatever the number of weights. Orders that are not even, `lower_bound="batch"` and `operator="published"` are
+    evaluated from the field itself.
+
+    Args:
+        orders: Hermite orders of the modes.
+        factor: The bandwidth as a multiple of Silverman's. "cv" chooses it by cross-validated error detection on the
+            outputs given to `fit`, which are best held out from training, and uses 160 if they have no labels; "auto"
+            does the same, and also uses 160 if there are too few errors to choose by. `note` records the choice.
+        root: Take the square root of the field first, as Algorithm 1 does.
+        lower_bound: The points over which the minimum is taken, see `qipf.fields.uncertainty_modes`. Only
+            "neighbourhood" makes modes of order 1 and above rise as predictions get worse; with the others, and wide
+            kernels, they fall (the undecomposed order 0 rises with all of them). With "batch" a score depends on the
+            batch it is computed in.
+        radius: The radius of the neighbourhood, in standardised units.
+        pool: How the weights are averaged over blocks: "auto" (a rule that needs no tuning), a number of values per
+            layer, or the shapes of the blocks, by layer name or in order (an overhanging block is filled with zeros, as
+            in the authors' program); None uses every weight.
+        coordinate: "max_logit" (the paper), "log_odds" (the predicted class against all others), or a function of
+            the logits, (N, C) -> (N,), with which the scorer cannot be saved. For one-output regression the output
+            itself is the coordinate.
+        operator: "exact", or "published" for what the authors' program computes (orders must then be 2, 4, 6, ...).
+        tolerance: The error of the tabulated score, as a share of a typical score; None evaluates it exactly.
+    """
+
+    name: ClassVar[str] = "weight-qipf"
+    orders: Sequence[int] = (2, 4, 6, 8)
+    factor: float | Literal["auto", "cv"] = "auto"
+    root: bool = True
+    lower_bound: LowerBound = "neighbourhood"
+    radius: float = 0.2
+    pool: Pool = "auto"
+    coordinate: Coordinate = "max_logit"
+    operator: Literal["exact", "published"] = "exact"
+    tolerance: float | None = TOLERANCE
+
+    def __post_init__(self) -> None:
+        self.orders = check_orders(self.orders)
+        self.factor, self.radius, self.tolerance = plain(self.factor), plain(self.radius), plain(self.tolerance)
+        self.root, self.pool = plain(self.root), plain(self.pool)
+        if self.factor not in ("auto", "cv") and not (
+            isinstance(self.factor, int | float) and 0 < self.factor < math.inf
+        ):
+            raise ValueError(f'factor: expected "auto", "cv" or a positive number, got {self.factor!r}')
+        if self.tolerance is not None and not 1e-13 <= self.tolerance <= 1e-2:
+            raise ValueError(f"tolerance: expected None or a number between 1e-13 and 1e-2, got {self.tolerance}")
+        if not callable(self.coordinate) and self.coordinate not in ("max_logit", "log_odds"):
+            raise ValueError(f'coordinate: expected "max_logit", "log_odds" or a function, got {self.coordinate!r}')
+        if self.operator not in ("exact", "published"):
+            raise ValueError(f'operator: expected "exact" or "published", got {self.operator!r}')
+        if self.operator == "published":
+            if self.orders != tuple(range(2, 2 * len(self.orders) + 1, 2)) or not self.orders:
+                raise ValueError(f"orders: the authors' program gives 2, 4, 6, ..., got {list(self.orders)}")
+            if self.lower_bound != "neighbourhood" or not self.root:
+                raise ValueError("operator: the authors' program supports the neighbourhood bound and the root only")
+
+    # --- for users -----------------------------------------------------------------------------------------------
+
+    @property
+    def field(self) -> Field | BinnedField:
+        """The field of the weights, in standardised units."""
+        fitted = self._require_fitted()
+        return self._field_of(fitted.tensors, fitted.facts["bandwidth"])
+
+    @property
+    def note(self) -> str:
+        """Remarks of `fit` on its choices; empty if there are none."""
+        return self._require_fitted().facts["note"]
+
+    @property
+    def export_problem(self) -> str:
+        """The reason why this scorer cannot become part of an exported graph; empty if it can."""
+        if self.operator == "published":
+            return 'operator="published" is for comparison in Python only; use operator="exact"'
+        if self.lower_bound == "batch":
+            return 'lower_bound="batch" depends on the whole batch'
+        if self.fitted is not None and self._table is None and self._bins is not None:
+            return "its modes have no table and its weights are not kept; use even orders, or pool the weights"
+        return ""
+
+    def modes(self, outputs: Outputs | Array) -> Array:
+        """Return the modes of every prediction, (N, K), one column per order; `__call__` returns their mean."""
+        fitted = self._require_fitted()
+        checked = self._checked(outputs, fitted)
+        result = self.modes_of(checked.logits, self._placed(fitted, checked.logits))
+        return namespace(checked.logits).astype(result, checked.logits.dtype, copy=False)
+
+    def band(self, outputs: Outputs | Array, width: float = 3.0) -> tuple[Array, Array]:
+        """Return the lower and upper ends (N,) of a band around the predictions of a one-output regression model.
+
+        Half its height is `width` standard deviations of the modes (3 in the paper's example), converted from
+        standardised units to those of the output.
+        """
+        facts = self._require_fitted().facts
+        if facts["output"] != "regression":
+            raise ValueError(
+                f"band: expected a scorer of one-output regression, this one was fitted to {facts['output']}"
+            )
+        modes = self.modes(outputs)
+        prediction = self._checked(outputs).logits[:, 0]
+        half = width * facts["std"] * namespace(modes).std(modes, axis=1)
+        return prediction - half, prediction + half
+
+    # --- for those who build on it -------------------------------------------------------------------------------
+
+    def modes_of(self, logits: Array, tensors: Mapping[str, Array]) -> Array:
+        """Return the modes without any check, from the given fitted tensors: what an exported graph traces."""
+        return self._evaluate(logits, tensors, mean=False)
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        return self._evaluate(outputs.logits, tensors, mean=True)
+
+    def _evaluate(self, logits: Array, tensors: Mapping[str, Array], *, mean: bool) -> Array:
+        """Return the modes (N, K), or their mean (N,)."""
+        facts = self._require_fitted().facts
+        values = wide(coordinate(logits, self.coordinate, facts["output"]))
+        if self._table is not None:
+            return self._table(values, mean=mean, arrays=_own(tensors, TABLE))
+        y = (double(values) - facts["mean"]) / facts["std"]
+        modes = self._modes(self._field_of(tensors, facts["bandwidth"]), y, tensors.get("reference"))
+        return namespace(modes).mean(modes, axis=1) if mean else modes
+
+    def _field_of(self, tensors: Mapping[str, Array], bandwidth: float) -> Field | BinnedField:
+        return Field(tensors["samples"], bandwidth) if self._bins is None else self._bins
+
+    def _modes(self, field: Any, y: Array, reference: Array | None) -> Array:
+        if self.operator == "published":
+            # The program stops below its largest order and drops the last mode: four more than the last one kept.
+            top = max(self.orders) + 4
+            samples = field.samples[:, 0]
+            return published.uncertainty_modes(samples, y, field.bandwidth, top, stride=2, radius=self.radius)
+        return uncertainty_modes(field, y, self.orders, self.root, self.lower_bound, self.radius, reference)
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        if model is None or outputs is None:
+            missing = "the model" if model is None else "its outputs on reference inputs (qipf.collect)"
+            raise ValueError(f"weight-qipf: fit(model, outputs) needs {missing}")
+        count, unit, field_at = self._weight_fields(model)
+        task = task_of(outputs)
+        values = to_numpy(double(coordinate(outputs.logits, self.coordinate, task))).astype(np.float64)
+        mean, std = float(values.mean()), float(values.std())
+        if values.min() == values.max():
+            raise ValueError(
+                f"weight-qipf: the coordinate is the same ({mean:g}) for all {len(values)} reference outputs, so "
+                "predictions cannot be standardised; give more, and more varied, reference inputs"
+            )
+        y = (values - mean) / std
+
+        def score(factor: float) -> np.ndarray:
+            field = field_at(factor)
+            if isinstance(field, Field) and self.operator == "exact" and count * len(y) > FEW:
+                field = BinnedField.of(field)
+            return self._modes(field, y, y if self.lower_bound == "reference" else None).mean(axis=1)
+
+        if isinstance(self.factor, str):
+            factor, note = _choose_factor(score, outputs, task, required=self.factor == "cv")
+        else:
+            factor, note = self.factor, ""
+        field = field_at(factor)
+        tensors = {"samples": to_numpy(field.samples)[:, 0]} if isinstance(field, Field) else {}
+        if isinstance(field, BinnedField):
+            tensors |= {BINS + key: value for key, value in field.state().items()}
+        lowest = None
+        if self.lower_bound == "reference":
+            # For every order only the reference point with the lowest potential matters.
+            reached = potentials(field, y, self.orders, self.root)
+            tensors["reference"], lowest = y[np.unique(np.argmin(reached, axis=0))], reached.min(axis=0)
+        if self.tolerance is not None and self.operator == "exact" and self.lower_bound != "batch":
+            settings = {"mean": mean, "std": std, "lowest": lowest, "tolerance": self.tolerance}
+            table = ModeTable.fit(field, self.orders, self.root, self.radius, **settings)
+            if table is None:
+                slow = (
+                    f"the score cannot be tabulated to {self.tolerance:g} at factor {factor:g}; it is evaluated exactly"
+                )
+                note = f"{note}; {slow}" if note else slow
+            else:
+                tensors |= {TABLE + key: value for key, value in table.arrays.items()}
+        facts = {
+            "output": task,
+            "columns": outputs.logits.shape[1],
+            "references": len(values),
+            "mean": mean,
+            "std": std,
+            "samples": count,
+            "silverman": unit,
+            "factor": factor,
+            "bandwidth": field.bandwidth,
+            "note": note,
+        }
+        return Fitted(tensors, facts)
+
+    def _weight_fields(self, model: Any) -> tuple[int, float, Callable[[float], Field | BinnedField]]:
+        """Return the number of weights, Silverman's bandwidth, and the field as a function of the factor on it.
+
+        Every weight (`pool=None`) goes through a sketch: the memory does not depend on their number.
+        """
+        if self.pool is not None or self.tolerance is None or self.operator == "published":
+            samples = standardised_weights(model, self.pool)
+            unit = silverman(samples)
+            return len(samples), unit, lambda factor: Field(samples, factor * unit)
+        sketch = FieldSketch()
+        for kernel in read_weights(model).values():
+            sketch.add(kernel)
+        _check_spread(sketch.count, 0.0 if sketch.minimum == sketch.maximum else sketch.std)
+        unit = sketch.silverman() / sketch.std
+        return sketch.count, unit, lambda factor: sketch.finish(factor=factor, standardise=True)
+
+    def _use(self, fitted: Fitted) -> None:
+        facts, tensors = fitted.facts, fitted.tensors
+        if facts["output"] not in ("classification", "binary", "regression") or not math.isfinite(facts["mean"]):
+            raise ValueError(f"weight-qipf: damaged: task {facts['output']!r}, mean {facts['mean']!r}")
+        if not (0 < facts["std"] < math.inf and 0 < facts["bandwidth"] < math.inf):
+            raise ValueError(f"weight-qipf: damaged: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
+        if "field_table" in tensors:
+            raise ValueError("weight-qipf: the file holds the table of an earlier version; fit the scorer again")
+        table, bins = _own(tensors, TABLE), _own(tensors, BINS)
+        if not bins and getattr(tensors.get("samples"), "ndim", 0) != 1:
+            raise ValueError("weight-qipf: damaged: neither the samples nor the bins of the weights are there")
+        self._table = ModeTable(table) if table else None
+        self._bins = BinnedField.from_state(bins) if bins else None
+        if self._table is not None and len(self._table.arrays["typical"]) != 1 + len(self.orders):
+            raise ValueError("weight-qipf: damaged: the table has other orders than the settings")
+        super()._use(fitted)
+
+
+def standardised_weights(model: Any, pool: Pool) -> np.ndarray:
+    """Return the weights of a model, pooled, with mean 0 and standard deviation 1, (n,).
+
+    Args:
+        model: What `qipf.models.read_weights` reads.
+        pool: As for `WeightQIPF`.
+    """
+    weights = read_weights(model)
+    if pool is None:
+        samples = np.concatenate([kernel.reshape(-1) for kernel in weights.values()])
+    elif pool == "auto":
+        samples = pool_weights(weights)
+    elif isinstance(pool, int):
+        samples = pool_weights(weights, target=pool)
+    else:
+        samples = pool_weights(weights, pool, edges="zeros")
+    samples = samples.astype(np.float64)
+    mean, std = samples.mean(), samples.std()
+    _check_spread(len(samples), std)
+    return (samples - mean) / std
+
+
+def _check_spread(count: int, std: float) -> None:
+    if not (math.isfinite(std) and std > 0):
+        raise ValueError(
+            f"weights: {count} values with a standard deviation of {std:g} cannot be standardised; expected finite "
+            "values that are not all equal"
+        )
+
+
+def _choose_factor(
+    score: Callable[[float], np.ndarray], outputs: Outputs, task: Task, *, required: bool
+) -> tuple[float, str]:
+    """Return the factor that detects errors best, and a note on how it was found (empty if there is nothing to note).
+
+    Args:
+        score: From a factor to the uncertainty (N,) of the outputs.
+        outputs: Reference outputs; without labels, and for regression, the factor is `UNLABELLED_FACTOR`.
+        task: What the outputs are.
+        required: Raise if cross-validation is not possible, instead of using `UNLABELLED_FACTOR`.
+    """
+    if outputs.labels is None or task == "regression":
+        what = "no labels" if outputs.labels is None else "regression, where predictions are not right or wrong"
+        return UNLABELLED_FACTOR, (
+            f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation ({what}); to choose one, fit on "
+            "labelled held-out outputs of a classifier, or give a factor"
+        )
+    scores, dropped = {}, []
+    for factor in FACTORS:
+        try:
+            scores[factor] = score(factor)
+        except TooNarrowError:
+            dropped.append(f"{factor:g}")
+    try:
+        choice = cross_validated_factor(scores.__getitem__, ~to_numpy(outputs.correct), list(scores))
+    except ValueError as error:
+        if not required:
+            return UNLABELLED_FACTOR, f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation: {error}"
+        raise ValueError(
+            f'weight-qipf: factor="cv" finds no factor: {error}; factor={UNLABELLED_FACTOR:g} is the one used '
+            "without labels"
+        ) from error
+    note = f"the factors {', '.join(dropped)} were left out: too narrow for a sketch of all weights" if dropped else ""
+    return choice.factor, note
+
+
+def _own(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

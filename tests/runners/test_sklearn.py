@@ -1,0 +1,86 @@
+"""A scikit-learn estimator is read as any other model: its own probabilities, decisions or numbers, and its inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+pytest.importorskip("sklearn")
+from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from qipf.data.batches import Source
+from qipf.runners.loading import open_model
+from qipf.runners.runner import differ
+from qipf.tasks.collect import collect
+
+X = np.random.default_rng(0).standard_normal((90, 4))
+CODE = (X[:, 0] > 0).astype(int) + (X[:, 1] > 0.5)
+NAMES = np.array(["cat", "dog", "owl"])[CODE]
+
+
+def test_probabilities_become_logits_and_names_become_classes() -> None:
+    forest = RandomForestClassifier(30, max_depth=3, random_state=0).fit(X, NAMES)
+    for data in ((X, NAMES), (X, NAMES.tolist()), [(X[:40], NAMES[:40]), (X[40:], NAMES[40:])]):
+        found = collect(forest, data, progress=False)
+        np.testing.assert_allclose(np.exp(found.logits), forest.predict_proba(X), atol=1e-12)
+        np.testing.assert_array_equal(found.labels, CODE)
+        np.testing.assert_array_equal(found.features, X)
+        assert found.correct.mean() == forest.score(X, NAMES)
+    assert isinstance(collect(forest, (torch.from_numpy(X), NAMES), progress=False).logits, np.ndarray)
+
+
+def test_decisions_of_two_classes_are_one_logit() -> None:
+    svm = make_pipeline(StandardScaler(), LinearSVC(random_state=0)).fit(X, NAMES == "cat")
+    found = collect(svm, (X, NAMES == "cat"), progress=False)
+    np.testing.assert_allclose(found.logits[:, 0], svm.decision_function(X))
+    assert found.correct.mean() == svm.score(X, NAMES == "cat")
+
+
+def test_a_regression_gives_its_numbers() -> None:
+    forest = RandomForestRegressor(10, random_state=0).fit(X, X[:, 0])
+    found = collect(forest, (X, X[:, 0]), progress=False)
+    np.testing.assert_allclose(found.logits[:, 0], forest.predict(X))
+    assert found.task == "numbers"
+
+
+def test_a_table_keeps_the_names_of_its_columns() -> None:
+    table = pd.DataFrame(X, columns=list("abcd"))
+    model = LogisticRegression().fit(table, CODE)
+    found = collect(model, (table, CODE), progress=False)  # a warning about missing names would be an error here
+    np.testing.assert_allclose(np.exp(found.logits), model.predict_proba(table), atol=1e-12)
+
+
+def test_a_probe_reads_the_inputs_and_another_estimator_is_noticed() -> None:
+    one, same, other = (LogisticRegression().fit(X[rows:], CODE[rows:]) for rows in (0, 0, 30))
+    runner = open_model(one)
+    (batch,) = runner.batches(Source(X, 100))
+    assert str(runner.best_reading(batch)) == "inputs@rows"
+    prints = [open_model(model).fingerprint() for model in (one, same, other)]
+    assert not differ(prints[0], prints[1])  # pyright: ignore
+    assert differ(prints[0], prints[2])  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [((X[:, :3], CODE), "shape"), ((X, np.full(90, 7)), "classes"), ((X.astype(str), CODE), "numbers")],
+)
+def test_what_does_not_fit_is_refused(data, message) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        collect(LogisticRegression().fit(X, CODE), data, progress=False)
+    assert "\n" not in str(caught.value)
+
+
+def test_several_outputs_and_devices_are_refused() -> None:
+    several = np.stack([CODE == 0, CODE == 1], 1).astype(int)
+    for model in (RandomForestClassifier(3), OneVsRestClassifier(LogisticRegression())):
+        with pytest.raises(ValueError, match="several outputs"):
+            collect(model.fit(X, several), X, progress=False)
+    with pytest.raises(ValueError, match="device"):
+        open_model(LogisticRegression().fit(X, CODE), device="cpu")
