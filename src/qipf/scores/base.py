@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral, Real
@@ -19,8 +18,8 @@ import numpy as np
 from qipf._common.errors import Problem
 from qipf._common.progress import track
 from qipf.arrays import Array, as_array, is_traced, namespace, placeable, to_numpy
-from qipf.runners.loading import open_model
-from qipf.runners.runner import Run, Runner
+from qipf.runners.loading import check_facts, model_facts, open_model
+from qipf.runners.runner import Run
 from qipf.scores import saving
 from qipf.scores.precision import check_matrix as check_matrix
 from qipf.scores.precision import check_rows as check_rows
@@ -134,7 +133,7 @@ class Scorer(ABC):
             This scorer, fitted.
         """
         if data is None or isinstance(data, Outputs) or model is None:
-            outputs, noted = data, _facts_of(model)
+            outputs, noted = data, model_facts(model)
             if isinstance(outputs, Outputs) and outputs.task:
                 noted["task"] = {"name": outputs.task}
         else:
@@ -343,7 +342,7 @@ class Scorer(ABC):
         """Open the model, compare it with the one of the fit, and find the task."""
         facts = self._require_fitted().facts
         runner = open_model(model, device=device)
-        runner.check_facts(facts, stacklevel=4)
+        check_facts(facts, runner, stacklevel=4)
         return begin(runner, data, task=task or facts.get("task"), batch_size=batch_size)
 
     def _read(self, start: Start, features: str | None) -> dict[str, Any]:
@@ -477,20 +476,6 @@ def check_settings(kind: type, given: tuple[Any, ...], named: dict[str, Any]) ->
             words += ["None"] if "None" in types else []
             kind = ValueError if isinstance(value, Real) and "int" in types else TypeError
             raise kind(f"{field.name}: expected {' or '.join(words)}, got {value!r}")
-
-
-def _facts_of(model: Any) -> dict[str, Any]:
-    """Return what a fitted scorer records about a model: nothing about weights that cannot be run."""
-    torch = sys.modules.get("torch")
-    if not isinstance(model, Runner):
-        session = type(model).__name__ == "InferenceSession"
-        if not session and (torch is None or not isinstance(model, torch.nn.Module)):
-            return {}
-        try:
-            model = open_model(model)
-        except Problem:  # parameters without values
-            return {}
-    return model.facts()
 
 
 def _filled(shape: Sequence[int], value: float, like: Array, store: Any) -> Array:
