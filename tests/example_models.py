@@ -96,3 +96,12 @@ def unchanged(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert all(map(torch.equal, before["values"], after["values"]))
     assert torch.equal(before["random"][0], after["random"][0])
     assert before["random"][1:] == after["random"][1:]
+
+
+def collect_augmented(model: Any, data: Any, *, draws: int, batch_size: int | None = None, **settings: Any) -> Any:
+    """Read inputs and perturbed copies as `qipf.default` does for classes."""
+    from qipf.tasks.collect import begin
+    from qipf.tasks.collect import collect_augmented as collect
+
+    start = begin(model, data, task="classes", batch_size=batch_size)
+    return collect(start, start.runner.best_reading(start.first), draws=draws, **settings)

@@ -13,6 +13,7 @@ from qipf import arrays as arrays
 from qipf import fields as fields
 from qipf import models as models
 from qipf import tasks as tasks
+from qipf import weights as weights
 from qipf.decisions.decision import Decision as Decision
 from qipf.decisions.intervals import Intervals as Intervals
 from qipf.decisions.monitor import Monitor as Monitor

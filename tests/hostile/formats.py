@@ -25,12 +25,12 @@ from qipf.data.tables import read_columns
 from qipf.models.collect import collect
 from qipf.models.loading import load_model
 from qipf.models.outputs import Outputs
-from qipf.models.weight_files import read as read_weights
 from qipf.scores import Mahalanobis, WeightQIPF
 from qipf.scores.saving import load
 from qipf.study.plan import plan as plans
 from qipf.study.run.consolidate import Row
 from qipf.study.tables.frame import read_table
+from qipf.weights.weight_files import read as read_weights
 
 RNG = np.random.default_rng(0)
 LOGITS, FEATURES = RNG.standard_normal((40, 3)), RNG.standard_normal((40, 4))

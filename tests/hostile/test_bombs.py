@@ -19,9 +19,9 @@ import pytest
 from limited import limited
 from PIL import Image
 
-from qipf.models.weight_files import read
 from qipf.scores import Entropy
 from qipf.study.run.consolidate import Row
+from qipf.weights.weight_files import read
 
 GIB = 2**30
 pytestmark = [
@@ -187,7 +187,7 @@ def growing_chunk(path: Path) -> None:
 READ = """
 import sys
 from pathlib import Path
-from qipf.models.weight_files import read
+from qipf.weights.weight_files import read
 try:
     read(Path(sys.argv[1]))
 except ValueError as error:

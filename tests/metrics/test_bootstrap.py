@@ -6,8 +6,8 @@ from planted_scores import RANKING, planted
 from scipy import stats
 
 from qipf import metrics
-from qipf.metrics import _resample, evaluate
-from qipf.metrics._resample import _Probability, _Ranking
+from qipf.metrics import evaluate, resampled_rows, resampling
+from qipf.metrics.resampling import _Probability, _Ranking
 
 
 @pytest.mark.parametrize("decimals", [None, 1])
@@ -17,6 +17,7 @@ def test_the_resampled_formulas_equal_the_metrics_of_the_repeated_rows(decimals)
     u, correct, p = u[order], correct[order], p[::-1]  # p in no order of u
     rng = np.random.default_rng(1)
     weights = rng.multinomial(60, np.full(60, 1 / 60), size=20).astype(float)
+    weights[10:] += rng.multinomial(30, np.full(60, 1 / 60), size=10)  # resampled groups have other sizes
     with np.errstate(all="ignore"):
         drawn = _Ranking(u, (~correct).astype(float))(weights)
         drawn |= _Probability(p, (~correct).astype(float), "proper")(weights)
@@ -56,11 +57,11 @@ def test_a_rare_error_leaves_intervals_over_the_resamples_that_have_one():
 def test_the_default_work_is_bounded(rows, resamples, monkeypatch):
     drawn = []
 
-    def weights(n, count, seed):
+    def weights(n, count, seed, groups):
         drawn.append(n * count)
         yield np.ones((count if n * count < 1e6 else 2, n))
 
-    monkeypatch.setattr(_resample, "_weights", weights)
+    monkeypatch.setattr(resampling, "_weights", weights)
     u, correct, _ = planted(rows)
     result = evaluate(u, correct, progress=False)
     assert metrics.resamples_for(rows) == resamples
@@ -71,7 +72,7 @@ def test_the_default_work_is_bounded(rows, resamples, monkeypatch):
 
 def test_a_given_number_of_resamples_is_always_drawn():
     assert metrics.resamples_for(0) == metrics.resamples_for(1) == 1000
-    blocks = [len(block) for block in _resample._weights(300_000, 7, 0)]
+    blocks = [len(block) for block in resampling._weights(300_000, 7, 0, None)]
     assert sum(blocks) == 7
 
 
@@ -84,11 +85,39 @@ def test_a_long_bootstrap_shows_its_progress(monkeypatch):
             yield item
 
     monkeypatch.setattr("qipf._common.progress.track", track)
-    monkeypatch.setattr(_resample, "_LONG", 50_000)
-    monkeypatch.setattr(_resample, "_BLOCK", 10_000)
+    monkeypatch.setattr(resampling, "_LONG", 50_000)
+    monkeypatch.setattr(resampling, "_BLOCK", 10_000)
     u, correct, p = planted(1000)
     shown = evaluate(u, correct, probability=p, bootstrap=100)
     assert seen == [("resampling", number, 10) for number in range(1, 11)]
     assert evaluate(u, correct, probability=p, bootstrap=100, progress=False) == shown
     evaluate(u, correct, bootstrap=10)
     assert len(seen) == 10
+
+
+def test_groups_are_resampled_as_a_whole():
+    rng = np.random.default_rng(0)
+    groups = rng.integers(3, 40, 500)
+    u, correct, p = planted(500)
+    drawn = [
+        evaluate(u[rows], correct[rows], probability=p[rows], bootstrap=0)
+        for rows in resampled_rows(500, 50, seed=4, groups=groups)
+    ]
+    result = evaluate(u, correct, probability=p, groups=groups, bootstrap=50, seed=4)
+    for name in ("accuracy", "roc_auc", "aurc", "spearman", "point_biserial", "brier_proper", "ece_adaptive_proper"):
+        low, high = np.quantile([found[name] for found in drawn], [0.025, 0.975])
+        assert (result[f"{name}_low"], result[f"{name}_high"]) == pytest.approx((low, high), abs=1e-10)
+    assert "roc_auc_low" not in evaluate(u, correct, groups=np.zeros(500, int), bootstrap=50)
+    with pytest.raises(ValueError, match="groups"):
+        evaluate(u, correct, groups=groups[1:])
+
+
+def test_predictions_that_repeat_within_groups_do_not_narrow_the_interval():
+    u, correct, _ = planted(200)
+    order = np.argsort(u)  # draws are of sorted predictions
+    u, correct = u[order], correct[order]
+    once = evaluate(u, correct, bootstrap=500)
+    copies, groups = np.tile(u, 10), np.tile(np.arange(200), 10)
+    again = evaluate(copies, np.tile(correct, 10), groups=groups, bootstrap=500)
+    assert again["roc_auc_low"] == pytest.approx(once["roc_auc_low"], abs=1e-12)
+    assert again["roc_auc_high"] == pytest.approx(once["roc_auc_high"], abs=1e-12)

@@ -1,6 +1,8 @@
 """The metrics against scikit-learn and SciPy, cases computed by hand, and what must not change them."""
 
 import itertools
+import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -30,6 +32,27 @@ def test_ranking_metrics_equal_the_reference(decimals):
     hit = np.array([(wrong & (u >= t)).sum() / wrong.sum() for t in thresholds])
     false = np.array([(correct & (u >= t)).sum() / correct.sum() for t in thresholds])
     assert result["fpr_at_95_tpr"] == pytest.approx(false[hit >= 0.95].min(), abs=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1.0, 1e15, 1e290])
+@pytest.mark.parametrize("offset", [0.0, 1.0, -1e15])
+def test_the_correlation_is_exact_whatever_the_scale_and_offset(scale, offset):
+    """The oracle are rational numbers; near 1e15 an eighth is the last digit of a score."""
+    rng = np.random.default_rng(2)
+    wrong = rng.random(80) < 0.4
+    u = (rng.integers(0, 60, 80) / 8 + wrong) * min(scale, 1.0) + scale + offset
+    exact, errors = [Fraction(float(value)) for value in u], [int(value) for value in wrong]
+    n = len(exact)
+    mean, rate = sum(exact) / n, Fraction(sum(errors), n)
+    product = sum((value - mean) * (error - rate) for value, error in zip(exact, errors, strict=True))
+    squares = sum((value - mean) ** 2 for value in exact) * sum((error - rate) ** 2 for error in errors)
+    if squares == 0:
+        assert np.isnan(metrics.point_biserial(u, ~wrong))
+        return
+    expected = math.copysign(math.sqrt(product**2 / squares), product)
+    assert metrics.point_biserial(u, ~wrong) == pytest.approx(expected, abs=1e-12)
+    drawn = metrics.evaluate(u, ~wrong, bootstrap=100)
+    assert drawn["point_biserial_low"] < expected < drawn["point_biserial_high"]
 
 
 def test_proper_scores_equal_the_reference():

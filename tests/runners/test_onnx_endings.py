@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 import qipf
 from onnx_graphs import BIAS, EMBEDDED, FLOAT, INNER, OUTER, save
 from qipf.models import OnnxModel, collect_tokens
+from qipf.tasks.collect import collect
 
 ONE = np.ascontiguousarray(OUTER[:, :1])
 
@@ -67,7 +68,7 @@ def active(x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("name", TAILS)
 def test_logits_and_features_are_found_before_operators_that_change_only_the_shape(tmp_path, x, name) -> None:
-    found = qipf.collect(network(tmp_path / "net.onnx", *TAILS[name]), x, progress=False)
+    found = collect(network(tmp_path / "net.onnx", *TAILS[name]), x, progress=False)
     np.testing.assert_allclose(found.logits, active(x) @ OUTER, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.features, active(x), rtol=1e-4, atol=1e-5)
 
@@ -76,7 +77,7 @@ def test_logits_and_features_are_found_before_operators_that_change_only_the_sha
 def test_a_sigmoid_and_a_squeeze_at_the_end(tmp_path, x, rows) -> None:
     tail = [node("Sigmoid", "z", "p"), node("Squeeze", "p one", "y")]
     path = network(tmp_path / "net.onnx", tail, ["N"], [node("MatMul", "act first", "z")])
-    found = qipf.collect(path, (x[:rows], np.arange(rows) % 2), progress=False)
+    found = collect(path, (x[:rows], np.arange(rows) % 2), progress=False)
     np.testing.assert_allclose(found.logits, active(x[:rows]) @ ONE, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(found.features, active(x[:rows]), rtol=1e-4, atol=1e-5)
     assert found.binary
@@ -88,7 +89,7 @@ def test_logits_of_several_places_have_no_features_and_a_note_says_what_to_do(tm
     head += [node("Reshape", "twice pairs", "two_each"), node("Relu", "two_each", "places_of_two")]
     head += [node("MatMul", "places_of_two pair", "z")]
     path = network(tmp_path / "net.onnx", [node("Squeeze", "z two", "y")], ["N", 3], head)
-    found = qipf.collect(path, x)
+    found = collect(path, x)
     pairs = np.maximum(np.concatenate([active(x) @ OUTER] * 2, 1).reshape(-1, 3, 2), 0)
     np.testing.assert_allclose(found.logits, (pairs @ OUTER[:2, :1])[:, :, 0], rtol=1e-4, atol=1e-5)
     assert found.features is None
@@ -144,5 +145,5 @@ def test_the_search_for_features_opens_one_session(tmp_path, x, monkeypatch) -> 
         OnnxModel, "_open", lambda self, *given, **more: opened.append(1) or whole(self, *given, **more)
     )
     for _ in range(3):
-        qipf.collect(model, x, progress=False)
+        collect(model, x, progress=False)
     assert len(opened) == 1

@@ -6,15 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from example_models import collect_augmented, state, unchanged
 from example_models import net as messy
-from example_models import state, unchanged
-from qipf.tasks.collect import begin
-from qipf.tasks.collect import collect_augmented as read
-
-
-def collect_augmented(model, data, *, batch_size=None, **options):
-    start = begin(model, data, batch_size=batch_size)
-    return read(start, start.runner.best_reading(start.first), progress=False, **options)
 
 
 class Tiny(nn.Module):
@@ -40,7 +33,7 @@ def table() -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_rows_are_those_of_a_bare_pass_and_labels_repeat(table) -> None:
     net = Tiny()
-    outputs, form = collect_augmented(net, table, draws=2, batch_size=600)
+    outputs, form = collect_augmented(net, table, draws=2, batch_size=600, progress=False)
     assert form == "table"
     assert len(outputs) == 3 * 600
     assert torch.equal(outputs.labels, table[1].repeat(3))
@@ -55,7 +48,7 @@ def test_rows_are_those_of_a_bare_pass_and_labels_repeat(table) -> None:
 def test_no_more_rows_are_kept_than_memory_allows(table, memory) -> None:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*table), batch_size=64)
     for data in (table, loader, iter(list(loader))):
-        outputs, _ = collect_augmented(Tiny(), data, draws=2, memory=memory, batch_size=64)
+        outputs, _ = collect_augmented(Tiny(), data, draws=2, memory=memory, batch_size=64, progress=False)
         assert len(outputs) == 3 * (memory // (3 * ROW))
 
 
@@ -63,7 +56,9 @@ def test_arrays_are_sampled_and_loaders_give_the_first(table) -> None:
     net = Tiny()
 
     def rows(data, seed=0):
-        outputs, _ = collect_augmented(net, data, draws=1, perturb=False, size=50, seed=seed, batch_size=60)
+        outputs, _ = collect_augmented(
+            net, data, draws=1, perturb=False, size=50, seed=seed, batch_size=60, progress=False
+        )
         return outputs.layers["hidden@rows"]
 
     with torch.no_grad():
@@ -86,7 +81,7 @@ def test_an_iterator_is_read_once_and_no_further_than_needed(table) -> None:
             read.append(start)
             yield table[0][start : start + 60], table[1][start : start + 60]
 
-    outputs, _ = collect_augmented(Tiny(), stream(), draws=1, size=100)
+    outputs, _ = collect_augmented(Tiny(), stream(), draws=1, size=100, progress=False)
     assert read == [0, 60]
     assert len(outputs) == 200
 
@@ -94,7 +89,7 @@ def test_an_iterator_is_read_once_and_no_further_than_needed(table) -> None:
 def test_inputs_of_an_unknown_form_are_not_perturbed() -> None:
     net = nn.Sequential(nn.Conv1d(2, 4, 3), nn.Flatten(), nn.Linear(4 * 8, 3))
     data = (torch.rand(30, 2, 10), torch.arange(30) % 3)
-    outputs, form = collect_augmented(net, data, draws=3)
+    outputs, form = collect_augmented(net, data, draws=3, progress=False)
     assert form == ""
     assert len(outputs) == 30
 
@@ -114,7 +109,7 @@ def test_a_function_of_ones_own_perturbs_keyword_inputs() -> None:
         return {**inputs, "right": inputs["right"] + 10}
 
     net = Sum()
-    outputs, _ = collect_augmented(net, data, draws=1, perturb=add_ten)
+    outputs, _ = collect_augmented(net, data, draws=1, perturb=add_ten, progress=False)
     with torch.no_grad():
         expected = net.hidden(torch.tensor([[1.0] * 4, [11.0] * 4])).bfloat16()
     torch.testing.assert_close(outputs.layers["hidden@rows"], expected.repeat_interleave(9, 0))
@@ -124,7 +119,7 @@ def test_the_model_and_all_random_states_are_left_as_they_were() -> None:
     net = messy()
     before = state(net)
     images = torch.rand(24, 1, 6, 6, generator=torch.Generator().manual_seed(0))
-    collect_augmented(net, (images, torch.arange(24) % 3), draws=2)
+    collect_augmented(net, (images, torch.arange(24) % 3), draws=2, progress=False)
     unchanged(before, state(net))
 
 
@@ -138,26 +133,26 @@ def test_an_interrupt_leaves_nothing_behind() -> None:
 
     before = state(net)
     with pytest.raises(KeyboardInterrupt):
-        collect_augmented(net, interrupted(), draws=2)
+        collect_augmented(net, interrupted(), draws=2, progress=False)
     unchanged(before, state(net))
 
 
 def test_what_is_missing_is_named(table) -> None:
     with pytest.raises(ValueError, match="no labels"):
-        collect_augmented(Tiny(), table[0], draws=1)
+        collect_augmented(Tiny(), table[0], draws=1, progress=False)
     with pytest.raises(ValueError, match="at least one row"):
-        collect_augmented(Tiny(), iter(()), draws=1)
+        collect_augmented(Tiny(), iter(()), draws=1, progress=False)
     with pytest.raises(ValueError, match="size"):
-        collect_augmented(Tiny(), table, draws=1, size=0)
-    with pytest.raises(TypeError, match=r"torch.nn.Module"):
-        collect_augmented(lambda x: x, table, draws=1)  # pyright: ignore
+        collect_augmented(Tiny(), table, draws=1, size=0, progress=False)
+    with pytest.raises(TypeError, match=r"torch.nn.Module.*Outputs"):
+        collect_augmented(lambda x: x, table, draws=1, progress=False)  # pyright: ignore
     broken = table[0].clone()
     broken[7, 1] = torch.nan
     with pytest.raises(ValueError, match=r"data: NaN.*inputs.*row 7"):
-        collect_augmented(Tiny(), (broken, table[1]), draws=1, batch_size=5)
+        collect_augmented(Tiny(), (broken, table[1]), draws=1, batch_size=5, progress=False)
     overflowing = Tiny()
     overflowing.hidden.weight.data[0] = torch.inf
-    with pytest.raises(ValueError, match="'hidden@rows' gives NaN"):
-        collect_augmented(overflowing, table, draws=1)
+    with pytest.raises(ValueError, match=r"'hidden@rows' gives NaN"):
+        collect_augmented(overflowing, table, draws=1, progress=False)
     with pytest.warns(UserWarning, match=r"class 1, 2 \(2 of 3"):
-        collect_augmented(Tiny(), (table[0][::3], table[1][::3]), draws=1)
+        collect_augmented(Tiny(), (table[0][::3], table[1][::3]), draws=1, progress=False)

@@ -12,6 +12,7 @@ from qipf.metrics.ranking import (
     roc_auc,
     spearman,
 )
+from qipf.metrics.resampling import resampled_rows
 from qipf.metrics.summary import METRICS, Metric, evaluate, resamples_for
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "point_biserial",
     "pr_auc",
     "pr_auc_trapezoid",
+    "resampled_rows",
     "resamples_for",
     "roc_auc",
     "spearman",

@@ -77,12 +77,13 @@ def vector(values: Array, name: str) -> np.ndarray:
 
 
 def unit_range(scores: np.ndarray) -> np.ndarray | None:
-    """Scores scaled to [0, 1] by their own minimum and maximum; None where all are equal."""
+    """Return scores scaled to [0, 1] by their own minimum and maximum; None if all are equal."""
     if scores.size == 0 or scores.min() == scores.max():
         return None
-    small = scores / np.abs(scores).max()  # so that the difference of extreme floats does not overflow
-    low, high = small.min(), small.max()
-    return None if low == high else (small - low) / (high - low)
+    if scores.max() / 2 - scores.min() / 2 > np.finfo(np.float64).max / 2:
+        scores = scores / 2  # so that the difference of extreme floats does not overflow
+    above = scores - scores.min()  # before any division, whose rounding is large next to a small spread
+    return above / above.max()
 
 
 def why_undefined(metric: str, scores: np.ndarray, wrong: np.ndarray) -> str | None:

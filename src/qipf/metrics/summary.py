@@ -9,8 +9,8 @@ import numpy as np
 from qipf._common.errors import check_whole
 from qipf.arrays import Array
 from qipf.metrics import probabilistic, ranking
-from qipf.metrics._resample import resample
 from qipf.metrics.inputs import check, probabilities, unit_range, why_undefined
+from qipf.metrics.resampling import group_numbers, resample
 
 
 class Metric(NamedTuple):
@@ -55,11 +55,12 @@ def evaluate(
     correct: Array,
     *,
     probability: Array | None = None,
+    groups: Array | None = None,
     bootstrap: int | None = None,
     seed: int = 0,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """How well `uncertainty` finds the wrong predictions: every metric, with bootstrap 95 % intervals.
+    """Measure how well `uncertainty` finds the wrong predictions: every metric, with bootstrap 95 % intervals.
 
     Calibration comes in two versions. For `paper`, the score is scaled to [0, 1] by its minimum and maximum over
     these predictions, and confidence is one minus it, as the paper seems to do; this is not a probability in any
@@ -70,8 +71,10 @@ def evaluate(
         uncertainty: one score per prediction; higher is less sure.
         correct: whether each prediction is correct (booleans, or zeros and ones).
         probability: the probability that each prediction is wrong, for the `proper` metrics.
-        bootstrap: the number of resamples of the predictions; 0 for no intervals. None takes what a few seconds
-            allow (`resamples_for`): 1,000 up to about 33,000 predictions, 167 for 200,000, none above 335,000.
+        groups: the group of each prediction, (N,), if predictions depend on each other, as the pixels of an image do:
+            whole groups are resampled, and one group alone has no intervals.
+        bootstrap: the number of resamples of the predictions, or of the groups; 0 for no intervals. None takes what a
+            few seconds allow (`resamples_for`): 1,000 up to about 33,000 predictions, 167 for 200,000, none above 335,000.
         seed: seed of the resamples.
         progress: show a progress bar where resampling takes more than a moment.
 
@@ -84,13 +87,18 @@ def evaluate(
     check_whole("seed", seed, 0)
     scores, wrong = check(uncertainty, correct)
     bootstrap = resamples_for(scores.size) if bootstrap is None else bootstrap
+    numbers = None if groups is None else group_numbers(groups, scores.size)
+    if numbers is not None and numbers.size and numbers.max() == 0:
+        bootstrap = 0
     p = None if probability is None else probabilities(probability, scores.size)
     order = np.argsort(scores, kind="stable")  # no metric depends on the order, and sorting a sorted array is cheap
-    scores, wrong, p = scores[order], wrong[order], None if p is None else p[order]
+    scores, wrong, p, numbers = scores[order], wrong[order], *(x if x is None else x[order] for x in (p, numbers))
     values = _values(scores, wrong, p)
     reasons = {name: reason for name in METRICS if (reason := _reason(name, scores, wrong, p))}
     result: dict[str, Any] = {"n": scores.size, "errors": int(wrong.sum())}
-    drawn = resample(scores, wrong, p, bootstrap, seed, progress=progress) if bootstrap and scores.size else {}
+    drawn = {}
+    if bootstrap and scores.size:
+        drawn = resample(scores, wrong, p, bootstrap, seed, groups=numbers, progress=progress)
     for name in METRICS:
         result[name] = float("nan") if name in reasons else values[name]
         if bootstrap:

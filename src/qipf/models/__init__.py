@@ -6,9 +6,9 @@ from qipf.models.kinds.pixels import PixelMaps, collect_pixels, score_pixels
 from qipf.models.kinds.several_labels import SeveralLabels, collect_labels
 from qipf.models.kinds.tokens import Tokens, collect_tokens
 from qipf.models.outputs import Outputs
-from qipf.models.pooling import pool_weights
 from qipf.models.sessions.model import OnnxModel
-from qipf.models.weights import read_weights
+from qipf.weights.pooling import pool_weights
+from qipf.weights.weights import read_weights
 
 __all__ = [
     "OnnxModel",

@@ -18,11 +18,11 @@ from qipf.fields.hermite import check_orders
 from qipf.fields.mode_table import TOLERANCE, ModeTable
 from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
 from qipf.fields.sketch import FieldSketch, TooNarrowError
-from qipf.models.pooling import pool_weights
-from qipf.models.weights import read_weights
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate, task_of
 from qipf.scores.precision import double
+from qipf.weights.pooling import pool_weights
+from qipf.weights.weights import read_weights
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -274,7 +274,7 @@ def standardised_weights(model: Any, pool: Pool) -> np.ndarray:
     """Return the weights of a model, pooled, with mean 0 and standard deviation 1, (n,).
 
     Args:
-        model: What `qipf.models.read_weights` reads.
+        model: What `qipf.weights.read_weights` reads.
         pool: As for `WeightQIPF`.
     """
     weights = read_weights(model)

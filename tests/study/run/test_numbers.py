@@ -12,7 +12,7 @@ from number_plans import METHODS, predicted, regression, two, values, write
 from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.plan import Plan, parse
 from qipf.study.report import write_report
-from qipf.study.run import numbers
+from qipf.study.run import cells
 from qipf.study.run.read import open_store, read_numbers
 from qipf.study.run.run import run_plan
 from qipf.study.tables.intervals import ScaleRow, interval_tables, of_numbers
@@ -157,7 +157,7 @@ def test_an_interrupted_plan_goes_on_and_another_promise_measures_again(
 ) -> None:
     plan = parse(values(), folder=measured)
     calls: list[int] = []
-    score = numbers.score
+    score = cells.score
 
     def interrupted(*given):
         calls.append(1)
@@ -165,7 +165,7 @@ def test_an_interrupted_plan_goes_on_and_another_promise_measures_again(
             raise KeyboardInterrupt
         return score(*given)
 
-    monkeypatch.setattr(numbers, "score", interrupted)
+    monkeypatch.setattr(cells, "score", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_plan(plan, measured / "cut", engine="serial", quiet=True, times=False)
     report, _ = run_plan(plan, measured / "cut", engine="serial", quiet=True, times=False)

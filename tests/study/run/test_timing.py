@@ -38,7 +38,7 @@ def timed(monkeypatch):
         method = SimpleNamespace(passes=2, summarise=summarise)
         x = torch.rand(700, 1, 4, 4)
         monkeypatch.setitem(timing.SAMPLES, "cpu", 700)
-        monkeypatch.setattr(timing, "network_of", lambda *_: (net, SimpleNamespace(predicts="classes"), "cpu"))
+        monkeypatch.setattr(timing.cells, "network_of", lambda *_: (net, SimpleNamespace(predicts="classes"), "cpu"))
         monkeypatch.setattr(timing.cells, "many_of", lambda *_: method)
         monkeypatch.setattr(timing.cells, "scorer_of", lambda *_: Entropy())
         monkeypatch.setattr(

@@ -100,9 +100,14 @@ def check_method(
     return dict(params)
 
 
+def is_many(kind: str) -> bool:
+    """Return True for a method of several passes."""
+    return kind in REGISTRY and REGISTRY[kind].passes == "many"
+
+
 def is_fitted_passes(kind: str) -> bool:
     """Whether it is a method of several passes that is fitted. An ensemble is put together from trained networks."""
-    return kind != "ensemble" and kind in REGISTRY and REGISTRY[kind].passes == "many"
+    return kind != "ensemble" and is_many(kind)
 
 
 def several_pass_class(kind: str) -> Any:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 PREDICTS = ("classes", "tokens", "tags", "pixels", "labels", "numbers")
 """One class per input, the next token, a label per token, one class per pixel, several labels per input, or numbers."""
+ONE_NUMBER_OR_CLASS = ("classes", "numbers")
+"""Tasks with one row of outputs per input."""
 OF_TOKENS = {"tokens": True, "tags": False}
 """Predictions with logits (N, T, V), and whether the label of a position belongs to the logits of the one before."""
 SCALES = (ONE_WIDTH, "residual-scale")

@@ -11,8 +11,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from qipf.study.report.picture_view import segmented, thumbnails
 from qipf.study.report.ranking_view import HEADS, out_of_distribution, ranking
 from qipf.study.report.severity import columns, method_title, pair_id, pairs
 from qipf.study.report.source import MISSING, Source, open_source
+from qipf.study.report.templates import template, text_of
 from qipf.study.tables.answer import Answer, answers
 from qipf.study.tables.intervals import of_numbers
 from qipf.study.tables.tables import PaperTable, all_tables, notes_on_fewer_networks
@@ -136,23 +135,10 @@ def _tables(source: Source, with_paper: bool) -> list[tuple[PaperTable, list[Any
     return [(table, blocks) for table, blocks in found if blocks]
 
 
-@cache
-def _templates() -> Any:
-    """The environment of our templates, which are compiled once per process."""
-    jinja = require("jinja2", extra="report")
-    return jinja.Environment(
-        loader=jinja.FunctionLoader(_file),
-        autoescape=True,
-        undefined=jinja.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-
-
 def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
     """The template with its parts in place."""
     safe = require("markupsafe", extra="report").Markup  # for our own files and maps, in which all data is escaped
-    script = "".join(_file(name) for name in SCRIPTS)
+    script = "".join(text_of(name) for name in SCRIPTS)
     values = {
         **parts,
         "source": source,
@@ -161,12 +147,12 @@ def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
         "column_title": column_title,
         "method_title": method_title,
         "segmented": [(title, safe(text)) for title, text in parts["segmented"]],
-        "style": safe(_file("style.css") + (overlays.STYLE if parts["segmented"] else "")),
+        "style": safe(text_of("style.css") + (overlays.STYLE if parts["segmented"] else "")),
         "script": safe(script),
         "script_hash": _digest(script),
         "data": packed(parts["content"]),
     }
-    return _templates().get_template("template.html.j2").render(values).encode("utf-8", "replace")
+    return template("template.html.j2").render(values).encode("utf-8", "replace")
 
 
 def packed(content: Any) -> str:
@@ -235,7 +221,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
 
 def _digest(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _file(name: str) -> str:
-    return resources.files("qipf.study.report").joinpath(name).read_text(encoding="utf-8")

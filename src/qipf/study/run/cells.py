@@ -1,40 +1,153 @@
-"""The cells that fit a method to a network, predict and score under a shift."""
+"""The cells of a study: train or load a network, fit a method to it, predict and score under a shift.
+
+Predictions for classes are kept with their labels, those for numbers with their targets. A model that makes several
+predictions per input is kept as right or wrong: all labels are 0, and a prediction is 0 if it is right and 1 if it is
+wrong; `groups` has the input of each, because predictions for one input depend on each other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from qipf import training
 from qipf.arrays import to_numpy
 from qipf.models.collect import collect
 from qipf.models.draws import Draws, draw_images
-from qipf.models.outputs import Outputs
+from qipf.models.kinds.predictions import BATCHES, PredictionRows, read_predictions
+from qipf.models.probabilities import numbers_expected
 from qipf.models.split import Split
 from qipf.scores import SoftmaxResponse
+from qipf.scores.base import check_rows
+from qipf.scores.default import default
+from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
 from qipf.study.plan import methods
+from qipf.study.plan.own_scores import read as read_scores
+from qipf.study.plan.predicts import OF_TOKENS, ONE_NUMBER_OR_CLASS
 from qipf.study.plan.registry import TRAINED
-from qipf.study.run import numbers, several, study_data
+from qipf.study.run import own_model, study_data
 from qipf.study.run.graph import Context, Parents, Result
-from qipf.study.run.networks import cached, data_of, network_of
-from qipf.study.run.own_model import read_unchanged
+from qipf.study.run.maps import SUFFIX, map_some
+from qipf.study.run.measure import ERROR, SCORES, common_rows, numbers_of
 from qipf.study.run.study_data import Group, StudyData
 
-SCORES = {
-    "std": "std_of_base_class",
-    "entropy": "entropy_of_mean",
-    "mutual_information": "mutual_information",
-    "std_mean_class": "std_of_mean_class",
-    "contrast": "contrast_of_base_class",
-    "max_logit_one_pass": "minus_max_logit_of_one_pass",
-}
-"""The scores of a method of several passes and their names in `qipf.predictive.Summary`; the paper's is the first."""
 BATCH_NORM_INPUTS = 10000
 """Number of training inputs that the batch-norm statistics of SWAG are computed from, again for every draw."""
+SOME = {True: 500, False: 64}
+"""Inputs that show whether a model works, with one prediction per input and with several."""
+SEEN = 0.5
+"""A model whose error on x_train is below this share of its error on test data was probably trained on x_train."""
+PROBES = {"tokens": probe_tokens, "pixels": probe_pixels, "labels": probe_labels}
+
+_CACHE: dict[str, OrderedDict[Any, Any]] = {}
+_LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
+
+
+def cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
+    """Return `make()`, kept until a few others of its sort were made; the first part of the key is the sort."""
+    kept = _CACHE.setdefault(key[0], OrderedDict())
+    if key not in kept:
+        while len(kept) >= _LARGEST[key[0]]:
+            kept.popitem(last=False)  # before making the next: memory need not hold both
+        kept[key] = make()
+    kept.move_to_end(key)
+    return kept[key]
+
+
+# --- networks ----------------------------------------------------------------------------------------------------
+
+
+def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
+    """Train one network. A kill costs at most one epoch."""
+    del parents
+    data = data_of(context, params)
+    net = study_data.new_network(params["net"], data, params["seed"])
+    checkpoint = context.store.checkpoint(context.key) if params["device"] == "cpu" else None
+    settings = {**params["train"], "seed": params["seed"], "device": params["device"]}
+    training.train(net, data.train, **settings, checkpoint=checkpoint, cuda_graph=True, progress=False)
+    arrays = {name: to_numpy(tensor) for name, tensor in net.state_dict().items()}
+    return Result({"accuracy": training.accuracy(net, data.test)}, arrays)
+
+
+def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
+    """Load the user's own model, to know that it works before other cells need it."""
+    del parents
+    data, given = data_of(context, params), params["data"]
+    net = own_model.load(params["model"], params["weights"], params["digests"])
+    notes = study_data.notes_of(data)
+    if given["held_out_of"] == "test" and not study_data.brings_held_out(
+        given["dataset"], given["digest"], data.predicts
+    ):
+        notes.insert(
+            0,
+            f"calibrated on {len(data.held_out.inputs)} inputs of the test data, which are not evaluated: the model "
+            "may have seen all training data; put inputs that it has not seen into x_held_out and y_held_out of an "
+            ".npz file",
+        )
+    if data.predicts == "numbers":
+        known, new = (mean_error(net, part, given["dataset"]) for part in (data.train, data.test))
+        if known < SEEN * new:
+            notes.append(
+                f"the mean absolute error is {known:.3g} on x_train and {new:.3g} on the test data: the model was "
+                "probably trained on x_train, where its errors say little about new inputs; scales are fitted there, "
+                "so put inputs into x_train that the model has not seen"
+            )
+        return Result({"note": "; ".join(notes)})
+    one = data.predicts in ONE_NUMBER_OR_CLASS
+    some = study_data.first if one else partial(study_data.some_labelled, predicts=data.predicts)
+    few = some(data.test, SOME[one])
+    right = read_rows(data, net, few, features=False).correct
+    return Result({"accuracy": float(np.mean(right)), "note": "; ".join(notes)})
+
+
+def mean_error(net: Any, split: Split, where: str) -> float:
+    """Return the mean absolute error of a regression on some inputs."""
+    few = study_data.first(split, SOME[True])
+    with numbers_expected(True):
+        predicted = collect(net, few.inputs, features=False, progress=False).logits
+    check_numbers(predicted, few.targets, where)
+    return float(np.mean(np.abs(to_numpy(few.targets).reshape(predicted.shape) - to_numpy(predicted))))
+
+
+def check_numbers(predicted: Any, targets: Any, where: object) -> None:
+    """Raise ValueError unless a model predicts finite numbers, one per target."""
+    wanted = targets.shape[1] if targets.ndim == 2 else 1
+    if predicted.shape[1] != wanted:
+        raise ValueError(
+            f"{where}: expected a model that predicts {wanted} number{'s' if wanted > 1 else ''} per input, one per "
+            f"target, got {predicted.shape[1]}; for a classifier, leave `predicts` out and give classes as integers"
+        )
+    check_rows(predicted, f"{where}: predictions")
+
+
+def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, StudyData, str]:
+    """Return a trained network, its data and the device, from the cell that made it."""
+    return cached(("network", parent["key"]), lambda: _load_network(context, parent))
+
+
+def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[Any, StudyData, str]:
+    params = context.record(parent)["params"]
+    data, device = data_of(context, params), params["device"]
+    if parent["kind"] == "model":
+        net = own_model.load(params["model"], params["weights"], params["digests"])
+        return (net if params["model"].endswith(methods.ONE_PASS_FILES) else net.to(device)), data, device
+    net = study_data.new_network(params["net"], data, params["seed"])
+    net.load_state_dict({name: torch.from_numpy(array) for name, array in context.arrays(parent).items()})
+    net = net.to(device).eval()
+    if device == "cuda" and data.test.inputs.ndim == 4:
+        net = net.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    return net, data, device
+
+
+def data_of(context: Context, params: Mapping[str, Any]) -> StudyData:
+    """Return the data that a cell was made for."""
+    return study_data.load_data(folder=context.data, device=params["device"], **params["data"])
 
 
 # --- methods -----------------------------------------------------------------------------------------------------
@@ -46,18 +159,16 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
         return _fit_many(context, params, parents)
     net, data, device = network_of(context, parents["network"])
     settings, note = params["settings"], ""
-    if data.predicts not in ("classes", "numbers"):
-        scorer: Any = several.fit_scorer(net, data, params, device)
-    elif params["kind"] == "default":
-        from qipf.scores.default import default
-
-        scorer = default(
-            net, data.train, size=params["reference_size"] or None, device=device, progress=False, **settings
-        )
+    one = data.predicts in ONE_NUMBER_OR_CLASS
+    if params["kind"] == "default" and one:
+        size = params["reference_size"] or None
+        scorer: Any = default(net, data.train, size=size, device=_run_on(net, device), progress=False, **settings)
+    elif not one:
+        scorer = _fit_several(net, data, params, device)
     else:
         scorer = methods.build(params["kind"], settings)
         size = 0 if params["fit_on"] == "held-out" else params["reference_size"]
-        outputs = _outputs(context, parents["network"], Group(params["fit_on"], (0.0,), size), scorer.layers)[0]
+        outputs = _rows(context, parents["network"], Group(params["fit_on"], (0.0,), size), scorer.layers)[0].outputs
         try:
             scorer.fit(net, outputs)
         except ValueError as error:
@@ -74,9 +185,22 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
     return Result(facts, files={".qipf": path.read_bytes()})
 
 
+def _fit_several(net: Any, data: StudyData, params: Mapping[str, Any], device: str) -> Any:
+    """Fit a scorer of several predictions per input."""
+    kind, settings = kind_of(data), dict(params["settings"])
+    split = data.held_out if params["fit_on"] == "held-out" else study_data.first(data.train, params["reference_size"])
+    if params["kind"] == "default":
+        extra = {"features": settings["features"]} if "features" in settings else {}
+        extra |= {"shift": OF_TOKENS[data.predicts]} if kind == "tokens" else {}
+        return PROBES[kind](net, split, device=_run_on(net, device), batch_size=BATCHES[kind], progress=False, **extra)
+    scorer = methods.build(params["kind"], settings)
+    if kind == "tokens":
+        return mark(scorer.fit(None, None), kind)
+    return mark(scorer.fit(net, read_rows(data, net, split, device=device).outputs), kind)
+
+
 def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    data = data_of(context, params)
-    settings = dict(params["settings"])
+    data, settings = data_of(context, params), dict(params["settings"])
     if "network" not in parents:
         start: Any = partial(study_data.new_network, params["net"], data)
         if params["device"] == "cpu":
@@ -91,12 +215,12 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
 
 
 def scorer_of(context: Context, parent: Mapping[str, str]) -> Any:
-    """A fitted scorer."""
+    """Return a fitted scorer."""
     return cached(("scorer", parent["key"]), lambda: context.store.scorer(parent["kind"], parent["key"]))
 
 
 def many_of(context: Context, params: Mapping[str, Any], parents: Parents) -> Any:
-    """A fitted method of several passes: from the cell that fitted it, or an ensemble of networks of the pool."""
+    """Return a method of several passes: from the cell that fitted it, or an ensemble of networks of the pool."""
     keys = tuple(parents[role]["key"] for role in sorted(parents) if role != "base")
     return cached(("many", *keys), lambda: _load_many(context, params, parents))
 
@@ -106,14 +230,12 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
     if params["kind"] == "ensemble":
         from qipf.predictive.ensemble import DeepEnsemble
 
-        members = [
-            context.arrays(parents[f"member{k}"]) for k in range(sum(role.startswith("member") for role in parents))
-        ]
+        count = sum(role.startswith("member") for role in parents)
+        members = [context.arrays(parents[f"member{k}"]) for k in range(count)]
         state = {f"members.{name}": torch.from_numpy(np.stack([m[name] for m in members])) for name in members[0]}
         state |= {"example": data.train.inputs[:2].cpu(), "classes": torch.tensor(True)}
         return DeepEnsemble(len(members)).load_state(net, state)
-    fitted = context.record(parents["fit"])["params"]
-    method = methods.build(params["kind"], fitted["settings"])
+    method = methods.build(params["kind"], context.record(parents["fit"])["params"]["settings"])
     state = {name: torch.from_numpy(array) for name, array in context.arrays(parents["fit"]).items()}
     return method.load_state(net, state, study_data.first(data.train, BATCH_NORM_INPUTS))
 
@@ -122,38 +244,61 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
 
 
 def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """The predictions of the network under a shift, the probabilities that they are wrong, and the true labels."""
-    predicts = _predicts(context, parents)
-    if predicts not in ("classes", "numbers"):
-        return several.predict(context, parents["network"], _group(params))
-    outputs = _outputs(context, parents["network"], _group(params))
+    """Return the predictions of the network under a shift, the probabilities that they are wrong, and the truth."""
+    found, predicts = _rows(context, parents["network"], group_of(params)), _predicts(context, parents)
+    arrays: dict[str, np.ndarray] = {}
     if predicts == "numbers":
-        return numbers.predict(outputs, params["group"]["name"])
-    arrays = {f"predicted/{i}": _small(found.predicted) for i, found in enumerate(outputs)}
-    arrays |= {f"error_probability/{i}": _float32(SoftmaxResponse()(found)) for i, found in enumerate(outputs)}
-    arrays["labels"] = _small(outputs[0].labels)
-    accuracy = [float(np.mean(arrays[f"predicted/{i}"] == arrays["labels"])) for i in range(len(outputs))]
+        for place, rows in enumerate(found):
+            outputs: Any = rows.outputs
+            check_numbers(outputs.logits, outputs.labels, params["group"]["name"])
+            arrays[f"predicted/{place}"] = to_numpy(outputs.logits).astype(np.float64)
+            arrays["targets"] = to_numpy(outputs.labels).astype(np.float64).reshape(outputs.logits.shape)
+        return Result({ERROR: [numbers_of(arrays, {}, place).error for place in range(len(found))]}, arrays)
+    if predicts == "classes":
+        arrays["labels"] = to_numpy(found[0].outputs.labels).astype(np.int16)
+    else:
+        arrays |= {"labels": np.zeros(len(found[0].correct), np.int16), "groups": found[0].groups.astype(np.int32)}  # pyright: ignore[reportOptionalMemberAccess]
+    for place, rows in enumerate(found):
+        predicted = to_numpy(rows.outputs.predicted) if predicts == "classes" else ~rows.correct
+        if len(predicted) != len(arrays["labels"]):
+            raise ValueError(
+                f"{params['group']['name']}: expected the same number of labelled predictions at every severity, got "
+                f"{len(arrays['labels'])} and {len(predicted)}"
+            )
+        arrays[f"predicted/{place}"] = predicted.astype(np.int16)
+        arrays[f"error_probability/{place}"] = _float32(rows.scored(SoftmaxResponse()))
+    accuracy = [float(np.mean(arrays[f"predicted/{i}"] == arrays["labels"])) for i in range(len(found))]
     return Result({"accuracy": accuracy}, arrays)
 
 
 def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """The uncertainty of every prediction under a shift, as float32."""
+    """Return the uncertainty of every prediction under a shift; for numbers, the scale of each number as well."""
     if params["kind"] == "scores":
-        from qipf.study.plan.own_scores import read
-
-        content = read_unchanged(params["file"], params["digest"])
-        return Result({}, read(params, context.arrays(parents["base"]), content))
-    if _predicts(context, parents) == "numbers":
-        scorer = scorer_of(context, parents["fit"]) if "fit" in parents else None
-        return numbers.score(_outputs(context, parents["network"], _group(params)), scorer)
-    if "fit" in parents and not methods.is_fitted_passes(params["kind"]):
-        scorer = scorer_of(context, parents["fit"])
-        if _predicts(context, parents) != "classes":
-            features, maps = params.get("features"), "maps" in params
-            return several.score(context, parents["network"], _group(params), scorer, features, maps=maps)
-        outputs = _outputs(context, parents["network"], _group(params), scorer.layers)
-        return Result({}, {f"score/{i}": _float32(scorer(found)) for i, found in enumerate(outputs)})
-    return _score_many(context, params, parents)
+        content = own_model.read_unchanged(params["file"], params["digest"])
+        return Result({}, read_scores(params, context.arrays(parents["base"]), content))
+    scorer = scorer_of(context, parents["fit"]) if "fit" in parents and not methods.is_many(params["kind"]) else None
+    group, predicts = group_of(params), _predicts(context, parents)
+    if scorer is None and predicts != "numbers":
+        return _score_many(context, params, parents)
+    layers = () if scorer is None or predicts != "classes" else scorer.layers
+    found = _rows(context, parents["network"], group, layers, params.get("features"))
+    arrays: dict[str, np.ndarray] = {}
+    for place, rows in enumerate(found):
+        outputs = rows.outputs
+        if predicts != "numbers":
+            arrays[f"score/{place}"] = _float32(rows.scored(scorer))
+        elif scorer is None:  # one width for all inputs
+            arrays |= {f"scale/{place}": np.ones(outputs.logits.shape), f"score/{place}": np.zeros(len(outputs))}
+        else:
+            arrays[f"scale/{place}"] = to_numpy(scorer.scales(outputs)).astype(np.float64)
+            arrays[f"score/{place}"] = to_numpy(scorer(outputs)).astype(np.float64)
+    if "maps" not in params:
+        return Result({}, arrays)
+    net, data, device = network_of(context, parents["network"])
+    place = len(found) // 2
+    split = study_data.inputs_of(data, group, place, context.data, device)
+    kept = map_some(net, split, found[place], arrays[f"score/{place}"], scorer, params.get("features"), device)
+    return Result({"maps_place": place}, arrays, {SUFFIX: kept.as_bytes()})
 
 
 def _predicts(context: Context, parents: Parents) -> str:
@@ -163,13 +308,13 @@ def _predicts(context: Context, parents: Parents) -> str:
 def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
     method = many_of(context, params, parents)
     _, data, device = network_of(context, parents["network"])
-    group = _group(params)
+    group = group_of(params)
     predicted = context.arrays(parents["base"])
     arrays: dict[str, np.ndarray] = {}
     for some in _together(data, group):
         x = torch.cat([study_data.inputs_of(data, group, i, context.data, device).inputs for i in some])
         rows = len(x) // len(some)
-        kept = study_data.common_rows(len(predicted["labels"]), group.subset)
+        kept = common_rows(len(predicted["labels"]), group.subset)
         chosen = np.concatenate([predicted[f"predicted/{i}"][kept] for i in some]).astype(np.int64)
         found = _summarise(method, x, torch.from_numpy(chosen).to(device), params["seed"])
         for place, i in enumerate(some):
@@ -177,16 +322,15 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
             for name, statistic in SCORES.items():
                 if getattr(found, statistic) is not None:
                     arrays[f"{name}/{i}"] = _float32(getattr(found, statistic)[part])
-            arrays[f"predicted/{i}"] = _small(found.predicted[part])
+            arrays[f"predicted/{i}"] = to_numpy(found.predicted[part]).astype(np.int16)
             arrays[f"error_probability/{i}"] = _float32(1 - found.mean[part].amax(1).clamp(max=1))
     return Result({"passes": method.passes}, arrays)
 
 
 def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
-    """The summary of the passes: on a GPU in half precision, and again in single precision if a value overflows."""
-    on_gpu = x.device.type == "cuda"
+    """Return the summary of the passes: on a GPU in half precision, and in single precision if a value overflows."""
     settings: dict[str, Any] = {"seed": seed, "base_classes": predicted, "progress": False}
-    if on_gpu:  # moves ROC-AUC by less than a thousandth: docs/reproduction.md, "What was run"
+    if x.device.type == "cuda":  # moves ROC-AUC by less than a thousandth: docs/reproduction.md, "What was run"
         settings |= {"batch_size": max(1000, 2**23 // x[0].numel()), "memory": 2**33}
         with torch.autocast("cuda", dtype=torch.float16):
             found = method.summarise(x, **settings)
@@ -196,48 +340,69 @@ def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
 
 
 def _together(data: StudyData, group: Group) -> list[list[int]]:
-    """The intensities of a group in runs of at most 512 MB: drawing a network is expensive (batch-norm of SWAG)."""
+    """Return the intensities of a group in runs of at most 512 MB: drawing a network is expensive (SWAG)."""
     rows = min(n for n in (group.size, group.subset, len(data.test.inputs)) if n)
-    fit = max(1, 2**29 // max(1, 4 * rows * data.test.inputs[0].numel()))
+    most = max(1, 2**29 // max(1, 4 * rows * data.test.inputs[0].numel()))
     places = list(range(len(group.intensities)))
-    return [places[start : start + fit] for start in range(0, len(places), fit)]
+    return [places[start : start + most] for start in range(0, len(places), most)]
 
 
-def _outputs(context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...] = ()) -> list[Outputs]:
-    """The outputs of the network under every intensity of a group, kept for the next cell of the same task."""
-    key = ("outputs", network["key"], group, layers)
-    return cached(key, lambda: _collect(context, network, group, layers))
+def _rows(
+    context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...] = (), features: Any = None
+) -> list[PredictionRows]:
+    """Return the predictions under every intensity of a group, kept for the next cell of the same task."""
+
+    def read() -> list[PredictionRows]:
+        net, data, device = network_of(context, network)
+        return [
+            read_rows(data, net, split, layers=layers, features=features, device=device)
+            for split in _splits(data, group, context.data, device)
+        ]
+
+    return cached(("outputs", network["key"], group, layers, features), read)
 
 
-def _collect(context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...]) -> list[Outputs]:
-    net, data, device = network_of(context, network)
-    if group.name == "perturbed":
-        split = data.reference(group.size)
-        drawn = _perturbed(split.inputs)
-        splits = [Split(torch.cat([split.inputs, drawn]), torch.cat([split.targets, split.targets]))]
-    elif group.name == "reference":
-        splits = [data.reference(group.size)]
-    else:
+def _splits(data: StudyData, group: Group, folder: str | None, device: str) -> Any:
+    if group.name not in ("reference", "perturbed"):
         places = range(len(group.intensities))
-        splits = (study_data.inputs_of(data, group, i, context.data, device) for i in places)  # one in memory at a time
-    return [collect(net, split, layers=layers, store=device, progress=False) for split in splits]
+        return (study_data.inputs_of(data, group, i, folder, device) for i in places)  # one in memory at a time
+    split = study_data.first(data.train, group.size)
+    if group.name == "reference":
+        return [split]
+    generator = torch.Generator(split.inputs.device).manual_seed(0)
+    images = split.inputs.ndim == 4
+    drawn = draw_images(split.inputs, generator) if images else Draws(None, generator)(split.inputs)
+    return [Split(torch.cat([split.inputs, drawn]), torch.cat([split.targets, split.targets]))]
 
 
-def _perturbed(values: Tensor) -> Tensor:
-    generator = torch.Generator(values.device).manual_seed(0)
-    return draw_images(values, generator) if values.ndim == 4 else Draws(None, generator)(values)
+def kind_of(data: StudyData) -> str:
+    """Return the task of the data as `read_predictions` names it."""
+    return "tokens" if data.predicts in OF_TOKENS else data.predicts
 
 
-def _group(params: Mapping[str, Any]) -> Group:
-    group = params["group"]
-    return Group(
-        group["name"], tuple(group["intensities"]), group["size"], group.get("subset", 0), group.get("digest", ""),
-        tuple(group.get("files", ())), tuple(group.get("digests", ())),
-    )  # fmt: skip
+def read_rows(
+    data: StudyData, net: Any, split: Split, *, layers: tuple[str, ...] = (), features: Any = None, device: Any = None
+) -> PredictionRows:
+    """Return the predictions of a network for inputs with labels, as the plan says that they are meant."""
+    device = _run_on(net, device)
+    if data.predicts in ONE_NUMBER_OR_CLASS:
+        return PredictionRows(
+            collect(net, split, layers=layers, features=features, store=device or "cpu", progress=False)
+        )
+    shift = OF_TOKENS.get(data.predicts)
+    return read_predictions(kind_of(data), net, split, len(split.inputs), shift=shift, features=features, device=device)
 
 
-def _small(classes: Any) -> np.ndarray:
-    return to_numpy(classes).astype(np.int16)
+def _run_on(net: Any, device: str | None) -> str | None:
+    """Return the device to name; an ONNX model runs where its session does."""
+    return device if isinstance(net, nn.Module) else None
+
+
+def group_of(params: Mapping[str, Any]) -> Group:
+    """Return the group that the parameters of a cell describe."""
+    found: dict[str, Any] = params["group"]
+    given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+    return Group(**given)
 
 
 def _float32(values: Any) -> np.ndarray:

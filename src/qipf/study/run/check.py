@@ -10,6 +10,7 @@ import torch
 from qipf.decisions.threshold import conformal_rank
 from qipf.models.collect import collect
 from qipf.models.kinds.several_labels import ONE_HOT
+from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids, shifted_already
 from qipf.models.labels import are_one_hot, check_binary, check_classes
 from qipf.models.logits import find_values
 from qipf.models.probabilities import numbers_expected
@@ -17,9 +18,8 @@ from qipf.models.sessions.declared import form
 from qipf.study import shifts
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import own_model, study_data
+from qipf.study.run.cells import check_numbers, read_rows
 from qipf.study.run.grid import groups
-from qipf.study.run.numbers import check_shapes
-from qipf.study.run.several_rows import check_ids, read_rows
 from qipf.study.run.study_data import Group, Split, StudyData, check_file_labels, check_file_places, check_places
 
 SOME = 64
@@ -49,7 +49,7 @@ def check_number_model(pair: Pair, data: study_data.StudyData, net: Any) -> None
     few = study_data.first(data.test, SOME)
     with numbers_expected(True):
         found = collect(net, few.inputs, features=False, progress=False)
-    check_shapes(found.logits, few.targets, pair.name)
+    check_numbers(found.logits, few.targets, pair.name)
 
 
 FEW = 2
@@ -192,3 +192,18 @@ def _check_built_in(pair: Pair, data: StudyData, name: str, intensity: float) ->
         shifts.apply(data.test.inputs[:FEW], name, intensity)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{pair.name}, shifts.{name}: {str(error).removeprefix(f'{name}: ')}") from None
+
+
+def check_ids(split: Split, predicts: str) -> None:
+    """Raise ValueError where the next token is to be predicted and the labels are not the ids of the tokens."""
+    if predicts != "tokens":
+        return
+    inputs, labels = split
+    known = labels >= 0
+    if bool(known.any()) and (share := share_of_ids([inputs], labels, known)) < FEW_IDS:
+        if shifted_already([inputs], labels, known):
+            raise ValueError('the labels are the token ids of the next places, shifted already; set predicts = "tags"')
+        raise ValueError(
+            f"only {share:.0%} of the labels are the token ids of their places, as where the next token is predicted; "
+            'set predicts = "tags" if each label is about the token in its place'
+        )

@@ -16,7 +16,7 @@ from typing import Any
 
 from qipf._common.errors import Problem
 from qipf._common.optional import require
-from qipf.study.run.graph import Task
+from qipf.study.run.graph import WorkItem
 from qipf.study.run.store import RefusedError
 from qipf.study.run.worker import DEATHS, SAFE_PATH, Job, code, run_for, run_task
 
@@ -60,7 +60,7 @@ class Executor:
         self._threads = ThreadPoolExecutor(_THREADS)
         self._closed = False
 
-    def lane(self, task: Task) -> str:
+    def lane(self, task: WorkItem) -> str:
         """Return the lane that a task belongs to."""
         del task
         return "all"
@@ -145,7 +145,7 @@ class Accelerated(Executor):
         self._heavy, self._light = Serial(), Local(workers)
         self.capacity = {"heavy": 1, "light": 2 * workers}  # while this process is busy, nobody gives out light tasks
 
-    def lane(self, task: Task) -> str:
+    def lane(self, task: WorkItem) -> str:
         """Return "heavy" for a task that needs the GPU."""
         return "light" if task.light else "heavy"
 

@@ -66,7 +66,7 @@ class Cell:
 
 
 @dataclass(eq=False)
-class Task:
+class WorkItem:
     """Cells that run one after another in one process."""
 
     name: str
@@ -130,12 +130,12 @@ def needed(targets: Iterable[Cell], done: set[str]) -> list[Cell]:
     return list(todo.values())
 
 
-def as_tasks(cells: Iterable[Cell]) -> list[Task]:
+def as_tasks(cells: Iterable[Cell]) -> list[WorkItem]:
     """Group cells by their task name (a cell without one is a task of its own), keeping the order."""
-    tasks: dict[str, Task] = {}
+    tasks: dict[str, WorkItem] = {}
     for cell in cells:
         name = cell.task or cell.key
-        tasks.setdefault(name, Task(name, [])).cells.append(cell)
+        tasks.setdefault(name, WorkItem(name, [])).cells.append(cell)
     return list(tasks.values())
 
 

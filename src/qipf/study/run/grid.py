@@ -21,11 +21,8 @@ VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "2", "score": "3", "
 then computed again."""
 MAPS = "1"
 """The version of the maps of segmented images that cells of scores keep."""
-MODULES = {
-    "train": "networks", "model": "networks", "fit": "cells", "base": "cells", "score": "cells", "measure": "measuring",
-    "time": "timing",
-}  # fmt: skip
-"""The module of `qipf.study.run` whose function of the same name computes each kind of cell."""
+MODULES = {"measure": "measure", "time": "timing"}
+"""The module of `qipf.study.run` whose function of the same name computes each kind of cell; "cells" for the others."""
 
 
 @dataclass(frozen=True)
@@ -267,7 +264,7 @@ class _PairCells:
         cost: float = 1.0,
         task: str = "",
     ) -> Cell:
-        where = f"qipf.study.run.{MODULES[kind]}:{kind}"
+        where = f"qipf.study.run.{MODULES.get(kind, 'cells')}:{kind}"
         known = params if kind == "measure" else {**params, "device": self.device}
         return Cell(kind, where, VERSIONS[kind], known, parents or {}, task, label, cost)
 

@@ -39,7 +39,7 @@ from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import consolidate
 from qipf.study.run.consolidate import Row
 from qipf.study.run.maps import SUFFIX, KeptMaps
-from qipf.study.run.numbers import Numbers, numbers_of
+from qipf.study.run.measure import PredictedNumbers, numbers_of
 from qipf.study.run.store import Store, StoreError, damaged
 from qipf.study.run.verify import note_of
 
@@ -322,7 +322,7 @@ def read_maps(bench: Bench, dataset: str, net: str, seed: int, shift: str, metho
     return None
 
 
-def read_numbers(bench: Bench, condition: Condition) -> tuple[Numbers, Numbers]:
+def read_numbers(bench: Bench, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
     """The held-out predictions that intervals are learned from, and those of a condition.
 
     Args:
@@ -339,7 +339,7 @@ def read_numbers(bench: Bench, condition: Condition) -> tuple[Numbers, Numbers]:
     )
 
 
-def _numbers(bench: Bench, condition: Condition, group: str, place: int) -> Numbers:
+def _numbers(bench: Bench, condition: Condition, group: str, place: int) -> PredictedNumbers:
     entries = bench._places.get((*condition[:3], group), [])
     base = next((bench.store.arrays("base", e["key"]) for e in entries if e["kind"] == "base"), None)
     if base is None or "targets" not in base:

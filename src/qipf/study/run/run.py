@@ -22,7 +22,7 @@ from qipf.study.plan.plan import Plan
 from qipf.study.run import consolidate, grid, verify
 from qipf.study.run.check import check_own
 from qipf.study.run.executors import Executor, open_engine
-from qipf.study.run.graph import Cell, Task, as_tasks, in_order, needed
+from qipf.study.run.graph import Cell, WorkItem, as_tasks, in_order, needed
 from qipf.study.run.store import DamagedError, RefusedError, Store, StoreError
 from qipf.study.run.verify import clean, repair, source_digest
 
@@ -42,7 +42,7 @@ class Display:
         self.total = self.spent = 0.0
         self.start = time.monotonic()
 
-    def showing(self, tasks: list[Task]) -> Any:
+    def showing(self, tasks: list[WorkItem]) -> Any:
         """The context in which the bar is shown."""
         progress = require("rich.progress", extra="torch")
         self.cells, self.total = sum(len(task.cells) for task in tasks), sum(task.cost for task in tasks)
@@ -60,12 +60,12 @@ class Display:
         self.lines: dict[str, Any] = {}
         return self.bar
 
-    def started(self, task: Task) -> None:
+    def started(self, task: WorkItem) -> None:
         """A task began."""
         more = f" and {len(task.cells) - 1} more" if len(task.cells) > 1 else ""
         self.lines[task.name] = self.bar.add_task(f"  {printable(task.cells[0].label)}{more}", total=None, count="")
 
-    def ended(self, task: Task, states: dict[str, str]) -> None:
+    def ended(self, task: WorkItem, states: dict[str, str]) -> None:
         """A task ended."""
         self.finished += len(task.cells)
         self.spent += task.cost
@@ -134,7 +134,7 @@ def run(
     states: dict[str, str] = {}
     # expensive tasks first: a long one that begins last would keep all others waiting
     waiting = sorted(tasks, key=lambda task: (task.exclusive, -task.cost))
-    running: dict[Future[dict[str, str]], Task] = {}
+    running: dict[Future[dict[str, str]], WorkItem] = {}
     display = display or Display(quiet=True)
     try:
         with display.showing(tasks):
@@ -167,12 +167,12 @@ def run(
 
 
 def _ready(
-    waiting: list[Task], running: list[Task], states: dict[str, str], cells: dict[str, Cell], engine: Executor
-) -> list[Task]:
+    waiting: list[WorkItem], running: list[WorkItem], states: dict[str, str], cells: dict[str, Cell], engine: Executor
+) -> list[WorkItem]:
     """Return the tasks that can start now, light ones first: what they need is settled, and the engine has room."""
     if any(task.exclusive for task in running):
         return []
-    chosen: list[Task] = []
+    chosen: list[WorkItem] = []
     for task in waiting:
         busy = [other for other in (*running, *chosen) if engine.lane(other) == engine.lane(task)]
         if len(busy) >= engine.capacity[engine.lane(task)] or (task.exclusive and (running or chosen)):
@@ -184,7 +184,7 @@ def _ready(
     return sorted(chosen, key=lambda task: not task.light)
 
 
-def _without_lost_parents(task: Task, states: dict[str, str]) -> list[Cell]:
+def _without_lost_parents(task: WorkItem, states: dict[str, str]) -> list[Cell]:
     runnable = []
     for cell in task.cells:
         if any(states.get(parent.key, "done") in ("failed", "skipped") for parent in cell.parents.values()):
@@ -194,7 +194,7 @@ def _without_lost_parents(task: Task, states: dict[str, str]) -> list[Cell]:
     return runnable
 
 
-def _job(task: Task, cells: list[Cell], store: Store, device: str, data: str | Path | None) -> dict[str, Any]:
+def _job(task: WorkItem, cells: list[Cell], store: Store, device: str, data: str | Path | None) -> dict[str, Any]:
     return {
         "store": str(store.path.resolve()),
         "data": None if data is None else str(Path(data).resolve()),
@@ -206,7 +206,7 @@ def _job(task: Task, cells: list[Cell], store: Store, device: str, data: str | P
     }
 
 
-def _settle(task: Task, future: Future[dict[str, str]], states: dict[str, str], store: Store) -> None:
+def _settle(task: WorkItem, future: Future[dict[str, str]], states: dict[str, str], store: Store) -> None:
     error = future.exception()
     if isinstance(error, StoreError | RefusedError):
         raise error

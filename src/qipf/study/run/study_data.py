@@ -20,6 +20,7 @@ from qipf.models.labels import check_binary, check_classes, zeros_and_ones
 from qipf.scores.base import check_rows
 from qipf.study import datasets, nets, shifts
 from qipf.study.datasets import Dataset, Split
+from qipf.study.run.measure import common_rows
 from qipf.study.run.own_model import unchanged
 
 if TYPE_CHECKING:
@@ -274,16 +275,6 @@ class StudyData(NamedTuple):
     def reference(self, size: int) -> Split:
         """The training inputs that scorers are fitted on."""
         return first(self.train, size)
-
-
-def common_rows(count: int, size: int) -> np.ndarray:
-    """The rows of the test inputs that all methods are compared on: `size` of `count` at random, or all of them for 0.
-
-    The draw depends on the two numbers alone, so it is the same for every network, seed, shift and method of a dataset.
-    """
-    if not 0 < size < count:
-        return np.arange(count)
-    return np.sort(np.random.default_rng(1).choice(count, size, replace=False))
 
 
 def first(split: Split, size: int) -> Split:

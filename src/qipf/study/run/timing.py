@@ -8,55 +8,64 @@ from statistics import median
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from qipf.models.collect import collect
+from qipf.models.kinds.predictions import BATCHES
 from qipf.models.probabilities import numbers_expected
 from qipf.study.plan import methods
-from qipf.study.run import cells, several, study_data
+from qipf.study.plan.predicts import ONE_NUMBER_OR_CLASS
+from qipf.study.run import cells, study_data
 from qipf.study.run.graph import Context, Parents, Result
-from qipf.study.run.networks import network_of
-from qipf.study.run.study_data import Group
+from qipf.study.run.study_data import Group, Split
 
 SAMPLES = {"cpu": 100, "cuda": 2000}
 REPEATS = 5
 
 
 def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Milliseconds per sample of a forward pass and of the method, in one batch of `SAMPLES` or fewer.
+    """Measure milliseconds per sample of a forward pass and of the method, in one batch of `SAMPLES` or fewer.
 
     A method of one pass costs the forward pass and its score; one of several costs all its passes. The forward pass is
     measured right before the method, so that the ratio is fair on a machine whose speed changes.
     """
-    net, data, device = network_of(context, parents["network"])
+    net, data, device = cells.network_of(context, parents["network"])
     x = study_data.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
-    if methods.KINDS[params["kind"]].passes == "many":
-        many = cells.many_of(context, params, parents)
-        passes, measure = many.passes, lambda x: _many_passes(net, many, x, device)
-    elif data.predicts not in ("classes", "numbers"):
-        scorer, batch = cells.scorer_of(context, parents["fit"]), several.one_batch(data, len(x))
-        x, targets = batch
-        features = params["settings"].get("features")
-        passes, measure = (
-            1,
-            lambda x: _one_pass_of_several(net, data, scorer, features, study_data.Split(x, targets[: len(x)]), device),
-        )
-    else:
-        scorer = cells.scorer_of(context, parents["fit"])
-        passes, measure = 1, lambda x: _one_pass(net, scorer, x, device)
+    many, several = methods.is_many(params["kind"]), data.predicts not in ONE_NUMBER_OR_CLASS
+    method = (cells.many_of if many else _scorer)(context, params, parents)
+    targets, features = None, params.get("settings", {}).get("features")
+    if several:
+        size = min(len(x), BATCHES[cells.kind_of(data)])
+        x, targets = study_data.some_labelled(data.test, size, data.predicts)
+
+    def measure(count: int) -> tuple[float, float]:
+        """Return the seconds of a forward pass, and of the method with its passes."""
+        some, outputs = x[:count], None
+        if not many and not several:
+            outputs = collect(net, some, layers=method.layers, store=device, progress=False)
+        forward = _seconds(lambda: _forward(net, some), device)
+        if many:
+            run = lambda: method.summarise(some, batch_size=count, progress=False)  # noqa: E731
+            return forward, _seconds(run, device, repeats=1)
+        if outputs is not None:
+            return forward, forward + _seconds(lambda: method(outputs), device)
+        split = Split(some, targets[:count])  # pyright: ignore[reportOptionalSubscript]
+        run = lambda: cells.read_rows(data, net, split, features=features, device=device).scored(method)  # noqa: E731
+        return forward, _seconds(run, device)
+
+    count = len(x)
     while True:
         try:
             with numbers_expected(data.predicts == "numbers"):
-                forward, whole = measure(x)
+                forward, whole = measure(count)
             break
         except torch.OutOfMemoryError:
-            if len(x) == 1:
+            if count == 1:
                 raise
-            x = x[: len(x) // 2]
-    per_sample = 1000 / len(x)
+            count //= 2
+    per_sample = 1000 / count
     facts = {
-        "passes": passes,
-        "samples": len(x),
+        "passes": method.passes if many else 1,
+        "samples": count,
         "forward_ms": forward * per_sample,
         "method_ms": whole * per_sample,
         "extra_ms": (whole - forward) * per_sample,
@@ -65,34 +74,20 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
     return Result(facts)
 
 
-def _many_passes(net: Any, method: Any, x: Tensor, device: str) -> tuple[float, float]:
-    """Seconds of a forward pass, and of all passes of the method in batches of the same size."""
-    forward = _seconds(lambda: _forward(net, x), device)
-    return forward, _seconds(lambda: method.summarise(x, batch_size=len(x), progress=False), device, repeats=1)
+def _scorer(context: Context, params: Mapping[str, Any], parents: Parents) -> Any:
+    del params
+    return cells.scorer_of(context, parents["fit"])
 
 
-def _one_pass(net: Any, scorer: Any, x: Tensor, device: str) -> tuple[float, float]:
-    """Seconds of a forward pass, and of a forward pass with the score."""
-    outputs = collect(net, x, layers=scorer.layers, store=device, progress=False)
-    forward = _seconds(lambda: _forward(net, x), device)
-    return forward, forward + _seconds(lambda: scorer(outputs), device)
-
-
-def _one_pass_of_several(
-    net: Any, data: study_data.StudyData, scorer: Any, features: str | None, batch: study_data.Split, device: str
-) -> tuple[float, float]:
-    """Seconds of a forward pass, and of reading and scoring all predictions of a batch, the pass included."""
-    forward = _seconds(lambda: _forward(net, batch.inputs), device)
-    return forward, _seconds(lambda: several.score_batch(net, data, batch, scorer, features, device), device)
-
-
-def _forward(net: Any, x: Tensor) -> Any:
+def _forward(net: Any, x: torch.Tensor) -> Any:
+    if not isinstance(net, torch.nn.Module):
+        return collect(net, x, features=False, progress=False)  # of ONNX
     with torch.inference_mode():
         return net(x)
 
 
 def _seconds(function: Callable[[], Any], device: str, repeats: int = REPEATS) -> float:
-    """The median of several repetitions, after one that is not counted."""
+    """Return the median of several repetitions, after one that is not counted."""
     function()
     taken = []
     for _ in range(repeats):

@@ -10,7 +10,7 @@ from qipf.decisions.comparison import ONE_WIDTH, Estimate, recommend_scale
 from qipf.study.plan.predicts import SCALES
 from qipf.study.plan.registry import info
 from qipf.study.run.consolidate import Row
-from qipf.study.run.numbers import ERROR, ERRORS, MEASURES, compare_scales
+from qipf.study.run.measure import ERROR, ERRORS, MEASURES, compare_scales
 from qipf.study.run.read import Bench, Condition, read_numbers
 from qipf.study.tables.paper import pair_title
 
@@ -34,7 +34,7 @@ class ScaleRow:
 
     Attributes:
         method: its name in the plan.
-        measures: of `qipf.study.run.numbers.MEASURES`, the value and its 95 % interval, NaN where it was not measured.
+        measures: of `qipf.study.run.measure.MEASURES`, the value and its 95 % interval, NaN where it was not measured.
     """
 
     method: str

@@ -1,0 +1,25 @@
+"""The files of the report: templates, styles and scripts."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from qipf._common.optional import require
+
+
+@cache
+def template(name: str) -> Any:
+    """Return a template, compiled once per process; values in it are escaped unless it marks them safe."""
+    jinja = require("jinja2", extra="report")
+    environment = jinja.Environment(
+        loader=jinja.FunctionLoader(text_of), autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    return environment.get_template(name)
+
+
+def text_of(name: str) -> str:
+    """Return the text of a file of this folder."""
+    return resources.files("qipf.study.report").joinpath(name).read_text(encoding="utf-8")

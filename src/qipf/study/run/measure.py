@@ -1,0 +1,240 @@
+"""Measure scores: every metric for every intensity of a group, and the intervals that scales of numbers give."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qipf.decisions.comparison import ONE_WIDTH, IntervalsCompared, compare_intervals
+from qipf.decisions.intervals import Intervals
+from qipf.decisions.probability import ErrorProbability
+from qipf.metrics import METRICS, brier, ece, evaluate
+from qipf.study.run.graph import Context, Parents, Result
+
+SCORES = {
+    "std": "std_of_base_class",
+    "entropy": "entropy_of_mean",
+    "mutual_information": "mutual_information",
+    "std_mean_class": "std_of_mean_class",
+    "contrast": "contrast_of_base_class",
+    "max_logit_one_pass": "minus_max_logit_of_one_pass",
+}
+"""The scores of a method of several passes and their names in `qipf.predictive.Summary`; the paper's is the first."""
+COLUMNS = ("index", "score", "errors", "metric", "value", "low", "high", "n", "accuracy", "subset")
+"""The columns of the rows in a record; `index` is the position of the intensity in its group."""
+ERRORS = "size"
+"""The column `errors` of numbers: there are no wrong predictions, only errors of some size."""
+MEASURES = ("inside", "width", "loss", "surest")
+"""The measures of `IntervalsCompared` that go into the long table."""
+ERROR = "error"
+"""The metric of a network that predicts numbers: its mean absolute error."""
+
+
+def common_rows(count: int, size: int) -> np.ndarray:
+    """The rows of the test inputs that all methods are compared on: `size` of `count` at random, or all of them for 0.
+
+    The draw depends on the two numbers alone, so it is the same for every network, seed, shift and method of a dataset.
+    """
+    if not 0 < size < count:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(1).choice(count, size, replace=False))
+
+
+def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
+    """Every metric for every intensity of a group.
+
+    `errors` says which errors the score should find: "base" (those of the network, for every method), "own" (those of
+    the mean over the passes of a method, by its entropy), or "ood" (inputs of another dataset among clean ones). Errors
+    that a predicted probability is about also have a conventional ECE and Brier score, with that probability as the
+    confidence: the network's for a method of one pass, the mean over the passes for the others.
+    `subset` is "all", or "common" for the inputs that every method scored where methods of several passes see only
+    some; methods of one pass are measured on both.
+    A regression has other measures and no wrong predictions, see `qipf.study.run.measure`.
+    """
+    if "coverage" in params:
+        return Result({"columns": list(COLUMNS), "rows": _measure_numbers(context, params, parents)})
+    scores, held_out = context.arrays(parents["score"]), context.arrays(parents["score_held_out"])
+    base, base_held_out = context.arrays(parents["base"]), context.arrays(parents["base_held_out"])
+    clean = context.arrays(parents["score_clean"]) if "score_clean" in parents else {}
+    counts = [len(base["labels"])]
+    if clean:
+        counts.append(len(context.arrays(parents["base_clean"])["labels"]))
+    many = "std/0" in scores
+    cut = 0 < params["subset"] < max(counts)
+    rows: list[list[Any]] = []
+    for subset in ("common",) if cut and many else ("all", "common") if cut else ("all",):
+        kept, *kept_clean = (common_rows(n, params["subset"] if subset == "common" else 0) for n in counts)
+        labels = base["labels"][kept]
+        for name in SCORES if many else ("score",):
+            calibrator = _calibrator(held_out, base_held_out, name, own=False)
+            own = _calibrator(held_out, base_held_out, name, own=True) if name == "entropy" and many else None
+            for index in range(len(params["intensities"])):
+                if f"{name}/{index}" not in scores:
+                    continue  # a file of scores may lack some
+                where, bootstrap = (index, name, subset), params["bootstrap"]
+                u = _chosen(scores[f"{name}/{index}"], kept)
+                if clean:
+                    known = _chosen(clean[f"{name}/0"], *kept_clean)
+                    truth = np.repeat([True, False], [len(known), len(u)])
+                    rows += _rows(where, "ood", np.concatenate([known, u]), truth, None, bootstrap)
+                    continue
+                correct = base[f"predicted/{index}"][kept] == labels
+                rows += _rows(where, "base", u, correct, calibrator, bootstrap, base.get("groups"))
+                if not many:
+                    rows += _confidence_rows(where, "base", base[f"error_probability/{index}"][kept], correct)
+                if own is not None:
+                    correct = scores[f"predicted/{index}"] == labels
+                    rows += _rows(where, "own", u, correct, own, bootstrap)
+                    rows += _confidence_rows(where, "own", scores[f"error_probability/{index}"], correct)
+    return Result({"columns": list(COLUMNS), "rows": rows})
+
+
+def _chosen(scores: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """The scores of these rows; a method of several passes has no others."""
+    return (scores if len(scores) == len(kept) else scores[kept]).astype(np.float64)
+
+
+def _calibrator(
+    scores: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray], name: str, *, own: bool
+) -> ErrorProbability | None:
+    """Fitted on clean inputs that no network saw; None if a file of scores has none for them."""
+    if f"{name}/0" not in scores:
+        return None
+    u = scores[f"{name}/0"].astype(np.float64)
+    predicted = (scores if own else base)["predicted/0"][: len(u)]
+    return ErrorProbability("isotonic").fit(u, predicted == base["labels"][: len(u)])
+
+
+def _rows(
+    where: tuple[int, str, str],
+    errors: str,
+    u: np.ndarray,
+    correct: np.ndarray,
+    calibrator: ErrorProbability | None,
+    bootstrap: int,
+    groups: np.ndarray | None = None,
+) -> list[list[Any]]:
+    probability = None if calibrator is None else calibrator(u)
+    if groups is None:
+        found = evaluate(u, correct, probability=probability, bootstrap=bootstrap)
+    else:
+        found = with_intervals(u, correct, probability, groups, bootstrap)
+    values = [[metric, *(_plain(found.get(f"{metric}{end}")) for end in ("", "_low", "_high"))] for metric in METRICS]
+    index, score, subset = where
+    return [[index, score, errors, *one, found["n"], _plain(found["accuracy"]), subset] for one in values]
+
+
+def _confidence_rows(
+    where: tuple[int, str, str], errors: str, probability: np.ndarray, correct: np.ndarray
+) -> list[list[Any]]:
+    chances = probability.astype(np.float64)
+    found = {"ece_confidence": ece(chances, correct), "brier_confidence": brier(chances, correct).score}
+    index, score, subset = where
+    about = [None, None, len(correct), _plain(float(np.mean(correct))), subset]
+    return [[index, score, errors, metric, _plain(value), *about] for metric, value in found.items()]
+
+
+def _plain(value: float | None) -> float | None:
+    """None instead of NaN, which JSON does not have."""
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def with_intervals(
+    uncertainty: np.ndarray, correct: np.ndarray, probability: np.ndarray | None, groups: np.ndarray, bootstrap: int
+) -> dict[str, Any]:
+    """What `qipf.metrics.evaluate` returns, with intervals from resampled inputs instead of predictions."""
+    found = evaluate(uncertainty, correct, probability=probability, bootstrap=0)
+    order = np.argsort(groups, kind="stable")
+    members = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
+    if len(members) == 1:
+        return found  # one input says nothing about others
+    random = np.random.default_rng(0)
+    drawn: dict[str, list[float]] = {name: [] for name in METRICS}
+    for _ in range(bootstrap):
+        rows = np.concatenate([members[group] for group in random.integers(0, len(members), len(members))])
+        chances = None if probability is None else probability[rows]
+        again = evaluate(uncertainty[rows], correct[rows], probability=chances, bootstrap=0)
+        for name in METRICS:
+            drawn[name].append(again[name])
+    for name in METRICS if bootstrap else ():
+        known = np.asarray(drawn[name])[np.isfinite(drawn[name])]
+        ends = np.quantile(known, [0.025, 0.975]) if known.size and np.isfinite(found[name]) else (np.nan, np.nan)
+        found |= {f"{name}_low": float(ends[0]), f"{name}_high": float(ends[1])}
+    return found
+
+
+# --- numbers -------------------------------------------------------------------------------------------------------
+
+
+class PredictedNumbers(NamedTuple):
+    """Predictions of one set of inputs, and the scales that methods give them.
+
+    Attributes:
+        predicted: (N, targets).
+        targets: (N, targets).
+        scales: By the name of the method, (N, targets).
+        scores: By the name of the method, one uncertainty per input, (N,).
+    """
+
+    predicted: np.ndarray
+    targets: np.ndarray
+    scales: Mapping[str, np.ndarray]
+    scores: Mapping[str, np.ndarray]
+
+    @property
+    def error(self) -> float:
+        """The mean absolute error, over inputs and targets."""
+        return float(np.mean(np.abs(self.targets - self.predicted)))
+
+
+def numbers_of(
+    base: Mapping[str, np.ndarray], scored: Mapping[str, Mapping[str, np.ndarray]], place: int
+) -> PredictedNumbers:
+    """Return the predictions at one intensity of a group, from the arrays of its base and, by method, of its scores."""
+    scales, scores = (
+        {name: found[f"{what}/{place}"] for name, found in scored.items() if f"{what}/{place}" in found}
+        for what in ("scale", "score")
+    )
+    return PredictedNumbers(base[f"predicted/{place}"], base["targets"], scales, scores)
+
+
+def compare_scales(
+    held_out: PredictedNumbers, live: PredictedNumbers, coverage: float, *, methods: Iterable[str], bootstrap: int
+) -> list[IntervalsCompared]:
+    """Learn intervals from held-out predictions and measure them on others; the lowest loss first.
+
+    Intervals of one width are measured as well: all others are compared with them. `held_out` are clean predictions
+    that neither the network nor a scale has seen.
+    """
+    ends, scores = {}, {}
+    for name in dict.fromkeys([ONE_WIDTH, *methods]):
+        if name == ONE_WIDTH:
+            known, new = np.ones(held_out.predicted.shape), np.ones(live.predicted.shape)
+            scores[name] = np.zeros(len(new))
+        else:
+            known, new, scores[name] = held_out.scales[name], live.scales[name], live.scores[name]
+        intervals = Intervals(coverage).fit(held_out.predicted, known, held_out.targets)
+        ends[name] = tuple(intervals.of(live.predicted, new))
+    return compare_intervals(ends, scores, live.predicted, live.targets, coverage, bootstrap=bootstrap)
+
+
+def _measure_numbers(context: Context, params: Mapping[str, Any], parents: Parents) -> list[list[Any]]:
+    """The rows of the long table for every intensity of a group, see `qipf.study.run.measure.COLUMNS`."""
+    base, base_held_out = context.arrays(parents["base"]), context.arrays(parents["base_held_out"])
+    scored, scored_held_out = ({"": context.arrays(parents[role])} for role in ("score", "score_held_out"))
+    held_out = numbers_of(base_held_out, scored_held_out, 0)
+    rows: list[list[Any]] = []
+    for place in range(len(params["intensities"])):
+        live = numbers_of(base, scored, place)
+        found = compare_scales(held_out, live, params["coverage"], methods=[""], bootstrap=params["bootstrap"])
+        own = next(row for row in found if row.name == "")
+        values = {ERROR: (live.error, None, None), **{name: getattr(own, name) for name in MEASURES}}
+        for metric, estimate in values.items():
+            value, *ends = [None if end is None or np.isnan(end) else float(end) for end in estimate]
+            if len(live.targets) == 1:
+                ends = [None, None]  # one input says nothing about others
+            rows.append([place, "score", ERRORS, metric, value, *ends, len(live.targets), None, "all"])
+    return rows

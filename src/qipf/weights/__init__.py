@@ -1,0 +1,6 @@
+"""Weights of trained models: read from a model or a file, and pooled to a few values."""
+
+from qipf.weights.pooling import pool_weights
+from qipf.weights.weights import read_weights
+
+__all__ = ["pool_weights", "read_weights"]
