@@ -8,10 +8,10 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
-from qipf.models.outputs import Outputs
 from qipf.scores import KNN, ClassField, Combine, Energy, Entropy, Mahalanobis, MaxLogit, SoftmaxResponse
 from qipf.scores.combine import _halves, _knots, _lerp, _weights
 from qipf.scores.saving import load
+from qipf.tasks.outputs import Outputs
 
 
 @pytest.mark.parametrize(

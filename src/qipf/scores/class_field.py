@@ -18,7 +18,7 @@ from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
 from qipf.scores.reference import check_labels
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 FEATURES = "features"  # the space that `Outputs.features` spans; every other name is one of `Outputs.layers`
 Kind = Literal["contrast", "density", "own-density", "potential", "modes"]

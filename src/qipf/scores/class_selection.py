@@ -12,7 +12,7 @@ from qipf.scores.kernel_sums import log_fields, pack
 from qipf.scores.reference import log_loss
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 BANDWIDTHS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8)
 """Candidates, in units of the root mean square length of the samples (which is 1 for unit-length features)."""
@@ -42,7 +42,7 @@ def choose_bandwidth(samples: np.ndarray, labels: np.ndarray, classes: int) -> f
 
 def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:
     """A uniform sample of `size` rows of a stream of outputs, in bounded memory (Vitter's algorithm R)."""
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
     rng = np.random.default_rng(seed)
     kept: dict[str, np.ndarray] = {}

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from qipf.arrays import Array, namespace
-from qipf.models.outputs import Outputs
 from qipf.scores.base import Fitted
 from qipf.scores.weight_qipf import WeightQIPF
+from qipf.tasks.outputs import Outputs
 
 FACTOR = 160.0
 """The bandwidth as a multiple of Silverman's: that of `WeightQIPF` where no errors are there to choose it by."""

@@ -14,7 +14,7 @@ from qipf.scores.field_scale import field_of, field_ratios, fit_field_scale
 from qipf.scores.scale_head import train_scale_head
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 SCRATCH = 2**22
 """Distances that exist at once: 16 MB in single precision."""

@@ -13,9 +13,9 @@ from PIL import Image
 from safetensors.torch import save_file
 from small_model import as_inputs, run, table
 
-from qipf.models.collect import collect
 from qipf.scores import KNN, Entropy, WeightQIPF
 from qipf.scores.saving import load
+from qipf.tasks.collect import collect
 
 
 def test_exported_program_to_scores(place, net, images, labels, capsys) -> None:
