@@ -9,8 +9,7 @@ from scipy.special import log_softmax, logsumexp
 
 from qipf.models.outputs import Outputs
 from qipf.scores import ClassField
-from qipf.scores.class_field import LARGEST
-from qipf.scores.class_selection import BANDWIDTHS, choose_bandwidth, reservoir
+from qipf.scores.class_field import BANDWIDTHS, LARGEST, choose_bandwidth, reservoir
 from qipf.scores.saving import load
 
 CLASSES, WIDTH = 3, 8
