@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qipf import arrays as arrays
 from qipf import fields as fields
 from qipf import models as models
+from qipf import tasks as tasks
 from qipf import weights as weights
 from qipf.decisions.decision import Decision as Decision
 from qipf.decisions.intervals import Intervals as Intervals
@@ -19,8 +20,6 @@ from qipf.decisions.monitor import Monitor as Monitor
 from qipf.decisions.probability import ErrorProbability as ErrorProbability
 from qipf.decisions.sets import PredictionSets as PredictionSets
 from qipf.metrics import evaluate as evaluate
-from qipf.models.collect import collect as collect
-from qipf.models.outputs import Outputs as Outputs
 from qipf.scores import KNN as KNN
 from qipf.scores import ClassField as ClassField
 from qipf.scores import Combine as Combine
@@ -37,6 +36,8 @@ from qipf.scores import SoftmaxResponse as SoftmaxResponse
 from qipf.scores import WeightQIPF as WeightQIPF
 from qipf.scores.default import default as default
 from qipf.scores.saving import load as load
+from qipf.tasks.collect import collect as collect
+from qipf.tasks.outputs import Outputs as Outputs
 
 if TYPE_CHECKING:
     from qipf.deploy.onnx_export import export_onnx as export_onnx

@@ -110,7 +110,7 @@ def labelled(rng) -> Outputs:
 
 
 def test_a_decision_travels_with_its_scorer(labelled: Outputs, tmp_path) -> None:
-    scorer = KNN(k=5).fit(outputs=labelled[:500])
+    scorer = KNN(k=5).fit(data=labelled[:500])
     scorer.decision = decision = Decision("error<=0.05", confidence=0.9).fit_scorer(scorer, labelled[500:])
     assert scorer.decision is decision
     scorer.save(tmp_path / "a.qipf")
@@ -125,7 +125,7 @@ def test_a_decision_travels_with_its_scorer(labelled: Outputs, tmp_path) -> None
     loaded.save(tmp_path / "b.qipf")
     assert (tmp_path / "a.qipf").read_bytes() == (tmp_path / "b.qipf").read_bytes()
     accepted = decision(labelled)
-    scorer.fit(outputs=labelled[:50])
+    scorer.fit(data=labelled[:50])
     assert scorer.decision is None
     np.testing.assert_array_equal(decision(labelled), accepted)  # it knows the scorer that it was learned with
 

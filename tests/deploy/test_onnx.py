@@ -68,7 +68,7 @@ def test_a_layer_that_is_overwritten_later_is_exported_as_it_was(tmp_path) -> No
     net = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.ReLU(inplace=True), torch.nn.Linear(6, 3)).eval()
     x = torch.randn(60, 4)
     outputs = collect(net, (x, torch.arange(60) % 3), layers="0", progress=False)
-    scorer = ClassField(space="0", bandwidth=0.3).fit(outputs=outputs)
+    scorer = ClassField(space="0", bandwidth=0.3).fit(data=outputs)
     export_onnx(wrap(net, scorer), tmp_path / "net.onnx", x[:2])
     session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
     (uncertainty,) = session.run(["uncertainty"], {"input": x.numpy()})

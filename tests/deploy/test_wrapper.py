@@ -175,7 +175,7 @@ def test_errors(images) -> None:
     with pytest.raises(RuntimeError, match="not fitted"):
         wrap(net, KNN())
     outputs = collect(net, images, features="conv", progress=False)
-    knn = KNN(k=3).fit(outputs=outputs)
+    knn = KNN(k=3).fit(data=outputs)
     with pytest.raises(ValueError, match="no linear layer"):
         wrap(net, knn)
     with pytest.raises(ValueError, match="no module 'cnov'"):

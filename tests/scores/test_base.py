@@ -88,12 +88,12 @@ def test_attachments_are_dropped_by_fitting_and_survive_copying(rng) -> None:
 def test_what_was_learned_about_another_fit_is_refused(rng) -> None:
     labels = rng.integers(0, 3, 60)
     outputs = Outputs(3 * np.eye(3)[labels] + rng.standard_normal((60, 3)), rng.standard_normal((60, 4)), labels)
-    scorer = KNN(k=3).fit(outputs=outputs[:30])
+    scorer = KNN(k=3).fit(data=outputs[:30])
     decision = qipf.Decision("accept>=0.5").fit_scorer(scorer, outputs[30:])
-    same = KNN(k=3).fit(outputs=outputs[:30])
+    same = KNN(k=3).fit(data=outputs[:30])
     same.decision = decision
     with pytest.raises(ValueError, match="another fit"):
-        KNN(k=3).fit(outputs=outputs[30:]).decision = decision
+        KNN(k=3).fit(data=outputs[30:]).decision = decision
     with pytest.raises(ValueError, match="another scorer"):
         Entropy().attach(decision)
 

@@ -48,7 +48,7 @@ def test_contrast_is_the_log_ratio_of_the_class_fields(normalise: str) -> None:
     if normalise != "none":
         samples, y = unit(samples), unit(y)
     fields = plain_log_fields(y, samples, reference.labels, 0.3)
-    found = ClassField(bandwidth=0.3, normalise=normalise).fit(outputs=reference)(query)
+    found = ClassField(bandwidth=0.3, normalise=normalise).fit(data=reference)(query)
     np.testing.assert_allclose(found, plain_contrast(fields, query.predicted), atol=1e-4)
 
 
@@ -56,14 +56,14 @@ def test_priors_of_the_reference_shift_every_class_by_its_share() -> None:
     reference, query = blobs(0)[:250], blobs(1, 40)
     fields = plain_log_fields(unit(query.features), unit(reference.features), reference.labels, 0.3)
     shares = np.log(np.bincount(reference.labels) / len(reference))
-    found = ClassField(bandwidth=0.3, priors="reference").fit(outputs=reference)(query)
+    found = ClassField(bandwidth=0.3, priors="reference").fit(data=reference)(query)
     np.testing.assert_allclose(found, plain_contrast(fields + shares, query.predicted), atol=1e-4)
 
 
 def test_the_posterior_is_the_normalised_class_fields_of_a_layer() -> None:
     reference, query = blobs(0), blobs(1, 40)
     fields = plain_log_fields(unit(query.layers["low"]), unit(reference.layers["low"]), reference.labels, 0.3)
-    scorer = ClassField(bandwidth=0.3, space="low").fit(outputs=reference)
+    scorer = ClassField(bandwidth=0.3, space="low").fit(data=reference)
     posterior = scorer.posterior(query)
     np.testing.assert_allclose(posterior, np.exp(log_softmax(fields, axis=1)), atol=1e-4)
     np.testing.assert_allclose(posterior.sum(axis=1), 1, atol=1e-6)
@@ -73,8 +73,8 @@ def test_the_posterior_is_the_normalised_class_fields_of_a_layer() -> None:
 def test_densities() -> None:
     reference, query = blobs(0), blobs(1, 40)
     fields = plain_log_fields(unit(query.features), unit(reference.features), reference.labels, 0.3) - np.log(3)
-    density = ClassField(kind="density", bandwidth=0.3).fit(outputs=reference)(query)
-    own = ClassField(kind="own-density", bandwidth=0.3).fit(outputs=reference)(query)
+    density = ClassField(kind="density", bandwidth=0.3).fit(data=reference)(query)
+    own = ClassField(kind="own-density", bandwidth=0.3).fit(data=reference)(query)
     np.testing.assert_allclose(density, -logsumexp(fields, axis=1), atol=1e-4)
     np.testing.assert_allclose(own, -fields[np.arange(40), query.predicted], atol=1e-4)
 
@@ -86,9 +86,9 @@ def test_potential_and_modes_are_those_of_the_whole_field() -> None:
     reference, query = blobs(0), blobs(1, 40)
     field = Field(unit(reference.features), 0.5)
     y = unit(query.features)
-    found = ClassField(kind="potential", bandwidth=0.5).fit(outputs=reference)(query)
+    found = ClassField(kind="potential", bandwidth=0.5).fit(data=reference)(query)
     np.testing.assert_allclose(found, potentials(field, y, (0,))[:, 0], rtol=1e-4, atol=1e-5)
-    found = ClassField(kind="modes", bandwidth=0.5).fit(outputs=reference)(query)
+    found = ClassField(kind="modes", bandwidth=0.5).fit(data=reference)(query)
     np.testing.assert_allclose(found, uncertainty_modes(field, y, radius=0.1).mean(axis=1), rtol=1e-3, atol=1e-4)
 
 
@@ -110,7 +110,7 @@ def test_the_chosen_bandwidth_is_the_likeliest_of_the_candidates() -> None:
 def test_fitting_to_a_stream_is_fitting_to_a_sample_of_it() -> None:
     reference, query = blobs(0, 900), blobs(1, 40)
     batches = [reference[start : start + 70] for start in range(0, 900, 70)]
-    whole = ClassField(bandwidth=0.3).fit(outputs=reference)
+    whole = ClassField(bandwidth=0.3).fit(data=reference)
     np.testing.assert_allclose(
         ClassField(bandwidth=0.3).fit_batches(batches, references=2000)(query), whole(query), atol=1e-5
     )
@@ -134,7 +134,7 @@ def test_every_row_of_a_stream_is_as_likely_to_be_kept() -> None:
 def test_a_class_without_references_is_never_trusted() -> None:
     reference, query = blobs(0), blobs(1, 200)
     seen = reference[reference.labels != 2]
-    u = ClassField(bandwidth=0.3).fit(outputs=seen)(query)
+    u = ClassField(bandwidth=0.3).fit(data=seen)(query)
     assert u[query.predicted == 2].min() > u[query.predicted != 2].max()
     assert (u[query.predicted == 2] == LARGEST).all()
 
@@ -143,7 +143,7 @@ def test_a_class_without_references_is_never_trusted() -> None:
 @pytest.mark.parametrize("present", [0, 2])
 def test_scores_are_finite_also_in_half_precision(kind: str, present: int) -> None:
     reference, query = blobs(0), blobs(1, 200)
-    scorer = ClassField(kind=kind, bandwidth=0.3).fit(outputs=reference[reference.labels == present])
+    scorer = ClassField(kind=kind, bandwidth=0.3).fit(data=reference[reference.labels == present])
     half = Outputs(query.logits.astype(np.float16), query.features.astype(np.float16))
     u = scorer(half)
     assert u.dtype == np.float16
@@ -155,13 +155,13 @@ def test_scores_are_finite_also_in_half_precision(kind: str, present: int) -> No
 
 def test_features_are_needed_only_where_they_are_the_space() -> None:
     reference, query = blobs(0), blobs(1, 40)
-    whole = ClassField(space="low", bandwidth=0.3).fit(outputs=reference)
+    whole = ClassField(space="low", bandwidth=0.3).fit(data=reference)
     assert not whole.reads_features
     assert whole.layers == ("low",)
     assert ClassField().reads_features
     assert ClassField().layers == ()
     bare = Outputs(reference.logits, None, reference.labels, reference.layers)
-    found = ClassField(space="low", bandwidth=0.3).fit(outputs=bare)(Outputs(query.logits, layers=query.layers))
+    found = ClassField(space="low", bandwidth=0.3).fit(data=bare)(Outputs(query.logits, layers=query.layers))
     np.testing.assert_array_equal(found, whole(query))
 
 
@@ -171,13 +171,13 @@ def test_a_binary_model_with_one_logit() -> None:
     features = np.stack([2.0 * labels - 1, np.ones(400)], axis=1) + 0.4 * rng.standard_normal((400, 2))
     outputs = Outputs(3 * features[:, :1], features, labels)
     two = Outputs(np.concatenate([-1.5 * features[:, :1], 1.5 * features[:, :1]], axis=1), features, labels)
-    one_logit = ClassField(bandwidth=0.2).fit(outputs=outputs)(outputs)
-    np.testing.assert_allclose(one_logit, ClassField(bandwidth=0.2).fit(outputs=two)(two), rtol=1e-6)
+    one_logit = ClassField(bandwidth=0.2).fit(data=outputs)(outputs)
+    np.testing.assert_allclose(one_logit, ClassField(bandwidth=0.2).fit(data=two)(two), rtol=1e-6)
 
 
 def test_settings_travel_with_the_file(tmp_path) -> None:
     reference, query = blobs(0), blobs(1, 40)
-    scorer = ClassField(space="low", priors="reference").fit(outputs=reference)
+    scorer = ClassField(space="low", priors="reference").fit(data=reference)
     scorer.save(tmp_path / "a.qipf")
     loaded = load(tmp_path / "a.qipf")
     assert loaded.settings() == scorer.settings()
@@ -219,15 +219,15 @@ def test_bad_settings_are_refused(arguments: dict, message: str) -> None:
 def test_bad_outputs_are_refused() -> None:
     reference = blobs(0)
     with pytest.raises(ValueError, match="needs labelled reference outputs"):
-        ClassField().fit(outputs=Outputs(reference.logits, reference.features))
+        ClassField().fit(data=Outputs(reference.logits, reference.features))
     one_logit = Outputs(reference.logits[:, :1], reference.features, reference.labels)
     with pytest.raises(ValueError, match="labels from 0 to 1, got 0 to 2"):
-        ClassField().fit(outputs=one_logit)
+        ClassField().fit(data=one_logit)
     with pytest.raises(ValueError, match=r"reads the layer 'block'.*layers="):
-        ClassField(space="block").fit(outputs=reference)
-    fitted = ClassField(bandwidth=0.3).fit(outputs=reference)
+        ClassField(space="block").fit(data=reference)
+    fitted = ClassField(bandwidth=0.3).fit(data=reference)
     with pytest.raises(ValueError, match="features: expected 8 columns"):
         fitted(Outputs(reference.logits, reference.features[:, :5]))
-    fitted = ClassField(space="low", bandwidth=0.3).fit(outputs=reference)
+    fitted = ClassField(space="low", bandwidth=0.3).fit(data=reference)
     with pytest.raises(ValueError, match="low: expected 8 columns"):
         fitted(Outputs(reference.logits, layers={"low": reference.layers["low"][:, :5]}))

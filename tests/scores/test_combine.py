@@ -72,8 +72,8 @@ def noisy(seed: int, count: int = 4000) -> Outputs:
 @pytest.mark.parametrize("rule", ["fisher", "stouffer", "learned"])
 def test_two_views_know_more_than_one(rule: str) -> None:
     reference, held_out, test = noisy(0), noisy(1), noisy(2)
-    parts = (SoftmaxResponse(), ClassField(bandwidth=0.3).fit(outputs=reference))
-    combined = Combine(parts, rule=rule).fit(outputs=held_out)
+    parts = (SoftmaxResponse(), ClassField(bandwidth=0.3).fit(data=reference))
+    combined = Combine(parts, rule=rule).fit(data=held_out)
     wrong = ~test.correct
     alone = [roc_auc_score(wrong, part(test)) for part in parts]
     assert roc_auc_score(wrong, combined(test)) > max(alone) + 0.01
@@ -82,25 +82,25 @@ def test_two_views_know_more_than_one(rule: str) -> None:
 @pytest.mark.parametrize("rule", ["fisher", "stouffer", "learned"])
 def test_of_one_part_it_is_that_part_in_other_units(rule: str) -> None:
     outputs = noisy(0)
-    combined = Combine((Entropy(),), rule=rule).fit(outputs=outputs)(outputs)
+    combined = Combine((Entropy(),), rule=rule).fit(data=outputs)(outputs)
     np.testing.assert_array_equal(np.argsort(combined, kind="stable"), np.argsort(Entropy()(outputs), kind="stable"))
 
 
 def test_it_does_not_depend_on_the_units_of_a_part() -> None:
     outputs, other = noisy(0), noisy(1)
-    warm = Combine((Entropy(), Energy(temperature=1.0))).fit(outputs=outputs)(other)
+    warm = Combine((Entropy(), Energy(temperature=1.0))).fit(data=outputs)(other)
     doubled = Outputs(2 * outputs.logits, outputs.features, outputs.labels), Outputs(2 * other.logits, other.features)
-    scaled = Combine((Energy(temperature=2.0),)).fit(outputs=doubled[0])(doubled[1])
-    plain = Combine((Energy(temperature=1.0),)).fit(outputs=outputs)(other)
+    scaled = Combine((Energy(temperature=2.0),)).fit(data=doubled[0])(doubled[1])
+    plain = Combine((Energy(temperature=1.0),)).fit(data=outputs)(other)
     np.testing.assert_allclose(scaled, plain, rtol=1e-6, atol=1e-9)
     assert warm.shape == plain.shape
 
 
 def test_fitted_parts_stay_as_they_were_given() -> None:
     reference, held_out = noisy(0, 500), noisy(1, 500)
-    given = KNN(k=5).fit(outputs=reference)
+    given = KNN(k=5).fit(data=reference)
     unfitted = KNN(k=7)
-    combined = Combine((given, unfitted, Entropy())).fit(outputs=held_out)
+    combined = Combine((given, unfitted, Entropy())).fit(data=held_out)
     assert unfitted.fitted is None
     np.testing.assert_array_equal(combined.parts[0](held_out), given(held_out))
     assert combined.parts[1].fitted.facts["references"] == 250  # the other half calibrates
@@ -109,18 +109,18 @@ def test_fitted_parts_stay_as_they_were_given() -> None:
 def test_parts_are_not_calibrated_on_what_they_were_fitted_to() -> None:
     held_out, fresh = noisy(0), noisy(1)
     for part in (KNN(k=1), Mahalanobis(), ClassField(bandwidth=0.05)):
-        combined = Combine((part,)).fit(outputs=held_out)
+        combined = Combine((part,)).fit(data=held_out)
         # normal scores of fresh outputs are standard normal, up to the sampling error of 2000 and 4000 rows
         assert abs(combined(fresh).mean()) < 0.1, part
         assert abs(combined(fresh).std() - 1) < 0.1, part
         facts = combined.fitted.facts
         assert (facts["rows_fitted"], facts["rows_calibrated"]) == (2000, 2000)
-        np.testing.assert_array_equal(combined(fresh), Combine((part,)).fit(outputs=held_out)(fresh))
+        np.testing.assert_array_equal(combined(fresh), Combine((part,)).fit(data=held_out)(fresh))
 
 
 def test_only_parts_that_are_not_fitted_yet_take_a_half() -> None:
     reference, held_out = noisy(0, 500), noisy(1, 500)
-    combined = Combine((KNN(k=5).fit(outputs=reference), Entropy()), rule="learned").fit(outputs=held_out)
+    combined = Combine((KNN(k=5).fit(data=reference), Entropy()), rule="learned").fit(data=held_out)
     facts = combined.fitted.facts
     assert (facts["rows_fitted"], facts["rows_calibrated"]) == (0, 500)
 
@@ -135,8 +135,8 @@ def test_both_halves_have_as_much_of_every_class() -> None:
 
 def test_saved_with_all_its_parts(tmp_path) -> None:
     reference, held_out, test = noisy(0, 500), noisy(1, 500), noisy(2, 100)
-    parts = (ClassField(bandwidth=0.3).fit(outputs=reference), MaxLogit())
-    combined = Combine((Combine(parts, rule="fisher"), Entropy()), rule="learned").fit(outputs=held_out)
+    parts = (ClassField(bandwidth=0.3).fit(data=reference), MaxLogit())
+    combined = Combine((Combine(parts, rule="fisher"), Entropy()), rule="learned").fit(data=held_out)
     combined.save(tmp_path / "all.qipf")
     loaded = load(tmp_path / "all.qipf")
     np.testing.assert_array_equal(loaded(test), combined(test))
@@ -151,8 +151,8 @@ def test_bad_use_is_refused() -> None:
     with pytest.raises(TypeError, match="expected scorers"):
         Combine(("entropy",))
     with pytest.raises(ValueError, match="labelled"):
-        Combine((Entropy(),), rule="learned").fit(outputs=Outputs(outputs.logits))
+        Combine((Entropy(),), rule="learned").fit(data=Outputs(outputs.logits))
     with pytest.raises(ValueError, match="1 outputs"):
-        Combine((KNN(k=1),)).fit(outputs=outputs[:1])
+        Combine((KNN(k=1),)).fit(data=outputs[:1])
     with pytest.raises(ValueError, match="nothing to learn from"):
-        Combine((Entropy(),), rule="learned").fit(outputs=outputs[outputs.correct])
+        Combine((Entropy(),), rule="learned").fit(data=outputs[outputs.correct])

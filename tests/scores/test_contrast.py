@@ -25,7 +25,7 @@ def drawn(rng: np.random.Generator, count: int, temperature: float = 1.0) -> Out
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_it_is_the_log_odds_of_scipy_in_every_library(library, rng) -> None:
     held_out, queries = drawn(rng, 400), 3 * rng.standard_normal((30, 5))
-    scorer = Contrast().fit(outputs=held_out)
+    scorer = Contrast().fit(data=held_out)
     scaled = queries / scorer.fitted.facts["temperature"]
     rest = np.stack([np.delete(row, row.argmax()) for row in scaled])
     expected = logsumexp(rest, axis=1) - scaled.max(axis=1)
@@ -47,14 +47,14 @@ def test_the_temperature_has_the_least_loss_of_scikit_learn(rng) -> None:
 
 def test_a_given_temperature_is_kept(rng) -> None:
     held_out = drawn(rng, 300)
-    scorer = Contrast(temperature=1.0).fit(outputs=held_out)
+    scorer = Contrast(temperature=1.0).fit(data=held_out)
     u = SoftmaxResponse()(held_out.logits)
     np.testing.assert_allclose(scorer(held_out), np.log(u) - np.log1p(-u), rtol=1e-9)
 
 
 def test_certain_predictions_do_not_tie_in_single_precision() -> None:
     logits = np.array([[200.0, 0, -5], [300.0, 0, -5], [1e38, -1e38, 0]], dtype=np.float32)
-    u = Contrast(temperature=1.0).fit(outputs=Outputs(logits, labels=np.zeros(3, int)))(logits)
+    u = Contrast(temperature=1.0).fit(data=Outputs(logits, labels=np.zeros(3, int)))(logits)
     assert u[0] > u[1] > u[2]
     assert np.isfinite(u).all()
 
@@ -67,8 +67,8 @@ def test_labels_that_separate_perfectly_still_give_a_temperature() -> None:
 def test_errors_say_what_is_missing(rng) -> None:
     outputs = drawn(rng, 20)
     with pytest.raises(ValueError, match="labels"):
-        Contrast().fit(outputs=Outputs(outputs.logits))
+        Contrast().fit(data=Outputs(outputs.logits))
     with pytest.raises(ValueError, match="regression"):
-        Contrast().fit(outputs=Outputs(outputs.logits[:, :1], labels=rng.standard_normal(20)))
+        Contrast().fit(data=Outputs(outputs.logits[:, :1], labels=rng.standard_normal(20)))
     with pytest.raises(ValueError, match="temperature"):
         Contrast(temperature=0)

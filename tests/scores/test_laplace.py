@@ -50,7 +50,7 @@ def oracle(reference: Outputs, queries: Outputs, structure: str, precision: floa
 def test_it_is_the_posterior_written_out_in_every_library(library, structure, rng) -> None:
     reference, queries = planted(rng, 200), planted(rng, 30)
     convert = LIBRARIES[library]
-    scorer = LastLayerLaplace(structure=structure, prior_precision=2.0).fit(outputs=reference)
+    scorer = LastLayerLaplace(structure=structure, prior_precision=2.0).fit(data=reference)
     scores = scorer(Outputs(convert(queries.logits), convert(queries.features)))
     np.testing.assert_allclose(to_numpy(scores), oracle(reference, queries, structure, 2.0), rtol=1e-8)
 
@@ -71,7 +71,7 @@ def test_the_full_precision_is_torchs_hessian_of_the_loss(rng) -> None:
 @pytest.mark.parametrize("structure", ["kronecker", "full"])
 def test_the_prior_precision_maximises_the_marginal_likelihood(structure, rng) -> None:
     reference = planted(rng, 300)
-    found = LastLayerLaplace(structure=structure).fit(outputs=reference).fitted.facts["prior_precision"]
+    found = LastLayerLaplace(structure=structure).fit(data=reference).fitted.facts["prior_precision"]
 
     def evidence(precision: float) -> float:
         _, log_determinant = np.linalg.slogdet(covariance(reference, structure, precision))
@@ -85,15 +85,15 @@ def test_the_prior_precision_maximises_the_marginal_likelihood(structure, rng) -
 def test_more_training_data_leave_less_uncertainty(rng) -> None:
     reference, queries = planted(rng, 100), planted(rng, 50)
     few, many = (
-        LastLayerLaplace(prior_precision=1.0, train_size=size).fit(outputs=reference)(queries) for size in (100, 10**9)
+        LastLayerLaplace(prior_precision=1.0, train_size=size).fit(data=reference)(queries) for size in (100, 10**9)
     )
-    plain = Contrast(temperature=1.0).fit(outputs=queries)(queries)
+    plain = Contrast(temperature=1.0).fit(data=queries)(queries)
     assert (few > plain).mean() > 0.9
     np.testing.assert_allclose(many, plain, rtol=1e-3, atol=1e-3)
 
 
 def test_far_features_are_less_sure_at_equal_logits(rng) -> None:
-    scorer = LastLayerLaplace().fit(outputs=planted(rng, 300))
+    scorer = LastLayerLaplace().fit(data=planted(rng, 300))
     null = np.linalg.svd(WEIGHT)[2][-1]  # a direction that the head does not see
     logits = np.repeat([[3.0, 0, 0]], 3, axis=0)
     scores = scorer(Outputs(logits, np.array([0 * null, 10 * null, 100 * null])))
@@ -109,4 +109,4 @@ def test_bad_settings_are_refused(settings) -> None:
 def test_a_large_head_is_refused_in_full(rng) -> None:
     features = rng.standard_normal((20, 2100))
     with pytest.raises(ValueError, match="kronecker"):
-        LastLayerLaplace(structure="full").fit(outputs=Outputs(features[:, :2], features))
+        LastLayerLaplace(structure="full").fit(data=Outputs(features[:, :2], features))

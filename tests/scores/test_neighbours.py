@@ -32,12 +32,12 @@ def test_knn_is_the_kth_neighbour_of_scikit_learn(library, rng) -> None:
     reference, queries = planted(rng, 300), planted(rng, 40)
     search = NearestNeighbors(n_neighbors=7).fit(normalize(reference.features))
     expected = search.kneighbors(normalize(queries.features))[0][:, -1]
-    scores = KNN(k=7).fit(outputs=reference)(in_library(queries, LIBRARIES[library]))
+    scores = KNN(k=7).fit(data=reference)(in_library(queries, LIBRARIES[library]))
     np.testing.assert_allclose(to_numpy(scores), expected, rtol=1e-9)
 
 
 def test_knn_does_not_depend_on_the_block_size(rng, monkeypatch) -> None:
-    scorer = KNN(k=3).fit(outputs=planted(rng, 200))
+    scorer = KNN(k=3).fit(data=planted(rng, 200))
     queries = planted(rng, 50)
     whole = scorer(queries)
     monkeypatch.setattr(neighbours, "SCRATCH", 8 * 200 * 7)  # seven rows a block
@@ -50,9 +50,9 @@ def test_knn_in_single_precision_keeps_near_neighbours_apart(rng) -> None:
         logits=torch.asarray(reference.logits, dtype=torch.float32),
         features=torch.asarray(reference.features, dtype=torch.float32),
     )
-    scores = KNN(k=5).fit(outputs=single)(single)
+    scores = KNN(k=5).fit(data=single)(single)
     assert scores.dtype == torch.float32
-    np.testing.assert_allclose(scores, KNN(k=5).fit(outputs=reference)(reference), atol=5e-4)
+    np.testing.assert_allclose(scores, KNN(k=5).fit(data=reference)(reference), atol=5e-4)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -61,7 +61,7 @@ def test_mahalanobis_is_that_of_scikit_learn(library, rng) -> None:
     means = np.stack([reference.features[reference.labels == label].mean(axis=0) for label in range(4)])
     shared = EmpiricalCovariance(assume_centered=True).fit(reference.features - means[reference.labels])
     expected = np.min([shared.mahalanobis(queries.features - mean) for mean in means], axis=0)
-    scores = Mahalanobis().fit(outputs=reference)(in_library(queries, LIBRARIES[library]))
+    scores = Mahalanobis().fit(data=reference)(in_library(queries, LIBRARIES[library]))
     np.testing.assert_allclose(to_numpy(scores), expected, rtol=1e-9)
 
 
@@ -72,10 +72,10 @@ def test_mahalanobis_ignores_dead_units(rng) -> None:
         dead = np.zeros((len(outputs), 3))
         return Outputs(logits=outputs.logits, features=np.hstack([outputs.features, dead]), labels=outputs.labels)
 
-    scorer = Mahalanobis().fit(outputs=with_dead(reference))
+    scorer = Mahalanobis().fit(data=with_dead(reference))
     assert scorer.fitted is not None
     assert scorer.fitted.facts["rank"] == 12
-    np.testing.assert_allclose(scorer(with_dead(queries)), Mahalanobis().fit(outputs=reference)(queries), rtol=1e-8)
+    np.testing.assert_allclose(scorer(with_dead(queries)), Mahalanobis().fit(data=reference)(queries), rtol=1e-8)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
@@ -87,7 +87,7 @@ def test_delta_knn_compares_neighbours_of_scikit_learn(library, rng) -> None:
         search = NearestNeighbors(n_neighbors=6).fit(normalize(held_out.features[kind]))
         return np.log(search.kneighbors(normalize(queries.features))[0] ** 2 + 1e-6).mean(axis=1)
 
-    scores = DeltaKNN(k=6).fit(outputs=held_out)(in_library(queries, LIBRARIES[library]))
+    scores = DeltaKNN(k=6).fit(data=held_out)(in_library(queries, LIBRARIES[library]))
     np.testing.assert_allclose(to_numpy(scores), log_distance(~wrong) - log_distance(wrong), rtol=1e-7)
 
 
@@ -95,18 +95,18 @@ def test_delta_knn_takes_what_errors_there_are(rng) -> None:
     held_out = planted(rng, 100)
     predicted = held_out.logits.argmax(axis=1)
     one = Outputs(held_out.logits, held_out.features, np.where(np.arange(100) == 7, (predicted + 1) % 4, predicted))
-    scorer = DeltaKNN(k=5).fit(outputs=one)
+    scorer = DeltaKNN(k=5).fit(data=one)
     assert scorer(one).argmax() == 7  # it is its own nearest error
     with pytest.raises(ValueError, match="wrong"):
-        DeltaKNN().fit(outputs=Outputs(held_out.logits, held_out.features, predicted))
+        DeltaKNN().fit(data=Outputs(held_out.logits, held_out.features, predicted))
 
 
 def test_knn_takes_numpy_numbers_and_can_be_saved(rng, tmp_path) -> None:
     outputs = planted(rng, 30)
-    scorer = KNN(k=np.int64(5)).fit(outputs=outputs)  # type: ignore[arg-type]
+    scorer = KNN(k=np.int64(5)).fit(data=outputs)  # type: ignore[arg-type]
     assert type(scorer.k) is int
     scorer.save(tmp_path / "knn.qipf")
-    np.testing.assert_array_equal(load(tmp_path / "knn.qipf")(outputs), KNN(k=5).fit(outputs=outputs)(outputs))
+    np.testing.assert_array_equal(load(tmp_path / "knn.qipf")(outputs), KNN(k=5).fit(data=outputs)(outputs))
     with pytest.raises(ValueError, match="whole number"):
         KNN(k=np.float64(5))  # type: ignore[arg-type]
 
@@ -114,20 +114,20 @@ def test_knn_takes_numpy_numbers_and_can_be_saved(rng, tmp_path) -> None:
 def test_errors_say_what_is_missing(rng) -> None:
     reference = planted(rng, 20)
     with pytest.raises(ValueError, match="reads features"):
-        KNN().fit(outputs=Outputs(logits=reference.logits))
+        KNN().fit(data=Outputs(logits=reference.logits))
     with pytest.raises(ValueError, match="k = 50 needs"):
-        KNN(k=50).fit(outputs=reference)
+        KNN(k=50).fit(data=reference)
     with pytest.raises(ValueError, match="k: expected"):
         KNN(k=0)
     with pytest.raises(ValueError, match="needs the outputs"):
         KNN().fit()
     with pytest.raises(ValueError, match="labels"):
-        Mahalanobis().fit(outputs=Outputs(logits=reference.logits, features=reference.features))
-    scorer = KNN(k=2).fit(outputs=reference)
+        Mahalanobis().fit(data=Outputs(logits=reference.logits, features=reference.features))
+    scorer = KNN(k=2).fit(data=reference)
     with pytest.raises(ValueError, match="reads features"):
         scorer(reference.logits)
     with pytest.raises(ValueError, match="12 columns"):
         scorer(Outputs(logits=reference.logits, features=reference.features[:, :5]))
     constant = Outputs(logits=reference.logits, features=np.ones((20, 3)), labels=reference.labels)
     with pytest.raises(ValueError, match="do not vary"):
-        Mahalanobis().fit(outputs=constant)
+        Mahalanobis().fit(data=constant)

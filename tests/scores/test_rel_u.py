@@ -33,20 +33,20 @@ def oracle(held_out: Outputs, logits: np.ndarray, weight: float, temperature: fl
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_it_is_its_formula_in_every_library(library, rng) -> None:
     held_out, logits = drawn(rng), 2 * rng.standard_normal((30, 5))
-    scorer = RelU(weight=0.6, temperature=1.5).fit(outputs=held_out)
+    scorer = RelU(weight=0.6, temperature=1.5).fit(data=held_out)
     scores = to_numpy(scorer(LIBRARIES[library](logits)))
     np.testing.assert_allclose(scores, oracle(held_out, logits, 0.6, 1.5), rtol=1e-10)
 
 
 def test_it_learns_which_classes_are_confused(rng) -> None:
     test = drawn(rng, 3000)
-    scorer = RelU(weight=0.5).fit(outputs=drawn(rng, 3000))
+    scorer = RelU(weight=0.5).fit(data=drawn(rng, 3000))
     assert roc_auc(scorer(test), test.correct) > roc_auc(Doctor()(test.logits), test.correct) + 0.1
 
 
 def test_without_errors_it_ranks_as_doctor_does(rng) -> None:
     logits = rng.standard_normal((100, 4))
-    scorer = RelU().fit(outputs=Outputs(logits, labels=logits.argmax(axis=1)))
+    scorer = RelU().fit(data=Outputs(logits, labels=logits.argmax(axis=1)))
     assert scorer.fitted.facts["errors"] == 0
     np.testing.assert_array_equal(np.argsort(scorer(logits)), np.argsort(Doctor()(logits)))
 

@@ -32,14 +32,14 @@ def test_sirc_is_the_logarithm_of_the_papers_score_in_every_library(library, kin
     a, b = known.mean() - 3 * known.std(), 1 / known.std()
     doubt = np.sort(softmax(queries.logits, axis=1), axis=1)[:, :-1].sum(axis=1)
     paper = doubt * (1 + np.exp(-b * (secondary(kind, reference, queries) - a)))
-    scorer = SIRC(secondary=kind).fit(outputs=reference)
+    scorer = SIRC(secondary=kind).fit(data=reference)
     convert = LIBRARIES[library]
     scores = to_numpy(scorer(Outputs(convert(queries.logits), convert(queries.features))))
     np.testing.assert_allclose(scores, np.log(paper), rtol=1e-6, atol=1e-9)
 
 
 def test_sirc_keeps_the_confidence_of_usual_features_and_lowers_that_of_others(rng) -> None:
-    scorer = SIRC().fit(outputs=planted(rng, 1000))
+    scorer = SIRC().fit(data=planted(rng, 1000))
     usual, unusual = planted(rng, 300), planted(rng, 300, noise=5.0)
     plain = [np.log(SoftmaxResponse()(outputs.logits)) for outputs in (usual, unusual)]
     assert np.median(scorer(usual) - plain[0]) < 0.1
@@ -49,7 +49,7 @@ def test_sirc_keeps_the_confidence_of_usual_features_and_lowers_that_of_others(r
 def test_sirc_refuses_references_that_do_not_vary(rng) -> None:
     features = np.ones((10, 4))
     with pytest.raises(ValueError, match="same for all"):
-        SIRC(secondary="norm").fit(outputs=Outputs(features, features))
+        SIRC(secondary="norm").fit(data=Outputs(features, features))
     with pytest.raises(ValueError, match="secondary"):
         SIRC(secondary="knn")
 
@@ -58,7 +58,7 @@ def test_sirc_refuses_references_that_do_not_vary(rng) -> None:
 def test_the_geometric_margin_is_a_distance_in_feature_space(library, rng) -> None:
     reference, queries = planted(rng, 300), planted(rng, 6)
     convert = LIBRARIES[library]
-    scorer = GeometricMargin().fit(outputs=reference)
+    scorer = GeometricMargin().fit(data=reference)
     scores = to_numpy(scorer(Outputs(convert(queries.logits), convert(queries.features))))
     for row, logits, score in zip(queries.features, queries.logits, scores, strict=True):
         own, distances = logits.argmax(), []
@@ -75,7 +75,7 @@ def test_the_geometric_margin_is_a_distance_in_feature_space(library, rng) -> No
 
 def test_the_geometric_margin_needs_logits_that_depend_on_features(rng) -> None:
     with pytest.raises(ValueError, match="depend"):
-        GeometricMargin().fit(outputs=Outputs(np.ones((10, 3)), rng.standard_normal((10, 4))))
+        GeometricMargin().fit(data=Outputs(np.ones((10, 3)), rng.standard_normal((10, 4))))
 
 
 def test_the_geometric_margin_of_many_classes_needs_little_memory(rng) -> None:
@@ -83,7 +83,7 @@ def test_the_geometric_margin_of_many_classes_needs_little_memory(rng) -> None:
     logits = features @ rng.standard_normal((100, 500))
     tracemalloc.start()
     try:
-        GeometricMargin().fit(outputs=Outputs(logits, features))
+        GeometricMargin().fit(data=Outputs(logits, features))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

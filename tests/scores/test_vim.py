@@ -32,14 +32,14 @@ def oracle(reference: Outputs, queries: Outputs, dimension: int) -> np.ndarray:
 def test_it_is_the_authors_program_in_every_library(library, rng) -> None:
     reference, queries = planted(rng, 400), planted(rng, 50)
     convert = LIBRARIES[library]
-    scorer = ViM(dimension=6).fit(outputs=reference)
+    scorer = ViM(dimension=6).fit(data=reference)
     scores = scorer(Outputs(convert(queries.logits), convert(queries.features)))
     np.testing.assert_allclose(to_numpy(scores), oracle(reference, queries, 6), rtol=1e-8)
     assert scorer.fitted.facts["head_error"] < 1e-9
 
 
 def test_what_leaves_the_space_of_the_references_is_found(rng) -> None:
-    scorer = ViM().fit(outputs=planted(rng, 400))
+    scorer = ViM().fit(data=planted(rng, 400))
     known, unknown = planted(rng, 200), planted(rng, 200, noise=2.0)
     scores = np.concatenate([scorer(known), scorer(unknown)])
     assert roc_auc_score(np.repeat([0, 1], 200), scores) > 0.95
@@ -64,7 +64,7 @@ def test_lengths_neither_overflow_nor_vanish() -> None:
 def test_errors_say_what_to_change(rng) -> None:
     outputs = planted(rng, 100)
     with pytest.raises(ValueError, match="dimension"):
-        ViM(dimension=10).fit(outputs=outputs)
+        ViM(dimension=10).fit(data=outputs)
     with pytest.raises(ValueError, match="dimension"):
         ViM(dimension=0)
     with pytest.raises(ValueError, match="reference"):

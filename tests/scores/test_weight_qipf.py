@@ -194,7 +194,7 @@ def test_bad_settings_are_refused(settings, message) -> None:
 
 def test_bad_fits_are_refused(rng) -> None:
     with pytest.raises(ValueError, match="needs the model"):
-        WeightQIPF().fit(outputs=UNITS)
+        WeightQIPF().fit(data=UNITS)
     with pytest.raises(ValueError, match="needs its outputs"):
         WeightQIPF().fit(weights())
     with pytest.raises(ValueError, match="the same"):

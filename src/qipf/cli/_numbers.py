@@ -125,7 +125,11 @@ def check_targets(arrays: Mapping[str, np.ndarray], where: object, first: int | 
 
     targets = arrays.get("labels")
     if targets is not None:
-        check_rows(np.asarray(targets).reshape(len(targets), -1), f"{where}: labels", first)
+        check_rows(
+            np.asarray(targets).reshape(len(targets), -1),
+            f"{where}: labels",
+            None if first is None else range(first, first + len(targets)),
+        )
 
 
 def number_columns(scorer: ResidualScale, outputs: Outputs, targets: np.ndarray | None) -> dict[str, Any]:

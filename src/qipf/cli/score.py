@@ -89,7 +89,7 @@ def score(
     scorer = load(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
-    kind = scorer.task_name or None
+    kind = scorer.task_name if scorer.task_name in ("labels", "tokens", "pixels") else None
     features = noted_features(scorer, features)
     numbers = scorer.name == SCALE
     opened = open_data(data, labels, named=takes_names(model), several=kind is not None or numbers)
@@ -120,7 +120,7 @@ def score(
     with naming(path="--output"), TableWriter(output) as table:
         for batch in track(batches, "scoring", total=-(-len(opened) // batch_size), show=not quiet):
             outputs = _outputs(net, batch, scorer, features)
-            check_rows(outputs.logits, f"{data}: logits", batch.start)
+            check_rows(outputs.logits, f"{data}: logits", range(batch.start, batch.start + len(outputs)))
             if numbers:
                 check_targets(batch.arrays, data, batch.start)
             try:

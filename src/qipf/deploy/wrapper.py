@@ -20,7 +20,8 @@ from qipf.models.likeness import check_one_prediction, warn_of_other
 from qipf.models.logits import find_logits
 from qipf.models.outputs import Outputs
 from qipf.runners.torch import find_values, original
-from qipf.scores.base import Fitted, Scorer, without_autocast
+from qipf.scores.base import Fitted, Scorer
+from qipf.scores.precision import without_autocast
 from qipf.scores.probe import Probe
 
 

@@ -421,6 +421,8 @@ def _before(recorder: Recorder, values: Tensor) -> Tensor:
     last = recorder.ending()
     if last is None or last.entered.numel() != values.numel() or not is_output(last.output, values):
         return values
+    if last.entered.numel() != values.numel():  # a module that only has the name of one
+        return values
     entered = last.entered.reshape(values.shape)
     return entered if _ends(ending_name(last.module), _few(entered), _few(values)) else values
 

@@ -6,8 +6,7 @@ import copy
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from os import PathLike
 from types import MappingProxyType
@@ -16,22 +15,32 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import array_api_compat as compat
 import numpy as np
 
+from qipf._common.errors import Problem
+from qipf._common.progress import track
 from qipf.arrays import Array, as_array, is_traced, namespace, placeable, to_numpy
-from qipf.models.collect import collect
-from qipf.models.likeness import check_one_prediction, check_output, marks, warn_of_other
-from qipf.models.outputs import Outputs
-from qipf.models.sessions.model import as_onnx
+from qipf.runners.loading import check_facts, model_facts, open_model
+from qipf.runners.runner import Run
 from qipf.scores import saving
+from qipf.scores.precision import check_matrix as check_matrix
+from qipf.scores.precision import check_rows as check_rows
+from qipf.scores.precision import check_scores, in_range, without_autocast
+from qipf.scores.precision import wide as wide
 from qipf.scores.saving import ATTACHMENTS, SCORERS
 from qipf.scores.saving import Fitted as Fitted
 from qipf.scores.saving import plain as plain
+from qipf.tasks.collect import Start, begin, collect_from, gathered, parts, what_to_read
+from qipf.tasks.outputs import Outputs, Scored, TokenSummary
+from qipf.tasks.task import Draw, Task
 
 if TYPE_CHECKING:
     from qipf.decisions.decision import Decision
     from qipf.decisions.probability import ErrorProbability
     from qipf.decisions.sets import PredictionSets
 
-_NOTHING = nullcontext()
+MOST = 100_000
+"""Tokens or pixels that a scorer is fitted to."""
+GATHERED = 2**26
+"""Numbers that are gathered before they are scored together: 256 MB in single precision."""
 _PLAIN = {"int": (Integral, "an integer"), "float": (Real, "a number"), "str": (str, "a string")}
 
 
@@ -87,6 +96,8 @@ class Scorer(ABC):
     name: ClassVar[str]
     reads_features: ClassVar[bool] = False
     reads_labels: ClassVar[bool] = False
+    reads_summary: ClassVar[bool] = False
+    by_row: ClassVar[bool] = True
     fitted: Fitted | None = None
     _attachments: Mapping[str, Attachment] = MappingProxyType({})
 
@@ -102,63 +113,107 @@ class Scorer(ABC):
 
     # --- for users -----------------------------------------------------------------------------------------------
 
-    def fit(self, model: Any = None, outputs: Outputs | None = None) -> Self:
-        """Fit to a trained model and its outputs on reference inputs; a method that needs neither takes neither.
+    def fit(
+        self, model: Any = None, data: Any = None, *, task: Task | str | None = None, features: str | None = None,
+        device: Any = None, batch_size: int | None = None, progress: bool = True,
+    ) -> Self:  # fmt: skip
+        """Fit to a trained model and reference data; a method that needs neither takes neither.
 
         Args:
-            model: what `qipf.weights.read_weights` reads: a module, a file of weights, a list of arrays, ...
-            outputs: `qipf.collect(model, reference inputs)`.
+            model: A model as for `qipf.collect`. With `Outputs`, only methods that read weights need it; these take
+                whatever `qipf.weights.read_weights` reads: a module, a file of weights, a list of arrays, ...
+            data: Reference data as for `qipf.collect`, or `Outputs`, which are taken as they are.
+            task: What one prediction is, as for `qipf.collect`.
+            features: The module whose output are the features; None for what enters the layer that makes the logits.
+            device: Where the inputs go; None is the device of the model.
+            batch_size: Inputs per batch, as for `qipf.collect`.
+            progress: Show a progress bar.
 
         Returns:
             This scorer, fitted.
         """
+        if data is None or isinstance(data, Outputs) or model is None:
+            outputs, noted = data, model_facts(model)
+            if isinstance(outputs, Outputs) and outputs.task:
+                noted["task"] = {"name": outputs.task}
+        else:
+            start = begin(model, data, task=task, device=device, batch_size=batch_size)
+            wanted, most = features if self.reads_features else False, None if isinstance(task, Task) else MOST
+            outputs = collect_from(start, wanted, self.layers, most=most, progress=progress)
+            noted = {**start.runner.facts(), "task": start.task.noted()}
+        if features is not None and self.reads_features:
+            noted["features"] = features
         if outputs is not None:
             outputs = self._checked(outputs)
             if len(outputs.logits) == 0:
-                raise ValueError(f"{self.name}: cannot be fitted to empty outputs; collect some reference inputs")
+                raise Problem("data", "no rows", expected=f"some rows to fit {self.name} to")
         fitted = self._fit(model, outputs)
-        self._use(Fitted(fitted.tensors, {**fitted.facts, **marks(model)}))
+        self._use(Fitted(fitted.tensors, {**fitted.facts, **noted}))
         self._attachments = {}
         return self
 
     def __call__(self, outputs: Outputs | Array) -> Array:
-        """The uncertainty of every prediction, (N,), in the library, dtype and on the device of the logits.
+        """Return the uncertainty of every prediction, (M,), in the library, dtype and on the device of the logits.
 
         Args:
-            outputs: `Outputs`, or bare (N, C) logits where the method reads nothing else.
+            outputs: `Outputs`, or bare (N, C) logits if the method reads nothing else.
         """
         fitted = self._require_fitted()
-        checked = self._checked(outputs, fitted)
-        with np.errstate(over="ignore", invalid="ignore"):  # what comes of it is checked below
-            scores = self.graph_score(checked, self._placed(fitted, checked.logits))
+        if self.reads_summary and isinstance(outputs, Outputs) and outputs.summary is not None:
+            scores = self.summary_score(outputs.summary)
+        else:
+            checked = self._checked(outputs, fitted)
+            with np.errstate(over="ignore", invalid="ignore"):  # the result is checked below
+                scores = self.graph_score(checked, self._placed(fitted, checked.logits))
         check_scores(scores, self.name)
         return scores
 
+    def summary_score(self, summary: TokenSummary) -> Array:
+        """Return the uncertainty of tokens, (M,), from the few numbers that remain of their logits."""
+        raise Problem("scorer", f"{self.name} reads all logits, and only a few numbers of a token are kept")
+
     def score(
-        self, model: Any, data: Any, *, features: str | None = None, device: Any = None, store: Any = "cpu",
-        batch_size: int = 500, progress: bool = True,
+        self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,
+        device: Any = None, store: Any = "cpu", batch_size: int | None = None, progress: bool = True,
     ) -> Array:  # fmt: skip
-        """The uncertainty of every prediction of `model` on `data`, (N,): collect what is read, and score it.
+        """Return the uncertainty of every prediction of `model` on `data`, in the shape of the predictions.
+
+        That is (N,) for classes and numbers, (N, L) for several labels, (N, T) for tokens, by the position of the
+        logits and NaN if masked, and (N, H, W) for pixels. Labels in the data are checked, but not used.
 
         Args:
-            model: the torch module or ONNX model that this scorer was fitted to; other weights draw a warning.
-            data: inputs as for `qipf.collect`; labels in it are not read.
-            features: the module whose output are the features, where one was named when the scorer was fitted.
-            device: where the inputs go; None is the device of the model.
-            store: where the outputs and the scores go; None is the device of the model.
-            batch_size: rows per batch where the data does not come in batches.
-            progress: show a progress bar.
+            model: The model that this scorer was fitted to; a model with other weights triggers a warning.
+            data: Inputs as for `qipf.collect`.
+            task: What one prediction is; None for the task that the scorer was fitted to, or else to find it.
+            features: The module whose output are the features; None for the one that the scorer was fitted to.
+            device: Where the inputs go; None is the device of the model.
+            store: Where the outputs and the scores go; None is the device of the model.
+            batch_size: Inputs per batch, as for `qipf.collect`.
+            progress: Show a progress bar.
         """
-        facts = self._require_fitted().facts
-        check_one_prediction(facts)
-        onnx = as_onnx(model)  # opened once
-        if onnx is not None:
-            model = onnx.of_numbers() if hasattr(self, "scales") or facts.get("output") == "regression" else onnx
-        check_output(facts, model)
-        warn_of_other(facts, model)
-        wanted = features if self.reads_features else False
-        kept = {"device": device, "store": store, "batch_size": batch_size, "progress": progress}
-        return self(collect(model, data, features=wanted, layers=self.layers, **kept))
+        start = self._start(model, data, task, device, batch_size)
+        if start.task.whole:
+            return _joined([one.uncertainty for one in self._stream(start, features, store, progress)])
+        found = parts(start, self._read(start, features), progress=progress, words="scoring")
+        limit = GATHERED if self.by_row else math.inf
+        rows = start.source.rows if limit == math.inf else None
+        scores, width = [], 1
+        for outputs, numbers in gathered(start.task, found, Draw(0), store=store, rows=rows, limit=limit):
+            scores.append(self._named(outputs, numbers))
+            width = len(outputs) // len(numbers)
+        xp = namespace(scores[0])
+        joined = scores[0] if len(scores) == 1 else xp.concat(scores, axis=0)
+        return joined if start.task.independent else xp.reshape(joined, (-1, width))
+
+    def stream(
+        self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,
+        device: Any = None, store: Any = "cpu", batch_size: int | None = None, progress: bool = True,
+    ) -> Iterator[Scored]:  # fmt: skip
+        """Yield the scores of one batch after the other, so that memory does not grow with the data.
+
+        Between two batches the model is as it was found. The arguments are those of `score`.
+        """
+        return self._stream(self._start(model, data, task, device, batch_size), features, store, progress)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one file that `qipf.load` reads back to the same scores, bit for bit, with all attachments.
@@ -283,6 +338,64 @@ class Scorer(ABC):
             raise RuntimeError(f"{type(self).__name__} is not fitted: call .fit(model, outputs), or qipf.load a file")
         return self.fitted
 
+    def _start(self, model: Any, data: Any, task: Any, device: Any, batch_size: int | None) -> Start:
+        """Open the model, compare it with the one of the fit, and find the task."""
+        facts = self._require_fitted().facts
+        runner = open_model(model, device=device)
+        check_facts(facts, runner, stacklevel=4)
+        return begin(runner, data, task=task or facts.get("task"), batch_size=batch_size)
+
+    def _read(self, start: Start, features: str | None) -> dict[str, Any]:
+        wanted = (features or self._require_fitted().facts.get("features")) if self.reads_features else False
+        return what_to_read(start, wanted, self.layers)
+
+    def _stream(self, start: Start, features: str | None, store: Any, progress: bool) -> Iterator[Scored]:
+        read, batches = self._read(start, features), start.runner.batches(start.source)
+        if start.task.whole and not self.by_row:
+            raise Problem("scorer", f"{self.name} compares predictions with each other", hint="score(...) of classes")
+        for batch in track(batches, "scoring", total=start.source.count, show=progress):
+            with start.runner.reading(read, raw=start.task.raw, show=progress) as run:
+                scored = self._scored(start.task, run, batch, store)
+            yield scored
+
+    def _scored(self, task: Task, run: Run, batch: Any, store: Any) -> Scored:
+        labels, counted, uncertainty, predicted, kept = None, None, None, None, None
+        for part in task.passes(run, batch):
+            if counted is None:
+                labels = task.check(batch, tuple(part.logits.shape))
+                counted, labels = task.counted(part, labels), task.aligned(labels)
+            for index, rows in task.blocks(part):
+                try:
+                    scores = self(rows)
+                except ValueError:
+                    task.check_finite(part)  # names the prediction instead of a row of the block
+                    raise
+                found, kept = task.predicted(rows), None if task.whole else rows
+                if uncertainty is None:
+                    uncertainty = _filled(counted.shape, math.nan, scores, store)
+                    predicted = _filled((*counted.shape, *found.shape[1:]), -1, found, store)
+                uncertainty[index] = _moved(scores, uncertainty).reshape(uncertainty[index].shape)
+                predicted[index] = _moved(found, predicted).reshape(predicted[index].shape)
+                del rows
+            del part  # the logits of two passes would exist at once
+        if counted is None or uncertainty is None:
+            raise Problem("data", "no prediction", expected="at least one that is not masked")
+        home = [None if one is None else _moved(one, uncertainty) for one in (labels, counted)]
+        return Scored(uncertainty, predicted, *home, batch.numbers, kept)  # pyright: ignore[reportArgumentType]
+
+    def _named(self, outputs: Outputs, numbers: Sequence[int]) -> Array:
+        """Score rows; an error names the row of the user's data."""
+        try:
+            return self(outputs)
+        except ValueError:
+            rows = numbers if outputs.groups is None else [numbers[group] for group in to_numpy(outputs.groups)]
+            for name in ("logits", "features"):
+                if (values := getattr(outputs, name)) is not None:
+                    check_rows(values, name, rows)
+            for name, values in outputs.layers.items():
+                check_rows(values, f"layers[{name!r}]", rows)
+            raise
+
     def _use(self, fitted: Fitted) -> None:
         """Take over what was fitted or loaded; the last assignment makes it visible."""
         self._cache: tuple[Fitted, dict[tuple[str, str], Mapping[str, Array]]] = (fitted, {})
@@ -310,19 +423,19 @@ class Scorer(ABC):
             logits = as_array(outputs, "logits")
             check_matrix(logits, "logits")
             outputs = Outputs(logits=logits)
+        if outputs.summary is not None and not self.reads_summary:
+            raise Problem("scorer", f"{self.name} reads all logits, and only a few numbers of a token are kept")
         logits = as_array(outputs.logits, "logits")
         check_rows(logits, "logits")
         columns = None if fitted is None else fitted.facts.get("columns")
         if columns is not None and logits.shape[1] != columns:
-            raise ValueError(f"logits: expected {columns} columns, as in fitting, got {logits.shape[1]}")
+            raise Problem("logits", f"{logits.shape[1]}", expected=f"{columns} columns, as in fitting")
         if self.reads_features:
             if outputs.features is None:
-                others = ", ".join(name for name, scorer in SCORERS.items() if scorer.reads_features is False)
-                raise ValueError(
-                    f"{self.name} reads features, and there are none: bare logits have none, and a model without a "
-                    "linear layer gives none unless one of its modules is named (`qipf fit --features MODULE`, or "
-                    f"qipf.collect(model, data, features=MODULE)); scorers that need none: {others}"
-                )
+                raise Problem(
+                    "features", f"{self.name} reads features, and there are none",
+                    hint="name the module to read with features=, or take a scorer of logits alone, such as entropy",
+                )  # fmt: skip
             check_rows(as_array(outputs.features, "features"), "features")
         return outputs
 
@@ -333,64 +446,6 @@ def _same(one: Scorer, other: Scorer) -> bool:
         return False
     mine, others = (plain(scorer.settings()) for scorer in (one, other))
     return all(repr(mine[key]) == repr(others[key]) for key in mine if key != "progress")
-
-
-def check_matrix(values: Array, name: str) -> None:
-    """Raise ValueError unless `values` is (N, C) with at least one column."""
-    if values.ndim != 2 or values.shape[1] == 0:
-        raise ValueError(
-            f"{name}: expected shape (N, C), one row per prediction, got {tuple(values.shape)}"
-            + ("; for a model with one output reshape to (N, 1)" if values.ndim == 1 else "")
-        )
-
-
-def check_rows(values: Array, name: str, first: int | None = None) -> None:
-    """Raise ValueError that names the rows with NaN or infinite values.
-
-    Args:
-        values: (N, C) array of any library.
-        name: What they are called in the error.
-        first: The number of row 0 where `values` are one batch of more; None where they are all there is.
-    """
-    check_matrix(values, name)
-    if is_traced(values) or values.shape[0] == 0:
-        return
-    if compat.is_torch_array(values) and values.device.type == "cpu":
-        values = to_numpy(values)  # ten times as fast as torch
-    xp = namespace(values)
-    if bool(xp.all(xp.isfinite(values))):
-        return
-    found = to_numpy(values)
-    rows = np.flatnonzero(~np.isfinite(found).all(axis=1))
-    start, count = first or 0, values.shape[0]
-    shown = ", ".join(str(start + row) for row in rows[:5]) + (", ..." if len(rows) > 5 else "")
-    among = f"{count} rows" if first is None else f"the rows {start} to {start + count - 1}, the first with any"
-    where = f"in {len(rows)} of {among}: row {shown} (counted from 0)"
-    if name.endswith("logits") and (np.isfinite(found) | np.isneginf(found)).all():
-        raise ValueError(
-            f"{name}: minus infinity {where}, as the logarithm of a probability of 0 is; clip the "
-            "logits first, for instance numpy.clip(logits, -20, None)"
-        )
-    raise ValueError(f"{name}: NaN or infinite values {where}; remove or repair them first")
-
-
-def wide(values: Array) -> Array:
-    """`values` in 32 bits or more: half precision is for storage, not for sums."""
-    xp = namespace(values)
-    return xp.astype(values, xp.float32) if xp.finfo(values.dtype).bits < 32 else values
-
-
-def double(values: Array) -> Array:
-    """Return float64 where the library has it: the modes are small differences of nearly equal potentials."""
-    xp = namespace(values)
-    if compat.is_jax_array(values):
-        import jax
-
-        if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
-            return values
-    if compat.is_torch_array(values) and values.device.type == "mps":
-        return values
-    return xp.astype(values, xp.float64, copy=False)
 
 
 def check_settings(kind: type, given: tuple[Any, ...], named: dict[str, Any]) -> None:
@@ -423,42 +478,30 @@ def check_settings(kind: type, given: tuple[Any, ...], named: dict[str, Any]) ->
             raise kind(f"{field.name}: expected {' or '.join(words)}, got {value!r}")
 
 
-def without_autocast(values: Array) -> AbstractContextManager[Any]:
-    """Turns torch's autocast off on the device of `values`: sums in half precision overflow above 65,504."""
-    if not compat.is_torch_array(values):
-        return _NOTHING
+def _filled(shape: Sequence[int], value: float, like: Array, store: Any) -> Array:
+    xp = namespace(like)
+    place = compat.device(like) if store is None or not compat.is_torch_array(like) else store
+    whole = value != value or xp.isdtype(like.dtype, "integral")
+    return xp.full(tuple(shape), value if whole else math.nan, dtype=like.dtype, device=place)
+
+
+def _moved(values: Array, like: Array) -> Array:
+    if not compat.is_torch_array(like):
+        return to_numpy(values)
     import torch
 
-    kind = values.device.type
-    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _NOTHING
+    return torch.as_tensor(values).to(like.device)
 
 
-def in_range(values: Array, dtype: Any) -> Array:
-    """`values` as `dtype`, where what lies beyond its range becomes its largest number. NaN stays NaN."""
-    if compat.is_torch_array(values):
-        import torch
+def _joined(maps: list[Any]) -> Array:
+    """Return scores of tokens, padded with NaN, or of pixels of one size, as one array."""
+    import torch
 
-        if values.dtype == dtype:
-            return torch.nan_to_num(values, nan=math.nan)
-        limits = torch.finfo(min(dtype, values.dtype, key=lambda kind: torch.finfo(kind).max))
-        return values.clamp(limits.min, limits.max).to(dtype)
-    xp = namespace(values)
-    limits = xp.finfo(dtype)
-    if xp.finfo(values.dtype).bits < limits.bits:
-        values = xp.astype(values, dtype)
-    return xp.astype(xp.clip(values, float(limits.min), float(limits.max)), dtype, copy=False)
-
-
-def check_scores(scores: Array, name: str) -> None:
-    """Raise ValueError that names the rows whose score is not a finite number."""
-    if is_traced(scores) or scores.shape[0] == 0:
-        return
-    xp = namespace(scores)
-    if bool(xp.all(xp.isfinite(scores))):
-        return
-    rows = np.flatnonzero(~np.isfinite(to_numpy(scores)))
-    shown = ", ".join(map(str, rows[:5])) + (", ..." if len(rows) > 5 else "")
-    raise ValueError(
-        f"{name}: no finite score for {len(rows)} of {scores.shape[0]} predictions: row {shown} (counted from 0); "
-        "their logits or features are too large for this method, scale or remove them first"
-    )
+    if maps[0].ndim == 2:
+        length = max(one.shape[1] for one in maps)
+        maps = [torch.nn.functional.pad(one, (0, length - one.shape[1]), value=math.nan) for one in maps]
+    sizes = {tuple(one.shape[1:]) for one in maps}
+    if len(sizes) > 1:
+        shown = " and ".join(map(str, sorted(sizes)[:2]))
+        raise Problem("data", f"images of {shown} pixels", expected="images of one size", hint="use scorer.stream")
+    return torch.cat(maps)

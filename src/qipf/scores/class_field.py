@@ -99,7 +99,7 @@ class ClassField(Scorer):
             references: how many rows to keep.
             seed: seed of the sample.
         """
-        return self.fit(outputs=reservoir(batches, references, seed))
+        return self.fit(data=reservoir(batches, references, seed))
 
     def posterior(self, outputs: Outputs) -> Array:
         """The class probabilities of every input, (N, C), independent of what the network predicts."""
@@ -111,7 +111,7 @@ class ClassField(Scorer):
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if outputs is None or outputs.labels is None:
-            raise ValueError(f"{self.name}: needs labelled reference outputs, fit(outputs=qipf.collect(model, (x, y)))")
+            raise ValueError(f"{self.name}: needs labelled reference outputs, fit(data=qipf.collect(model, (x, y)))")
         classes = class_logits(outputs.logits).shape[1]
         labels = check_labels(outputs.labels, classes, self.name)
         features = to_numpy(wide(self._features(outputs)))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from qipf.arrays import Array, interpolate, namespace, to_numpy
-from qipf.scores.base import SCORERS, Fitted, Scorer, in_range, wide
+from qipf.scores.base import SCORERS, Fitted, Scorer, wide
+from qipf.scores.precision import in_range
 
 if TYPE_CHECKING:
     from qipf.models.outputs import Outputs
@@ -86,7 +87,7 @@ class Combine(Scorer):
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if outputs is None:
-            raise ValueError("combine: got no outputs, expected held-out ones: fit(outputs=qipf.collect(model, data))")
+            raise ValueError("combine: got no outputs, expected held-out ones: fit(data=qipf.collect(model, data))")
         outputs = outputs.numpy()  # one library for all, so that ties do not depend on its rounding
         if self.rule == "learned" and outputs.labels is None:
             raise ValueError(

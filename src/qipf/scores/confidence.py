@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer, plain
 from qipf.scores.coordinates import FLOOR, class_logits, log_odds, log_sum_exp, others, softplus
 from qipf.scores.reference import fit_temperature, labelled_logits
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs, TokenSummary
 
 
 class Confidence(Scorer):
@@ -34,10 +35,10 @@ class Confidence(Scorer):
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         checked = super()._checked(outputs, fitted)
         if checked.labels is not None and checked.regression:
-            raise ValueError(
-                f"{self.name}: these labels are floating-point numbers, so this is a regression, which has no classes; "
-                "use ResidualScale, or labels of 0 and 1 for a binary classifier"
-            )
+            raise Problem(
+                "labels", f"{self.name}: these labels are floating-point numbers, so this is a regression",
+                hint="use ResidualScale, or labels of 0 and 1 for a binary classifier",
+            )  # fmt: skip
         return checked
 
     @abstractmethod
@@ -52,6 +53,11 @@ class SoftmaxResponse(Confidence):
     """
 
     name: ClassVar[str] = "softmax-response"
+    reads_summary: ClassVar[bool] = True
+
+    def summary_score(self, summary: TokenSummary) -> Array:
+        """Return 1 - p of the predicted token."""
+        return summary.log_rest.sigmoid()
 
     def _of(self, logits: Array) -> Array:
         _, rest = others(logits)
@@ -64,6 +70,11 @@ class Entropy(Confidence):
     r"""Shannon entropy of the softmax in nats, :math:`u = -\sum_j p_j \log p_j`."""
 
     name: ClassVar[str] = "entropy"
+    reads_summary: ClassVar[bool] = True
+
+    def summary_score(self, summary: TokenSummary) -> Array:
+        """Return the entropy of the summary."""
+        return summary.entropy
 
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)
@@ -78,6 +89,12 @@ class OneMinusMargin(Confidence):
     r"""One minus the gap of the two largest softmax probabilities, :math:`u = 1 - (p_{(1)} - p_{(2)})`."""
 
     name: ClassVar[str] = "margin"
+    reads_summary: ClassVar[bool] = True
+
+    def summary_score(self, summary: TokenSummary) -> Array:
+        """Return 1 - (p - q) for the two most probable tokens."""
+        best = (-summary.log_rest).sigmoid()
+        return 1 - best * (1 - (summary.top[:, 1] - summary.top[:, 0]).exp())
 
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)
@@ -91,6 +108,11 @@ class MaxLogit(Confidence):
     r"""The largest logit, negated: :math:`u = -\max_j z_j`. One logit z gives -|z|/2."""
 
     name: ClassVar[str] = "max-logit"
+    reads_summary: ClassVar[bool] = True
+
+    def summary_score(self, summary: TokenSummary) -> Array:
+        """Return minus the largest logit."""
+        return -summary.top[:, 0]
 
     def _of(self, logits: Array) -> Array:
         return -namespace(logits).max(logits, axis=1)
@@ -106,6 +128,15 @@ class Energy(Confidence):
     def __post_init__(self) -> None:
         check_positive(self.temperature, "temperature")
 
+    @property
+    def reads_summary(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """True at temperature 1, for which the sum of the exponentials is kept."""
+        return self.temperature == 1
+
+    def summary_score(self, summary: TokenSummary) -> Array:
+        """Return minus the logarithm of the summed exponentials."""
+        return -summary.log_sum
+
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)
         scaled = logits / self.temperature
@@ -118,6 +149,11 @@ class LogitMargin(Confidence):
     r"""The gap of the two largest logits, negated: :math:`u = -(z_{(1)} - z_{(2)})`, also called the raw margin."""
 
     name: ClassVar[str] = "logit-margin"
+    reads_summary: ClassVar[bool] = True
+
+    def summary_score(self, summary: TokenSummary) -> Array:
+        """Return minus the gap of the two largest logits."""
+        return summary.top[:, 1] - summary.top[:, 0]
 
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)

@@ -1,21 +1,27 @@
-"""The scorer that we recommend, fitted in one call: a probe on clean and perturbed training inputs."""
+"""The recommended scorer of any task, fitted in one call: a probe on clean and perturbed training inputs."""
 
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
-from qipf._common.errors import check_whole
+from qipf._common.errors import Problem, check_whole
 from qipf._common.optional import require
-from qipf.models.outputs import Outputs
-from qipf.models.sessions.model import as_onnx, check_no_device
+from qipf.scores.base import Fitted, Scorer
 from qipf.scores.probe import Probe
+from qipf.scores.residual_scale import ResidualScale
+from qipf.tasks.collect import Start, begin, collect_augmented, collect_from, what_to_read
+from qipf.tasks.finding import make_task
+from qipf.tasks.outputs import Outputs
+from qipf.tasks.task import ProbeSettings, Task
 
 if TYPE_CHECKING:
     import torch
 
-    from qipf.models.draws import Perturb
+    from qipf.runners.features import FeatureSpec
+    from qipf.tasks.perturb import Perturb
 
+S = TypeVar("S", bound=Scorer)
 MEMORY = 2 * 2**30
 """Bytes that the features of the training inputs take at most; inputs that do not fit are left out."""
 
@@ -28,11 +34,11 @@ class Effort(NamedTuple):
 
 
 SHARES = {"images": 0.2, "table": 0.5, "tokens": 0.5, "other": 0.5, "": 1.0}
-"""The weight of the network's own softmax by the form of the inputs; 1 leaves the head out where none is perturbed."""
+"""The weight of the network's own softmax by the form of the inputs; 1 leaves the head out if none is perturbed."""
 CLEAN_SHARE = 0.8
 """The same for a head that knows clean inputs alone, or few inputs per class."""
 FEW = 16
-"""Images per class below which a head learns too little to outweigh the softmax (results/probe/few-examples.json)."""
+"""Images per class below which a head learns too little to outweigh the softmax: `benchmarks/probe/few_examples.py`."""
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 8), "thorough": Effort(8, 8)}
 
 
@@ -40,6 +46,7 @@ def default(
     model: Any,
     data: Any,
     *,
+    task: Task | str | None = None,
     effort: Literal["quick", "standard", "thorough"] = "standard",
     perturb: Perturb | bool = True,
     features: str | None = None,
@@ -47,106 +54,126 @@ def default(
     memory: int = MEMORY,
     seed: int = 0,
     device: torch.device | str | None = None,
-    batch_size: int = 500,
+    batch_size: int | None = None,
     progress: bool = True,
-) -> Probe:
-    """The recommended scorer for a trained classifier, fitted and ready: `uq = qipf.default(model, train)`.
+) -> Any:
+    """Return the recommended scorer of a trained model, fitted and ready: `uq = qipf.default(model, train)`.
 
-    Each input goes through the network once as it is and once for every perturbed copy; a small head then learns to
-    name its true class from what the network makes of it. Data is read once, batch by batch. What is kept of it are
-    the features that the head reads, in half precision: at most `memory` bytes, on the device of the model. With fewer
-    than 16 images per class the head counts for little, and a warning says so.
+    For classes, labels, tokens and pixels it is a `Probe`: each input goes through the model once as it is and once for
+    every perturbed copy, and a small head then learns which predictions are right. Data is read once, batch by batch.
+    The features that the head reads are kept, at most `memory` bytes. For numbers it is a `ResidualScale`.
+
+    The inputs should be those that the model was trained on for classes, and new to the model for other tasks. With
+    fewer than 16 images per class the head counts for little, and a warning says so.
 
     To score other inputs call `uq.score(model, inputs)`, or collect what it reads first:
     `uq(qipf.collect(model, inputs, layers=uq.layers))`. `qipf.wrap(model, uq)` makes a module of both.
 
     Args:
-        model: a trained torch classifier, or an ONNX model as for `qipf.collect`; None where `data` is `Outputs`, of a
-            model of any library. Inputs are perturbed with torch, whatever runs the model; `Outputs` need no torch.
-        data: labelled inputs, best those that the network was trained on: (inputs, labels) as tensors, a data set, a
-            DataLoader or any iterable of (inputs, labels) batches. Or `Outputs` with labels and features, which the
-            head is then fitted to as they are; `perturb`, `size`, `memory`, `device` and `batch_size` do not go with
-            them.
-        effort: "quick" perturbs each input once, "standard" four times, "thorough" eight times.
+        model: A trained model as for `qipf.collect`; None if `data` is `Outputs`. Perturbing inputs and training the
+            head need torch.
+        data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features, which the head is then
+            fitted to as they are; `perturb`, `size`, `memory`, `device` and `batch_size` do not go with them.
+        task: What one prediction is, as for `qipf.collect`; None finds it.
+        effort: For classes: "quick" perturbs each input once, "standard" four times, "thorough" eight times.
         perturb: False for no perturbations, or a function `perturb(inputs, generator)` that returns perturbed inputs
-            of the same form; the generator is on the device of the model. True perturbs images, tables and tokens as
-            `qipf.models.draws` says, and leaves the head out where nothing is known about the inputs.
-        features: what the head reads, as a name of `qipf.models.readings`, for instance `layer4@2x2`; None lets
-            `qipf.models.spaces.find_space` choose.
-        size: how many inputs to take at most; of arrays and data sets a random sample, of loaders the first.
-        memory: bytes that the kept features take at most.
-        seed: of everything that is random here.
-        device: where the inputs go; None is the device of the model.
-        batch_size: inputs per pass where the data does not come in batches.
-        progress: show a progress bar with the time left.
+            of the same form; the generator is on the device of its inputs. True perturbs images, tables and tokens as
+            `qipf.tasks.perturb` says, and for classes leaves the head out if nothing is known about the inputs.
+        features: What the head reads, as a name of `qipf.runners.features`, for instance `layer4@2x2`; None lets
+            `qipf.runners.features.choose_reading` choose for classes, and is the input of the layer that makes the
+            logits for other tasks.
+        size: How many inputs to take at most: a random sample of arrays and datasets, the first of loaders.
+        memory: Bytes that the kept features take at most.
+        seed: Of everything that is random here.
+        device: Where the inputs go; None is the device of the model.
+        batch_size: Inputs per batch, as for `qipf.collect`.
+        progress: Show a progress bar with the time left.
 
     Raises:
-        TypeError: an argument is of the wrong type, or does not go with `Outputs`.
-        ValueError: there is no data, there are no labels, or the model has no layer that a head could read.
+        Problem: An argument does not fit, there is no data, there are no labels, or the model has no layer that a head
+            could read.
     """
     if effort not in EFFORTS:
-        raise ValueError(f"effort: expected one of {', '.join(EFFORTS)}, got {effort!r}")
+        raise Problem("effort", f"{effort!r}", expected=f"one of {', '.join(EFFORTS)}")
     if not isinstance(perturb, bool) and not callable(perturb):
-        raise TypeError(f"perturb: expected True, False or a function of inputs and a generator, got {perturb!r}")
+        raise Problem("perturb", f"{perturb!r}", expected="True, False or a function of inputs and a generator")
     if features is not None and (not isinstance(features, str) or not features):
-        raise TypeError(
-            f"features: expected the name of a module, for instance 'layer4@2x2', or None, got {features!r}"
-        )
-    draws, epochs = EFFORTS[effort]
+        raise Problem("features", f"{features!r}", expected="the name of a module, for instance 'layer4@2x2', or None")
     check_whole("seed", seed, 0)
     if isinstance(data, Outputs):
         given = {"perturb": perturb is not True, "size": size is not None, "memory": memory != MEMORY,
-                 "device": device is not None, "batch_size": batch_size != 500}  # fmt: skip
+                 "device": device is not None, "batch_size": batch_size is not None}  # fmt: skip
         if any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
-            raise TypeError(
-                f"{names}: for inputs only, and data are outputs, which are taken as they are; leave it out, or give "
-                "the model and its inputs"
-            )
-        space = features if features in data.layers else None
-        if features is not None and space is None:
-            found = ", ".join(map(repr, data.layers)) or "none"
-            raise ValueError(f"features: expected one of the layers of these outputs, {found}, got {features!r}")
-        if space is None and data.features is None and len(data.layers) == 1:
-            (space,) = data.layers
-        return _fitted(Probe(space=space, share=CLEAN_SHARE, epochs=epochs, seed=seed), model, data, progress)
+            raise Problem(names, "for inputs only, and data are outputs, which are taken as they are")
+        return _of_outputs(model, data, effort, features, seed, progress)
     if model is None:
-        raise TypeError(
-            "model: expected a torch module or an ONNX model; without one, give Outputs with logits, features and "
-            "labels"
-        )
+        raise Problem("model", "None", expected="a model", hint="without one, give Outputs with features and labels")
+    start = begin(model, data, task=task, device=device, batch_size=batch_size)
+    if start.task.name != "classes" and effort != "standard":
+        raise Problem("effort", f"{start.task.name} have one way to fit", hint="leave effort out")
+    kind = start.task.probe
+    if kind is None:
+        outputs = collect_from(start, features, progress=progress)
+        return _noted(ResidualScale(seed=seed).fit(model, outputs), start, features)
+    return _probe(model, start, kind, effort, perturb, features, size, memory, seed, progress)
+
+
+def _probe(
+    model: Any, start: Start, kind: ProbeSettings, effort: str, perturb: Any, features: str | None, size: int | None,
+    memory: int, seed: int, progress: bool,
+) -> Probe:  # fmt: skip
+    """Return a probe that is fitted to clean and perturbed inputs."""
     try:
         require("torch", extra="torch")
     except ImportError as error:
-        raise ImportError(
-            f"perturbing inputs: {error}; without it, give outputs instead of data, and the head learns from clean "
-            "inputs alone: qipf.default(model, qipf.collect(model, data))"
-        ) from None
-    settings: dict[str, Any] = {
-        "draws": draws, "perturb": perturb, "space": features, "size": size, "memory": memory, "seed": seed,
-        "batch_size": batch_size, "progress": progress,
-    }  # fmt: skip
-    onnx = as_onnx(model)
-    if onnx is not None:
-        from qipf.models.sessions.augmented import collect_augmented_onnx
+        raise ImportError(f"perturbing inputs and training a head: {error}") from None
+    best = kind.reading == "best"
+    spec = _spec(start, features, best)
+    draws = EFFORTS[effort].draws if kind.copies is None else kind.copies
+    outputs, form = collect_augmented(
+        start, spec, draws=draws, perturb=perturb, size=size, memory=memory, seed=seed, progress=progress
+    )
+    settings: dict[str, Any] = {**kind.settings, "seed": seed}
+    if best:
+        share = CLEAN_SHARE if perturb is False else SHARES[form]
+        classes, inputs = max(2, outputs.logits.shape[1]), len(outputs) // (1 + draws)
+        if form == "images" and inputs < FEW * classes:
+            share = CLEAN_SHARE
+            warnings.warn(
+                f"data: {inputs} images for {classes} classes are few for a head to learn from, so the network's own "
+                f"softmax has the greater weight in the score; give {FEW} or more per class",
+                stacklevel=3,
+            )
+        settings |= {"space": str(spec), "share": share, "epochs": EFFORTS[effort].epochs}
+    return _noted(_fitted(Probe(**settings), model, outputs, progress), start, None if best else features)
 
-        check_no_device(device)
-        outputs, form = collect_augmented_onnx(onnx, data, **settings)
-    else:
-        from qipf.models.augmented import collect_augmented
 
-        outputs, form = collect_augmented(model, data, device=device, **settings)
-    (space,) = outputs.layers
-    share = CLEAN_SHARE if perturb is False else SHARES[form]
-    classes, inputs = max(2, outputs.logits.shape[1]), len(outputs) // (1 + draws)
-    if form == "images" and inputs < FEW * classes:
-        share = CLEAN_SHARE
-        warnings.warn(
-            f"data: {inputs} images for {classes} classes are few for a head to learn from, so the network's own "
-            f"softmax has the greater weight in the score; give {FEW} or more per class",
-            stacklevel=2,
-        )
-    return _fitted(Probe(space=space, share=share, epochs=epochs, seed=seed), onnx or model, outputs, progress)
+def _spec(start: Start, features: str | None, best: bool) -> FeatureSpec:
+    """Return what the head reads."""
+    if best:
+        return start.runner.best_reading(start.first) if features is None else start.runner.parse(features)
+    read = what_to_read(start, features)
+    if "features" not in read:
+        raise Problem("features", "no layer is known to make the logits", hint="name a module or tensor to read")
+    return read["features"]
+
+
+def _of_outputs(model: Any, data: Outputs, effort: str, features: str | None, seed: int, progress: bool) -> Scorer:
+    """Return the recommended scorer, fitted to outputs as they are."""
+    task = make_task(data.task or "classes")
+    if task.probe is None:
+        return ResidualScale(seed=seed).fit(model, data)
+    space = features if features in data.layers else None
+    if features is not None and space is None:
+        found = ", ".join(map(repr, data.layers)) or "none"
+        raise Problem("features", f"{features!r}", expected=f"one of the layers of these outputs, {found}")
+    if space is None and data.features is None and len(data.layers) == 1:
+        (space,) = data.layers
+    settings: dict[str, Any] = {**task.probe.settings, "space": space, "seed": seed}
+    if task.name == "classes":
+        settings |= {"share": CLEAN_SHARE, "epochs": EFFORTS[effort].epochs}
+    return _fitted(Probe(**settings), model, data, progress)
 
 
 def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool) -> Probe:
@@ -155,3 +182,11 @@ def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool) -> Probe
         return probe.fit(model, outputs)
     finally:
         probe.progress = False
+
+
+def _noted(scorer: S, start: Start, features: str | None) -> S:
+    """Record the model, the task with its options, and the named features in a fitted scorer."""
+    fitted = scorer._require_fitted()
+    facts = {**fitted.facts, **start.runner.facts(), "task": start.task.noted()}
+    scorer._use(Fitted(fitted.tensors, facts if features is None else {**facts, "features": features}))
+    return scorer

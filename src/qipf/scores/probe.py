@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import array_api_compat as compat
 import numpy as np
 
+from qipf._common.errors import Problem
 from qipf._common.optional import require
 from qipf.arrays import Array, as_array, namespace, to_numpy, widest_float
-from qipf.models.labels import check_classes
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.coordinates import class_logits, contrast, softmax
 from qipf.scores.reference import check_size
-
-if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+from qipf.tasks.outputs import Outputs, check_classes
+from qipf.tasks.tokens import Tokens
 
 WIDE = 1024
 """Spaces with more features than this are trained with input dropout: their heads overfit otherwise."""
@@ -125,14 +124,15 @@ class Probe(Scorer):
         return xp.clip(own, LEAST, None)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        if outputs is None or outputs.labels is None or (outputs.logits.shape[1] == 1 and not outputs.binary):
-            raise ValueError(
-                "probe: needs outputs with true classes as labels; collect them from labelled data, or let "
-                "qipf.default(model, data) do it"
-            )
+        if outputs is None or outputs.labels is None or outputs.regression:
+            raise Problem(
+                "labels", "none" if outputs is None or outputs.labels is None else "the targets of a regression",
+                expected="outputs with true classes as labels",
+                hint="collect them from labelled data, or let qipf.default(model, data) do it",
+            )  # fmt: skip
         columns = outputs.logits.shape[1]
         classes = 2 if columns == 1 else columns
-        check_classes(outputs.labels, classes)
+        check_classes(outputs.labels, classes, task="classes")
         if self.share == 1:
             return Fitted(tensors={}, facts={"columns": columns})
         rows = self._rows(outputs)
@@ -149,16 +149,15 @@ class Probe(Scorer):
         return Fitted(tensors=head._asdict(), facts={"columns": columns, "width": width})
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        return self.contrast(self.class_probabilities(outputs, tensors), outputs.logits)
+        return self.contrast(self.class_probabilities(outputs, tensors), outputs.logits, asked=outputs.task == "tokens")
 
-    def contrast(self, chance: Array, logits: Array) -> Array:
+    def contrast(self, chance: Array, logits: Array, asked: bool = False) -> Array:
         """The score of the class that the network predicts, (N,), from the posterior (N, C); without any check.
 
-        A probe of tokens is asked whether the predicted token is right, so there it is always the score of class 1.
+        A probe of tokens is `asked` if the predicted token is right, so there it is always the score of class 1.
         """
         xp = namespace(chance)
         predicted = xp.argmax(class_logits(logits), axis=1)
-        asked = self.task_name == "tokens"
         return contrast(chance, xp.ones_like(predicted) if asked else predicted)
 
     def _rows(self, outputs: Outputs) -> Array:
@@ -173,6 +172,8 @@ class Probe(Scorer):
         return outputs.layers[self.space]
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
+        if isinstance(outputs, Outputs) and outputs.summary is not None:
+            outputs = Tokens().question(outputs)
         checked = super()._checked(outputs, fitted)
         if self.share == 1:
             return checked

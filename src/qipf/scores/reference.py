@@ -33,7 +33,7 @@ def reference_features(
         ValueError: there are no outputs, or the squares would overflow.
     """
     if outputs is None:
-        raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(outputs=qipf.collect(...))")
+        raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(data=qipf.collect(...))")
     features = to_numpy(wide(outputs.features))
     if squared:
         check_size(features, scorer.name, min(_LARGEST, _bound(features)))  # scoring would count larger ones as this
@@ -103,7 +103,7 @@ def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray
     """
     if outputs is None or outputs.labels is None:
         raise ValueError(
-            f"{scorer.name}: got no labels, expected labelled outputs; fit(outputs=qipf.collect(model, (x, y)))"
+            f"{scorer.name}: got no labels, expected labelled outputs; fit(data=qipf.collect(model, (x, y)))"
         )
     logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)
     return logits, check_labels(outputs.labels, logits.shape[1], scorer.name)

@@ -18,8 +18,9 @@ from qipf.fields.hermite import check_orders
 from qipf.fields.mode_table import TOLERANCE, ModeTable
 from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
 from qipf.fields.sketch import FieldSketch, TooNarrowError
-from qipf.scores.base import Fitted, Scorer, double, plain, wide
+from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate, task_of
+from qipf.scores.precision import double
 from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights
 

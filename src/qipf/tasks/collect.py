@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -18,7 +19,7 @@ from qipf.runners.features import FeatureSpec
 from qipf.runners.loading import open_model
 from qipf.runners.runner import Runner
 from qipf.tasks.classes import Classes, warn_of_missing_classes
-from qipf.tasks.finding import find_task
+from qipf.tasks.finding import find_task, make_task
 from qipf.tasks.outputs import Outputs, TokenSummary
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Draw, Part, Task
@@ -47,10 +48,6 @@ class Start(NamedTuple):
     first: Batch
     """the first batch; the source begins with it all the same"""
 
-    def output(self) -> tuple[int, ...]:
-        """Return the shape of the output of the model."""
-        return tuple(self.runner.output_shape(self.first))
-
 
 def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_size: int | None = None) -> Start:
     """Open a model, look at the first batch of the data, and find the task.
@@ -62,18 +59,27 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     indexed = not isinstance(data, Source) and Source(data, 1).indexed
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
-    chosen = usual if task is None else find_task((), None, task).batch_size
-    source = Source.of(data, chosen if batch_size is None else batch_size)
+    size = usual if task is None else make_task(task).batch_size
+    source = Source.of(data, size if batch_size is None else batch_size)
     with runner.peeking():
         raw = source.peek()
     first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
     if raw is None or first is None:
         raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
-    found = find_task(lambda: tuple(runner.output_shape(first)), first.labels, task).resolved(first)
+    found = find_task(lambda: _output(runner, first), first.labels, task).resolved(first)
     if batch_size is None and indexed and found.batch_size != usual:
         source = Source(data, found.batch_size)
         first = first.first(found.batch_size)
     return Start(runner, source, found, first)
+
+
+def _output(runner: Runner, batch: Batch) -> tuple[int, ...]:
+    """Return the shape of the output for two rows, or for all rows of a model that takes no other number of them."""
+    try:
+        return tuple(runner.output_shape(batch))
+    except Problem:
+        with runner.reading({}, raw=True, show=False) as run:
+            return tuple(run(batch).logits.shape)
 
 
 class _One:
@@ -91,12 +97,12 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
 
     Args:
         start: The model and the data.
-        features: None or True for what enters the layer that makes the logits; a name; False for none.
+        features: None for what enters the layer that makes the logits; a name; False for none.
         layers: Names of further layers.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
-    if not isinstance(features, str | bool | None) or features == "":
+    if not isinstance(features, str | bool | None) or features in ("", True):
         raise Problem("features", f"{features!r}", expected="the name of a module or tensor, None or False")
     read = {}
     if isinstance(features, str):
@@ -106,7 +112,7 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
             raise Problem("features", found, hint=f"give {spec.source!r}")
         read["features"] = FeatureSpec(spec.source, "whole") if start.task.whole else spec
     elif features is not False:
-        spec = start.runner.head(start.first, start.output() if start.task.whole else (2, 2))
+        spec = start.runner.head(start.first, (2,) * start.task.dimensions)
         if spec is not None:
             read["features"] = spec
     names = (layers,) if isinstance(layers, str) else tuple(layers)
@@ -180,14 +186,22 @@ def collect(
     Raises:
         Problem: The model, the data, a name or a label does not fit.
     """
-    check_whole("most", 1 if most is None else most, 1)
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
-    if isinstance(start.task, Pixels) and most is not None and start.source.rows:
-        start = start._replace(task=replace(start.task, per_image=max(1, most // start.source.rows)))
-    read, draw = what_to_read(start, features, layers), Draw(seed)
-    found = parts(start, read, progress=progress)
-    outputs, numbers = gather(start.task, found, draw, store=store, rows=start.source.rows)
-    return start.task.finished(outputs, numbers, most, seed)
+    return collect_from(start, features, layers, most=most, seed=seed, store=store, progress=progress)
+
+
+def collect_from(
+    start: Start, features: str | bool | None, layers: str | Iterable[str] = (), *, most: int | None = None,
+    seed: int = 0, store: Any = "cpu", progress: bool = True,
+) -> Outputs:  # fmt: skip
+    """Return what `collect` returns, for a model and data that are open; the arguments are those of `collect`."""
+    check_whole("most", 1 if most is None else most, 1)
+    task, rows = start.task, start.source.rows
+    if isinstance(task, Pixels) and most is not None and rows:
+        task = replace(task, per_image=max(1, most // rows))
+    found = parts(start._replace(task=task), what_to_read(start, features, layers), progress=progress)
+    outputs, numbers = gather(task, found, Draw(seed), store=store, rows=rows)
+    return task.finished(outputs, numbers, most, seed)
 
 
 def gather(
@@ -203,17 +217,30 @@ def gather(
         rows: How many inputs there are, if that is known.
         half: Keep floating-point numbers in bfloat16.
     """
+    whole = next(gathered(task, found, draw, store=store, rows=rows, half=half), None)
+    if whole is None:
+        raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
+    return whole
+
+
+def gathered(
+    task: Task, found: Iterator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
+    limit: float = math.inf,
+) -> Iterator[tuple[Outputs, list[int]]]:  # fmt: skip
+    """Yield what `gather` returns, in blocks of whole batches that hold about `limit` numbers."""
     kept, numbers, batch, labels, first = Columns(store, None if task.whole else rows, half), [], None, None, 0
     for part in found:
         if part.batch is not batch:
+            if kept.size >= limit:
+                yield kept.finish(task), numbers
+                kept, numbers = Columns(store, None, half), []
             batch, first = part.batch, len(numbers)
             labels = task.check(batch, tuple(part.logits.shape))
             numbers.extend(batch.numbers)
-        kept.append(task.sample(part, labels, draw), first, batch.rows)
+        kept.append(task.sample(part, labels, draw), first, batch)
         del part  # the logits of two passes would exist at once
-    if not numbers:
-        raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
-    return kept.finish(task.name, len(numbers) if task.whole or task.name == "labels" else None), numbers
+    if numbers:
+        yield kept.finish(task), numbers
 
 
 def collect_augmented(
@@ -294,7 +321,8 @@ def _bytes_per_input(task: Task, part: Part, half: bool) -> int:
     rows = task.sample(part, None, Draw(0))
     floats = [rows.logits, *(one for one in (rows.features, *rows.layers.values()) if one is not None)]
     width = sum(one.shape[1] for one in floats) + (0 if rows.summary is None else 8)
-    per_input = task.per_image if isinstance(task, Pixels) else max(1, len(rows) // part.batch.rows)
+    most = math.prod(task.counted(part, None).shape[1:])
+    per_input = min(task.per_image, most) if isinstance(task, Pixels) else max(1, len(rows) // part.batch.rows)
     return per_input * ((2 if half else 4) * width + 8)
 
 
@@ -331,23 +359,28 @@ class Columns:
         self._store, self._inputs, self._half = store, inputs, half
         self._kept: dict[str, _Rows] = {}
         self._waiting: list[dict[str, Array]] = []
-        self._bytes = self._count = 0
+        self._bytes = self._seen = 0
+        self.size = 0
+        """how many numbers were appended"""
 
-    def append(self, rows: Outputs, first: int, inputs: int) -> None:
+    def append(self, rows: Outputs, first: int, batch: Batch) -> None:
         """Append rows.
 
         Args:
             rows: Of one batch, or a part of it.
             first: How many inputs came before this batch.
-            inputs: How many inputs this batch has.
+            batch: The batch.
         """
         found = {name: self._moved(values) for name, values in _flat(rows).items()}
         if "groups" in found:
             found["groups"] = found["groups"] + first
+        self.size += sum(math.prod(values.shape) for values in found.values())
+        self._seen = first + batch.rows
         if not self._kept:
-            self._kept = {name: _Rows(name, self._expected(len(rows), inputs)) for name in found}
+            self._kept = {name: _Rows(name, self._expected(len(rows), batch.rows)) for name in found}
         for name in {*found, *self._kept} - ({*found} & {*self._kept}):
-            raise Problem("data", f"{name} are in some batches but not in others", hint="give them in all or in none")
+            found = f"batch {batch.number}: {name} are in some batches but not in others"
+            raise Problem("data", found, hint="give them in all or in none")
         if all(isinstance(values, np.ndarray) or self._is_home(values) for values in found.values()):
             self._append(found)
             return
@@ -356,15 +389,16 @@ class Columns:
         if self._bytes >= WAITING or len(self._waiting) >= MOST_WAITING:
             self._flush()
 
-    def finish(self, task: str, inputs: int | None) -> Outputs:
+    def finish(self, task: Task) -> Outputs:
         """Return all rows."""
         self._flush()
         columns = {name: rows.finish() for name, rows in self._kept.items()}
         summary = {name: columns.pop(f"summary:{name}", None) for name in TokenSummary._fields}
         layers = {n.removeprefix("layer:"): columns.pop(n) for n in tuple(columns) if n.startswith("layer:")}
         kept = None if summary["predicted"] is None else TokenSummary(**summary)
+        inputs = self._seen if "groups" in columns else None
         return Outputs.unchecked(
-            columns.pop("logits"), **columns, layers=layers, summary=kept, task=task, inputs=inputs
+            columns.pop("logits"), **columns, layers=layers, summary=kept, task=task.name, inputs=inputs
         )
 
     def _expected(self, rows: int, inputs: int) -> int:

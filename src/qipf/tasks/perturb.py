@@ -35,15 +35,13 @@ import torch
 from torch import Tensor
 
 from qipf._common.errors import Problem
-from qipf.arrays import Array
 from qipf.data.batches import describe, is_array
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
+from qipf.tasks.tiles import colours_last
 
 Perturb = Callable[[Any, torch.Generator], Any]
 """Takes the inputs of a batch and a generator on their device, and returns inputs of the same form."""
 
-COLOURS = (1, 3, 4)
-"""Numbers of colours, by which (N, c, H, W) is told from (N, H, W, c)."""
 IN_PLACE = ("gaussian-noise", "blur", "contrast", "pixelate")
 """The perturbations of images that leave every pixel where it is."""
 MOST_TOKENS = 0.3
@@ -139,7 +137,7 @@ class Perturber:
         )
         if self._own is not None or tensor.ndim != 4:
             return tensor
-        tensor = tensor.movedim(3, 1) if _colours_last(inputs) else tensor
+        tensor = tensor.movedim(3, 1) if colours_last(inputs.shape) else tensor
         return tensor if tensor.is_floating_point() else tensor.float() / 255
 
 
@@ -155,7 +153,7 @@ def _restored(changed: Any, inputs: Any, plain: bool) -> Any:
     if not plain and tensor.ndim == 4:
         whole = not inputs.is_floating_point() if isinstance(inputs, Tensor) else inputs.dtype.kind != "f"
         tensor = (255 * tensor).round().clamp(0, 255) if whole else tensor
-        tensor = tensor.movedim(1, 3).contiguous() if _colours_last(inputs) else tensor
+        tensor = tensor.movedim(1, 3).contiguous() if colours_last(inputs.shape) else tensor
     if isinstance(inputs, Tensor):
         return tensor.to(inputs.device, tensor.dtype if plain else inputs.dtype)
     return np.ascontiguousarray(tensor.cpu().numpy().astype(inputs.dtype))
@@ -245,10 +243,6 @@ def _mask(inputs: Any, key: Any) -> Tensor | None:
     others = [part for place, part in enumerate(inputs) if place != key and isinstance(part, Tensor)]
     same = [part for part in others if part.shape == inputs[key].shape]
     return next((part for part in same if bool(((part == 0) | (part == 1)).all())), None)
-
-
-def _colours_last(values: Array) -> bool:
-    return values.shape[3] in COLOURS and values.shape[1] not in COLOURS
 
 
 def _form(values: Tensor) -> str:

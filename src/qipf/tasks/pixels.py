@@ -13,11 +13,11 @@ import numpy as np
 from qipf._common.errors import Problem, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.data.batches import Batch
+from qipf.data.batches import Batch, is_array
 from qipf.runners.runner import Pass, Run
 from qipf.tasks.outputs import Outputs, Scored
 from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
-from qipf.tasks.tiles import Tile, check_tiles, cut, cut_batch, find_images, wider
+from qipf.tasks.tiles import Tile, check_tiles, colours_last, cut, cut_batch, find_images, wider
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +52,7 @@ class Pixels(Task):
     noun: ClassVar[str] = "pixel"
     independent: ClassVar[bool] = False
     batch_size: ClassVar[int] = 4
+    dimensions: ClassVar[int] = 4
     whole: ClassVar[bool] = True
     probe: ClassVar[ProbeSettings] = ProbeSettings(6, "head", False, {"hidden": 64, "share": 0.7})
 
@@ -221,8 +222,26 @@ class Pixels(Task):
         height, width = output[2:] if self.tile is None else find_images(batch).shape[2:]
         return output[0], height, width
 
+    def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
+        """Return the pixels.
+
+        Raises:
+            Problem: None of them has a label.
+        """
+        del numbers, most, seed
+        if not len(outputs):
+            raise Problem("labels", "none", expected="at least one pixel with a label")
+        return outputs
+
     def _part(self, found: Pass, batch: Batch, tile: Tile | None) -> Part:
         logits = self.arranged(found.logits)
+        images = [one.shape for one in (*batch.args, *batch.kwargs.values()) if is_array(one) and len(one.shape) == 4]
+        sizes = {tuple(shape[axis : axis + 2]) for shape in images for axis in ((1,) if colours_last(shape) else (2,))}
+        if tile is None and tuple(logits.shape[1:3]) in sizes and tuple(logits.shape[2:]) not in sizes:
+            raise Problem(
+                "model", f"{tuple(logits.shape)}, with the classes last", expected="logits (N, C, H, W)",
+                hint="let the model return logits.permute(0, 3, 1, 2)",
+            )  # fmt: skip
         if tile is None:
             return Part(batch, logits, found.features)
         seen = tuple(side.stop - side.start for side in tile.seen)

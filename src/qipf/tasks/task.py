@@ -90,6 +90,7 @@ class Task(ABC):
         judged_by: How scores are judged: by the errors that they find, or by the intervals that they make.
         batch_size: The default number of inputs per batch.
         raw: The output of the model is read as it is, and not as logits.
+        dimensions: Of the output of the model.
         whole: Features are read at every position, and not reduced to one row per input.
         probe: How the recommended probe is fitted; None for a task without classes.
     """
@@ -100,6 +101,7 @@ class Task(ABC):
     judged_by: ClassVar[Literal["errors", "intervals"]] = "errors"
     batch_size: ClassVar[int] = 500
     raw: ClassVar[bool] = False
+    dimensions: ClassVar[int] = 2
     whole: ClassVar[bool] = False
     probe: ClassVar[ProbeSettings | None] = None
 

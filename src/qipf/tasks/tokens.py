@@ -62,6 +62,7 @@ class Tokens(Task):
     noun: ClassVar[str] = "token"
     independent: ClassVar[bool] = False
     batch_size: ClassVar[int] = 8
+    dimensions: ClassVar[int] = 3
     whole: ClassVar[bool] = True
     probe: ClassVar[ProbeSettings] = ProbeSettings(
         1, "head", False, {"hidden": 128, "epochs": 4, "temperature": 1.0}
@@ -129,10 +130,9 @@ class Tokens(Task):
             last = tuple(labels.shape) == (output[0], output[2])
             hint = "the tokens seem to be last; return logits.transpose(1, 2)" if last else ""
             hint = "convert them to integers" if tuple(labels.shape) == shape else hint
-            raise Problem(
-                "labels", found, expected=f"integers of shape {shape}, one label per token", hint=hint
-            )  # fmt: skip
-        return labels
+            raise Problem("labels", found, expected=f"integers of shape {shape}, one label per token", hint=hint)
+        xp = namespace(labels)
+        return xp.astype(labels, xp.int64)
 
     def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
         """Run the model on a batch, after the tokens that count are chosen."""
@@ -184,7 +184,7 @@ class Tokens(Task):
         there = torch.ones(part.logits.shape[:2], dtype=torch.bool) if mask is None else _tensor(mask) != 0
         if labels is None:
             return there
-        known = (there.cpu() & (_tensor(labels).cpu() != self.ignore)) if labels is not None else there
+        known = there.cpu() & (_tensor(labels).cpu() != self.ignore)
         return there.cpu() & _next(known, False) if self.shifted else known
 
     def aligned(self, labels: Array | None) -> Array | None:
@@ -381,4 +381,4 @@ def _tensor(values: Array) -> Tensor:
 
 
 def _is_integral(values: Array) -> bool:
-    return bool(namespace(values).isdtype(values.dtype, "integral"))
+    return bool(namespace(values).isdtype(values.dtype, ("integral", "bool")))

@@ -55,7 +55,7 @@ def test_callable_with_checkpoint_on_a_folder_of_images(place, net, images, labe
     assert list(result) == ["row", "file", "predicted", "uncertainty", "label", "correct"]
     order = np.argsort(labels, kind="stable")  # by class folder, then by name
     outputs = collect(net, (as_inputs(images[order]), torch.asarray(labels[order])), progress=False)
-    np.testing.assert_allclose(result["uncertainty"], KNN(k=5).fit(outputs=outputs)(outputs), rtol=1e-5)
+    np.testing.assert_allclose(result["uncertainty"], KNN(k=5).fit(data=outputs)(outputs), rtol=1e-5)
     assert result["label"] == labels[order].tolist()
     assert result["correct"] == outputs.correct.tolist()
     assert result["file"][0].endswith(f"{order[0]:03d}.png")

@@ -55,7 +55,7 @@ def test_a_missing_fact_is_named(file) -> None:
 def test_facts_of_other_scorers_and_of_parts_are_checked_too(rng, tmp_path) -> None:
     labelled = Outputs(rng.standard_normal((40, 3)), rng.standard_normal((40, 5)), rng.integers(0, 3, 40))
     path = tmp_path / "both.qipf"
-    Combine((Entropy(), ClassField(bandwidth=1.0))).fit(outputs=labelled).save(path)
+    Combine((Entropy(), ClassField(bandwidth=1.0))).fit(data=labelled).save(path)
     forge(path, lambda header, tensors: header["facts"]["parts"][1].update(bandwidths=[[0.0]]))
     with pytest.raises(ValueError, match="bandwidths"):
         load(path)

@@ -119,7 +119,7 @@ def test_numpy_settings_are_saved_as_plain_numbers(rng, tmp_path) -> None:
     usual = WeightQIPF(factor=80, radius=0.25, tolerance=1e-9, pool=40).fit(weights, outputs)
     assert load(tmp_path / "numpy.qipf").settings() == usual.settings() == numpy.settings()
     np.testing.assert_array_equal(load(tmp_path / "numpy.qipf")(outputs), usual(outputs))
-    ClassField(bandwidth=np.float32(0.5)).fit(outputs=outputs).save(tmp_path / "field.qipf")
+    ClassField(bandwidth=np.float32(0.5)).fit(data=outputs).save(tmp_path / "field.qipf")
     assert read(tmp_path / "field.qipf")[0]["settings"]["bandwidth"] == 0.5
 
 
@@ -145,7 +145,7 @@ def test_a_crash_while_writing_leaves_the_old_file(file, scorer, monkeypatch) ->
         raise OSError("disk full")
 
     monkeypatch.setattr(_files.os, "fsync", crash)
-    other = KNN(k=2).fit(outputs=Outputs(logits=2 * np.eye(4), features=np.eye(4)))
+    other = KNN(k=2).fit(data=Outputs(logits=2 * np.eye(4), features=np.eye(4)))
     with pytest.raises(OSError, match="disk full"):
         other.save(file)
     assert file.read_bytes() == before

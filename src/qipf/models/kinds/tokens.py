@@ -122,7 +122,9 @@ class Tokens:
         torch = require("torch", extra="torch")
         numbers = [self.log_rest, self.entropy, self.top[:, 0], self.log_sum, self.top[:, 0] - self.top[:, 1]]
         rows = torch.cat([self.features, torch.stack(numbers, 1).to(self.features)], 1)
-        return Outputs(-self.log_rest[:, None], rows, None if self.labels is None else self.correct.long())
+        return Outputs(
+            -self.log_rest[:, None], rows, None if self.labels is None else self.correct.long(), task="tokens"
+        )
 
     def per_sequence(self, values: Array | str, how: Summary = "mean") -> np.ndarray:
         """Summarise one number per token to one per sequence, (N,); NaN for a sequence without tokens.

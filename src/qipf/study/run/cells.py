@@ -162,7 +162,7 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
     one = data.predicts in ONE_NUMBER_OR_CLASS
     if params["kind"] == "default" and one:
         size = params["reference_size"] or None
-        scorer: Any = default(net, data.train, size=size, device=device, progress=False, **settings)
+        scorer: Any = default(net, data.train, size=size, device=_run_on(net, device), progress=False, **settings)
     elif not one:
         scorer = _fit_several(net, data, params, device)
     else:
@@ -192,7 +192,7 @@ def _fit_several(net: Any, data: StudyData, params: Mapping[str, Any], device: s
     if params["kind"] == "default":
         extra = {"features": settings["features"]} if "features" in settings else {}
         extra |= {"shift": OF_TOKENS[data.predicts]} if kind == "tokens" else {}
-        return PROBES[kind](net, split, device=device, batch_size=BATCHES[kind], progress=False, **extra)
+        return PROBES[kind](net, split, device=_run_on(net, device), batch_size=BATCHES[kind], progress=False, **extra)
     scorer = methods.build(params["kind"], settings)
     if kind == "tokens":
         return mark(scorer.fit(None, None), kind)
@@ -384,12 +384,18 @@ def read_rows(
     data: StudyData, net: Any, split: Split, *, layers: tuple[str, ...] = (), features: Any = None, device: Any = None
 ) -> PredictionRows:
     """Return the predictions of a network for inputs with labels, as the plan says that they are meant."""
+    device = _run_on(net, device)
     if data.predicts in ONE_NUMBER_OR_CLASS:
         return PredictionRows(
             collect(net, split, layers=layers, features=features, store=device or "cpu", progress=False)
         )
     shift = OF_TOKENS.get(data.predicts)
     return read_predictions(kind_of(data), net, split, len(split.inputs), shift=shift, features=features, device=device)
+
+
+def _run_on(net: Any, device: str | None) -> str | None:
+    """Return the device to name; an ONNX model runs where its session does."""
+    return device if isinstance(net, nn.Module) else None
 
 
 def group_of(params: Mapping[str, Any]) -> Group:

@@ -13,6 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qipf._common.optional import require
+from qipf.study.plan.methods import MODEL_FILES, ONE_PASS_FILES
+
 
 class ChangedError(ValueError):
     """A file or a model is not the one that the plan was made with."""
@@ -31,6 +34,21 @@ def digest(name: str) -> str:
     """
     path = Path(name)
     return file_digest(path) if path.suffix and path.is_file() else name
+
+
+def model_file_digest(path: str | Path) -> str:
+    """Return the SHA-256 of a file with a network; for ONNX, of the graph and the files with its external weights."""
+    if Path(path).suffix != ".onnx":
+        return file_digest(path)
+    helper = require("onnx.external_data_helper", extra="onnxruntime")
+    try:
+        graph = require("onnx", extra="onnxruntime").load(str(path), load_external_data=False)
+    except Exception:  # of protobuf; the cell that runs the model says what is wrong with it
+        return file_digest(path)
+    tensors = [tensor for tensor in helper._get_all_tensors(graph) if helper.uses_external_data(tensor)]
+    files = sorted({helper.ExternalDataInfo(tensor).location for tensor in tensors})
+    found = [file_digest(path), *(f"{name} {file_digest(Path(path).parent / name)}" for name in files)]
+    return found[0] if not files else hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
 def short(text: str) -> str:
@@ -63,9 +81,9 @@ def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
     if path is None or not expected:
         yield
         return
-    _check(path, file_digest(path), expected)
+    _check(path, model_file_digest(path), expected)
     yield
-    _check(path, file_digest(path), expected)
+    _check(path, model_file_digest(path), expected)
 
 
 def _check(path: str, found: str, expected: str) -> None:
@@ -146,8 +164,6 @@ def _file(root: Path, name: str) -> Path | None:
     return next((file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file()), None)
 
 
-FILES = (".pt2", ".h5")
-"""The endings of files that hold a whole network."""
 _PINNED = "__qipf_module_digest__"
 """Attribute of an imported module: the digest of its source when this process first built a network from it."""
 
@@ -156,14 +172,14 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
     """Load the model. This runs the user's code, with a fixed seed, so that every process gets the same network.
 
     Args:
-        model: "file.pt2", "file.h5" (a sequential Keras network) or "module:callable".
+        model: "file.pt2", "file.onnx", "file.h5" (a sequential Keras network) or "module:callable".
         weights: a safetensors file for "module:callable", or None.
         expected: what `digests` returned for the plan; None to skip the check.
 
     Raises:
         ChangedError: the model differs from the one of the plan.
     """
-    program = model.endswith(FILES)
+    program = model.endswith(MODEL_FILES)
     wanted = expected or {}
     with unchanged(weights, wanted.get("weights")), unchanged(model if program else None, wanted.get("model")):
         net = _build(model, weights)
@@ -185,8 +201,8 @@ def digests(model: str, weights: str | None) -> dict[str, str | None]:
     A model that cannot be built is identified by its name alone: its cell will fail and say why.
     """
     of_weights = None if weights is None else file_digest(weights)
-    if model.endswith(FILES):
-        return {"model": file_digest(model), "weights": of_weights}
+    if model.endswith(MODEL_FILES):
+        return {"model": model_file_digest(model), "weights": of_weights}
     try:
         return {"model": _network_digest(model, _build(model, weights)), "weights": of_weights}
     except Exception:  # whatever the user's code raises
@@ -203,7 +219,7 @@ def _build(model: str, weights: str | None) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         net: Any = load_model(model, None if weights is None else Path(weights))
-    if not model.endswith(".pt2"):  # an exported program has no training mode
+    if not model.endswith(ONE_PASS_FILES):  # those have no training mode
         net.eval()
     return net
 

@@ -80,6 +80,8 @@ def _scorer(context: Context, params: Mapping[str, Any], parents: Parents) -> An
 
 
 def _forward(net: Any, x: torch.Tensor) -> Any:
+    if not isinstance(net, torch.nn.Module):
+        return collect(net, x, features=False, progress=False)  # of ONNX
     with torch.inference_mode():
         return net(x)
 

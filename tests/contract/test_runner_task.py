@@ -1,0 +1,382 @@
+"""Every runner with every task, against NumPy on the bare model.
+
+A new runner is a line in `RUNNERS`, a new task a model in `house.py` and a line in `score_of` and `rows_of`.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from house import GOLDEN, TASKS, data, model
+from scipy.special import entr, expit, softmax
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+import qipf
+from example_models import state, unchanged
+from qipf.arrays import to_numpy
+from qipf.tasks import TASKS as KINDS
+from qipf.tasks import Pixels, Tokens
+
+QUIET: dict[str, Any] = {"progress": False}
+HALF = ("half",)
+ENDINGS = {"classes": ("Softmax", 1), "table": ("Softmax", 1), "tokens": ("Softmax", 2), "pixels": ("Softmax", 1)}
+NAMES = ("classes", "table", "binary", "labels", "numbers", "tokens", "pixels")
+FIXED = 4
+
+
+def _exported(name: str, folder: Path) -> Any:
+    path = folder / "model.pt2"
+    batch = torch.export.Dim("batch", min=1, max=1000)
+    torch.export.save(torch.export.export(model(name), (data(name)[0][:4],), dynamic_shapes=({0: batch},)), path)
+    return torch.export.load(path)
+
+
+def _graph(name: str, folder: Path, change: Callable[[Any], None]) -> str:
+    onnx = pytest.importorskip("onnx")
+    proto = onnx.load(str(GOLDEN / "house" / f"{name}.onnx"))
+    change(proto.graph)
+    path = folder / "changed.onnx"
+    onnx.save(proto, str(path))
+    return str(path)
+
+
+def _with_ending(name: str, folder: Path) -> Any:
+    from onnx import helper
+
+    operator, axis = ENDINGS.get(name, ("Sigmoid", None))
+
+    def change(graph: Any) -> None:
+        old = graph.output[0].name
+        settings = {} if axis is None else {"axis": axis}
+        graph.node.append(helper.make_node(operator, [old], ["probabilities"], **settings))
+        graph.output[0].name = "probabilities"
+
+    return _graph(name, folder, change)
+
+
+def _with_fixed_batch(name: str, folder: Path) -> Any:
+    def change(graph: Any) -> None:
+        for one in (*graph.input, *graph.output):
+            one.type.tensor_type.shape.dim[0].dim_value = FIXED
+
+    return _graph(name, folder, change)
+
+
+def _estimator(name: str, folder: Path) -> Any:
+    x, y = (part.numpy() for part in data(name))
+    kind = MLPRegressor if name == "numbers" else MLPClassifier
+    return kind(hidden_layer_sizes=(8,), max_iter=30, tol=1.0, random_state=0).fit(x, y)
+
+
+RUNNERS: dict[str, Callable[[str, Path], Any]] = {
+    "torch": lambda name, folder: model(name),
+    "compiled": lambda name, folder: torch.compile(model(name), backend="eager"),
+    "exported": _exported,
+    "half": lambda name, folder: model(name).half(),
+    "onnx": lambda name, folder: str(GOLDEN / "house" / f"{name}.onnx"),
+    "onnx with an ending": _with_ending,
+    "onnx of a fixed batch": _with_fixed_batch,
+    "scikit-learn": _estimator,
+}
+CELLS = [
+    (runner, name)
+    for runner in RUNNERS
+    for name in NAMES
+    if (runner != "scikit-learn" or name in ("table", "numbers", "binary"))
+    and (runner != "onnx with an ending" or name != "numbers")
+]
+
+
+@pytest.fixture(params=CELLS, ids=lambda cell: f"{cell[0]}-{cell[1]}")
+def cell(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str, Any]:
+    runner, name = request.param
+    return runner, name, RUNNERS[runner](name, tmp_path)
+
+
+def bare(runner: str, name: str, net: Any, x: Any) -> np.ndarray:
+    """The logits of the bare model in double precision."""
+    if runner == "scikit-learn":
+        if name == "numbers":
+            return net.predict(x.numpy())
+        return np.log(np.maximum(net.predict_proba(x.numpy()), np.finfo(float).tiny))
+    with torch.no_grad():
+        return model(name)(x).double().numpy()
+
+
+def score_of(task: str, logits: np.ndarray) -> np.ndarray:
+    """The entropy of every prediction, in the shape of the predictions."""
+    if task == "labels" or logits.shape[1] == 1:
+        p = expit(logits)
+        found = entr(p) + entr(1 - p)
+        return found if task == "labels" else found[:, 0]
+    axis = 2 if task == "tokens" else 1
+    return entr(softmax(logits, axis=axis)).sum(axis=axis)
+
+
+def rows_of(task: str, logits: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Logits, labels, groups and positions of every row."""
+    count = len(logits)
+    if task == "labels":
+        groups, positions = np.divmod(np.arange(logits.size), logits.shape[1])
+        return logits.reshape(-1, 1), y.ravel(), groups, positions
+    if task == "pixels":
+        flat = np.moveaxis(logits, 1, -1)
+        groups, positions = np.divmod(np.arange(y.size), y[0].size)
+        return flat.reshape(-1, flat.shape[-1]), y.ravel(), groups, positions
+    if task == "tokens":  # the logits of a position belong to the token of the next one
+        here = logits[:, :-1]
+        p = softmax(here, axis=2).max(2)
+        groups, positions = np.divmod(np.arange(p.size), p.shape[1])
+        return np.log(p / (1 - p)).reshape(-1, 1), y[:, 1:].ravel(), groups, positions
+    return logits.reshape(count, -1), y, np.arange(count), np.zeros(count, int)
+
+
+def kind_of(name: str) -> Any:
+    task = TASKS.get(name, name)
+    return Pixels(per_image=10**6) if task == "pixels" else KINDS[task]()
+
+
+def close(runner: str) -> dict[str, float]:
+    return {"rtol": 2e-2, "atol": 2e-2} if runner in HALF else {"rtol": 2e-4, "atol": 2e-4}
+
+
+def test_rows_are_those_of_the_bare_model(cell: tuple[str, str, Any]) -> None:
+    runner, name, net = cell
+    x, y = data(name, 1, 10)
+    task = TASKS.get(name, name)
+    found = qipf.collect(net, (x, y), task=kind_of(name) if task == "pixels" else None, **QUIET)
+    assert found.task == task
+    logits, labels, groups, positions = rows_of(task, bare(runner, name, net, x), y.numpy())
+    order = np.arange(len(labels))
+    if task == "pixels":  # a sample of all of them
+        order = np.lexsort((to_numpy(found.positions), to_numpy(found.groups)))
+    np.testing.assert_allclose(to_numpy(found.logits)[order], logits, **close(runner))
+    np.testing.assert_array_equal(to_numpy(found.labels)[order], labels)
+    if found.groups is not None:
+        np.testing.assert_array_equal(to_numpy(found.groups)[order], groups)
+        np.testing.assert_array_equal(to_numpy(found.positions)[order], positions)
+        assert found.inputs == len(x)
+
+
+def test_scores_have_the_shape_of_the_predictions(cell: tuple[str, str, Any], tmp_path: Path) -> None:
+    runner, name, net = cell
+    (x, y), task = data(name, 1, 10), TASKS.get(name, name)
+    if task == "numbers":
+        scorer: Any = qipf.ResidualScale().fit(net, data(name), **QUIET)
+        assert scorer.score(net, x, **QUIET).shape == (len(x),)
+    else:
+        scorer = qipf.Entropy()
+        found = scorer.score(net, x, task=task, **QUIET)
+        expected = score_of(task, bare(runner, name, net, x))
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(to_numpy(found), expected, **close(runner))
+    if runner != "exported":  # whose layers have no names of their own
+        scorer = qipf.ResidualScale() if task == "numbers" else scorer if task == "tokens" else qipf.KNN(k=3)
+        scorer.fit(net, data(name, 0, 40), task=kind_of(name), **QUIET)
+    scorer.save(tmp_path / "scorer.qipf")
+    whole = scorer.score(net, (x, y), task=task, **QUIET)
+    np.testing.assert_array_equal(qipf.load(tmp_path / "scorer.qipf").score(net, (x, y), task=task, **QUIET), whole)
+    rows = qipf.collect(net, (x, y), task=kind_of(name), **QUIET)
+    expected = to_numpy(scorer(rows))
+    if rows.groups is None:
+        picked = to_numpy(whole)
+    else:
+        picked = to_numpy(whole).reshape(len(x), -1)[to_numpy(rows.groups), to_numpy(rows.positions)]
+    np.testing.assert_allclose(picked, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_streams_have_predictions_and_labels(cell: tuple[str, str, Any]) -> None:
+    runner, name, net = cell
+    (x, y), task = data(name, 1, 10), TASKS.get(name, name)
+    scorer: Any = qipf.Entropy() if task != "numbers" else qipf.ResidualScale().fit(net, data(name), **QUIET)
+    batches = list(scorer.stream(net, (x, y), batch_size=4, **QUIET))
+    whole = np.concatenate([to_numpy(one.uncertainty) for one in batches])
+    np.testing.assert_allclose(whole, to_numpy(scorer.score(net, (x, y), **QUIET)), rtol=1e-4, atol=1e-5)
+    assert [number for one in batches for number in one.numbers] == list(range(len(x)))
+    logits = bare(runner, name, net, x)
+    axis = 2 if task == "tokens" else 1
+    one_logit = task == "labels" or logits.shape[1] == 1
+    expected = logits if task == "numbers" else (logits > 0).astype(int) if one_logit else logits.argmax(axis)
+    predicted = np.concatenate([to_numpy(one.predicted) for one in batches])
+    if runner not in HALF:
+        np.testing.assert_allclose(predicted, expected.reshape(predicted.shape), rtol=1e-4, atol=1e-4)
+    if task == "tokens":
+        counted = np.concatenate([to_numpy(one.counted) for one in batches])
+        assert not counted[:, -1].any()  # no token follows the last one
+        assert counted[:, :-1].all()
+        np.testing.assert_array_equal(
+            np.concatenate([to_numpy(one.labels) for one in batches])[counted], y[:, 1:].ravel()
+        )
+    table = kind_of(name).columns(batches[0], scorer)
+    assert len({len(values) for values in table.values()}) == 1
+    assert {"row", "uncertainty"} <= set(table)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_torch_model_is_left_as_it_was_found(name: str) -> None:
+    net, (x, y) = model(name).train(), data(name, 1, 10)
+    before = state(net)
+    qipf.collect(net, (x, y), **QUIET)
+    unchanged(before, state(net))
+    scorer: Any = qipf.Entropy() if name != "numbers" else qipf.ResidualScale().fit(net, (x, y), **QUIET)
+    unchanged(before, state(net))
+    for _ in scorer.stream(net, (x, y), batch_size=3, **QUIET):
+        unchanged(before, state(net))
+    unchanged(before, state(net))
+
+
+@pytest.mark.parametrize("runner", ["torch", "onnx", "scikit-learn"])
+@pytest.mark.parametrize("name", ["classes", "table", "labels", "pixels", "numbers"])
+def test_rows_that_are_not_numbers_are_named(runner: str, name: str, tmp_path: Path) -> None:
+    if runner == "scikit-learn":
+        pytest.skip("estimators refuse such rows themselves")
+    net, (x, y) = RUNNERS[runner](name, tmp_path), data(name, 1, 30)
+    scorer: Any = qipf.Entropy() if name != "numbers" else qipf.ResidualScale().fit(net, (x, y), **QUIET)
+    x[17] = torch.nan
+    with pytest.raises(ValueError, match="row 17"):
+        scorer.score(net, (x, y), batch_size=4, **QUIET)
+    with pytest.raises(ValueError, match="row 17"):
+        qipf.default(net, (x, y), batch_size=4, **QUIET)
+
+
+@pytest.mark.parametrize("runner", ["torch", "onnx", "scikit-learn"])
+@pytest.mark.parametrize(
+    ("name", "place", "value"),
+    [
+        ("classes", (17,), 3), ("table", (17,), -1), ("binary", (17,), 2), ("labels", (17, 2), 2),
+        ("tokens", (17, 3), 99), ("pixels", (17, 5, 6), 7), ("numbers", (17, 1), float("nan")),
+    ],
+)  # fmt: skip
+def test_labels_that_do_not_fit_are_named(runner: str, name: str, place: Any, value: Any, tmp_path: Path) -> None:
+    if runner == "scikit-learn" and name not in ("table", "numbers"):
+        pytest.skip("not of an estimator")
+    net, (x, y) = RUNNERS[runner](name, tmp_path), data(name, 1, 80)
+    y = y.clone()
+    y[place] = value
+    task = kind_of(name)
+    for call in (qipf.collect, qipf.default):
+        with pytest.raises(ValueError, match="labels" if runner == "scikit-learn" else r"labels: .*\b17\b"):
+            call(net, (x, y), task=task, batch_size=4, **QUIET)
+
+
+@pytest.mark.parametrize("runner", ["torch", "onnx"])
+@pytest.mark.parametrize("name", NAMES)
+def test_an_iterator_is_read_once(runner: str, name: str, tmp_path: Path) -> None:
+    net, (x, y), taken = RUNNERS[runner](name, tmp_path), data(name, 1, 20), []
+
+    def batches() -> Any:
+        for start in range(0, len(x), 3):
+            taken.append(start)
+            yield x[start : start + 3], y[start : start + 3]
+
+    found = qipf.collect(net, batches(), **QUIET)
+    assert taken == list(range(0, len(x), 3))
+    assert len(found) == len(qipf.collect(net, (x, y), **QUIET))
+
+
+def test_a_scorer_of_features_says_that_there_are_none() -> None:
+    class Plain(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x[:, :3] - x[:, 3:]
+
+    x, y = torch.rand(30, 6), torch.arange(30) % 3
+    with pytest.raises(ValueError, match="features"):
+        qipf.KNN(k=3).fit(Plain(), (x, y), **QUIET)
+    with pytest.raises(ValueError, match="features"):
+        qipf.default(Plain(), (x, y), **QUIET)
+
+
+def test_what_only_some_scorers_do_is_said(tmp_path: Path) -> None:
+    net, given = model("tokens"), data("tokens")
+    with pytest.raises(ValueError, match="knn reads all logits"):
+        qipf.KNN(k=3).fit(net, given, **QUIET)
+    with pytest.raises(ValueError, match="effort"):
+        qipf.default(net, given, effort="quick", **QUIET)
+    with pytest.raises(ValueError, match="shift"):
+        qipf.collect(net, (given[0], 22 - given[0]), **QUIET)
+    own = qipf.collect(net, (given[0], 22 - given[0]), task=Tokens(shift=False), **QUIET)
+    assert len(own) == given[0].numel()
+    x, y = data("labels")
+    with pytest.raises(ValueError, match="task='labels'"):
+        qipf.collect(model("labels"), (x, torch.eye(4)[torch.arange(len(x)) % 4]), **QUIET)
+    with pytest.raises(ValueError, match="task"):
+        qipf.collect(model("labels"), (x, y), task="boxes", **QUIET)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_two_threads_do_not_mix(name: str) -> None:
+    """Both read features of one module, on which hooks are attached; each gets its own."""
+    net, task = model(name), TASKS.get(name, name)
+    parts = [data(name, seed, 40)[0] for seed in (1, 2)]
+    expected = [qipf.collect(net, part, task=task, **QUIET) for part in parts]
+    found: dict[int, Any] = {}
+    ready = threading.Barrier(2)
+
+    def read(number: int) -> None:
+        ready.wait()
+        found[number] = qipf.collect(net, parts[number], task=task, batch_size=4, **QUIET)
+
+    threads = [threading.Thread(target=read, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for number in range(2):
+        again = qipf.collect(net, parts[number], task=task, batch_size=4, **QUIET)
+        np.testing.assert_array_equal(to_numpy(found[number].features), to_numpy(again.features))
+        if task != "pixels":
+            np.testing.assert_allclose(to_numpy(found[number].features), to_numpy(expected[number].features), rtol=1e-4)
+
+
+def test_tiles_give_the_scores_of_whole_images() -> None:
+    net, x = model("pixels"), torch.rand(3, 1, 30, 26)
+    whole = qipf.Entropy().score(net, x, **QUIET)
+    tiled = qipf.Entropy().score(net, x, task=Pixels(tile=12, overlap=2), **QUIET)
+    torch.testing.assert_close(tiled, whole, rtol=1e-5, atol=1e-6)
+    rows = qipf.collect(net, x, task=Pixels(tile=12, overlap=2, per_image=50), **QUIET)
+    picked = whole.flatten(1)[rows.groups, rows.positions]
+    torch.testing.assert_close(qipf.Entropy()(rows), picked, rtol=1e-5, atol=1e-6)
+
+
+def test_memory_is_bounded_while_all_rows_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qipf.scores.base.GATHERED", 300)
+    calls = []
+    score = qipf.Entropy._score
+
+    def counting(self: Any, outputs: Any, tensors: Any) -> Any:
+        calls.append(len(outputs))
+        return score(self, outputs, tensors)
+
+    net, (x, _) = model("table"), data("table")
+    expected = qipf.Entropy()(qipf.collect(net, x, **QUIET))
+    monkeypatch.setattr(qipf.Entropy, "_score", counting)
+    found = qipf.Entropy().score(net, x, batch_size=10, **QUIET)
+    assert max(calls) <= 110
+    assert len(calls) > 1
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("runner", ["torch", "onnx", "scikit-learn"])
+def test_the_default_of_numbers_is_a_scale(runner: str, tmp_path: Path) -> None:
+    net, train, (x, y) = RUNNERS[runner]("numbers", tmp_path), data("numbers"), data("numbers", 1, 30)
+    uq = qipf.default(net, train, **QUIET)
+    assert uq.name == "residual-scale"
+    assert uq.score(net, x, **QUIET).shape == (30,)
+    (scored,) = uq.stream(net, (x, y), **QUIET)
+    columns = kind_of("numbers").columns(scored, uq)
+    assert {"prediction_0", "scale_1", "label_1", "uncertainty"} <= set(columns)
+
+
+@pytest.mark.parametrize("method", ["neighbours", "head"])
+def test_a_scale_of_residuals_can_be_wrapped(method: Any) -> None:
+    net, (x, y) = model("numbers"), data("numbers")
+    scorer = qipf.ResidualScale(method).fit(net, (x, y), **QUIET)
+    output, uncertainty = qipf.wrap(net, scorer)(x)
+    torch.testing.assert_close(output, net(x))
+    torch.testing.assert_close(uncertainty, scorer.score(net, x, **QUIET), rtol=1e-4, atol=1e-5)
