@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qipf.models.outputs import Outputs
+from qipf.tasks.outputs import Outputs
 
 N = 23
 

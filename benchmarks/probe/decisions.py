@@ -19,9 +19,9 @@ from qipf.decisions.probability import ENOUGH_ERRORS, ErrorProbability
 from qipf.decisions.sets import PredictionSets, posterior
 from qipf.decisions.threshold import Unsupported
 from qipf.decisions.two_sample import some_rows
-from qipf.models.outputs import Outputs
 from qipf.scores import Entropy, Probe, SoftmaxResponse
 from qipf.scores.base import Scorer
+from qipf.tasks.outputs import Outputs
 
 LIMITS = (0.005, 0.01, 0.02, 0.05)
 """Error rates that are promised, with 95 % confidence."""

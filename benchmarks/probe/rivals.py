@@ -13,8 +13,6 @@ from torch import Tensor, nn
 
 from decisions import Judge
 from qipf.models.augmented import collect_augmented
-from qipf.models.collect import collect
-from qipf.models.outputs import Outputs
 from qipf.predictive import MCDropout
 from qipf.predictive.summary import entropy
 from qipf.scores import (
@@ -36,6 +34,8 @@ from qipf.scores import (
 from qipf.scores.coordinates import contrast
 from qipf.scores.default import default
 from qipf.study.run.study_data import StudyData
+from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 
 REFERENCES = 20_000
 

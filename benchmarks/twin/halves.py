@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from qipf.models.draws import draw_images
 from qipf.models.split import Split
 from qipf.study.recipes import Recipe
+from qipf.tasks.perturb import draw_images
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.loop import _optimizer, _set_rate, one_cycle, seeded

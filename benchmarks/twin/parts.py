@@ -30,8 +30,6 @@ from networks import cached_probabilities, network, probabilities
 from setting import Setting
 from torch import Tensor, nn
 
-from qipf.models.collect import collect
-from qipf.models.outputs import Outputs
 from qipf.predictive.summary import entropy
 from qipf.scores import Entropy, Probe, SoftmaxResponse
 from qipf.scores.base import Fitted
@@ -39,6 +37,8 @@ from qipf.scores.coordinates import contrast
 from qipf.scores.default import default
 from qipf.scores.probe import LEAST
 from qipf.study import nets
+from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 from qipf.training import train
 from study import Record
 

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 import qipf.scores as scores
-from qipf.models.outputs import Outputs
 from qipf.scores import Scorer
 from qipf.scores.probe import Probe
+from qipf.tasks.outputs import Outputs
 
 CASES: dict[str, Scorer] = {
     "softmax-response": scores.SoftmaxResponse(),

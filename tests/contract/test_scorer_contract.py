@@ -13,9 +13,9 @@ from scorer_cases import CASES, in_torch, network, planted
 from sklearn.metrics import roc_auc_score
 
 import qipf.scores as scores
-from qipf.models.outputs import Outputs
 from qipf.scores import SCORERS, Scorer
 from qipf.scores.saving import load
+from qipf.tasks.outputs import Outputs
 
 
 def test_every_scorer_is_in_the_battery() -> None:

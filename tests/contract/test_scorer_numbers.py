@@ -10,8 +10,8 @@ import pytest
 import torch
 from scorer_cases import CASES, in_torch, network, planted
 
-from qipf.models.outputs import Outputs
 from qipf.scores import SCORERS, Scorer
+from qipf.tasks.outputs import Outputs
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -12,9 +12,9 @@ from worlds import World
 
 from qipf.decisions.decision import Decision, Promise, round_down
 from qipf.decisions.threshold import Unsupported, binomial_p, error_interval, fewest, loss_p
-from qipf.models.outputs import Outputs
 from qipf.scores import KNN, Entropy
 from qipf.scores.saving import load
+from qipf.tasks.outputs import Outputs
 
 
 def test_the_proof_counts_every_accepted_prediction() -> None:

@@ -13,9 +13,9 @@ from qipf.decisions.accuracy import METHODS
 from qipf.decisions.decision import Decision
 from qipf.decisions.monitor import Monitor
 from qipf.decisions.sequential import BLOCK, JUMP, STAKES, SequentialTest
-from qipf.models.outputs import Outputs
 from qipf.scores import Entropy
 from qipf.scores.saving import load
+from qipf.tasks.outputs import Outputs
 
 
 def draw(rng: np.random.Generator, count: int, scale: float = 3.0) -> Outputs:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sklearn.isotonic import IsotonicRegression
 
 from qipf.decisions.probability import ErrorProbability
-from qipf.models.outputs import Outputs
 from qipf.scores.base import Fitted
+from qipf.tasks.outputs import Outputs
 
 METHODS = ("isotonic", "logistic")
 

@@ -9,9 +9,9 @@ from scipy.special import softmax
 
 from qipf.decisions.sets import PredictionSets
 from qipf.decisions.threshold import Unsupported
-from qipf.models.outputs import Outputs
 from qipf.scores import Entropy
 from qipf.scores.saving import load
+from qipf.tasks.outputs import Outputs
 
 CLASSES = 5
 

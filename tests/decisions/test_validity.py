@@ -20,8 +20,8 @@ from qipf.decisions.decision import Decision
 from qipf.decisions.sequential import SequentialTest
 from qipf.decisions.sets import PredictionSets
 from qipf.decisions.threshold import Unsupported
-from qipf.models.outputs import Outputs
 from qipf.scores import Energy
+from qipf.tasks.outputs import Outputs
 
 pytestmark = pytest.mark.thorough
 DRAWS = 1000

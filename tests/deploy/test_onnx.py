@@ -9,9 +9,9 @@ import torch
 
 from qipf.deploy.onnx_export import export_onnx
 from qipf.deploy.wrapper import wrap
-from qipf.models.collect import collect
 from qipf.scores import KNN, ClassField, Entropy, WeightQIPF
 from qipf.study.nets import build
+from qipf.tasks.collect import collect
 
 SHAPES = {"lenet": (1, 28, 28), "resnet18": (3, 32, 32)}
 POOL = {"lenet": None, "resnet18": "auto"}  # without pooling, 11 million weights take half a minute

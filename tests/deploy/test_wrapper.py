@@ -12,8 +12,8 @@ from torch import nn
 
 from qipf.deploy.buffers import _moved
 from qipf.deploy.wrapper import ScorerModule, wrap
-from qipf.models.collect import collect
 from qipf.scores import KNN, Entropy, Mahalanobis, Scorer, WeightQIPF
+from qipf.tasks.collect import collect
 
 
 class Net(nn.Module):

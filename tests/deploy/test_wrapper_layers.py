@@ -12,8 +12,8 @@ import torch
 from torch import nn
 
 from qipf.deploy.wrapper import wrap
-from qipf.models.collect import collect
 from qipf.scores import KNN, ClassField, Entropy, Scorer
+from qipf.tasks.collect import collect
 
 
 def overwriting(layer: str, *, breaks: bool = False) -> tuple[nn.Sequential, Scorer, torch.Tensor]:

@@ -22,14 +22,14 @@ from onnx_graphs import table
 from qipf.data.images import read_images
 from qipf.data.reading import open_data
 from qipf.data.tables import read_columns
-from qipf.models.collect import collect
 from qipf.models.loading import load_model
-from qipf.models.outputs import Outputs
 from qipf.scores import Mahalanobis, WeightQIPF
 from qipf.scores.saving import load
 from qipf.study.plan import plan as plans
 from qipf.study.run.consolidate import Row
 from qipf.study.tables.frame import read_table
+from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 from qipf.weights.weight_files import read as read_weights
 
 RNG = np.random.default_rng(0)

@@ -20,8 +20,8 @@ import onnx
 from onnx_graphs import images, table, tokens
 from qipf._common.errors import UserError
 from qipf._common.text import one_line
-from qipf.models.collect import collect
 from qipf.models.loading import load_model
+from qipf.tasks.collect import collect
 
 OPERATORS = ("Relu", "MatMul", "Gemm", "Softmax", "Add", "Conv", "Flatten", "Gather", "Cast", "Transpose", "Reshape")
 NUMBERS = (-1, 0, 1, 2, 7, 255, 2**31 - 1, 2**40, -(2**63), 2**63 - 1)

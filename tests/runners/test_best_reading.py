@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from qipf.data.batches import Source
-from qipf.models.collect import collect
 from qipf.runners.features import WIDEST
 from qipf.runners.torch import TorchRunner
 from qipf.study import nets
+from qipf.tasks.collect import collect
 
 
 def found(model: nn.Module, *arguments: Tensor, **keywords: Tensor) -> str:

@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from qipf.models.collect import collect
 from qipf.runners.recorder import untouched
+from qipf.tasks.collect import collect
 
 
 def network(seed: int = 0) -> nn.Sequential:
@@ -120,3 +120,13 @@ def test_the_stance_of_the_compiler_is_held_until_the_last_call_returns() -> Non
         net(torch.rand(2, 1, 8, 8))
     assert calls == [False]
     torch.compiler.reset()
+
+
+def test_a_model_that_is_trained_meanwhile_is_refused() -> None:
+    net = network()
+    before = state(net)
+    handle = net[0].register_forward_hook(lambda *_: net.train() and None)
+    with pytest.raises(ValueError, match=r"train\(\) was called"):
+        read(net, torch.rand(6, 1, 8, 8))
+    handle.remove()
+    assert same(before, state(net))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qipf.models.outputs import Outputs
+from qipf.tasks.outputs import Outputs
 
 WEIGHT = np.random.default_rng(3).standard_normal((4, 10))
 BIAS = np.array([0.5, -1.0, 2.0, 0.1])

@@ -13,9 +13,9 @@ import torch
 from sklearn.metrics import roc_auc_score
 from torch.nn import functional
 
-from qipf.models.collect import collect
 from qipf.scores import MaxLogit, Scorer, SoftmaxResponse, WeightQIPF
 from qipf.study import shifts
+from qipf.tasks.collect import collect
 from qipf.weights.keras import load_keras
 
 BLOCKS = [(1, 5, 1, 1), (1, 5, 6, 1), (10, 10), (5, 8), (1, 5)]  # the authors', in Keras' layout of the kernels

@@ -14,9 +14,9 @@ import torch
 import qipf
 from qipf.arrays import Array
 from qipf.decisions.probability import ErrorProbability
-from qipf.models.outputs import Outputs
 from qipf.scores import KNN, ClassField, Combine, Energy, Entropy
 from qipf.scores.base import SCORERS, Fitted, Scorer
+from qipf.tasks.outputs import Outputs
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 import torch
 from scipy.special import log_softmax, logsumexp
 
-from qipf.models.outputs import Outputs
 from qipf.scores import ClassField
 from qipf.scores.class_field import BANDWIDTHS, LARGEST, choose_bandwidth, reservoir
 from qipf.scores.saving import load
+from qipf.tasks.outputs import Outputs
 
 CLASSES, WIDTH = 3, 8
 

@@ -9,10 +9,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from qipf.arrays import interpolate
-from qipf.models.outputs import Outputs
 from qipf.scores import KNN, ClassField, Combine, Energy, Entropy, Mahalanobis, MaxLogit, SoftmaxResponse
 from qipf.scores.combine import _halves, _knots, _weights
 from qipf.scores.saving import load
+from qipf.tasks.outputs import Outputs
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from scipy.stats import entropy
 
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
-from qipf.models.outputs import Outputs
 from qipf.scores import GEN, Doctor, Energy, Entropy, LogitMargin, MaxLogit, OneMinusMargin, SoftmaxResponse
+from qipf.tasks.outputs import Outputs
 
 
 def oracle(name: str, logits: np.ndarray) -> np.ndarray:

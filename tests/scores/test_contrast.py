@@ -10,9 +10,9 @@ from sklearn.metrics import log_loss
 
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
-from qipf.models.outputs import Outputs
 from qipf.scores import Contrast, SoftmaxResponse
 from qipf.scores.reference import fit_temperature
+from qipf.tasks.outputs import Outputs
 
 
 def drawn(rng: np.random.Generator, count: int, temperature: float = 1.0) -> Outputs:

@@ -9,8 +9,8 @@ from scipy.special import log_softmax, logsumexp, softmax
 
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
-from qipf.models.outputs import Outputs
 from qipf.scores import Contrast, LastLayerLaplace
+from qipf.tasks.outputs import Outputs
 
 WEIGHT = np.random.default_rng(3).standard_normal((3, 4))
 BIAS = np.array([0.5, -1.0, 0.2])

@@ -11,9 +11,9 @@ from sklearn.preprocessing import normalize
 
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
-from qipf.models.outputs import Outputs
 from qipf.scores import KNN, DeltaKNN, Mahalanobis, neighbours
 from qipf.scores.saving import load
+from qipf.tasks.outputs import Outputs
 
 
 def planted(rng: np.random.Generator, count: int) -> Outputs:

@@ -8,9 +8,9 @@ import pytest
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.metrics import aurc
-from qipf.models.outputs import Outputs
 from qipf.scores import Contrast, MaxLogitPNorm
 from qipf.scores.p_norm import NORMS
+from qipf.tasks.outputs import Outputs
 
 
 def drawn(rng: np.random.Generator, count: int = 500, scales: bool = False) -> Outputs:

@@ -9,9 +9,9 @@ from scipy.special import log_softmax, logsumexp, softmax
 from torch import nn
 
 import qipf
-from qipf.models.outputs import Outputs
 from qipf.scores.probe import LEAST, MOST_NUMBERS, Probe, hidden_units
 from qipf.study import nets
+from qipf.tasks.outputs import Outputs
 
 CLASSES = 4
 

@@ -9,8 +9,8 @@ from scipy.special import softmax
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.metrics import roc_auc
-from qipf.models.outputs import Outputs
 from qipf.scores import Doctor, RelU
+from qipf.tasks.outputs import Outputs
 
 
 def drawn(rng: np.random.Generator, count: int = 400) -> Outputs:

@@ -12,8 +12,8 @@ from scipy.special import softmax
 
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
-from qipf.models.outputs import Outputs
 from qipf.scores import SIRC, GeometricMargin, SoftmaxResponse
+from qipf.tasks.outputs import Outputs
 
 
 def secondary(kind: str, reference: Outputs, queries: Outputs) -> np.ndarray:

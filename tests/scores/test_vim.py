@@ -10,9 +10,9 @@ from sklearn.metrics import roc_auc_score
 
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
-from qipf.models.outputs import Outputs
 from qipf.scores import ViM
 from qipf.scores.reference import find_head, length, unit
+from qipf.tasks.outputs import Outputs
 
 
 def oracle(reference: Outputs, queries: Outputs, dimension: int) -> np.ndarray:

@@ -10,9 +10,9 @@ from random_weights import weights
 from scipy.special import logsumexp, softmax
 
 from qipf.fields.bandwidth import silverman
-from qipf.models.collect import collect
-from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
+from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 
 UNITS = Outputs(
     np.array([[-1.0], [1.0]]), labels=np.array([-1.0, 2.0])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from random_weights import weights
 
-from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
+from qipf.tasks.outputs import Outputs
 
 
 def test_cross_validation_takes_the_factor_that_finds_errors_best(rng) -> None:

@@ -20,8 +20,8 @@ from evidence.results import Missing, Results
 from probe import decision_tables as tables
 from probe.decisions import Judge
 from probe.reading import PAIRS
-from qipf.models.draws import draw_images
 from qipf.study import datasets, nets, shifts
+from qipf.tasks.perturb import draw_images
 from qipf.training import train
 
 LISTED = [

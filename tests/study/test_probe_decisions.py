@@ -12,8 +12,8 @@ pytest.importorskip("sklearn")
 from scipy.special import softmax
 
 from probe.decisions import FEW, LIMITS, Judge
-from qipf.models.outputs import Outputs
 from qipf.scores import Probe
+from qipf.tasks.outputs import Outputs
 
 CLASSES, TEMPERATURE = 5, 2.0
 

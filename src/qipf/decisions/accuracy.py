@@ -16,8 +16,8 @@ import numpy as np
 
 from qipf.arrays import to_numpy
 from qipf.decisions.sets import posterior
-from qipf.models.outputs import Outputs, predicted_classes
 from qipf.scores.base import Scorer
+from qipf.tasks.outputs import Outputs, predicted_classes
 
 METHODS = ("probability", "atc", "confidence", "difference", "posterior")
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from qipf._common.errors import Problem
 from qipf.arrays import Array, to_numpy
-from qipf.models.outputs import Outputs
 from qipf.scores.base import Scorer
+from qipf.tasks.outputs import Outputs
 
 
 def check_scorer(scorer: Any) -> None:

@@ -17,8 +17,8 @@ from qipf.decisions.arguments import check_independent, check_outputs
 from qipf.decisions.threshold import Proof, Unsupported, error_interval, prove, rank_interval
 from qipf.decisions.two_sample import MOST_ROWS, MOST_SCORES, Check, compare, some_rows
 from qipf.metrics.inputs import check, finite
-from qipf.models.outputs import Outputs
 from qipf.scores.base import Attachment, Fitted
+from qipf.tasks.outputs import Outputs
 
 if TYPE_CHECKING:
     from qipf.scores.base import Scorer

@@ -10,8 +10,8 @@ from qipf._common.errors import check_flag, check_probability
 from qipf.arrays import Array, like, to_numpy
 from qipf.decisions.arguments import check_outputs, check_scorer
 from qipf.decisions.threshold import conformal_rank
-from qipf.models.outputs import Outputs
 from qipf.scores.base import Attachment, Fitted
+from qipf.tasks.outputs import Outputs
 
 if TYPE_CHECKING:
     from qipf.scores.residual_scale import ResidualScale

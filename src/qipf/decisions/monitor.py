@@ -18,9 +18,9 @@ from qipf.decisions.probability import ErrorProbability, method_for
 from qipf.decisions.sequential import SequentialTest
 from qipf.decisions.threshold import error_interval
 from qipf.metrics.inputs import finite, vector
-from qipf.models.outputs import Outputs, predicted_classes
 from qipf.scores import saving
 from qipf.scores.base import Attachment, Fitted
+from qipf.tasks.outputs import Outputs, predicted_classes
 
 if TYPE_CHECKING:
     from qipf.scores.base import Scorer

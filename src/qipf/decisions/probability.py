@@ -14,7 +14,7 @@ from qipf.metrics.inputs import check
 from qipf.scores.base import Attachment, Fitted
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 _ARRAYS = {"isotonic": ("scores", "probabilities"), "logistic": ("coefficients",)}
 ENOUGH_ERRORS = 200

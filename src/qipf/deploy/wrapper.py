@@ -18,11 +18,11 @@ from qipf.deploy.judge import Guarded, Improved, Judge
 from qipf.deploy.taps import attach_recorder
 from qipf.models.likeness import check_one_prediction, warn_of_other
 from qipf.models.logits import find_logits
-from qipf.models.outputs import Outputs
 from qipf.runners.torch import find_values, original
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.precision import without_autocast
 from qipf.scores.probe import Probe
+from qipf.tasks.outputs import Outputs
 
 
 def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False) -> Wrapped:

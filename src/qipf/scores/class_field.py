@@ -10,11 +10,11 @@ import numpy as np
 
 from qipf.arrays import Array, as_array, namespace, to_numpy
 from qipf.fields.field import check_bandwidth
-from qipf.models.outputs import Outputs
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
 from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp, pick, softmax
 from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
 from qipf.scores.reference import check_labels, log_loss, unit
+from qipf.tasks.outputs import Outputs
 
 Normalise = Literal["unit", "centred-unit", "none"]
 NORMALISATIONS: tuple[str, ...] = ("unit", "centred-unit", "none")

@@ -14,7 +14,7 @@ from qipf.scores.base import SCORERS, Fitted, Scorer, wide
 from qipf.scores.precision import in_range
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 KNOTS = 257  # points of the piecewise-linear map from a score to its tail probability
 _TAIL = 0.05  # beyond the outermost knots the map continues with its mean slope over this share of the outputs

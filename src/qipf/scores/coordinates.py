@@ -12,7 +12,7 @@ from qipf.arrays import Array, namespace, row_max
 from qipf.scores.base import wide
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 Coordinate = Literal["max_logit", "log_odds"] | Callable[[Array], Array]
 FLOOR = -80.0  # exponentials of less vanish next to 1, and are many times slower on the CPU

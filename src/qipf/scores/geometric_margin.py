@@ -15,7 +15,7 @@ from qipf.scores.coordinates import class_logits
 from qipf.scores.reference import find_head, reference_features, stored
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 
 @dataclass(eq=False)

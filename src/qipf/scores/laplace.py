@@ -14,7 +14,7 @@ from qipf.scores.coordinates import class_logits, log_odds, softmax
 from qipf.scores.reference import bounded, check_width, find_head, reference_features, stored
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 _MOST_PARAMETERS = 4096  # of the full structure: its matrix has this number of rows
 _PRECISIONS = (1e-6, 1e8)  # bounds of the search for a prior precision

@@ -14,7 +14,7 @@ from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.reference import bounded, check_width, labelled_logits, reference_features, stored, unit
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 SCRATCH = 64 * 2**20  # bytes for one block of distances
 

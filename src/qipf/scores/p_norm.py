@@ -15,7 +15,7 @@ from qipf.scores.coordinates import class_logits, log_odds
 from qipf.scores.reference import fit_temperature, labelled_logits
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 NORMS = tuple(range(1, 11))
 """The values of p that are tried."""

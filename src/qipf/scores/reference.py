@@ -12,8 +12,8 @@ from qipf.scores.base import wide
 from qipf.scores.coordinates import class_logits
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
     from qipf.scores.base import Scorer
+    from qipf.tasks.outputs import Outputs
 
 _LARGEST = 1e70  # sums of squares of these are finite in double precision
 _SHARPEST, _SOFTEST = 0.01, 100.0  # temperatures outside this range only occur if the likelihood has no maximum

@@ -15,7 +15,7 @@ from qipf.scores.coordinates import class_logits, softmax
 from qipf.scores.reference import labelled_logits
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 
 @dataclass(eq=False)

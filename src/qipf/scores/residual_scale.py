@@ -10,9 +10,9 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import Array, interpolate, namespace, to_numpy
-from qipf.models.outputs import Outputs
 from qipf.scores.base import Fitted, Scorer, wide
 from qipf.scores.weight_qipf import WeightQIPF
+from qipf.tasks.outputs import Outputs
 
 SCRATCH = 2**22
 """Distances that exist at once: 16 MB in single precision."""

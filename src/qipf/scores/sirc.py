@@ -15,7 +15,7 @@ from qipf.scores.reference import bounded, check_width, find_head, reference_fea
 from qipf.scores.vim import paper_dimension, residual_length, residual_space
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 
 @dataclass(eq=False)

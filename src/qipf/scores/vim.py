@@ -14,7 +14,7 @@ from qipf.scores.coordinates import class_logits, log_sum_exp
 from qipf.scores.reference import bounded, check_width, find_head, length, reference_features, stored
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 
 @dataclass(eq=False)

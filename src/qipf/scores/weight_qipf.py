@@ -25,7 +25,7 @@ from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 UNLABELLED_FACTOR = 160.0
 """The factor on Silverman's bandwidth that is used if there are no labels to choose one by."""

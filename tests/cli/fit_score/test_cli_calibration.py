@@ -13,8 +13,8 @@ from safetensors.torch import save_file
 from small_model import as_inputs, run
 
 from qipf.decisions.probability import ErrorProbability
-from qipf.models.collect import collect
 from qipf.scores import Entropy
+from qipf.tasks.collect import collect
 
 
 @pytest.mark.parametrize(("count", "method"), [(60, "logistic"), (900, "isotonic")])

@@ -10,10 +10,10 @@ import torch
 from safetensors.torch import save_file
 from small_model import as_inputs, run, table
 
-from qipf.models.collect import collect
-from qipf.models.outputs import Outputs
 from qipf.scores.default import default
 from qipf.scores.saving import load
+from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 
 
 def test_the_recommended_scorer_reads_inside_an_exported_program(place, net, images, labels) -> None:

@@ -9,8 +9,8 @@ import pytest
 from small_model import run
 
 from qipf.cli.inspect import plot
-from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
+from qipf.tasks.outputs import Outputs
 
 
 def test_inspect_shows_everything_and_a_plot(rng, capsys) -> None:

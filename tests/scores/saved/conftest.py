@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
+from qipf.tasks.outputs import Outputs
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from rewriting import forge
 from safetensors.numpy import save_file
 
-from qipf.models.outputs import Outputs
 from qipf.scores import ClassField, Combine, Entropy, WeightQIPF
 from qipf.scores.saving import load
+from qipf.tasks.outputs import Outputs
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from rewriting import rewrite
 from safetensors.numpy import load_file, save_file
 
 from qipf._common import files as _files
-from qipf.models.outputs import Outputs
 from qipf.scores import KNN, ClassField, Entropy, WeightQIPF
 from qipf.scores.saving import checksum, load, read
+from qipf.tasks.outputs import Outputs
 
 
 def test_the_file_is_plain_safetensors_with_a_json_header(file, scorer) -> None:

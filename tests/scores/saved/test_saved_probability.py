@@ -7,8 +7,8 @@ import pytest
 from rewriting import forge
 
 from qipf.decisions.probability import ErrorProbability
-from qipf.models.outputs import Outputs
 from qipf.scores.saving import load, read
+from qipf.tasks.outputs import Outputs
 
 
 @pytest.fixture(params=["isotonic", "logistic"])

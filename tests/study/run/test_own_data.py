@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from qipf.models.collect import collect
 from qipf.models.split import Split
 from qipf.study.run.study_data import Group, StudyData, check_file_labels, inputs_of, read_npz
+from qipf.tasks.collect import collect
 
 
 def test_files_that_are_no_archives_are_named(tmp_path):

@@ -10,12 +10,12 @@ import numpy as np
 from qipf.arrays import to_numpy
 from qipf.fields import published
 from qipf.fields.potential import uncertainty_modes
-from qipf.models.collect import collect
-from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
 from qipf.scores.coordinates import coordinate
 from qipf.scores.weight_qipf import standardised_weights
 from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
+from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,11 +10,11 @@ import torch
 
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
-from qipf.models.collect import collect
 from qipf.scores import WeightQIPF
 from qipf.study.datasets import Split, two_moons
 from qipf.study.gallery import toys
 from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
+from qipf.tasks.collect import collect
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
 from qipf.fields.bandwidth import FACTORS, cross_validated_factor
-from qipf.models.collect import collect
-from qipf.models.outputs import Outputs
 from qipf.scores import WeightQIPF
 from qipf.study.datasets import SEEN, TESTED, Split, curve
 from qipf.study.datasets import regression as draw_pairs
 from qipf.study.gallery import toys
 from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
+from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,7 +16,6 @@ from torch.nn import functional
 
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
-from qipf.models.collect import collect
 from qipf.scores import WeightQIPF
 from qipf.study import nets
 from qipf.study.datasets import TESTED, Split, curve
@@ -24,6 +23,7 @@ from qipf.study.datasets import regression as draw_pairs
 from qipf.study.gallery import toys
 from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 from qipf.study.gallery.regression import PAPER_FACTOR, draw_pairs_on, label_outer, regions, shade_unseen
+from qipf.tasks.collect import collect
 from qipf.training import train
 
 if TYPE_CHECKING:

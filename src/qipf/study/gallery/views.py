@@ -12,8 +12,6 @@ import torch
 from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.metrics.ranking import roc_auc
-from qipf.models.collect import collect
-from qipf.models.outputs import Outputs
 from qipf.models.split import Split
 from qipf.scores import ClassField, WeightQIPF
 from qipf.scores.default import default
@@ -21,6 +19,8 @@ from qipf.study import datasets, nets, shifts
 from qipf.study.gallery import moons
 from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
 from qipf.study.recipes import USUAL_NET, recipe
+from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 from qipf.training import train
 
 if TYPE_CHECKING:

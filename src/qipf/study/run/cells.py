@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from qipf import training
 from qipf.arrays import to_numpy
-from qipf.models.collect import collect
 from qipf.models.draws import Draws, draw_images
 from qipf.models.kinds.predictions import BATCHES, PredictionRows, read_predictions
 from qipf.models.probabilities import numbers_expected
@@ -36,6 +35,7 @@ from qipf.study.run.graph import Context, Parents, Result
 from qipf.study.run.maps import SUFFIX, map_some
 from qipf.study.run.measure import ERROR, SCORES, common_rows, numbers_of
 from qipf.study.run.study_data import Group, StudyData
+from qipf.tasks.collect import collect
 
 BATCH_NORM_INPUTS = 10000
 """Number of training inputs that the batch-norm statistics of SWAG are computed from, again for every draw."""

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 
 from qipf.decisions.threshold import conformal_rank
-from qipf.models.collect import collect
 from qipf.models.kinds.several_labels import ONE_HOT
 from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids, shifted_already
 from qipf.models.labels import are_one_hot, check_binary, check_classes
@@ -21,6 +20,7 @@ from qipf.study.run import own_model, study_data
 from qipf.study.run.cells import check_numbers, read_rows
 from qipf.study.run.grid import groups
 from qipf.study.run.study_data import Group, Split, StudyData, check_file_labels, check_file_places, check_places
+from qipf.tasks.collect import collect
 
 SOME = 64
 """Inputs that show whether a model fits."""

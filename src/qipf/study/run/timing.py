@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from qipf.models.collect import collect
 from qipf.models.kinds.predictions import BATCHES
 from qipf.models.probabilities import numbers_expected
 from qipf.study.plan import methods
@@ -17,6 +16,7 @@ from qipf.study.plan.predicts import ONE_NUMBER_OR_CLASS
 from qipf.study.run import cells, study_data
 from qipf.study.run.graph import Context, Parents, Result
 from qipf.study.run.study_data import Group, Split
+from qipf.tasks.collect import collect
 
 SAMPLES = {"cpu": 100, "cuda": 2000}
 REPEATS = 5

@@ -6,7 +6,7 @@
 | swapped-values | values are replaced by those of other rows in the same column | 5, 10, 20, 30, 40 % of the values |
 | column-drift | a third of the columns, at least one, move by some standard deviations | 0.25, 0.5, 1, 1.5, 2 |
 
-The first two resemble what `qipf.default` fits a probe to (`qipf.models.draws`); the third does not. Means, deviations
+The first two resemble what `qipf.default` fits a probe to (`qipf.tasks.perturb`); the third does not. Means, deviations
 and other rows are those of the set that is shifted.
 """
 

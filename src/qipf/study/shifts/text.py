@@ -8,7 +8,7 @@
 Strings are what people write, so shift them (`shift_texts`) before your tokenizer where you can. Token ids (`apply`)
 are for sets that are tokenized already: the first token of a text and padding stay as they are, and tokens that replace
 others come from random places of the set. Typos of tokens resemble what `qipf.default` fits a probe to
-(`qipf.models.draws`); those of strings and dropped words do not.
+(`qipf.tasks.perturb`); those of strings and dropped words do not.
 """
 
 from __future__ import annotations
