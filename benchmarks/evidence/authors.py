@@ -172,6 +172,12 @@ def bands(results: Results) -> str:
     return grid("half band, five seeds", names, keys, lambda name, key: spread(found[name][key]))
 
 
+@value("authors")
+def one(results: Results, dataset: str, score: str) -> str:
+    """The mean ROC-AUC of one score on one of the authors' networks."""
+    return number(mean(results, dataset, score))
+
+
 def mean(results: Results, dataset: str, score: str, metric: str = "roc_auc") -> float:
     """Return the mean over shifts of the mean over intensities."""
     own = _table(results, dataset)

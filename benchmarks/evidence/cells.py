@@ -104,7 +104,7 @@ def turned(results: Results) -> str:
 def error_rates(results: Results) -> str:
     """The error rate that the paper's own numbers reveal, ours, and both at the intensity of ours that matches best."""
     rows = []
-    for name, revealed, rates, gaps in _matched(results):
+    for name, revealed, rates, gaps in matched_cells(results):
         found = (revealed, float(rates.mean()), float(rates[(rates - revealed).abs().idxmin()]))
         cells = [f"{ours:+.2f} ({theirs:+.2f})" for ours, theirs in gaps.values()]
         rows.append([name, *(number(rate, 2) for rate in found), *cells])
@@ -114,14 +114,14 @@ def error_rates(results: Results) -> str:
 @value("matched")
 def matched_summary(results: Results, rival: str) -> str:
     """The mean lead of the authors' QIPF over a rival at matched error rates, in how many cells, and the paper's."""
-    ours, theirs = zip(*(gaps[rival] for *_, gaps in _matched(results)), strict=True)
+    ours, theirs = zip(*(gaps[rival] for *_, gaps in matched_cells(results)), strict=True)
     ahead = sum(value > 0 for value in ours)
     return f"{np.mean(ours):+.3f} (ahead in {ahead} of {len(ours)} cells; the paper {np.mean(theirs):+.3f})"
 
 
 @cache
-def _matched(results: Results) -> list[tuple[str, float, pd.Series, dict[str, tuple[float, float]]]]:
-    """By cell with a known error rate: that rate, ours by severity, and the lead over rivals, ours and the paper's."""
+def matched_cells(results: Results) -> list[tuple[str, float, pd.Series, dict[str, tuple[float, float]]]]:
+    """Return cells with a known error rate: it, ours by severity, and the lead over rivals, ours and the paper's."""
     found, printed = [], paper.values("roc_auc")
     for pair, name in NETS.items():
         for shift in SHIFTS:
@@ -157,6 +157,14 @@ def _levels(results: Results, pair: tuple[str, str], shift: str, metric: str) ->
     """By intensity and column: the mean over networks, as it is."""
     own = results.rows_of(metric, pair, shift)
     return own.pivot_table(index="severity", columns="column", values="value", aggfunc="mean")
+
+
+@value("above-one")
+def above_one(results: Results) -> str:
+    """How many values of the paper's calibration table exceed 1, and whose they are."""
+    values = [key for metric in ("ece_paper", "brier_paper") for key in paper.values(metric).items()]
+    found = [method for (_, method), value in values if value.mean > 1]
+    return f"{len(found)}, all of {' and '.join(SHORT[method] for method in dict.fromkeys(found))}"
 
 
 @value("paper-cell")

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 
 from evidence.marks import table, value
-from evidence.results import NETS, NOTHING, Results, grid, markdown, number, slashed
+from evidence.results import NETS, NOTHING, SHIFTS, Missing, Results, grid, markdown, number, slashed
 from qipf.study.plan.registry import column
+from qipf.study.tables.claims import RIVALS
 
 METHODS = {
     "mc-dropout": "MC dropout", "mc-dropout-ll": "MC dropout LL",
@@ -54,10 +56,7 @@ def statistics(results: Results) -> str:
 def calibration(results: Results) -> str:
     """Conventional ECE and Brier score under shift, each method's own prediction."""
     metrics = {"ece_confidence": "ECE", "brier_confidence": "Brier"}
-    found = results.rows
-    found = found[found["metric"].isin(metrics) & (found["severity"] > 0)]
-    by_network = found.groupby(["method", "dataset", "net", "metric", "shift", "seed"])["value"].mean()
-    values = by_network.groupby(["method", "dataset", "net", "metric"]).mean()
+    values = _confidence(results).groupby(["method", "dataset", "net", "metric"]).mean()
     names = {"entropy": "one network, and QIPF", **METHODS}
     tables = []
     for pairs in HALVES:
@@ -65,6 +64,27 @@ def calibration(results: Results) -> str:
         cells: Callable[[str, tuple], str] = lambda method, place: number(values.get((method, *place), np.nan))  # noqa: E731
         tables.append(grid("our networks, lower is better", names, heads, cells))
     return "\n\n".join(tables)
+
+
+def _confidence(results: Results) -> pd.Series:
+    """Return ECE and Brier score of predicted probabilities under shift, mean over intensities."""
+    found = results.rows
+    found = found[found["metric"].isin(["ece_confidence", "brier_confidence"]) & (found["severity"] > 0)]
+    return found.groupby(["method", "dataset", "net", "metric", "shift", "seed"])["value"].mean()
+
+
+def calibrated_best(results: Results, metric: str) -> tuple[int, int]:
+    """Count the pairs and shifts in which one network is calibrated better than each of the paper's rivals there."""
+    means = _confidence(results).groupby(["metric", "dataset", "net", "shift", "method"]).mean()
+    found = []
+    for pair in NETS:
+        for shift in SHIFTS:
+            cell = {method: means.get((metric, *pair, shift, method), np.nan) for method in ("entropy", *RIVALS)}
+            known = [cell[method] for method in RIVALS if np.isfinite(cell[method])]
+            found += [bool(cell["entropy"] < min(known))] if known else []
+    if not found:
+        raise Missing(metric)
+    return sum(found), len(found)
 
 
 @value("own-accuracy")

@@ -1,7 +1,7 @@
-"""Every claim of the paper in one table: a verdict with its reason, or the reason why there is none.
+"""Every claim of the paper with a verdict and its reason, and apart from them the comparisons that are ours.
 
-claims.csv lists the claims. Its column `judge` has a verdict, and `arguments` the reason for it; or `judge` names a
-function below, and `arguments` what it is called with.
+claims.csv lists both. Its column `judge` has a verdict, and `arguments` the reason for it; or `judge` names a function
+below, and `arguments` what it is called with.
 """
 
 from __future__ import annotations
@@ -14,20 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from evidence import authors, cells, detection, illustrations
+from evidence import authors, cells, detection, illustrations, rivals
 from evidence.claims import OURS, chosen, paper_claims, paper_share
 from evidence.detection import PAPER_ACCURACY
 from evidence.marks import table, value
-from evidence.results import PAIRS, Missing, Results, markdown, number
+from evidence.results import PAIRS, SHORT, Missing, Results, markdown, number
 from evidence.rivals import PAPER_RATES, mean_rates
 from probe.tables import study
 from qipf.study.tables.claims import RIVALS, claims, paper_best
 from qipf.study.tables.paired import SMALLEST, Difference, Verdict, verdict
 
-HOLDS, FAILS, OPEN, PARTLY = "holds", "does not hold", "undecided", "partly"
+HOLDS, FAILS, OPEN, PARTLY, UNKNOWN = "holds", "does not hold", "undecided", "partly", "not determined"
 WORDS: dict[Verdict, str] = {"yes": HOLDS, "no": FAILS, "undecided": OPEN, "not measured": "not measured"}
 UNMEASURED = (WORDS["not measured"], "")
 PARTS = ("detection", "calibration", "cost", "behaviour", "theory")
+OURS_ALONE = "comparisons"
+"""The part of claims.csv with comparisons that the paper does not make."""
+BAYESIAN = ("mc-dropout", "mc-dropout-ll", "svi", "svi-ll")
 PROBE_NAMES = ("QIPF, exact operator", "QIPF, authors' program")
 """The two forms of QIPF in the probe's study."""
 
@@ -46,10 +49,23 @@ def claims_of(results: Results, part: str) -> str:
     return markdown(["where", "the paper says", "verdict", "because"], rows)
 
 
+@table("comparisons")
+def comparisons(results: Results) -> str:
+    """What the paper does not claim, and is compared here."""
+    rows = []
+    for claim, (found, reason) in _judged(results):
+        if claim["part"] == OURS_ALONE:
+            rows.append([claim["where"], claim["says"], found, reason])
+    return markdown(["near", "QIPF compared with", "here it is", "because"], rows)
+
+
 @value("claims")
 def count(results: Results, wanted: str) -> str:
-    """How many claims have one verdict, or how many there are (`all`)."""
-    return str(sum(wanted in (found, "all") for _, (found, _) in _judged(results)))
+    """How many claims have one verdict, or how many there are (`all`); or how many comparisons are ours (`ours`)."""
+    if wanted == "ours":
+        return str(sum(claim["part"] == OURS_ALONE for claim, _ in _judged(results)))
+    found = [word for claim, (word, _) in _judged(results) if claim["part"] != OURS_ALONE]
+    return str(sum(wanted in (word, "all") for word in found))
 
 
 @cache
@@ -90,29 +106,84 @@ def most(results: Results, metric: str) -> Found:
     return _agreed({WORDS[claim.here] for claim in found}), text
 
 
-def _both(gaps: list[Any], words: set[str]) -> Found:
-    text = ", ".join(f"{gap.value:+.3f} {name}" for gap, name in zip(gaps, ("exact", "program"), strict=True))
-    return _agreed(words), text
+def _ends(gaps: list[Any]) -> str:
+    return "/".join(f"{gap.value if hasattr(gap, 'value') else gap:+.3f}".replace("0.", ".", 1) for gap in gaps)
 
 
 @_judge
-def beats(results: Results, rival: str) -> Found:
-    """Judge whether both forms of QIPF are ahead of one rival; name the pairs on which it was not measured."""
-    gaps = [_measured(results.difference("roc_auc", ours, rival)) for ours in OURS]
-    word, text = _both(gaps, {WORDS[gap.verdict] for gap in gaps})
+def better(results: Results, rival: str) -> Found:
+    """Judge whether QIPF is better than a rival by its standard deviation, as the paper scores it.
+
+    It holds if both forms of QIPF are decidedly ahead in ROC-AUC and in PR-AUC and, where the authors' own networks
+    have the rival, as their program scores it, not behind there by what matters. It holds in part if some of this is
+    so, and fails if something is decidedly behind and nothing ahead.
+    """
+    gaps = {m: [_measured(results.difference(m, ours, rival)) for ours in OURS] for m in ("roc_auc", "pr_auc")}
+    decided = [gap.verdict for both in gaps.values() for gap in both]
+    text = f"ROC {_ends(gaps['roc_auc'])}, PR {_ends(gaps['pr_auc'])}"
+    theirs = next((score for score, method in authors.SCORES.items() if method == rival), None)
+    if theirs is not None:
+        own = [
+            authors.mean(results, d, "qipf-published") - authors.mean(results, d, theirs)
+            for d in authors.facts_of(results)
+        ]
+        decided += ["no" if gap < -SMALLEST else "yes" for gap in own if abs(gap) > SMALLEST]
+        text = f"{text}; theirs {_ends(own)}"
+    if "yes" not in decided:
+        return (FAILS if "no" in decided else OPEN), text
+    return (HOLDS if set(decided) == {"yes"} else PARTLY if _for(decided) else OPEN), text
+
+
+def _for(decided: list[Verdict]) -> bool:
+    """Whether more comparisons decide for a claim than against it or not at all."""
+    return decided.count("yes") > len(decided) / 2
+
+
+@_judge
+def sharper(results: Results) -> Found:
+    """Judge whether both forms of QIPF are ahead of the standard deviation of every Bayesian method, in ROC-AUC."""
+    words = {}
+    for rival in BAYESIAN:
+        words[rival] = _agreed({_measured(results.difference("roc_auc", ours, rival)).verdict for ours in OURS})
+    ahead = [rival for rival, word in words.items() if word == "yes"]
+    others = ", ".join(SHORT[rival] for rival in BAYESIAN if rival not in ahead)
+    text = f"ahead of {len(ahead)} of {len(BAYESIAN)}" + (f", not {others}" if others else "")
+    return _of_all(len(ahead), len(BAYESIAN)), text
+
+
+def _compared(gaps: list[Any], decided: set[Verdict]) -> Found:
+    words: dict[Verdict, str] = {"yes": "ahead", "no": "behind", "undecided": OPEN}
+    text = ", ".join(f"{gap.value:+.3f} {name}" for gap, name in zip(gaps, ("exact", "program"), strict=True))
+    return _agreed({words[one] for one in decided}), text
+
+
+@_judge
+def compared(results: Results, rival: str, metric: str = "roc_auc") -> Found:
+    """Compare both forms of QIPF with one rival; name the pairs on which it was not measured."""
+    gaps = [_measured(results.difference(metric, ours, rival)) for ours in OURS]
+    word, text = _compared(gaps, {gap.verdict for gap in gaps})
     missing = [name for pair, name in PAIRS.items() if pair not in results.measured_on(rival)]
     return word, ", ".join([text, *(f"not {name}" for name in missing)])
 
 
 @_judge
 def in_probe_study(results: Results, rival: str) -> Found:
-    """Judge the same by the probe's study, whose intervals resample images as well."""
+    """Compare by the probe's study, whose intervals resample images as well."""
     found = study(results.folder)
     if not found.pairs:
         return UNMEASURED
     gaps = [found.difference(ours, rival, "shift", "roc_auc") for ours in PROBE_NAMES]
-    word, text = _both(gaps, {WORDS[verdict(gap.low, gap.high)] for gap in gaps})
+    word, text = _compared(gaps, {verdict(gap.low, gap.high) for gap in gaps})
     return word, f"{text}, other networks"
+
+
+@_judge
+def matched(results: Results, rival: str) -> Found:
+    """Compare the authors' program with a rival where our error rate is the paper's; there is no interval."""
+    ours, _ = zip(*(gaps[rival] for *_, gaps in cells.matched_cells(results)), strict=True)
+    ahead = sum(value > 0 for value in ours)
+    word = "ahead on average" if np.mean(ours) > 0 else "behind on average"
+    return word, f"{np.mean(ours):+.3f}, {ahead} of {len(ours)} cells; no interval"
 
 
 def _measured(gap: Difference | None) -> Difference:
@@ -137,7 +208,7 @@ def curve(results: Results, pair: str, shift: str, metric: str) -> Found:
 @_judge
 def figure(results: Results, start: str) -> Found:
     """Report what the captions of the illustrations decide."""
-    marks = {"✓": HOLDS, "✗": FAILS, "?": OPEN}
+    marks = {"✓": HOLDS, "✗": FAILS, "?": OPEN, illustrations.PARTLY: PARTLY}
     rows = [row for row in illustrations.rows() if row[0].startswith(start)]
     words = {marks[mark] for _, _, mark in rows}
     return (words.pop() if len(words) == 1 else PARTLY), "; ".join(here for _, here, _ in rows[:2])
@@ -161,11 +232,11 @@ def choice(results: Results, name: str, rule: str, words: str) -> Found:
 
 @_judge
 def one_pass(results: Results) -> Found:
-    """Judge the authors' networks, scored by their own program's definitions."""
+    """Compare QIPF and SVI-LL on the authors' networks, scored by their own program's definitions."""
     ours, theirs = "qipf-published", "svi-ll (max_logit_one_pass)"
     gaps = [authors.mean(results, d, ours) - authors.mean(results, d, theirs) for d in authors.facts_of(results)]
-    word = HOLDS if min(gaps) > SMALLEST else FAILS if max(gaps) < -SMALLEST else OPEN
-    return word, f"{gaps[0]:+.3f} MNIST, {gaps[1]:+.3f} K-MNIST: two networks, theirs"
+    word = "ahead" if min(gaps) > SMALLEST else "behind" if max(gaps) < -SMALLEST else OPEN
+    return word, f"{gaps[0]:+.3f} MNIST, {gaps[1]:+.3f} K-MNIST"
 
 
 @_judge
@@ -208,10 +279,12 @@ def second(results: Results) -> Found:
 
 
 @_judge
-def as_printed(results: Results) -> Found:
-    """Judge whether the paper's cells lie within our spread."""
-    inside, count = cells.within(results)
-    return _of_all(inside, count), f"{inside} of {count} lie within our spread"
+def as_printed(results: Results, metric: str) -> Found:
+    """Count the paper's cells that lie within our spread."""
+    inside, count = cells.within(results, metric)
+    return ("like ours" if inside == count else "partly like ours" if inside else "unlike ours"), (
+        f"{inside} of {count} lie within our spread"
+    )
 
 
 @_judge
@@ -219,7 +292,8 @@ def by_its_own_numbers(results: Results) -> Found:
     """Judge whether QIPF has the best calibration in most of the paper's own cells."""
     metrics = {"ece_paper": "ECE", "brier_paper": "Brier"}
     held = sum(bool(np.mean(paper_best(metric)) > 0.5) for metric in metrics)
-    return _of_all(held, len(metrics)), ", ".join(f"{name} {paper_share(metric)}" for metric, name in metrics.items())
+    text = ", ".join(f"{name} {paper_share(metric)}" for metric, name in metrics.items())
+    return ("best in most" if held == len(metrics) else "not best in most"), text
 
 
 @_judge
@@ -291,11 +365,80 @@ def cost(results: Results) -> Found:
 
 @_judge
 def overlap(results: Results) -> Found:
-    """Judge whether QIPF's histograms of right and wrong predictions overlap least."""
-    found = authors.facts_of(results)["mnist"]["overlap"]
-    values = {key: found[key]["overlap"] for key in authors.HISTOGRAMS if key != "max-logit"}
-    own, least = values.pop("qipf-published"), min(values.values())
-    return (HOLDS if own < least else FAILS), f"overlap {own:.2f}; the others {least:.2f} or more"
+    """Judge whether QIPF's histograms of right and wrong predictions overlap least, beyond the error of the images.
+
+    The standard error of an overlap is taken as that of a share of the images, since single images are not recorded.
+    """
+    own, others, images = _histograms(results, "overlap")
+    least = min(others)
+    half = 1.96 * sum(value * (1 - value) / images for value in (own, least)) ** 0.5
+    word = WORDS[verdict(least - own - half, least - own + half)]
+    return word, f"overlap {own:.2f}, the least of the others {least:.2f}, ± {half:.2f}"
+
+
+@_judge
+def apart(results: Results) -> Found:
+    """Report how far QIPF's most frequent values of right and wrong predictions are apart; there is no interval."""
+    own, others, _ = _histograms(results, "distance")
+    return OPEN, f"by {own:.2f} std, the others by up to {max(others):.2f}; no interval"
+
+
+def _histograms(results: Results, key: str) -> tuple[float, list[float], int]:
+    facts = authors.facts_of(results)["mnist"]
+    values = {name: facts["overlap"][name][key] for name in authors.HISTOGRAMS if name != "max-logit"}
+    return values.pop("qipf-published"), list(values.values()), facts["images"]
+
+
+@_judge
+def fundamental(results: Results) -> Found:
+    """Judge whether the mode of the lowest order is the highest."""
+    modes = [facts["modes"][key] for facts in authors.facts_of(results).values() for key in authors.MODES]
+    modes += [run for places in results.json(authors.SMALL, "modes").values() for run in places["unseen"]]
+    highest = sum(int(np.argmax(values)) == 0 for values in modes)
+    return _of_all(highest, len(modes)), f"so in {highest} of {len(modes)} settings"
+
+
+@_judge
+def factor(results: Results) -> Found:
+    """Compare the factors 160 and 80 on the four pairs."""
+    word, text = choice(results, "factor 160 less factor 80, exact", "ahead", "ahead")
+    return {HOLDS: "ahead", PARTLY: "ahead in part", FAILS: "not ahead"}.get(word, word), text
+
+
+@_judge
+def calibrated(results: Results, metric: str) -> Found:
+    """Report in how many cases QIPF is calibrated best, under each definition that the paper could mean.
+
+    By appendix D it has the calibration of the base network; the other two scale the score itself.
+    """
+    best, count = rivals.calibrated_best(results, f"{metric}_confidence")
+    shares = []
+    for scale in ("paper", "proper"):
+        found = [next(c for c in paper_claims(results, f"{metric}_{scale}", o) if c.scope == "most") for o in OURS]
+        shares.append("/".join(f"{0.5 + claim.advantage:.0%}" for claim in found))
+    return UNKNOWN, f"App. D {best} of {count}; min-max {shares[0]}; isotonic {shares[1]}"
+
+
+@_judge
+def calibrated_second(results: Results) -> Found:
+    """Report whether SVI is second in ECE, under the two definitions that scale the score itself."""
+    found = []
+    for metric in ("ece_paper", "ece_proper"):
+        gaps = [results.difference(metric, "svi", other) for other in RIVALS if other != "svi"]
+        words = {_measured(gap).verdict for gap in gaps}
+        found.append(HOLDS if words == {"yes"} else FAILS if "no" in words else OPEN)
+    return UNKNOWN, f"min-max: {found[0]}; isotonic: {found[1]}"
+
+
+@_judge
+def calibrated_curve(results: Results, pair: str, shift: str) -> Found:
+    """Report at how many intensities QIPF has the lowest ECE, under the same two definitions."""
+    dataset, net = pair.split()
+    found = []
+    for metric in ("ece_paper", "ece_proper"):
+        best = [cells.best_at(results, (dataset, net), shift, metric, ours) for ours in OURS]
+        found.append(f"{best[0][0]}/{best[1][0]} of {best[0][1]}")
+    return UNKNOWN, f"best at {found[0]}, min-max; {found[1]}, isotonic"
 
 
 @_judge

@@ -139,5 +139,5 @@ def test_claims_of_the_paper_are_judged_here_too(planted, tmp_path):
     assert verdicts.in_probe_study(planted, "ensemble of 10, contrast") == (
         "undecided", "+0.020 exact, +0.020 program, other networks",
     )  # fmt: skip
-    assert verdicts.in_probe_study(planted, "probe")[0] == "does not hold"
+    assert verdicts.in_probe_study(planted, "probe")[0] == "behind"
     assert verdicts.in_probe_study(Results(tmp_path / "elsewhere"), "probe")[0] == "not measured"

@@ -320,7 +320,8 @@ class _Held(NamedTuple):
     def restore(self) -> None:
         self.module.training = self.training
         for name, buffer, value, version in self.buffers:
-            if buffer._version != version:
+            # batch norm changes its buffers without a new version; a copy of equal values would break saved graphs
+            if buffer._version != version or not torch.equal(buffer, value):
                 with torch.no_grad():
                     buffer.copy_(value)
             if self.module._buffers.get(name) is not buffer:
