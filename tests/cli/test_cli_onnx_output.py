@@ -83,7 +83,7 @@ def test_another_output_is_refused(x, capsys) -> None:
     assert "'fine'" in said
     assert not Path("a.csv").exists()
     two_heads(Path("renamed.onnx"), ("left", "right"))
-    assert main([word.replace("net.onnx", "renamed.onnx") for word in SCORE]) == 1
+    assert main([word.replace("net.onnx", "renamed.onnx") for word in SCORE]) == 2
     assert "'left', 'right'" in capsys.readouterr().err
     table(Path("one.onnx"))  # a single output needs no name
     assert main([word.replace("net.onnx", "one.onnx") for word in SCORE]) == 0

@@ -102,10 +102,10 @@ def test_mistakes_are_named(x: np.ndarray, capsys) -> None:
     segmenter(Path("last.onnx"), "last")
     fit = ["--quiet", "-o", "b.qipf"]
     for words, said in (
-        (["fit", "last.onnx", "data.npz", "--scorer", "entropy"], "classes seem to be last"),
+        (["fit", "last.onnx", "data.npz", "--scorer", "entropy"], "classes last"),
         (["fit", "net.onnx", "data.npz", "--features", "nothing"], "--features: "),
         (["fit", "net.onnx", "data.npz", "--features", "c@2x2"], "give 'c'"),
-        (["fit", "net.onnx", "data.npz", "--device", "cpu"], "--device: an ONNX model runs on the CPU"),
+        (["fit", "net.onnx", "data.npz", "--device", "cpu"], "--device: net.onnx runs on the CPU"),
     ):
         assert main([*words, *fit]) != 0
         error = capsys.readouterr().err

@@ -98,9 +98,10 @@ def test_the_batch_size_is_kept(place: Path, monkeypatch) -> None:
     assert main(["fit", "kind_nets:pixels", "data.npz", "--scorer", "entropy", "-o", "seg.qipf", *few]) == 0
     sizes.clear()  # finding the kind of the predictions reads two examples
     assert main(["score", "seg.qipf", "data.npz", "--model", "kind_nets:pixels", "-o", "a.csv", *few]) == 0
-    assert sizes == [1]
+    assert set(sizes) == {1}
+    sizes.clear()
     assert main(["score", "seg.qipf", "data.npz", "--model", "kind_nets:pixels", "-o", "b.csv", "--quiet"]) == 0
-    assert sizes == [1, 4]
+    assert max(sizes[1:]) == 4  # after the few that are looked at
     np.testing.assert_allclose(
         *([float(row["uncertainty"]) for row in table(f)] for f in ("a.csv", "b.csv")), rtol=1e-5
     )
@@ -177,6 +178,7 @@ def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> 
     x = np.random.default_rng(0).random((6, 1, 9, 10)).astype(np.float32)
     y = noisy(made("pixels", x), 1, 0.1, 1)
     np.savez("data.npz", x=x, y=y)
+    np.savez("held.npz", x=x, y=y)
     ids = np.random.default_rng(0).integers(1, 20, (12, 7))
     np.savez("ids.npz", x=ids, y=ids)
     fit = ["fit", "kind_nets:pixels", "data.npz", "--scorer", "entropy", "-o", "e.qipf", "--quiet"]
@@ -184,11 +186,11 @@ def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> 
     Path("there").mkdir()
     score = ["score", "e.qipf", "data.npz", "--model", "kind_nets:pixels", "--quiet"]
     cases = [
-        ([*fit, "--calibrate", "data.npz"], 2, "one prediction per example"),
-        ([*fit[:3], "-o", "d.qipf", "--option", "effort=quick"], 2, "takes seed and nothing else"),
-        (["fit", "kind_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf", "--quiet"], 2, "not for tokens"),
+        ([*fit, "--calibrate", "held.npz"], 2, "one prediction per example"),
+        ([*fit[:3], "-o", "d.qipf", "--option", "effort=quick"], 2, "--option: effort"),
+        (["fit", "kind_nets:tokens", "ids.npz", "--scorer", "knn", "-o", "t.qipf", "--quiet"], 2, "it reads all"),
         ([*score, "-o", "there"], 2, "exists already"),
-        (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 2, "read from a model"),
+        (["score", "e.qipf", "logits.npz", "-o", "a.npy"], 1, "read from a model"),
     ]
     np.savez("logits.npz", logits=np.zeros((4, 3)))
     rows = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
@@ -206,8 +208,7 @@ def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert not [path for path in Path().iterdir() if path.name.endswith(".part")]
     with pytest.raises(TypeError, match=r"fitted to pixels.*score_pixels"):
         qipf.wrap(net("pixels"), qipf.load("e.qipf"))
-    with pytest.raises(TypeError, match=r"fitted to pixels"):
-        qipf.load("e.qipf").score(net("pixels"), x, progress=False)
+    assert qipf.load("e.qipf").score(net("pixels"), x, progress=False).shape == (6, 9, 10)
 
 
 def test_the_papers_score_reads_the_weights_of_a_segmentation_network(place: Path) -> None:

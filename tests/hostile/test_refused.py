@@ -19,7 +19,7 @@ from qipf.arrays import to_numpy
 from qipf.cli import main
 from qipf.data.images import read_images
 from qipf.data.npz import read_arrays
-from qipf.data.reading import open_data
+from qipf.data.reading import FileSource, open_data
 from qipf.data.tables import read_columns
 from qipf.data.tail import Tail
 
@@ -89,10 +89,10 @@ def test_numbers_in_another_byte_order_are_read(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", inputs=inputs.astype(">f4"), labels=np.arange(4).astype(">i8"))
     np.save(tmp_path / "a.npy", inputs.astype(">f4"))
     for name in ("a.npz", "a.npy"):
-        (batch,) = open_data(tmp_path / name).batches(10)
-        assert all(array.dtype.isnative for array in batch.arrays.values())
-        given = batch.tensors()
-        np.testing.assert_array_equal(given[0] if name == "a.npz" else given, inputs)
+        ((given, labels, _),) = FileSource(open_data(tmp_path / name), (), 10)
+        np.testing.assert_array_equal(given, inputs)
+        assert given.dtype.isnative
+        assert labels is None or labels.dtype.isnative
 
 
 def test_masked_values_are_refused() -> None:

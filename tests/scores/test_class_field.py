@@ -8,8 +8,7 @@ import torch
 from scipy.special import log_softmax, logsumexp
 
 from qipf.scores import ClassField
-from qipf.scores.class_field import LARGEST
-from qipf.scores.class_selection import BANDWIDTHS, choose_bandwidth, reservoir
+from qipf.scores.class_field import BANDWIDTHS, LARGEST, choose_bandwidth, reservoir
 from qipf.scores.saving import load
 from qipf.tasks.outputs import Outputs
 

@@ -8,8 +8,9 @@ from scipy import stats
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
+from qipf.arrays import interpolate
 from qipf.scores import KNN, ClassField, Combine, Energy, Entropy, Mahalanobis, MaxLogit, SoftmaxResponse
-from qipf.scores.combine import _halves, _knots, _lerp, _weights
+from qipf.scores.combine import _halves, _knots, _weights
 from qipf.scores.saving import load
 from qipf.tasks.outputs import Outputs
 
@@ -20,13 +21,13 @@ from qipf.tasks.outputs import Outputs
 def test_the_map_is_that_of_the_tail_probability(rule: str, of_tail, rng: np.random.Generator) -> None:
     scores = rng.exponential(size=100_000)
     at = np.linspace(0.02, 5, 60)
-    found = _lerp(at, *_knots(scores, rule))
+    found = interpolate(at, *_knots(scores, rule), extend=True)
     np.testing.assert_allclose(found, of_tail(np.exp(-at)), atol=0.06)  # P(U >= u) = exp(-u)
 
 
 def test_an_exponential_tail_goes_on_beyond_what_was_seen(rng: np.random.Generator) -> None:
     far = np.array([20.0, 25.0, 40.0])
-    found = _lerp(far, *_knots(rng.exponential(size=100_000), "fisher"))
+    found = interpolate(far, *_knots(rng.exponential(size=100_000), "fisher"), extend=True)
     np.testing.assert_allclose(found, far, rtol=0.1)
 
 
@@ -41,7 +42,7 @@ def test_the_map_is_increasing_everywhere(rule: str, kind: str, rng: np.random.G
         "huge": 1e6 * rng.standard_cauchy(5000),
     }[kind]
     at = np.unique(np.concatenate([scores, np.linspace(scores.min() - 10, scores.max() + 10, 999)]))
-    assert (np.diff(_lerp(at, *_knots(scores, rule))) > 0).all()
+    assert (np.diff(interpolate(at, *_knots(scores, rule), extend=True)) > 0).all()
 
 
 def test_weights_are_those_of_a_logistic_regression(rng: np.random.Generator) -> None:

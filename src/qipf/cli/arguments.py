@@ -24,7 +24,10 @@ FLAGS = {
     "layers": "--features",
     "weights": "--weights",
     "device": "--device",
-    "shift": "--shift",
+    "shift": "--task tokens:shift",
+    "task": "--task",
+    "effort": "--option: effort",
+    "scorer": "--scorer",
     "promise": "--promise",
     "confidence": "--confidence",
     "coverage": "--coverage",
@@ -39,8 +42,8 @@ LONGEST_NUMBER = 300
 
 def rendered(problem: Problem, **flags: str) -> UserError:
     """Return a problem as an error of the command line, with the name of its flag and its exit code."""
-    kind = InputError if problem.argument in FILES else UserError
     flag = {**FLAGS, **flags}.get(problem.argument, problem.argument)
+    kind = InputError if problem.argument in FILES or flag.startswith("DATA") else UserError
     return kind(f"{flag}: {problem.message}" if flag else problem.message)
 
 
@@ -95,19 +98,19 @@ def usable_device(name: str) -> str:
     return name
 
 
-def read_settings(options: list[str]) -> dict[str, Any]:
+def read_settings(options: list[str], flag: str = "--option") -> dict[str, Any]:
     """Read settings from NAME=VALUE; values are JSON or else plain strings."""
     settings: dict[str, Any] = {}
     for text in options:
         key, equals, value = text.partition("=")
         if not equals:
-            raise UserError(f"--option: expected NAME=VALUE, got {text!r}")
+            raise UserError(f"{flag}: expected NAME=VALUE, got {text!r}")
         try:
             settings[key.strip()] = json.loads(value, parse_int=_integer)
         except ValueError:
             settings[key.strip()] = value
         except RecursionError:
-            raise UserError(f"--option: {key.strip()}: nested too deeply") from None
+            raise UserError(f"{flag}: {key.strip()}: nested too deeply") from None
     return settings
 
 

@@ -3,34 +3,41 @@
 from __future__ import annotations
 
 import sys
-import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
 
-from qipf._common.errors import InputError, UserError, first_line
+from qipf._common.errors import InputError, UserError
 from qipf._common.files import atomic_write
-from qipf._common.progress import track
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
-from qipf.cli._bound import bound, takes_names
-from qipf.cli._compare_numbers import compare_numbers, wanted_scales
-from qipf.cli._default import DEFAULT
-from qipf.cli._find_kind import check_set, find_kind
-from qipf.cli._kinds import ONE, Score, fit_score, predict
-from qipf.cli._numbers import check_not_classes, is_regression, one_column
-from qipf.cli._onnx import of_numbers
-from qipf.cli._overlays import Segmented, draw
-from qipf.cli._shifted import apply_shift, open_shifted, read_shifts
-from qipf.cli._tokens import About, check_about, is_shifted
-from qipf.cli.arguments import check_at_least, check_output, naming
+from qipf.cli.arguments import check_at_least, check_output, naming, rendered
+from qipf.cli.running import DEFAULT, Work, load, make_scorer, read_task, takes_names
+from qipf.cli.shifted import apply_shift, open_shifted, read_shifts
 from qipf.cli.shown import WRITERS, show, warn_of_random
 from qipf.data.reading import Data, open_data
-from qipf.decisions.comparison import Compared, Comparison, Timing, left_out, recommended
-from qipf.models.kinds.predictions import PredictionRows
-from qipf.models.loading import load_model
+from qipf.decisions.comparison import (
+    ONE_WIDTH,
+    Compared,
+    Comparison,
+    fit_scales,
+    fit_scorers,
+    judge_scales,
+    left_out,
+    recommended,
+)
+from qipf.decisions.comparison import compare as measure
+from qipf.decisions.threshold import Unsupported
+from qipf.scores.residual_scale import METHODS
+
+if TYPE_CHECKING:
+    from qipf.pages.overlays import Overlay
+    from qipf.scores.base import Scorer
+    from qipf.tasks.outputs import Outputs
+    from qipf.tasks.task import Task
 
 SKIPPED = {
     "combine": "it needs parts",
@@ -38,6 +45,12 @@ SKIPPED = {
     "residual-scale": "it is for regressions, whose predictions are not right or wrong",
 }
 """Scorers that cannot be compared here, and why."""
+SCALES = (ONE_WIDTH, *METHODS)
+"""What is compared for numbers: intervals of one width, and the methods of `qipf.ResidualScale`."""
+MOST = 10_000
+"""Tokens or pixels of each part that are compared."""
+MOST_SETS = 5
+"""Sets of images that are shown, so that the page stays small however many shifted ones there are."""
 
 
 def compare(
@@ -53,7 +66,7 @@ def compare(
     coverage: float = 0.9,
     bootstrap: int = 200,
     seed: int = 0,
-    token_labels: About | None = None,
+    task: str | None = None,
     features: str | None = None,
     onnx_output: str | None = None,
     device: str | None = None,
@@ -101,7 +114,7 @@ def compare(
         coverage: Of a regression: the probability with which each target is to be in its interval.
         bootstrap: Resamples for the 95 % intervals.
         seed: Of the parts, the shifts and the resamples.
-        token_labels: Of tokens, as for `qipf fit`: next or own.
+        task: What one prediction is, as for `qipf fit`, for example tokens:shift=false.
         features: The module whose output the scorers read; by default the recommended scorer finds its own, and the
             others read the input of the last linear layer.
         onnx_output: The name of the output of an .onnx file that holds the logits, where it has several; `qipf inspect`
@@ -112,163 +125,194 @@ def compare(
             uncertainty; or the table alone (.csv, .json, .md).
         quiet: No progress bars.
     """
-    from qipf.decisions.comparison import compare as measure
-
     check_at_least("--batch-size", batch_size, 1)
     check_at_least("--bootstrap", bootstrap, 10)
-    if not 0 < share < 1:
-        raise UserError(f"--share: expected a number between 0 and 1, got {share:g}")
-    if not 0 < coverage < 1:
-        raise UserError(f"--coverage: expected a number between 0 and 1, got {coverage:g}")
-    check_output(out, "--out", model, data, weights, labels, endings=WRITERS)
-    built_in = read_shifts(shift or [])
+    for name, value in (("--share", share), ("--coverage", coverage)):
+        if not 0 < value < 1:
+            raise UserError(f"{name}: expected a number between 0 and 1, got {value:g}")
+    files = [one.partition("=")[2] for one in shifted or []]
+    check_output(out, "--out", model, data, weights, labels, *files, endings=WRITERS)
+    built_in, chosen = read_shifts(shift or []), read_task(task)
     opened = open_data(data, labels, named=takes_names(model), several=True)
-    if "labels" not in opened.arrays:
-        raise InputError(f"DATA: {data} has no labels; errors are known by them: give them in DATA or by --labels")
-    numbers = is_regression(opened)
-    wanted = wanted_scales(scorers) if numbers else _wanted(scorers)
-    if numbers and scorers == "all":
-        check_not_classes(opened, f"--scorers {','.join(wanted)}")
+    if opened.labels is None:
+        raise InputError(f"DATA: {data} has no labels, which tell errors; add them to DATA, or give --labels")
     sets = open_shifted(shifted or [], opened, named=takes_names(model))
-    if numbers:
-        opened, sets = one_column(opened), {name: one_column(other) for name, other in sets.items()}
-    order = np.random.default_rng(seed).permutation(len(opened))
-    cut = int(share * len(opened))
-    if min(cut, len(opened) - cut) < 2:
-        raise InputError(f"DATA: expected at least four examples, for two parts, got {len(opened)}")
-    cuts = [cut, (cut + len(opened)) // 2] if numbers else [cut]  # intervals are learned from a part of their own
-    halves = [np.sort(rows) for rows in np.split(order, cuts)]
-    net = load_model(model, weights, onnx_output)
-    net = of_numbers(net) if numbers else net
-    opened = bound(net, opened)
-    parts = [opened.take(rows) for rows in halves]
-    kind = "numbers" if numbers else find_kind(net, opened, quiet)
-    check_about(token_labels, kind)
-    following = is_shifted(opened, token_labels) if kind == "tokens" else True
-    sets = {name: _bound_set(net, name, other, opened, kind, token_labels) for name, other in sets.items()}
-    own = set(sets)
+    net = load(model, weights, onnx_output, device)
+    work, opened = Work.prepare(net, opened, chosen, features, batch_size, quiet)
+    numbers = work.task.judged_by == "intervals"
+    wanted = _wanted(scorers, numbers)
+    parts = _parts(opened, share, seed, numbers)
+    sets = {name: _same_task(work, name, other, chosen) for name, other in sets.items()}
     for name, intensity in built_in:
         title = f"{name} {intensity:.15g}"
         if title in sets:
             raise UserError(f"--shift: there are two shifted sets {title!r}; name each once, or rename yours")
-        sets[title] = apply_shift(parts[-1], name, intensity, kind, seed)
-    run = {"features": features, "device": device, "batch_size": batch_size, "quiet": quiet}
+        sets[title] = apply_shift(parts[-1], name, intensity, work.task.name, seed)
+    title, resamples = f"{model} on {data}", {"bootstrap": bootstrap, "seed": seed}
     if numbers:
-        told = compare_numbers(f"{model} on {data}", net, opened, halves, sets, wanted, run, coverage, bootstrap, seed)
-        _end(model, net, opened, weights, out, told)
-        return
-    if kind == "classes":  # read as a whole, so that errors name rows of the file
-        whole = _predicted(kind, net, opened, run, seed, data, following).outputs
-        reference, live = (PredictionRows(whole[rows]) for rows in halves)
+        found = _compare_intervals(title, work, parts, sets, wanted, coverage, resamples)
     else:
-        reference, live = (_predicted(kind, net, part, run, seed, data, following) for part in parts)
-    fitted, scores, times, failed = {}, {}, {}, {}
-    for name in track(wanted, "comparing", show=not quiet):
-        try:
-            fitted[name], scores[name], times[name] = _score(name, kind, net, parts, reference, live, run, following)
-        except (ValueError, TypeError, RuntimeError, UserError) as error:
-            failed[name] = first_line(error).removeprefix(f"{name}: ")
-    if not scores:
-        raise InputError(f"no score could be fitted: {'; '.join(dict.fromkeys(failed.values()))}")
-
-    def judge(found: dict[str, np.ndarray], made: PredictionRows, where: str) -> list[Compared]:
-        try:
-            return measure(found, made.correct, groups=made.groups, bootstrap=bootstrap, seed=seed)
-        except ValueError as error:
-            raise InputError(f"{where}: {error}") from None
-
-    rows = judge(scores, live, str(data))
-    best = recommended(rows)
-    images = [_segmented("The data itself", parts[1], halves[1], live, scores[best])] if kind == "pixels" else []
-    there: dict[str, tuple[str, list[Compared]]] = {}
-    for name, other in sets.items():
-        made = _predicted(kind, net, other, run, seed, name, following)
-        found = {score: of(other, made) for score, of in fitted.items()}
-        there[name] = _about(made, kind), judge(found, made, name)
-        if images:
-            numbers = np.arange(len(other)) if name in own else halves[1]
-            images.append(_segmented(f"Shifted: {name}", other, numbers, made, found[best]))
-    shown = draw(images, net, fitted[best].of, run) if out is not None and out.suffix == ".html" else {}
-    title, about = f"{model} on {data}", _about(live, kind)
-    result = Comparison(title, about, rows, times, failed, there, scores=scores, correct=live.correct, overlays=shown)
-    _end(model, net, opened, weights, out, result)
-
-
-def _end(model: str, net: Any, data: Data, weights: Path | None, out: Path | None, result: Comparison) -> None:
-    """Show the result, what was left out and what is odd about the model, and write the result."""
-    show(result)
-    for why, names in left_out(result.failed).items():
+        page = out is not None and out.suffix == ".html"
+        found = _compare_scores(title, str(data), work, parts, sets, wanted, resamples, page)
+    show(found)
+    for why, names in left_out(found.failed).items():
         print(f"left out: {', '.join(names)} ({printable(why)})", file=sys.stderr)
-    if data.has_inputs and weights is None:
+    if opened.has_inputs and weights is None:
         warn_of_random(model, net)
     if out is not None:
-        atomic_write(out, WRITERS[out.suffix](result))
+        atomic_write(out, WRITERS[out.suffix](found))
 
 
-def _bound_set(net: Any, name: str, data: Data, clean: Data, kind: str, about: About | None) -> Data:
-    with naming(data=f"--shifted: {name}"):
-        found = bound(net, data)
-        check_set(found, clean, kind, about)
-    return found
+def _same_task(work: Work, name: str, data: Data, chosen: Task | None) -> Data:
+    """Return a shifted set with the inputs that the model takes; its labels must mean what those of DATA do."""
+    with naming(**dict.fromkeys(("data", "labels", "shift"), f"--shifted: {name}")):
+        other, bound = Work.prepare(work.net, data, chosen, work.features, work.batch_size, work.quiet)
+    if other.task != work.task:
+        raise InputError(f"--shifted: {name}: its labels are {other.task.name}, and those of DATA {work.task.name}")
+    return bound
 
 
-def _predicted(
-    kind: str, net: Any, data: Data, run: dict[str, Any], seed: int, where: object, shift: bool
-) -> PredictionRows:
-    from qipf.scores.base import check_rows
-
-    found = predict(kind, net, data, run, seed, shift)
-    check_rows(found.outputs.logits, f"{where}: logits")
-    try:
-        _ = found.correct  # checks the labels of a model with one logit
-    except ValueError as error:
-        raise InputError(f"{where}: {error}") from None
-    return found
+def _parts(data: Data, share: float, seed: int, numbers: bool) -> list[Data]:
+    """Return random parts: to fit scorers, for numbers also to fit intervals, and to measure."""
+    order = np.random.default_rng(seed).permutation(len(data))
+    cut = int(share * len(data))
+    if min(cut, len(data) - cut) < 2:
+        raise InputError(f"DATA: expected at least four examples, for two parts, got {len(data)}")
+    cuts = [cut, (cut + len(data)) // 2] if numbers else [cut]
+    return [data.take(np.sort(rows)) for rows in np.split(order, cuts)]
 
 
-def _about(found: PredictionRows, kind: str) -> str:
-    examples = "" if found.groups is None else f" of {len(np.unique(found.groups))} examples"
-    return f"{len(found.correct)} {ONE[kind]}s{examples}, {int((~found.correct).sum())} of them wrong"
-
-
-def _segmented(title: str, data: Data, rows: np.ndarray, made: PredictionRows, scores: np.ndarray) -> Segmented:
-    return Segmented(title, data, rows, made.groups if made.groups is not None else np.arange(len(scores)), scores)
-
-
-def _wanted(text: str) -> list[str]:
+def _wanted(text: str, numbers: bool) -> list[str]:
+    """Return the scores or scales that --scorers names; one width for all inputs is always among the scales."""
     from qipf.scores import SCORERS
 
     ours = sorted(name for name, kind in SCORERS.items() if kind.__module__.startswith("qipf."))
-    every = [DEFAULT, *(name for name in ours if name not in SKIPPED)]
-    if text == "all":
-        return every
-    names = [name.strip() for name in text.split(",") if name.strip()]
+    every = list(SCALES) if numbers else [DEFAULT, *(name for name in ours if name not in SKIPPED)]
+    names = every if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
         if name in SKIPPED:
             raise UserError(f"--scorers: {name} cannot be compared: {SKIPPED[name]}")
         if name not in every:
-            raise UserError(f"--scorers: there is no {name!r}; there are {', '.join(every)}")
+            what = "the labels in DATA are floating-point numbers, and for intervals " if numbers else ""
+            way = "; if the labels are classes, save them as integers" if numbers else ""
+            raise UserError(f"--scorers: {what}there is no {name!r}; there are {', '.join(every)}{way}")
     if not names:
         raise UserError("--scorers: expected all, or names separated by commas")
-    return names
+    return list(dict.fromkeys([*([ONE_WIDTH] if numbers else []), *names]))
 
 
-def _score(
-    name: str,
-    kind: str,
-    net: Any,
-    parts: list[Data],
-    reference: PredictionRows,
-    live: PredictionRows,
-    run: dict[str, Any],
-    shift: bool,
-) -> tuple[Score, np.ndarray, Timing]:
-    """The fitted score, its scores of the second part, and what fitting and scoring took, without a forward pass."""
-    started = time.perf_counter()
-    score = fit_score(name, kind, net, parts[0], reference, run, shift)
-    fitting = time.perf_counter() - started
-    read = score.read(parts[1], live)
-    score.of(read)  # moves tables and warms up
-    started = time.perf_counter()
-    scores = to_numpy(score.of(read))
-    return score, scores, Timing(fitting, (time.perf_counter() - started) / len(scores) * 1e6)
+def _read(work: Work, data: Data, where: str, seed: int, layers: Any = ()) -> Outputs:
+    """Return the outputs of the model on data whose errors name the set; tokens and pixels are a sample."""
+    from qipf.scores.base import check_rows
+
+    with naming(**{name: f"{where}, {name}" for name in ("labels", "logits", "targets")}, data=where):
+        rows = None if data.numbers is None else data.numbers.tolist()
+        outputs = work.read(data, False if layers else work.features, layers, MOST if work.task.whole else None, seed)
+        check_rows(outputs.logits, "logits", None if outputs.groups is not None else rows)
+    return outputs
+
+
+def _compare_scores(
+    title: str, where: str, work: Work, parts: list[Data], sets: dict[str, Data], wanted: list[str],
+    resamples: dict[str, int], page: bool,
+) -> Comparison:  # fmt: skip
+    """Fit every score to the first part, and measure it on the second part and on shifted data."""
+    seed = resamples["seed"]
+    reference, live = (_read(work, part, where, seed) for part in parts)
+
+    def fitted(name: str) -> Scorer:
+        return work.fit(None, {}, parts[0]) if name == DEFAULT else make_scorer(name, {}).fit(work.net, reference)  # pyright: ignore
+
+    def outputs_for(scorer: Scorer, data: Data, known: Outputs) -> Outputs:
+        return _read(work, data, where, seed, scorer.layers) if scorer.layers else known
+
+    fits = fit_scorers(
+        {name: lambda name=name: fitted(name) for name in wanted},
+        lambda scorer: outputs_for(scorer, parts[1], live),
+        progress=not work.quiet,
+    )
+
+    def judged(scores: dict[str, np.ndarray], outputs: Outputs, where: str) -> list[Compared]:
+        try:
+            return measure(scores, to_numpy(outputs.correct), groups=outputs.groups, **resamples)
+        except ValueError as error:
+            raise InputError(f"{where}: {error}") from None
+
+    rows = judged(fits.scores, live, where)
+    best = recommended(rows)
+    there, shown = {}, {"The data itself": (parts[1], live, fits.scores[best])}
+    for name, other in sets.items():
+        made = _read(work, other, f"--shifted: {name}", seed)
+        scores = {score: to_numpy(scorer(outputs_for(scorer, other, made))) for score, scorer in fits.scorers.items()}
+        there[name] = _about(work, made), judged(scores, made, name)
+        shown[f"Shifted: {name}"] = other, made, scores[best]
+    pictures = _draw(shown, work, fits.scorers[best]) if page and work.task.name == "pixels" else {}
+    return Comparison(
+        title, _about(work, live), rows, fits.times, fits.failed, there, scores=fits.scores,
+        correct=to_numpy(live.correct), overlays=pictures,
+    )  # fmt: skip
+
+
+def _about(work: Work, outputs: Outputs) -> str:
+    correct = to_numpy(outputs.correct)
+    examples = "" if outputs.groups is None else f" of {len(np.unique(to_numpy(outputs.groups)))} examples"
+    return f"{len(correct)} {work.task.noun}s{examples}, {int((~correct).sum())} of them wrong"
+
+
+def _compare_intervals(
+    title: str, work: Work, parts: list[Data], sets: dict[str, Data], wanted: list[str], coverage: float,
+    resamples: dict[str, int],
+) -> Comparison:  # fmt: skip
+    """Fit every scale to the first part and its intervals to the second, and measure them on the third."""
+
+    def read(data: Data, where: str) -> Outputs:
+        return _read(work, data, where, resamples["seed"]).numpy()
+
+    reference, held_out, live = (read(part, "DATA") for part in parts)
+    try:
+        fitted, times, failed = fit_scales(
+            wanted, work.net, reference, held_out, live, coverage, progress=not work.quiet
+        )
+    except Unsupported as problem:
+        raise InputError(str(rendered(problem))) from problem
+    shifted = {}
+    for name, other in sets.items():
+        outputs = read(other, f"--shifted: {name}")
+        shifted[name] = _about_numbers(outputs), judge_scales(fitted, outputs, coverage, **resamples)
+    rows = judge_scales(fitted, live, coverage, **resamples)
+    return Comparison(title, _about_numbers(live), rows, times, failed, shifted, coverage=coverage)
+
+
+def _about_numbers(outputs: Outputs) -> str:
+    targets = outputs.logits.shape[1]
+    error = np.abs(to_numpy(outputs.labels).reshape(outputs.logits.shape) - to_numpy(outputs.logits)).mean()
+    each = "" if targets == 1 else f" of {targets} numbers each"
+    return f"{len(outputs)} predictions{each}, with a mean absolute error of {error:.3g}"
+
+
+def _draw(sets: dict[str, tuple[Data, Outputs, np.ndarray]], work: Work, scorer: Scorer) -> dict[str, list[Overlay]]:
+    """Return overlays of some images of the first sets, on one scale; none without Pillow."""
+    from qipf._common.optional import require
+    from qipf.pages.overlays import choose_images, colour_scale, draw_overlays
+
+    try:
+        require("PIL.Image", extra="bench")
+    except ImportError as error:
+        print(f"warning: --out: the page has no images: {error}", file=sys.stderr)
+        return {}
+    scale: tuple[float, float] | None = None
+    found: dict[str, list[Overlay]] = {}
+    for title, (data, outputs, scores) in list(sets.items())[:MOST_SETS]:
+        chosen = choose_images(scores, to_numpy(outputs.groups), len(data))
+        some = data.take(chosen)
+        source = replace(work, batch_size=1).source(some)
+        maps = list(scorer.stream(work.runner, source, task=work.task, progress=False))
+        if scale is None:
+            scale = colour_scale(one.uncertainty for one in maps)
+        shown: list[Overlay] = []
+        for index, one in enumerate(maps):
+            name = some.files[index].name if some.files else f"image {one.numbers[0]}"
+            wrong, known = one.counted & ~one.correct, one.counted
+            shown += draw_overlays(some.images([index]), one.uncertainty, wrong, known, [name], scale)
+        found[title] = shown
+    return found

@@ -3,46 +3,31 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError, first_line
 from qipf._common.text import printable
-from qipf.cli._bound import bound, takes_names
-from qipf.cli._calibration import (
-    ENOUGH_TO_CALIBRATE,
-    check_not_copied,
-    learn_from,
-    open_held_out,
-    read_promise,
-    warn_of_few,
-)
-from qipf.cli._default import DEFAULT, check_data, check_options, fit_default
-from qipf.cli._features import note_features
-from qipf.cli._numbers import (
-    SCALE,
-    check_not_classes,
-    check_targets,
-    is_regression,
-    learn_intervals,
-    make_scale,
-    one_column,
-)
-from qipf.cli._onnx import fed, named_arguments, of_numbers, place
-from qipf.cli._tokens import About, check_about
-from qipf.cli.arguments import check_at_least, check_output, read_settings
-from qipf.cli.shown import Seen, seen_in, warn_of_random
+from qipf.arrays import to_numpy
+from qipf.cli.arguments import check_at_least, check_output, naming, read_settings, rendered
+from qipf.cli.running import DEFAULT, Work, load, make_scorer, read_task, takes_names
+from qipf.cli.shown import seen_in, warn_of_random
 from qipf.data.reading import Data, open_data
-from qipf.models.loading import is_weights, load_model
 
 FEW = 5000
-"""Examples on which the accuracy is measured where fitting does not show it."""
+"""Examples on which the accuracy is measured."""
+ENOUGH_TO_WATCH = 10
+"""Held-out examples from which `qipf watch` can learn what is normal."""
+ENOUGH_TO_CALIBRATE = 100
+"""Held-out examples from which a probability of error is more than a guess."""
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
-    from qipf.scores import Scorer
+    from qipf.decisions.decision import Decision
+    from qipf.scores.base import Scorer
+    from qipf.tasks.outputs import Outputs
 
 
 def fit(
@@ -59,7 +44,7 @@ def fit(
     confidence: float = 0.95,
     coverage: float | None = None,
     joint: bool = False,
-    token_labels: About | None = None,
+    task: str | None = None,
     features: str | None = None,
     onnx_output: str | None = None,
     device: str | None = None,
@@ -109,8 +94,9 @@ def fit(
         coverage: Of a regression, with --calibrate: the probability with which each target is in its interval; 0.9 if
             left out.
         joint: Promise this for all targets of an example at once.
-        token_labels: Of tokens: next if the logits of the place before predict a label, as where the labels are the
-            token ids; own if each label is about the token in its place. It is needed where the labels are not the ids.
+        task: What one prediction is: classes, labels, tokens, pixels or numbers, found from the data if left out; with
+            options as NAME:OPTION=VALUE, for example tokens:shift=false if each label is about the token in its own
+            position and not about the next one (needed if the labels are not the token ids), or pixels:tile=512.
         features: The module whose output the scorer reads, or the tensor of an .onnx file; by default the recommended
             scorer finds its own, and the others read the input of the last linear layer.
         onnx_output: The name of the output of an .onnx file that holds the logits, where it has several; `qipf inspect`
@@ -119,140 +105,143 @@ def fit(
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
     """
-    from qipf.scores import Entropy
-
     check_at_least("--batch-size", batch_size, 1)
     check_output(output, "--output", model, data, weights, labels, calibrate)
-    chosen = read_settings(option or [])
-    made = None
-    if scorer == DEFAULT:
-        check_options(chosen)
-    else:
-        made = make_scorer(scorer, chosen)
+    settings = read_settings(option or [])
+    made = make_scorer(scorer, settings)
     if coverage is not None and not 0 < coverage < 1:
         raise UserError(f"--coverage: expected a number between 0 and 1, got {coverage:g}")
     intervals = "--joint" if joint else "--coverage" if coverage is not None else ""
-    if intervals and calibrate is None:
-        raise UserError(f"{intervals}: intervals are learned from held-out data; give it by --calibrate")
-    decision = None if promise is None else read_promise(promise, confidence, calibrate)
+    needs = intervals or ("--promise" if promise is not None else "")
+    if needs and calibrate is None:
+        raise UserError(f"{needs}: is learned from held-out data with labels; give it by --calibrate")
+    decision = None if promise is None else _read_promise(promise, confidence)
+    chosen = read_task(task)
     opened = open_data(data, labels, named=takes_names(model), several=True)
-    several = "labels" in opened.arrays and opened.arrays["labels"].ndim > 1
-    numbers = is_regression(opened) and (made is None or made.name == SCALE or several)
-    if numbers:
-        if made is None:
-            check_not_classes(opened, f"--scorer {SCALE}")
-        made, opened, several = make_scale(made, chosen), one_column(opened), False
-        check_targets(opened.arrays, data)
-        if decision is not None:
-            raise UserError("--promise: is about classes; the intervals of numbers promise what --coverage says")
-    elif intervals:
-        raise UserError(
-            f"{intervals}: is about the intervals of a regression, whose labels are floating-point numbers; DATA has "
-            "no such labels, or --scorer is not for them"
-        )
-    check_about(token_labels, "tokens" if several else "numbers" if numbers else "classes")
-    if several and calibrate is not None:
-        raise UserError(
-            "--calibrate: is for one prediction per example; DATA has several, which depend on each other, so that no "
-            "promise would hold"
-        )
-    if made is None and not several:
-        check_data(opened, features)
-    held_out = None
-    if calibrate is not None:
-        held_out = open_held_out(calibrate, data, opened.classes, named=takes_names(model), several=numbers)
-        if numbers:
-            held_out = one_column(held_out)
-            check_targets(held_out.arrays, f"--calibrate: {calibrate}")
-            check_not_copied(calibrate, held_out, opened)
-    net = load_model(model, weights, onnx_output)
-    net = of_numbers(net) if numbers else net
-    opened, held_out = bound(net, opened), None if held_out is None else bound(net, held_out)
-    seen, what = Seen(), "labelled examples"
-    if several:
-        from qipf.cli._score_kinds import counted, fit_kind, seen_of_kind
-
-        with named_arguments(net):
-            made = fit_kind(net, opened, made, chosen, features, device, batch_size, quiet, token_labels)
-        note_features(made, features)
-        columns = 0
-        if not quiet:
-            kind = made.task_name
-            seen, what = seen_of_kind(made, net, opened.sample(FEW), batch_size), counted(kind)
-    elif made is None:
-        made = fit_default(net, opened, chosen, features=features, device=device, batch_size=batch_size, quiet=quiet)
-        features = None  # the scorer knows what it reads
-        columns = made.fitted.facts["columns"] if made.fitted else 0
-        if not quiet:
-            few = opened.sample(FEW)
-            seen = seen_in(observe(net, few, Entropy(), features=None, device=None, batch_size=batch_size, quiet=True))
-    else:
-        outputs = observe(net, opened, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
-        made.fit(net, outputs)
-        note_features(made, features)
-        columns = outputs.logits.shape[1]
-        seen = seen_in(outputs)
+    if made is None and opened.labels is None and (opened.files or opened.arrays):
+        raise UserError("--scorer default: learns from labels; give them in DATA or by --labels, or choose a scorer "
+                        "that needs none, for instance --scorer weight-qipf")  # fmt: skip
+    held_out = None if calibrate is None else _open_held_out(calibrate, data, opened.classes, takes_names(model))
+    net = load(model, weights, onnx_output, device)
+    work, opened = Work.prepare(net, opened, chosen, features, batch_size, quiet)
+    numbers = work.task.judged_by == "intervals"
+    _check_promises(work, intervals, decision, calibrate)
+    with naming(**({} if work.runner else {"features": "DATA, features"})):
+        made = work.fit(made, settings, opened)
     calibrated = ""
     if held_out is not None and calibrate is not None:
-        try:
-            outputs = observe(net, held_out, made, features=features, device=device, batch_size=batch_size, quiet=quiet)
-        except (ValueError, RuntimeError) as error:
-            raise InputError(f"--calibrate: {calibrate} does not fit: {first_line(error)}") from error
+        wanted = features if made.reads_features else False
+        where = f"--calibrate: {calibrate} does not fit"
+        with naming(**{name: f"{where}: {name}" for name in ("data", "labels", "logits", "features")}):
+            outputs = work.read(work.bound(held_out), wanted, made.layers)
         if numbers:
-            calibrated = learn_intervals(made, outputs, 0.9 if coverage is None else coverage, joint, calibrate)
+            calibrated = _learn_intervals(made, outputs, 0.9 if coverage is None else coverage, joint, calibrate)
         else:
-            calibrated = learn_from(made, outputs, columns, decision, calibrate)
+            calibrated = _learn(made, outputs, decision, calibrate)
     made.save(output)
     if not quiet:
-        note = made.fitted.facts.get("note") if made.fitted else None
-        count = min(len(opened), chosen["size"]) if scorer == DEFAULT and "size" in chosen else len(opened)
+        count = min(len(opened), settings["size"]) if scorer == DEFAULT and "size" in settings else len(opened)
         print(f"{printable(output)}: {made.name}, fitted to {count} examples", file=sys.stderr)
-        if calibrated:
-            print(calibrated, file=sys.stderr)
-        if note:
-            print(f"note: {note}", file=sys.stderr)
-        seen.say(what)
+        note = made.fitted.facts.get("note") if made.fitted else None
+        for text in filter(None, (calibrated, f"note: {note}" if note else "")):
+            print(text, file=sys.stderr)
+        if opened.labels is not None and not numbers:
+            quietly = replace(work, quiet=True)
+            seen_in(quietly.read(opened.sample(FEW), False)).say(counted(work))
     if held_out is not None and not numbers and len(held_out) < ENOUGH_TO_CALIBRATE:
-        warn_of_few(len(held_out))
+        _warn_of_few(len(held_out))
     if opened.has_inputs and weights is None:
         warn_of_random(model, net)
 
 
-def make_scorer(name: str, settings: dict[str, Any]) -> Scorer:
-    """A scorer from its name and settings."""
-    from qipf.scores import SCORERS
-
-    if name not in SCORERS:
-        raise UserError(f"--scorer: there is no {name!r}; there are {', '.join([DEFAULT, *sorted(SCORERS)])}")
-    try:
-        return SCORERS[name](**settings)
-    except TypeError as error:
-        if set(settings) <= set(SCORERS[name]().settings()):  # the name is right, and the value is not
-            raise UserError(f"--option: {error}") from None
-        known = ", ".join(SCORERS[name]().settings()) or "none"
-        raise UserError(f"--option: {name} does not take that ({error}); its settings: {known}") from None
-    except (ValueError, OverflowError) as error:
-        raise UserError(f"--option: {error}") from None
+def counted(work: Work) -> str:
+    """Return what is counted if the model is right or wrong."""
+    return {"classes": "labelled examples", "labels": "labels"}.get(work.task.name, f"labelled {work.task.name}")
 
 
-def observe(
-    net: Any, data: Data, scorer: Scorer, *, features: str | None, device: str | None, batch_size: int, quiet: bool
-) -> Outputs:
-    """The model's outputs on all the data, or those that the data brings."""
-    from qipf.models.collect import collect
-    from qipf.models.outputs import Outputs
-
-    if "logits" in data.arrays:
-        arrays = data.arrays
-        return Outputs(arrays["logits"], arrays.get("features"), arrays.get("labels"))
-    if is_weights(net):
-        raise UserError("MODEL: a file of weights cannot be run; give a program, or DATA with logits")
-    place(net, device)
-    with named_arguments(net):
-        return collect(
-            net,
-            (fed(net, batch) for batch in data.batches(batch_size)),
-            features=features if scorer.reads_features else False,
-            layers=scorer.layers,
-            progress=not quiet,
+def _check_promises(work: Work, intervals: str, decision: Decision | None, calibrate: Path | None) -> None:
+    """Refuse what the task cannot promise, before anything is fitted."""
+    numbers = work.task.judged_by == "intervals"
+    if decision is not None and numbers:
+        raise UserError("--promise: is about classes; the intervals of numbers promise what --coverage says")
+    if intervals and not numbers:
+        raise UserError(f"{intervals}: is about the intervals of numbers, and DATA has labels of {work.task.name}")
+    if calibrate is not None and not work.task.independent:
+        raise UserError(
+            f"--calibrate: is for one prediction per example; {work.task.name} depend on each other, so that no "
+            "promise would hold"
         )
+
+
+def _open_held_out(path: Path, reference: Path, classes: tuple[str, ...], named: bool) -> Data:
+    """Open the data of --calibrate, which must have labels and must not be DATA itself."""
+    with naming(data="--calibrate"):
+        data = open_data(path, named=named, several=True)
+    if path.samefile(reference):
+        raise InputError(f"--calibrate: {path} is DATA itself; give other data, which nothing was fitted to")
+    if classes and data.classes and classes != data.classes:
+        there, here = ", ".join(data.classes), ", ".join(classes)
+        raise InputError(f"--calibrate: {path} has the class subfolders {there}, and DATA has {here}; give the same")
+    if data.labels is None:
+        raise InputError(f"--calibrate: {path} has no labels; give an .npz with labels (or y), or class subfolders")
+    return data
+
+
+def _read_promise(promise: str, confidence: float) -> Decision:
+    """Return the decision that keeps the promise once it is fitted."""
+    from qipf.decisions.decision import Decision
+
+    decision = Decision(promise, confidence=confidence)
+    if decision.promise.kind == "loss":
+        raise UserError(
+            f"--promise: {decision.promise} needs the loss of each prediction, which only qipf.Decision takes; "
+            f"promise error<={decision.promise.limit:g} if a loss is 1 for each error and 0 otherwise"
+        )
+    return decision
+
+
+def _learn(scorer: Scorer, outputs: Outputs, decision: Decision | None, path: Path) -> str:
+    """Learn from held-out outputs what travels with a scorer of classes, and return it in words."""
+    from qipf.decisions.monitor import Monitor
+    from qipf.decisions.probability import ErrorProbability, method_for
+    from qipf.decisions.threshold import Unsupported
+
+    try:
+        errors = int((~to_numpy(outputs.correct)).sum())
+        calibrator = ErrorProbability(method_for(errors))
+        scorer.probability = calibrator.fit_scorer(scorer, outputs)
+        told = f"probability of error: {calibrator.method}, from {len(outputs)} examples, {errors} of them wrong"
+        if decision is not None:
+            scorer.decision = decision.fit_scorer(scorer, outputs)
+            told += f"\n{decision.report()}"
+        if len(outputs) >= ENOUGH_TO_WATCH:
+            scorer.attach(Monitor().fit_scorer(scorer, outputs))
+    except Unsupported as problem:
+        raise InputError(str(rendered(problem))) from problem
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"--calibrate: {path} does not fit: {first_line(error)}") from error
+    return told
+
+
+def _learn_intervals(scorer: Scorer, outputs: Outputs, coverage: float, joint: bool, path: Path) -> str:
+    """Attach intervals to a fitted scale, and return in words what they promise."""
+    from qipf.decisions.intervals import Intervals
+    from qipf.decisions.threshold import Unsupported
+
+    try:
+        scorer.attach(Intervals(coverage, joint=joint).fit_scorer(scorer, outputs))  # pyright: ignore[reportArgumentType]
+    except Unsupported as problem:
+        raise InputError(str(rendered(problem))) from problem
+    except (ValueError, RuntimeError) as error:
+        raise InputError(f"--calibrate: {path} does not fit: {first_line(error)}") from error
+    targets = "all targets of an example are" if joint else "each target is"
+    return f"intervals: {targets} inside with probability {coverage:g}, from {len(outputs)} examples"
+
+
+def _warn_of_few(count: int) -> None:
+    watch = "" if count >= ENOUGH_TO_WATCH else f", and qipf watch needs at least {ENOUGH_TO_WATCH}"
+    print(
+        f"warning: --calibrate: {count} examples give a rough guess of the probability of error; it takes "
+        f"{ENOUGH_TO_CALIBRATE} or more to estimate one{watch}",
+        file=sys.stderr,
+    )

@@ -13,8 +13,8 @@ from qipf._common.optional import require
 from qipf.cli.arguments import check_at_least
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
     from qipf.study.gallery import Plate
+    from qipf.tasks.outputs import Outputs
 
 
 def gallery(
@@ -119,7 +119,7 @@ def _read_outputs(path: Path | None) -> Outputs | None:
     if path is None:
         return None
     from qipf.data.reading import open_data
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
     arrays = open_data(path, None).arrays
     if "logits" not in arrays:

@@ -81,7 +81,7 @@ def inspect(file: Path, *, as_json: bool = False, onnx_output: str | None = None
 
 def _onnx(file: Path, as_json: bool, output: str | None) -> None:
     """The inputs, the outputs and the tensors of an ONNX model; those that all data passes through are marked."""
-    from qipf.models.loading import load_model
+    from qipf.runners.loading import load_model
 
     model = load_model(str(file), output=output)
     logits = (model.graph.ending(model.output) or ((model.output,), ""))[0][0]

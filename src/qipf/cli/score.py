@@ -1,9 +1,10 @@
-"""`qipf score`: an uncertainty for every example, in a table."""
+"""`qipf score`: an uncertainty for every prediction, in a table; of pixels also as maps or pictures."""
 
 from __future__ import annotations
 
+import secrets
 import sys
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,23 +12,22 @@ import numpy as np
 from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError
+from qipf._common.files import replacing
+from qipf._common.progress import track
 from qipf._common.text import printable
-from qipf.cli._bound import bound, takes_names
-from qipf.cli._features import noted_features, noted_output
-from qipf.cli._numbers import SCALE, check_targets, is_joint, number_columns, one_column, seen_inside
-from qipf.cli._onnx import fed, named_arguments, of_numbers, place
-from qipf.cli._score_kinds import score_kind
+from qipf.arrays import to_numpy
 from qipf.cli.arguments import check_at_least, check_output, naming
-from qipf.cli.shown import Seen, seen_in, warn_of_random
-from qipf.data.reading import DataBatch, open_data
+from qipf.cli.fit import counted
+from qipf.cli.running import Work, load, noted_features, noted_output, takes_names
+from qipf.cli.shown import Seen, warn_of_random
+from qipf.data.reading import Data, open_data
 from qipf.data.tables import TableWriter
-from qipf.models.likeness import warn_of_other
-from qipf.models.loading import is_weights, load_model
-from qipf.models.probabilities import numbers_expected
+from qipf.tasks.outputs import Scored
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
-    from qipf.scores import Scorer
+    from qipf.scores.base import Scorer
+
+TABLES = (".csv", ".parquet")
 
 
 def score(
@@ -80,113 +80,162 @@ def score(
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
     """
-    from qipf._common.progress import track
-    from qipf.scores.base import check_rows
-    from qipf.scores.saving import load
+    from qipf.scores.saving import load as load_scorer
 
     check_at_least("--batch-size", batch_size, 1)
     check_output(output, "--output", file, data, model, weights, labels)
-    scorer = load(file)
+    scorer = load_scorer(file)
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
-    kind = scorer.task_name if scorer.task_name in ("labels", "tokens", "pixels") else None
-    features = noted_features(scorer, features)
-    numbers = scorer.name == SCALE
-    opened = open_data(data, labels, named=takes_names(model), several=kind is not None or numbers)
-    opened = one_column(opened) if numbers else opened
+    noted_features(scorer, features)
+    noted = scorer.fitted.facts.get("task") if scorer.fitted else None
+    opened = open_data(data, labels, named=takes_names(model), several=scorer.task_name not in ("", "classes"))
     net = None
     if "logits" not in opened.arrays:
         if model is None:
             raise UserError("--model: needed, since DATA brings inputs and no logits")
-        net = noted_output(scorer, load_model(model, weights, onnx_output), onnx_output)
-        if is_weights(net):
-            raise UserError(
-                "--model: a file of weights cannot be run; give a .pt2 program, an .onnx file or module:callable"
-            )
-        net = of_numbers(net) if numbers or _task(scorer) == "regression" else net
-        place(net, device)
-        opened = bound(net, opened, kind == "tokens")
-        warn_of_other(scorer.fitted.facts if scorer.fitted else {}, net)
-        if kind is not None:
-            with named_arguments(net):
-                score_kind(kind, scorer, net, opened, output, features, batch_size, quiet)
-            if weights is None:
-                warn_of_random(model, net)
-            return
-    elif kind is not None:
-        raise UserError(f"DATA: {file} scores {kind}, which are read from a model; give inputs and --model")
-    batches = opened.batches(batch_size)
-    seen = Seen()
-    with naming(path="--output"), TableWriter(output) as table:
-        for batch in track(batches, "scoring", total=-(-len(opened) // batch_size), show=not quiet):
-            outputs = _outputs(net, batch, scorer, features)
-            check_rows(outputs.logits, f"{data}: logits", range(batch.start, batch.start + len(outputs)))
-            if numbers:
-                check_targets(batch.arrays, data, batch.start)
-            try:
-                columns = _columns(batch, outputs, scorer, modes)
-            except ValueError as error:
-                raise InputError(f"{data} does not fit {file}: {error}") from error
-            seen += seen_inside(columns, is_joint(scorer)) if numbers else seen_in(outputs, columns.get("correct"))
-            table.write(columns)
+        net = load(model, weights, onnx_output, device, noted_output(scorer))
+    work, opened = Work.prepare(net, opened, noted, None, batch_size, quiet)
+    pixels = work.task.name == "pixels"
+    if not pixels and output.suffix not in TABLES:
+        raise UserError(f"--output: expected a file that ends in {' or '.join(TABLES)}, got {output}")
+    scored = _scored(work, scorer, opened, features)
+    seen: list[Seen] = []
+    if pixels and output.suffix not in TABLES:
+        maps = _counting(scored, seen)
+        _write_maps(maps, output) if output.suffix == ".npy" else _write_overlays(maps, opened, output)
+        count, what = len(opened), "maps"
+    else:
+        count, what = 0, "rows"
+        with naming(path="--output"), TableWriter(output) as table:
+            for one in scored:
+                columns = _columns(work, scorer, opened, one, modes)
+                seen.append(_seen(columns, scorer))
+                count += len(columns["row"])
+                table.write(columns)
+            if not count:
+                raise InputError(
+                    "DATA: there is no token to score: labels of -100 and attention masks leave all of them out; give "
+                    "the inputs without labels to score every token"
+                )
     if not quiet:
-        print(f"{printable(output)}: {len(opened)} rows", file=sys.stderr)
-        what = "examples with all targets" if is_joint(scorer) else "targets"
-        seen.say(*((what, "inside their intervals") if numbers else ()))
+        print(f"{printable(output)}: {count} {what}", file=sys.stderr)
+        inside = "examples with all targets" if _is_joint(scorer) else "targets"
+        numbers = work.task.judged_by == "intervals"
+        sum(seen, Seen()).say(*((inside, "inside their intervals") if numbers else (counted(work),)))
     if model is not None and weights is None:
         warn_of_random(model, net)
 
 
-def _outputs(net: Any, batch: DataBatch, scorer: Scorer, features: str | None) -> Outputs:
-    from qipf.models.collect import collect
-    from qipf.models.labels import check_binary, check_classes
-    from qipf.models.outputs import Outputs
-
-    arrays, labels = batch.arrays, batch.arrays.get("labels")
-    if net is None:
-        found = Outputs(arrays["logits"], arrays.get("features"))
-    else:
-        wanted = features if scorer.reads_features else False
-        inputs = fed(net, replace(batch, arrays={key: value for key, value in arrays.items() if key != "labels"}))
-        with named_arguments(net), numbers_expected(scorer.name == SCALE):
-            found = collect(net, [inputs], features=wanted, layers=scorer.layers, progress=False).numpy()
-    if labels is None:
-        return found
-    if scorer.name == SCALE:
-        return found  # one batch of targets may be of 0 and 1 alone, which would be classes
-    check_classes(labels, found.logits.shape[1], batch.start)  # names the row of the file, not of the batch
-    if found.logits.shape[1] == 1 and _task(scorer) != "regression":
-        check_binary(labels, batch.start)
-    return replace(found, labels=labels)
+def _scored(work: Work, scorer: Scorer, data: Data, features: str | None) -> Iterator[Scored]:
+    """Yield the scores of one batch after the other, of the model or of the logits that the data brings."""
+    if work.runner is not None:
+        yield from scorer.stream(
+            work.runner, work.source(data), task=work.task, features=features, progress=not work.quiet
+        )
+        return
+    batches = data.batches(work.batch_size)
+    for arrays, numbers in track(batches, "scoring", total=-(-len(data) // work.batch_size), show=not work.quiet):
+        outputs = work.given(arrays, numbers.tolist())
+        scores = scorer._named(outputs, numbers.tolist())
+        kept = np.ones(len(outputs), dtype=bool)
+        yield Scored(scores, work.task.predicted(outputs), outputs.labels, kept, numbers.tolist(), outputs)
 
 
-def _task(scorer: Scorer) -> str:
-    return scorer.fitted.facts.get("output", "classification") if scorer.fitted else "classification"
-
-
-def _columns(batch: DataBatch, outputs: Outputs, scorer: Scorer, modes: bool) -> dict[str, Any]:
-    from qipf.models.outputs import predicted_classes
-
-    columns = batch.columns()
-    if scorer.name == SCALE:
-        return columns | number_columns(scorer, outputs, batch.arrays.get("labels"))  # pyright: ignore[reportArgumentType]
-    logits = np.asarray(outputs.logits)
-    task = _task(scorer)
-    if task == "regression":
-        columns["prediction"] = logits[:, 0]
-    else:
-        columns["predicted"] = predicted_classes(logits)
-    columns["uncertainty"] = scorer(outputs)
-    if scorer.probability is not None:
-        columns["probability"] = scorer.probability(columns["uncertainty"])
-    if scorer.decision is not None:
-        columns["accept"] = scorer.decision.accept(columns["uncertainty"])
-    if modes:
-        every = scorer.modes(outputs)  # type: ignore[attr-defined]
-        for number, order in enumerate(scorer.settings()["orders"]):
-            columns[f"mode_{order}"] = every[:, number]
-    if outputs.labels is not None:
-        columns["label"] = np.asarray(outputs.labels)
-        if task != "regression":
-            columns["correct"] = columns["predicted"] == columns["label"]
+def _columns(work: Work, scorer: Scorer, data: Data, scored: Scored, modes: bool) -> dict[str, Any]:
+    """Return the columns of the table: those of the task, the file of each image, and what travels with the scorer."""
+    found = work.task.columns(scored, scorer)
+    columns: dict[str, Any] = {"row": found.pop("row")}
+    if data.files:
+        columns["file"] = [str(data.files[row]) for row in columns["row"]]
+    for name, values in found.items():
+        columns[name] = values
+        if name != "uncertainty" or not work.task.independent:
+            continue
+        if scorer.probability is not None:
+            columns["probability"] = scorer.probability(values)
+        if scorer.decision is not None:
+            columns["accept"] = scorer.decision.accept(values)
+        if modes:
+            every = to_numpy(scorer.modes(scored.outputs))  # pyright: ignore[reportAttributeAccessIssue]
+            for number, order in enumerate(scorer.settings()["orders"]):
+                columns[f"mode_{order}"] = every[:, number]
     return columns
+
+
+def _seen(columns: dict[str, Any], scorer: Scorer) -> Seen:
+    """Count the predictions that are right, or the targets that are inside their intervals."""
+    if "wrong_pixels" in columns:
+        labelled = int(columns["labelled_pixels"].sum())
+        return Seen(labelled, labelled - int(columns["wrong_pixels"].sum()))
+    found = [values for name, values in columns.items() if name == "correct" or name.partition("_")[0] == "inside"]
+    if _is_joint(scorer) and found:
+        found = [np.logical_and.reduce(found)]
+    return Seen(sum(map(len, found)), sum(int(np.sum(values)) for values in found))
+
+
+def _is_joint(scorer: Scorer) -> bool:
+    intervals: Any = scorer.attachments.get("intervals")
+    return intervals is not None and intervals.joint
+
+
+def _counting(scored: Iterator[Scored], seen: list[Seen]) -> Iterator[Scored]:
+    for one in scored:
+        known = to_numpy(one.counted)
+        if one.labels is not None:
+            seen.append(Seen(int(known.sum()), int((to_numpy(one.correct) & known).sum())))
+        yield one
+
+
+def _write_maps(scored: Iterator[Scored], output: Path) -> None:
+    """Write one .npy file (N, H, W), batch by batch; it appears when it is complete."""
+    with replacing(output) as file:
+        count, shape, start = 0, None, 0
+        for one in scored:
+            values = to_numpy(one.uncertainty).astype(np.float32)
+            if shape is None:
+                shape, start = values.shape[1:], _head(file, 0, values.shape[1:])
+            elif values.shape[1:] != shape:
+                raise InputError(f"DATA: images of {values.shape[1:]} pixels after others of {shape}; give a folder")
+            file.write(values.tobytes())
+            count += len(values)
+        if shape is not None:
+            file.seek(0)
+            if _head(file, count, shape) != start:
+                raise InputError(f"--output: {output} has too many maps for one file")
+
+
+def _head(file: Any, count: int, shape: tuple[int, ...]) -> int:
+    """Write the beginning of a .npy file, with room for a larger number of rows; return its length."""
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<f4", "fortran_order": False, "shape": (count, *shape)}
+    )  # NumPy pads it to 64 bytes, and leaves room for a longer first axis
+    return file.tell()
+
+
+def _write_overlays(scored: Iterator[Scored], data: Data, folder: Path) -> None:
+    """Write one PNG per image to a folder that appears when it is complete; all have one scale, that of batch 0."""
+    from qipf.pages.overlays import overlay, save_png
+
+    if folder.suffix:
+        expected = ".csv, .parquet, .npy or a new folder without an ending for the overlays"
+        raise UserError(f"--output: expected {expected}, got {folder}")
+    if folder.exists():
+        raise UserError(f"--output: {folder} exists already; name a new folder for the overlays, or a .npy file")
+    temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.part")
+    temporary.mkdir()
+    try:
+        scale: dict[str, float] = {}
+        for one in scored:
+            doubt = to_numpy(one.uncertainty).astype(np.float64)
+            if not scale:
+                scale = {"low": float(np.median(doubt)), "high": float(doubt.max())}
+            for number, image, values in zip(one.numbers, data.images(one.numbers), doubt, strict=True):
+                stem = f"-{data.files[number].stem}" if data.files else ""
+                save_png(temporary / f"{number:06d}{stem}.png", overlay(image, values, **scale))
+        temporary.replace(folder)
+    except BaseException:
+        for file in temporary.glob("*"):
+            file.unlink()
+        temporary.rmdir()
+        raise

@@ -15,10 +15,10 @@ from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.data.tables import csv_text
 from qipf.decisions.comparison import Comparison, Estimate, recommend
-from qipf.models.loading import is_random
+from qipf.runners.loading import is_random
 
 if TYPE_CHECKING:
-    from qipf.models.outputs import Outputs
+    from qipf.tasks.outputs import Outputs
 
 WIDER = "A wider terminal, or -o, shows all intervals."
 

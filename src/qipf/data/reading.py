@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 
 from qipf._common.errors import Problem
-from qipf._common.optional import require
+from qipf.data.batches import MASK, InputSpec, Source
 from qipf.data.images import image_mode, list_images, read_images
 from qipf.data.npz import Archive, open_npy, read_arrays
 
 NAMES = {"inputs": ("inputs", "x"), "labels": ("labels", "y"), "logits": ("logits",), "features": ("features",)}
+KNOWN = {name for names in NAMES.values() for name in names}
+"""Names of arrays that mean the same for every model."""
 INPUT = "input "
 """How the key of one of several inputs begins."""
 
@@ -33,16 +35,24 @@ class Data:
     """Every array of an .npz by its own name, from which a model with several inputs takes them."""
     numbers: np.ndarray | None = None
     """The row of every example in its file, if these are only some of the rows."""
-    ids: tuple[str, ...] = ()
-    """The arrays of token ids in a small type, which a model takes as integers of 64 bits."""
 
     def __len__(self) -> int:
         return len(self.files) or len(next(iter(self.arrays.values() or self.named.values())))
 
     @property
     def has_inputs(self) -> bool:
-        several = "logits" not in self.arrays and (self.named or any(key.startswith(INPUT) for key in self.arrays))
-        return bool(self.files or "inputs" in self.arrays or several)
+        """True if there are inputs for a model."""
+        return bool(self.files or self.inputs or ("logits" not in self.arrays and self.named))
+
+    @property
+    def inputs(self) -> dict[str, np.ndarray]:
+        """The arrays of inputs, by their keys in `arrays`."""
+        return {key: array for key, array in self.arrays.items() if key == "inputs" or key.startswith(INPUT)}
+
+    @property
+    def labels(self) -> np.ndarray | None:
+        """The labels, if there are any."""
+        return self.arrays.get("labels")
 
     def sample(self, size: int, seed: int = 0) -> Data:
         """Draw at most `size` examples at random; they keep their order."""
@@ -53,70 +63,132 @@ class Data:
     def take(self, rows: np.ndarray) -> Data:
         """Return some rows, read into memory except for images."""
         files = tuple(self.files[row] for row in rows) if self.files else ()
+        mode = self.mode or (image_mode(self.files[0]) if self.files else "")
         arrays = {key: value[rows] for key, value in self.arrays.items()}
         numbers = rows if self.numbers is None else self.numbers[rows]
-        return replace(self, arrays=arrays, files=files, named={}, numbers=numbers)
+        return replace(self, arrays=arrays, files=files, named={}, numbers=numbers, mode=mode)
 
-    def batches(self, size: int) -> Iterator[DataBatch]:
-        """Yield consecutive batches, one of which is in memory at a time."""
-        mode = self.mode
+    def batches(self, size: int) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        """Yield the arrays of consecutive batches, and the rows in the file; one batch is in memory at a time."""
+        mode, numbers = self.mode, np.arange(len(self)) if self.numbers is None else self.numbers
         for start in range(0, len(self), size):
             rows = slice(start, min(start + size, len(self)))
             part = {key: np.asarray(value[rows]) for key, value in self.arrays.items()}
-            part |= {key: part[key].astype(np.int64) for key in self.ids}
-            files = self.files[rows]
-            if files:
-                mode = mode or image_mode(files[0])
-                part["inputs"] = read_images(files, mode)
-            yield DataBatch(start, part, files)
+            if self.files:
+                mode = mode or image_mode(self.files[0])
+                part["inputs"] = read_images(self.files[rows], mode)
+            yield part, numbers[rows]
 
-
-@dataclass(frozen=True)
-class DataBatch:
-    """Some consecutive rows of the data."""
-
-    start: int
-    arrays: dict[str, np.ndarray]
-    files: tuple[Path, ...]
-
-    def __len__(self) -> int:
-        return len(next(iter(self.arrays.values())))
-
-    def tensors(self) -> Any:
-        """Return inputs, or inputs and labels, as torch tensors: uint8 as [0, 1], doubles as floats.
-
-        Several inputs are a dict by their names, and only images among them are scaled.
-        """
-        torch = require("torch", extra="torch")
-        named = {key.removeprefix(INPUT): value for key, value in self.arrays.items() if key.startswith(INPUT)}
-        inputs = {name: _tensor(value, value.ndim == 4) for name, value in named.items()}
-        given = inputs or _tensor(self.arrays["inputs"], True)
-        labels = self.arrays.get("labels")
-        return given if labels is None else (given, torch.from_numpy(np.array(labels)))
-
-    def columns(self, examples: np.ndarray | None = None) -> dict[str, Any]:
-        """Return the first columns of a table, row and file, of some examples of the batch or of all."""
-        chosen = np.arange(len(self)) if examples is None else examples
-        columns: dict[str, Any] = {"row": chosen + self.start}
-        if self.files:
-            columns["file"] = [str(self.files[example]) for example in chosen]
-        return columns
-
-    @property
-    def images(self) -> np.ndarray:
-        """Return the images; of several inputs, the first that has four dimensions."""
-        inputs = [array for key, array in self.arrays.items() if key == "inputs" or key.startswith(INPUT)]
+    def images(self, rows: Sequence[int]) -> np.ndarray:
+        """Return some images; of several inputs, the first that has four dimensions."""
+        ((arrays, _),) = self.take(np.asarray(rows)).batches(max(1, len(rows)))
+        inputs = [array for key, array in arrays.items() if key == "inputs" or key.startswith(INPUT)]
         return next((array for array in inputs if array.ndim == 4), inputs[0])
 
+    def bound(self, inputs: Sequence[InputSpec]) -> Data:
+        """Return the data with the inputs that a model takes, found by their names in an .npz.
 
-def _tensor(values: np.ndarray, scaled: bool) -> Any:
-    torch = require("torch", extra="torch")
-    if values.dtype == np.uint8 and scaled:
-        values = values.astype(np.float32)
-        values /= np.float32(255)
-    elif values.dtype == np.float64:  # which no network expects, and some devices do not have
-        values = values.astype(np.float32)
-    return torch.from_numpy(np.require(values, requirements=["W", "C"]))
+        A model with one input takes `inputs` (or `x`), whatever its own input is called. Arrays with the names of other
+        inputs go along; an `attention_mask` always counts for tokens.
+
+        Raises:
+            Problem: There is no array of some name, or one that is not numbers or of another length.
+        """
+        if not self.has_inputs:
+            return replace(self, named={})
+        names = [one.name for one in inputs]
+        others = {name: a for name, a in self.named.items() if name in (MASK, *names) and name not in KNOWN}
+        alone = bool(self.files) or "inputs" in self.arrays
+        if alone and not others:
+            return replace(self, named={})
+        if self.files:
+            raise Problem("data", "a folder of images has one input", hint="give an .npz with several")
+        first = {next((name for name in names if name not in others), "inputs"): self.arrays["inputs"]} if alone else {}
+        declared = {one.name: self.named[one.name] for one in inputs if not alone and one.name in self.named}
+        chosen = {**first, **declared, **others}
+        missing = [one.name for one in inputs if one.dtype is not None and one.name not in chosen]
+        if missing or not set(chosen) - {MASK}:
+            raise Problem(
+                "data", f"it holds {', '.join((*self.arrays, *self.named)) or 'nothing'}, and the model takes "
+                f"{', '.join(map(str, inputs)) or 'inputs without names'}",
+                hint="give inputs (or x), or an array with the name of each input",
+            )  # fmt: skip
+        arrays = {key: array for key, array in self.arrays.items() if key == "labels"}
+        arrays |= {INPUT + name: array for name, array in chosen.items()}
+        lengths = {key.removeprefix(INPUT): len(array) for key, array in arrays.items()}
+        if len(set(lengths.values())) > 1:
+            raise Problem("data", str(lengths), expected="arrays with the same number of rows")
+        for name, array in chosen.items():
+            check_numbers(name, array)
+        return Data(arrays, classes=self.classes, numbers=self.numbers)
+
+
+class FileSource(Source):
+    """Opened data as batches in the types that a model takes.
+
+    Bytes become numbers from 0 to 1, unless the model declares integers or they are token ids; images have their
+    colours first, or last if only that fits the model.
+
+    Args:
+        data: What `Data.bound` returned.
+        inputs: The inputs of the model.
+        batch_size: Rows per batch.
+        ids: Rows of bytes are token ids, and not the numbers of a table.
+        chosen: The rows to read; None for all.
+    """
+
+    def __init__(
+        self, data: Data, inputs: Sequence[InputSpec], batch_size: int, *, ids: bool = False,
+        chosen: np.ndarray | None = None,
+    ) -> None:  # fmt: skip
+        self.data, self._specs, self._size, self._ids, self._chosen = data, inputs, batch_size, ids, chosen
+        self._started, self.indexed = None, True
+        self.rows = len(data) if chosen is None else len(chosen)
+        self.count = -(-self.rows // batch_size)
+
+    def sample(self, size: int, seed: int) -> FileSource:
+        """Return `size` random rows in their order."""
+        if self._chosen is not None or len(self.data) <= size:
+            return self
+        import torch
+
+        drawn = torch.randperm(len(self.data), generator=torch.Generator().manual_seed(seed))[:size].sort().values
+        return FileSource(self.data, self._specs, self._size, ids=self._ids, chosen=drawn.numpy())
+
+    def _parts(self) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+        if self._chosen is None:
+            yield from self.data.batches(self._size)
+            return
+        for start in range(0, len(self._chosen), self._size):
+            yield from self.data.take(self._chosen[start : start + self._size]).batches(self._size)
+
+    def _batches(self) -> Iterator[tuple[Any, Any, Sequence[int]]]:
+        for arrays, numbers in self._parts():
+            if "inputs" in arrays:
+                spec = self._specs[0] if len(self._specs) == 1 else None
+                inputs = self._taken(arrays["inputs"], spec, True)
+            else:
+                specs = {one.name: one for one in self._specs}
+                named = {key.removeprefix(INPUT): values for key, values in arrays.items() if key.startswith(INPUT)}
+                inputs = {name: self._taken(values, specs.get(name), False) for name, values in named.items()}
+            yield inputs, arrays.get("labels"), numbers.tolist()
+
+    def _taken(self, values: np.ndarray, spec: InputSpec | None, alone: bool) -> np.ndarray:
+        """Return one input in the layout and the range of values that the model takes."""
+        dtype, shape = (None, ()) if spec is None else (spec.dtype, spec.shape)
+        if self.data.files and len(shape) == 4 and shape[3] == values.shape[1] != shape[1]:
+            values = values.transpose(0, 2, 3, 1)
+        if values.dtype == np.uint8 and (dtype.kind == "f" if dtype is not None else values.ndim == 4 or alone):
+            if dtype is None and self._ids and values.ndim == 2:
+                return values.astype(np.int64)
+            wide = np.dtype(np.float32) if dtype is None else dtype
+            return values.astype(wide) / wide.type(255)
+        if dtype is not None:
+            return values
+        small = values.ndim == 2 and values.dtype.kind in "iu" and values.dtype not in (np.int32, np.int64)
+        if small:  # which only ids can be, and an embedding takes no other type
+            return values.astype(np.int64)
+        return values.astype(np.float32) if values.dtype == np.float64 else values
 
 
 def open_data(path: Path, labels: Path | None = None, *, named: bool = False, several: bool = False) -> Data:
@@ -191,8 +263,7 @@ def _way_out(path: Path) -> str:
 
 
 def _npz(path: Path, named: bool) -> Data:
-    known = {name for names in NAMES.values() for name in names}
-    read = read_arrays(path, None if named else known)
+    read = read_arrays(path, None if named else KNOWN)
     own = {part: next((name for name in names if name in read), "") for part, names in NAMES.items()}
     found = {part: read[name] for part, name in own.items() if name}
     others = {name: array for name, array in read.items() if named and name != own["labels"]}

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from qipf._common.errors import check_probability
+from qipf._common.errors import Problem, check_probability, first_line
+from qipf._common.progress import track
 from qipf.arrays import Array, to_numpy
+from qipf.decisions.intervals import Intervals
+from qipf.decisions.threshold import Unsupported
 from qipf.metrics.inputs import check
 from qipf.metrics.ranking import aurc, roc_auc
+from qipf.scores.base import Scorer
+from qipf.scores.residual_scale import ResidualScale
+from qipf.tasks.outputs import Outputs
 
 COVERAGE = 0.9
 BASE = "softmax-response"
@@ -102,6 +109,124 @@ def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
     for name, reason in sorted(failed.items()):
         found.setdefault(reason, []).append(name)
     return found
+
+
+class Fits(NamedTuple):
+    """Scorers that were fitted, with the scores of the same predictions, and those that could not be."""
+
+    scorers: dict[str, Scorer]
+    scores: dict[str, np.ndarray]
+    times: dict[str, Timing]
+    failed: dict[str, str]
+
+
+def fit_scorers(
+    wanted: Mapping[str, Callable[[], Scorer]], read: Callable[[Scorer], Outputs], *, progress: bool = True
+) -> Fits:
+    """Fit scorers one after the other, and score the same predictions with each.
+
+    Args:
+        wanted: By the name of the scorer, a function that returns it fitted.
+        read: Returns the outputs that a scorer reads, of the predictions to score.
+        progress: Show a progress bar.
+
+    Raises:
+        Problem: No scorer could be fitted.
+    """
+    found = Fits({}, {}, {}, {})
+    for name, make in track(wanted.items(), "comparing", total=len(wanted), show=progress):
+        try:
+            started = time.perf_counter()
+            scorer = make()
+            fitting = time.perf_counter() - started
+            outputs = read(scorer)
+            scorer(outputs)  # moves tables and warms up
+            started = time.perf_counter()
+            scores = to_numpy(scorer(outputs))
+        except (ValueError, TypeError, RuntimeError, ImportError) as error:
+            found.failed[name] = _why(error)
+            continue
+        found.scorers[name], found.scores[name] = scorer, scores
+        found.times[name] = Timing(fitting, (time.perf_counter() - started) / max(1, len(scores)) * 1e6)
+    if not found.scores:
+        raise Problem("", f"no score could be fitted: {'; '.join(dict.fromkeys(found.failed.values()))}")
+    return found
+
+
+class FittedScale(NamedTuple):
+    """A scale, which is None for one width, and its intervals."""
+
+    scorer: Any
+    intervals: Intervals
+
+    def measured(self, outputs: Outputs) -> tuple[tuple[Array, Array], np.ndarray]:
+        """Return the ends of the intervals, and one uncertainty per input."""
+        if self.scorer is None:
+            found = self.intervals.of(outputs.logits, np.ones(outputs.logits.shape))
+            return (found.lower, found.upper), np.zeros(len(outputs))
+        found = self.intervals(outputs)
+        return (found.lower, found.upper), to_numpy(self.scorer(outputs))
+
+
+def fit_scales(
+    names: Sequence[str], model: Any, reference: Outputs, held_out: Outputs, live: Outputs, coverage: float, *,
+    progress: bool = True,
+) -> tuple[dict[str, FittedScale], dict[str, Timing], dict[str, str]]:  # fmt: skip
+    """Fit the scales of numbers and their intervals; return them, their times, and why others could not be fitted.
+
+    Args:
+        names: `ONE_WIDTH`, which comes first, and methods of `qipf.ResidualScale`.
+        model: The model.
+        reference: What the scales are fitted to, as NumPy arrays.
+        held_out: What the intervals are fitted to.
+        live: What the time of scoring is measured on.
+        coverage: What the intervals promise.
+        progress: Show a progress bar.
+    """
+    fitted: dict[str, FittedScale] = {}
+    times: dict[str, Timing] = {}
+    failed: dict[str, str] = {}
+    for name in track(names, "comparing", show=progress):
+        started = time.perf_counter()
+        try:
+            one = _fit_scale(name, model, reference, held_out, coverage)
+            seconds = time.perf_counter() - started
+            one.measured(live)  # warms up
+            started = time.perf_counter()
+            one.measured(live)
+        except Unsupported:
+            raise
+        except (ValueError, TypeError, RuntimeError) as error:
+            if name == ONE_WIDTH:
+                raise
+            failed[name] = _why(error)
+            continue
+        fitted[name] = one
+        times[name] = Timing(seconds, (time.perf_counter() - started) / len(live) * 1e6)
+    return fitted, times, failed
+
+
+def _fit_scale(name: str, model: Any, reference: Outputs, held_out: Outputs, coverage: float) -> FittedScale:
+    intervals = Intervals(coverage)
+    if name == ONE_WIDTH:
+        predictions, targets = held_out.logits, to_numpy(held_out.labels).reshape(held_out.logits.shape)
+        return FittedScale(None, intervals.fit(predictions, np.ones(predictions.shape), targets))
+    scorer = ResidualScale(name).fit(model, reference)  # pyright: ignore[reportArgumentType]
+    return FittedScale(scorer, intervals.fit_scorer(scorer, held_out))
+
+
+def judge_scales(
+    fitted: Mapping[str, FittedScale], outputs: Outputs, coverage: float, **resamples: int
+) -> list[IntervalsCompared]:
+    """Measure fitted scales on outputs; the options are those of `compare_intervals`."""
+    found = {name: one.measured(outputs) for name, one in fitted.items()}
+    ends, scores = {name: one[0] for name, one in found.items()}, {name: one[1] for name, one in found.items()}
+    targets: Any = outputs.labels
+    return compare_intervals(ends, scores, outputs.logits, targets, coverage, **resamples)
+
+
+def _why(error: Exception) -> str:
+    return error.message if isinstance(error, Problem) else first_line(error)
 
 
 def compare(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 import numpy as np
 
 from qipf._common.optional import require
-from qipf.arrays import Array, as_array, like, to_numpy
+from qipf.arrays import Array, as_array, interpolate, like, to_numpy
 from qipf.decisions.arguments import check_outputs, check_scorer
 from qipf.metrics.inputs import check
 from qipf.scores.base import Attachment, Fitted
@@ -82,7 +82,7 @@ class ErrorProbability(Attachment):
         if bad.size:
             raise ValueError(f"uncertainty: {bad.size} of {values.size} values are NaN, first in row {bad[0]}")
         if self.method == "isotonic":
-            result = _interpolate(values, state["scores"], state["probabilities"])
+            result = interpolate(values, state["scores"], state["probabilities"])
         else:
             from scipy.special import expit
 
@@ -127,12 +127,6 @@ def _fit_isotonic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray
         "scores": np.asarray(isotonic.X_thresholds_, dtype=np.float64),
         "probabilities": np.asarray(isotonic.y_thresholds_, dtype=np.float64),
     }
-
-
-def _interpolate(values: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Linear between the knots. No value is rounded to above the next knot, or the function would fall there."""
-    following = np.minimum(np.searchsorted(x, values, side="right"), x.size - 1)
-    return np.minimum(np.interp(values, x, y), y[following])
 
 
 def _fit_logistic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray]:

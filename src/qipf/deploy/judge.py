@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from qipf.arrays import interpolate
 from qipf.deploy.buffers import PreciseBuffers
 from qipf.scores.base import Scorer
 
@@ -58,21 +59,10 @@ class Judge(PreciseBuffers):
         u = uncertainty.to(next(iter(tables.values())).dtype) if tables else uncertainty
         probability = None
         if self.method == "isotonic":
-            probability = _interpolate(u, tables["scores"], tables["probabilities"])
+            probability = interpolate(u, tables["scores"], tables["probabilities"])
         elif self.method == "logistic":
             slope, intercept = tables["coefficients"][0], tables["coefficients"][1]
             probability = torch.sigmoid(slope * u + intercept)
         if probability is not None:
             probability = torch.where(torch.isnan(u), torch.nan, probability).to(uncertainty.dtype)
         return probability, u <= tables["threshold"] if self.decides else None
-
-
-def _interpolate(u: Tensor, x: Tensor, y: Tensor) -> Tensor:
-    """Linear between the knots and constant beyond them; see `ErrorProbability`."""
-    above = (u[:, None] >= x).sum(dim=1)
-    right, left = above.clamp(max=x.shape[0] - 1), (above - 1).clamp(min=0)
-    low, high = y[left], y[right]
-    gap = x[right] - x[left]
-    slope = torch.where(gap > 0, (high - low) / torch.where(gap > 0, gap, 1.0), 0.0)
-    inside = torch.minimum(low + slope * (u - x[left]), high)
-    return torch.where(gap > 0, inside, low).clamp(0, 1)

@@ -74,7 +74,7 @@ def evaluate(
         groups: the group of each prediction, (N,), if predictions depend on each other, as the pixels of an image do:
             whole groups are resampled, and one group alone has no intervals.
         bootstrap: the number of resamples of the predictions, or of the groups; 0 for no intervals. None takes what a
-            few seconds allow (`resamples_for`): 1,000 up to about 33,000 predictions, 167 for 200,000, none above 335,000.
+            few seconds allow (`resamples_for`): 1,000 up to about 33,000 predictions, none above 335,000.
         seed: seed of the resamples.
         progress: show a progress bar where resampling takes more than a moment.
 

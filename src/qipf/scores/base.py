@@ -170,7 +170,7 @@ class Scorer(ABC):
 
     def summary_score(self, summary: TokenSummary) -> Array:
         """Return the uncertainty of tokens, (M,), from the few numbers that remain of their logits."""
-        raise Problem("scorer", f"{self.name} reads all logits, and only a few numbers of a token are kept")
+        raise Problem("scorer", "it reads all logits, and only a few numbers of a token are kept")
 
     def score(
         self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,
@@ -424,7 +424,7 @@ class Scorer(ABC):
             check_matrix(logits, "logits")
             outputs = Outputs(logits=logits)
         if outputs.summary is not None and not self.reads_summary:
-            raise Problem("scorer", f"{self.name} reads all logits, and only a few numbers of a token are kept")
+            raise Problem("scorer", "it reads all logits, and only a few numbers of a token are kept")
         logits = as_array(outputs.logits, "logits")
         check_rows(logits, "logits")
         columns = None if fitted is None else fitted.facts.get("columns")

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from qipf.arrays import Array, as_array, namespace, to_numpy
 from qipf.fields.field import check_bandwidth
 from qipf.scores.base import Fitted, Scorer, check_rows, wide
-from qipf.scores.class_features import NORMALISATIONS, Normalise, centre_of, normalise
-from qipf.scores.class_selection import choose_bandwidth
 from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp, pick, softmax
 from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
-from qipf.scores.reference import check_labels
+from qipf.scores.reference import check_labels, log_loss, unit
+from qipf.tasks.outputs import Outputs
 
-if TYPE_CHECKING:
-    from qipf.tasks.outputs import Outputs
-
+Normalise = Literal["unit", "centred-unit", "none"]
+NORMALISATIONS: tuple[str, ...] = ("unit", "centred-unit", "none")
+FEATURE_LIMIT = 4e9  # features that are not scaled end here: the squares of larger ones leave single precision
+BANDWIDTHS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8)
+"""Candidates, in units of the root mean square length of the samples (which is 1 for unit-length features)."""
+LEFT_OUT, KEPT = 1500, 6000
 FEATURES = "features"  # the space that `Outputs.features` spans; every other name is one of `Outputs.layers`
 Kind = Literal["contrast", "density", "own-density", "potential", "modes"]
 LARGEST = 1e6
@@ -97,8 +99,6 @@ class ClassField(Scorer):
             references: how many rows to keep.
             seed: seed of the sample.
         """
-        from qipf.scores.class_selection import reservoir
-
         return self.fit(data=reservoir(batches, references, seed))
 
     def posterior(self, outputs: Outputs) -> Array:
@@ -193,3 +193,79 @@ class ClassField(Scorer):
         if self.kind == "potential":
             return potentials(field, y, (0,))[:, 0]
         return xp.mean(uncertainty_modes(field, y, radius=0.2 * bandwidth), axis=1)
+
+
+def normalise(values: Array, centre: Array, how: str) -> Array:
+    """Features scaled to unit length ("unit"), centred first ("centred-unit"), or not scaled at all ("none").
+
+    Args:
+        values: (N, d).
+        centre: (d,) what is subtracted; zero for "unit".
+        how: one of `NORMALISATIONS`; "none" only subtracts the centre, which does not change distances.
+    """
+    if how == "none":
+        return namespace(values).clip(values, -FEATURE_LIMIT, FEATURE_LIMIT) - centre
+    return unit(0.5 * values - 0.5 * centre)  # half, so that the difference of the largest floats is finite
+
+
+def centre_of(features: np.ndarray, how: str) -> np.ndarray:
+    """What `normalise` subtracts for these reference features."""
+    if how == "unit":
+        return np.zeros(features.shape[1])
+    return np.clip(features.mean(axis=0, dtype=np.float64), -FEATURE_LIMIT, FEATURE_LIMIT)
+
+
+def choose_bandwidth(samples: np.ndarray, labels: np.ndarray, classes: int) -> float:
+    r"""The bandwidth under which samples that were left out have the most likely labels.
+
+    .. math::  s = \arg\min_s -\sum_i \log \frac{\psi_{y_i}(w_i)}{\sum_c \psi_c(w_i)}
+
+    It reads the references and their labels, and no other inputs.
+    """
+    order = np.random.default_rng(0).permutation(len(samples))
+    split = min(LEFT_OUT, max(1, len(samples) // 5))
+    left_out, kept = order[:split], order[split : split + KEPT]
+    if len(kept) == 0:
+        raise ValueError('bandwidth: "cv" needs at least two references; give a number instead')
+    scale = float(np.sqrt(np.mean(np.einsum("ij,ij->i", samples[kept], samples[kept]))))
+    scale = scale if scale > 0 else 1.0
+    packed = pack(samples[kept], labels[kept], classes)
+    losses = [
+        log_loss(log_fields(samples[left_out], packed, bandwidth * scale), labels[left_out]) for bandwidth in BANDWIDTHS
+    ]
+    return BANDWIDTHS[int(np.argmin(losses))] * scale
+
+
+def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:
+    """A uniform sample of `size` rows of a stream of outputs, in bounded memory (Vitter's algorithm R)."""
+    rng = np.random.default_rng(seed)
+    kept: dict[str, np.ndarray] = {}
+    seen = 0
+    for batch in batches:
+        columns = _columns(batch)
+        count = len(batch)
+        if not kept:
+            kept = {name: np.empty((size, *values.shape[1:]), values.dtype) for name, values in columns.items()}
+        if columns.keys() != kept.keys():
+            raise ValueError(f"batches: expected {', '.join(kept)} in every batch, got {', '.join(columns)}")
+        numbers = np.arange(seen, seen + count)
+        places = np.where(numbers < size, numbers, rng.integers(0, numbers + 1))
+        rows = np.flatnonzero(places < size)
+        for name, values in columns.items():
+            kept[name][places[rows]] = values[rows]  # of several rows for one place, the last one counts
+        seen += count
+    if seen == 0:
+        raise ValueError("batches: got no rows, expected at least one; an iterator that was read before is empty")
+    found = {name: values[: min(size, seen)] for name, values in kept.items()}
+    return Outputs(
+        found.pop("logits"),
+        found.pop("features", None),
+        found.pop("labels", None),
+        {name.removeprefix("layer:"): values for name, values in found.items()},
+    )
+
+
+def _columns(batch: Outputs) -> dict[str, np.ndarray]:
+    columns = {"logits": batch.logits, "features": batch.features, "labels": batch.labels}
+    columns |= {f"layer:{name}": values for name, values in batch.layers.items()}
+    return {name: to_numpy(values) for name, values in columns.items() if values is not None}

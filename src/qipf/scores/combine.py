@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from qipf.arrays import Array, is_traced, namespace, to_numpy
+from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import SCORERS, Fitted, Scorer, wide
 from qipf.scores.precision import in_range
 
@@ -105,7 +105,9 @@ class Combine(Scorer):
         knots = [_knots(values, self.rule) for values in scores]
         weights = np.ones(len(fitted))
         if self.rule == "learned":
-            maps = np.stack([_lerp(values, *knot) for values, knot in zip(scores, knots, strict=True)], axis=1)
+            maps = np.stack(
+                [interpolate(values, *knot, extend=True) for values, knot in zip(scores, knots, strict=True)], axis=1
+            )
             weights = _weights(maps, ~to_numpy(outputs.correct).astype(bool))
         tensors = {"weights": weights}
         facts: dict[str, Any] = {"columns": outputs.logits.shape[1], "parts": []}
@@ -140,7 +142,7 @@ class Combine(Scorer):
             at, to, weights = (
                 xp.astype(tensors[key], values.dtype, copy=False) for key in (f"at{number}", f"to{number}", "weights")
             )
-            total = total + weights[number] * _lerp(values, at, to)
+            total = total + weights[number] * interpolate(values, at, to, extend=True)
         return total
 
 
@@ -188,17 +190,6 @@ def _knots(scores: np.ndarray, rule: str) -> tuple[np.ndarray, np.ndarray]:
     span = values[-1] - values[0]
     at = np.concatenate([[values[0] - span], values, [values[-1] + span]])
     return at, np.concatenate([[to[0] - first * span], to, [to[-1] + last * span]])
-
-
-def _lerp(values: Array, at: Array, to: Array) -> Array:
-    """Linear interpolation between the knots, continued beyond the outermost ones."""
-    xp = namespace(values)
-    if values.shape[0] == 0 and not is_traced(values):
-        return values
-    right = xp.clip(xp.searchsorted(at, values), 1, at.shape[0] - 1)
-    start, end = xp.take(at, right - 1), xp.take(at, right)
-    low, high = xp.take(to, right - 1), xp.take(to, right)
-    return low + (values - start) * ((high - low) / (end - start))
 
 
 def _weights(maps: np.ndarray, wrong: np.ndarray) -> np.ndarray:

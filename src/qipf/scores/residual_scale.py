@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from qipf.arrays import Array, namespace, to_numpy
+from qipf._common.optional import require
+from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
-from qipf.scores.field_scale import field_of, field_ratios, fit_field_scale
-from qipf.scores.scale_head import train_scale_head
-
-if TYPE_CHECKING:
-    from qipf.tasks.outputs import Outputs
+from qipf.scores.weight_qipf import WeightQIPF
+from qipf.tasks.outputs import Outputs
 
 SCRATCH = 2**22
 """Distances that exist at once: 16 MB in single precision."""
+FACTOR = 160.0
+"""The bandwidth as a multiple of Silverman's: that of `WeightQIPF` where no errors are there to choose it by."""
+STEPS = 32
+"""Points of the curve from uncertainties to residuals."""
+PER_STEP = 10
+"""Reference predictions per point, at least."""
+PREFIX = "field_"
 METHODS = ("neighbours", "head", "qipf")
 SMALLEST = 1e-3
 """The smallest scale, as a share of the mean absolute residual."""
@@ -108,15 +113,15 @@ class ResidualScale(Scorer):
         if self.method == "neighbours":
             tensors |= {"rows": standard, "residuals": residuals}
         elif self.method == "head":
-            head = train_scale_head(standard, residuals / typical, self.hidden, self.epochs, self.seed)
+            head = _train_head(standard, residuals / typical, self.hidden, self.epochs, self.seed)
             tensors |= head
         else:
-            curves, field = fit_field_scale(model, standard, residuals / typical)
+            curves, field = _fit_field(model, standard, residuals / typical)
             return Fitted({**tensors, **curves}, {**facts, **field})
         return Fitted({key: value.astype(np.float32) for key, value in tensors.items()}, facts)
 
     def _use(self, fitted: Fitted) -> None:
-        self._field = field_of(fitted) if self.method == "qipf" else None
+        self._field = _field_of(fitted) if self.method == "qipf" else None
         super()._use(fitted)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
@@ -131,7 +136,7 @@ class ResidualScale(Scorer):
         parts = {key: xp.astype(tensors[key], rows.dtype, copy=False) for key in cast}
         standard = xp.clip((rows - parts["mean"]) * parts["factor"], -1e6, 1e6)
         if self._field is not None:
-            ratio = field_ratios(self._field, standard, tensors)
+            ratio = _field_ratios(self._field, standard, tensors)
         elif self.method == "neighbours":
             ratio = self._near(standard, parts["rows"], parts["residuals"]) / parts["typical"]
         else:
@@ -183,3 +188,98 @@ def _spread(rows: np.ndarray, features: int) -> np.ndarray:
     if features:
         least[:features] = np.maximum(least[:features], 1e-6 * deviation[:features].mean())
     return np.where(deviation > np.maximum(least, 1e-30), deviation, np.inf)
+
+
+def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, seed: int) -> dict[str, np.ndarray]:
+    """Train `exp(max(x @ inner + inner_bias, 0) @ outer + outer_bias)` to give the expected ratio of every row.
+
+    Args:
+        rows: (n, d), with zero mean and unit variance.
+        ratios: (n, targets), absolute residuals divided by their mean.
+        hidden: Hidden units.
+        epochs: Passes over the rows.
+        seed: Of the initial weights, the order and dropout.
+    """
+    torch = require("torch", extra="torch")
+    from qipf.models.split import Split
+    from qipf.training import seeded, train
+
+    def loss(outputs: Any, targets: Any) -> Any:
+        logs = outputs.clamp(-7.0, 7.0)
+        return (targets.reshape(logs.shape) * torch.exp(-logs) + logs).mean()
+
+    with seeded(seed, torch.device("cpu")):
+        net = torch.nn.Sequential(
+            torch.nn.Linear(rows.shape[1], hidden),
+            torch.nn.ReLU(),
+            torch.nn.Dropout(0.2),
+            torch.nn.Linear(hidden, ratios.shape[1]),
+        )
+        torch.nn.init.zeros_(net[3].weight)  # the first guess is the mean residual for all
+        torch.nn.init.zeros_(net[3].bias)
+    data = Split(torch.as_tensor(rows, dtype=torch.float32), torch.as_tensor(ratios, dtype=torch.float32))
+    batch = int(min(256, max(32, len(rows) // 16)))
+    train(
+        net, data, epochs=epochs, batch_size=batch, learning_rate=3e-3, weight_decay=0.05, loss=loss, seed=seed,
+        device="cpu", progress=False,
+    )  # fmt: skip
+    names = {"inner": net[0].weight.T, "inner_bias": net[0].bias, "outer": net[3].weight.T, "outer_bias": net[3].bias}
+    return {name: np.ascontiguousarray(value.detach().numpy()) for name, value in names.items()}
+
+
+def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Return tensors and facts of a field of the weights, and of one rising curve per target.
+
+    Args:
+        model: What `WeightQIPF` reads weights from.
+        standard: (n, targets), predictions with zero mean and unit variance.
+        ratios: (n, targets), absolute residuals divided by their mean.
+    """
+    from scipy.optimize import isotonic_regression
+
+    column = standard.reshape(-1, 1)
+    field = WeightQIPF(factor=FACTOR).fit(model, Outputs(column, labels=np.full(len(column), 0.5)))
+    fitted = field._require_fitted()
+    scores = field.modes(column).mean(axis=1).reshape(standard.shape)
+    centre, spread = scores.mean(axis=0), np.maximum(scores.std(axis=0), np.finfo(np.float64).tiny)
+    at, to = [], []
+    steps = max(1, min(STEPS, len(standard) // PER_STEP))
+    for scaled, ratio in zip(((scores - centre) / spread).T, ratios.T, strict=True):
+        order = np.argsort(scaled, kind="stable")
+        rising = isotonic_regression(ratio[order]).x
+        at.append([part.mean() for part in np.array_split(scaled[order], steps)])
+        to.append([part.mean() for part in np.array_split(rising, steps)])
+    tensors = {"centre": centre, "spread": spread, "at": np.array(at), "to": np.array(to)}
+    tensors |= {PREFIX + key: value for key, value in fitted.tensors.items()}
+    return tensors, {"field": {key: value for key, value in fitted.facts.items() if key != "model"}}
+
+
+def _field_of(fitted: Fitted) -> WeightQIPF:
+    """Return the field that `_fit_field` left behind."""
+    field = WeightQIPF(factor=FACTOR)
+    field._use(Fitted(_own(fitted.tensors), fitted.facts["field"]))
+    return field
+
+
+def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Array]) -> Array:
+    """Return the expected absolute residual as a multiple of its mean, (N, targets).
+
+    Args:
+        field: What `_field_of` returned.
+        standard: (N, targets), as in fitting.
+        tensors: Those of `_fit_field`, in the library of `standard`.
+    """
+    xp = namespace(standard)
+    own, columns = _own(tensors), []
+    for target in range(standard.shape[1]):
+        modes = field.modes_of(standard[:, target : target + 1], own)
+        scores = xp.astype(xp.mean(modes, axis=1), standard.dtype, copy=False)
+        at, to, centre, spread = (
+            xp.astype(tensors[key], standard.dtype, copy=False)[target, ...] for key in ("at", "to", "centre", "spread")
+        )
+        columns.append(interpolate((scores - centre) / spread, at, to))
+    return xp.stack(columns, axis=1)
+
+
+def _own(tensors: Mapping[str, Any]) -> dict[str, Any]:
+    return {key.removeprefix(PREFIX): value for key, value in tensors.items() if key.startswith(PREFIX)}

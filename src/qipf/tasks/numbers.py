@@ -75,7 +75,9 @@ class Numbers(Task):
         """Return prediction, scale, interval and target of every number; of several, their index follows the name."""
         outputs = scored.outputs
         if outputs is None or not hasattr(scorer, "scales"):
-            return super().columns(scored, scorer)
+            named = {"predicted": "prediction"}
+            columns = super().columns(scored, scorer)
+            return {named.get(name, name): values for name, values in columns.items() if name != "correct"}
         columns = {"prediction": to_numpy(outputs.logits), "scale": to_numpy(scorer.scales(outputs))}
         intervals = scorer.attachments.get("intervals")
         if intervals is not None:

@@ -158,8 +158,8 @@ class Tokens(Task):
         chosen = part.chosen or Chosen(torch.arange(logits.shape[0] * logits.shape[1]), None, (0, 0))
         rows = chosen.rows.to(logits.device)  # of a model on several devices, the logits may be elsewhere
         own = None if chosen.labels is None or labels is None else chosen.labels.to(logits.device)
-        if own is not None and (chosen.limits[0] < 0 or chosen.limits[1] >= logits.shape[2]):
-            self._refuse(part, rows, own)
+        if own is not None:
+            self._check_range(part, rows, own, chosen.limits)
         if part.batch.number == 0:
             _warn_of_probabilities(logits)
         return self._rows(part, rows, own)
@@ -180,7 +180,9 @@ class Tokens(Task):
         """Return the tokens that are not masked, and whose label counts."""
         import torch
 
-        mask = part.batch.mask
+        mask, chosen = part.batch.mask, part.chosen
+        if chosen is not None and chosen.labels is not None:
+            self._check_range(part, chosen.rows, chosen.labels, chosen.limits)
         there = torch.ones(part.logits.shape[:2], dtype=torch.bool) if mask is None else _tensor(mask) != 0
         if labels is None:
             return there
@@ -315,9 +317,11 @@ class Tokens(Task):
             own = own.to(device, non_blocking=own.device.type == "cpu")
         return Chosen(rows.to(device, non_blocking=rows.device.type == "cpu"), own, limits)
 
-    def _refuse(self, part: Part, rows: Tensor, labels: Tensor) -> None:
-        """Raise Problem that names the first label that counts and is not a token."""
+    def _check_range(self, part: Part, rows: Tensor, labels: Tensor, limits: tuple[int, int]) -> None:
+        """Raise Problem that names the first label that counts and is not a token, if the `limits` are not tokens."""
         _, length, words = part.logits.shape
+        if limits[0] >= 0 and limits[1] < words:
+            return
         first = int(((labels < 0) | (labels >= words)).int().argmax())
         position = int(rows[first]) % length + int(self.shifted)
         raise Problem(

@@ -55,7 +55,7 @@ def test_callable_with_checkpoint_on_a_folder_of_images(place, net, images, labe
     assert list(result) == ["row", "file", "predicted", "uncertainty", "label", "correct"]
     order = np.argsort(labels, kind="stable")  # by class folder, then by name
     outputs = collect(net, (as_inputs(images[order]), torch.asarray(labels[order])), progress=False)
-    np.testing.assert_allclose(result["uncertainty"], KNN(k=5).fit(data=outputs)(outputs), rtol=1e-5)
+    np.testing.assert_allclose(result["uncertainty"], KNN(k=5).fit(None, outputs)(outputs), rtol=1e-5)
     assert result["label"] == labels[order].tolist()
     assert result["correct"] == outputs.correct.tolist()
     assert result["file"][0].endswith(f"{order[0]:03d}.png")
@@ -177,7 +177,7 @@ def test_the_table_does_not_depend_on_the_batch_size_and_arrays_stay_on_disk(pla
     np.save("y.npy", labels)
     opened = open_data(Path("x.npy"), Path("y.npy"))
     assert isinstance(opened.arrays["inputs"], np.memmap)
-    assert [len(batch) for batch in opened.batches(25)] == [25, 25, 10]
+    assert [len(rows) for _, rows in opened.batches(25)] == [25, 25, 10]
     np.savez("logits.npz", logits=images.reshape(60, -1)[:, :5].astype(float), labels=labels)
     assert run("fit", "builder_for_tests:build", "logits.npz", "--scorer", "entropy", "-o", "e.qipf") == 0
     for size in (7, 500):

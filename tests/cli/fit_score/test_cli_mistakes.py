@@ -49,10 +49,7 @@ BAD_FILES = [
     (("fit", "no_such_module:build", "xy.npz", "-o", "a.qipf"), "cannot import"),
     (("fit", "builder_for_tests:nothing", "xy.npz", "-o", "a.qipf"), "has no 'nothing'"),
     (("fit", "builder_for_tests:number", "xy.npz", "-o", "a.qipf"), "something to call"),
-    (
-        ("fit", "builder_for_tests:unset", "xy.npz", "-o", "a.qipf"),
-        "KeyError: 'config', in builder_for_tests.py, line",
-    ),
+    (("fit", "builder_for_tests:unset", "xy.npz", "-o", "a.qipf"), "KeyError: 'config', in builder_for_tests.py, line"),
     (("fit", "builder_for_tests:leave", "xy.npz", "-o", "a.qipf"), "failed with SystemExit"),
     (("fit", "builder_for_tests:broken", "xy.npz", "-o", "a.qipf"), "torch.nn.Module"),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "bad.safetensors"), "does not fit"),
@@ -60,14 +57,10 @@ BAD_FILES = [
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "junk.safetensors"), "is damaged"),
     (("fit", "builder_for_tests:build", "cut.npz", "-o", "a.qipf"), "is damaged"),
     (("fit", "builder_for_tests:build", "cut.npy", "-o", "a.qipf"), "cut.npy is damaged"),
-    (
-        ("fit", "builder_for_tests:conv", "xy.npz", "-o", "a.qipf", "--scorer", "knn"),
-        "need none: softmax-response, en",
-    ),
     (("fit", "builder_for_tests:build", "nothing.npz", "-o", "a.qipf"), "no file or folder"),
     (("fit", "builder_for_tests:build", "pickled.npy", "-o", "a.qipf"), "Python objects"),
     (("fit", "builder_for_tests:build", "pickled.npz", "-o", "a.qipf"), "pickled"),
-    (("fit", "builder_for_tests:build", "other.npz", "-o", "a.qipf"), "holds a, b; expected inputs"),
+    (("fit", "builder_for_tests:build", "other.npz", "-o", "a.qipf"), "it holds a, b"),
     (("fit", "builder_for_tests:build", "ragged.npz", "-o", "a.qipf"), "differ in length"),
     (("fit", "builder_for_tests:build", "empty", "-o", "a.qipf"), "no images"),
     (("fit", "builder_for_tests:build", "sizes", "-o", "a.qipf"), "one size"),
@@ -77,26 +70,25 @@ BAD_FILES = [
     (("score", "e.qipf", "x.npy", "-o", "no/a.csv", "--model", "builder_for_tests:build"), "create it first"),
     (("fit", "builder_for_tests:build", "table.csv", "-o", "a.qipf"), "pandas.read_csv('table.csv')"),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--labels", "x.npy"), "has labels already"),
-]
-WRONG_USE = [
     (("fit", "net.pt", "xy.npz", "-o", "a.qipf"), "safetensors.torch.save_file(torch.load("),
     (("fit", "net.keras", "xy.npz", "-o", "a.qipf"), "model.weights.h5"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'9' * 400}"), "--option"),
-    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'[' * 10**5}"), "--option"),
     (("fit", "model.keras", "xy.npz", "-o", "a.qipf"), "expected a .pt2"),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),
+    (("fit", "w.safetensors", "xy.npz", "-o", "a.qipf"), "cannot be run"),
+    (("fit", "w.safetensors", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf"), "cannot be run"),
+    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "w.safetensors"), "cannot be run"),
+    (("fit", "w.safetensors", "logits.npz", "-o", "a.qipf"), "reads features"),
+]
+WRONG_USE = [
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'9' * 400}"), "--option"),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", f"factor={'[' * 10**5}"), "--option"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "tea"), "there is no 'tea'"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor"), "NAME=VALUE"),
-    (
-        ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "f=1"),
-        "settings: effort, size, seed",
-    ),
+    (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "f=1"), "settings: effort, size, seed"),
     (
         ("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf", "--option", "f=1"),
         "its settings: orders",
     ),
-    (("fit", "w.safetensors", "xy.npz", "-o", "a.qipf"), "cannot be run; give a program, or DATA with logits and fe"),
-    (("fit", "w.safetensors", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf"), "cannot be run"),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--device", "tea"), "device 'tea' cannot be used"),
     (
         ("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--device", "cuda:99"),
@@ -104,7 +96,6 @@ WRONG_USE = [
     ),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf"), "--labels, or choose a scorer that needs none"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "default"), "learns from labels"),
-    (("fit", "w.safetensors", "logits.npz", "-o", "a.qipf"), "logits and no features"),
     (("fit", "w.safetensors", "logits.npz", "-o", "a.qipf", "--features", "2"), "--features"),
     (
         ("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "builder_for_tests:build", "--device", "cuda:99"),
@@ -112,7 +103,6 @@ WRONG_USE = [
     ),
     (("score", "e.qipf", "x.npy", "-o", "a.csv"), "--model: needed"),
     (("score", "e.qipf", "x.npy", "-o", "a.txt", "--model", "builder_for_tests:build"), ".csv or .parquet"),
-    (("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "w.safetensors"), "cannot be run"),
     (("score", "e.qipf", "x.npy", "-o", "a.csv", "--modes"), "--modes"),
     (("fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--option", "factor=40"), "does not take factor"),
     (
@@ -124,9 +114,10 @@ WRONG_USE = [
         "--batch-size: expected at least 1",
     ),
     (("score", "e.qipf", "x.npy", "-o", "a.csv", "--batch-size", "0"), "--batch-size: expected at least 1"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "size=no"), "size: expected a whole"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "seed=-1"), "seed: expected a whole"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "size=no"), "size: expected an integer"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "seed=-1"), "seed: expected an integer"),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--option", "effort=much"), "one of quick, standard"),
+    (("fit", "builder_for_tests:conv", "xy.npz", "-o", "a.qipf", "--scorer", "knn"), "reads features"),
 ]
 
 
@@ -171,10 +162,7 @@ def test_bad_rows_are_named_and_an_old_table_survives(place, rng, capsys) -> Non
     np.savez("logits.npz", logits=logits)
     Path("scores.csv").write_text("old\n")
     assert run("score", "e.qipf", "logits.npz", "-o", "scores.csv", "--batch-size", 20) == 1
-    assert (
-        "logits.npz: logits: NaN or infinite values in 1 of the rows 20 to 39, the first with any: row 33"
-        in capsys.readouterr().err
-    )
+    assert "row 33" in capsys.readouterr().err
     assert (place / "scores.csv").read_text() == "old\n"
     assert not list(place.glob(".*part"))
 

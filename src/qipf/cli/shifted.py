@@ -1,9 +1,8 @@
-"""Shifted data for `qipf compare`: files of the user's own, and built-in shifts of the data that is measured."""
+"""Shifted data for `qipf compare`: files of the user, and built-in shifts of the data that is measured."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,9 @@ import numpy as np
 from qipf._common.budget import GIB, VARIABLE, budget
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
-from qipf.cli._tokens import IGNORE
 from qipf.cli.arguments import naming
-from qipf.data.images import image_mode
-from qipf.data.reading import INPUT, Data, open_data
-from qipf.models.keys import MASK
+from qipf.data.batches import MASK
+from qipf.data.reading import INPUT, Data, FileSource, open_data
 
 
 def open_shifted(given: list[str], data: Data, *, named: bool = False) -> dict[str, Data]:
@@ -41,8 +38,8 @@ def open_shifted(given: list[str], data: Data, *, named: bool = False) -> dict[s
             raise UserError(f"--shifted: the name {name!r} is taken; give every set another one")
         with naming(data="--shifted"):
             one = open_data(Path(path), named=named, several=True)
-        if "labels" not in one.arrays:
-            raise InputError(f"--shifted: {path} has no labels; errors are known by them")
+        if one.labels is None:
+            raise InputError(f"--shifted: {path} has no labels, which tell errors; add them")
         if one.has_inputs != data.has_inputs:
             wanted = "inputs" if data.has_inputs else "logits"
             raise InputError(f"--shifted: {path}: expected {wanted}, as in DATA")
@@ -113,21 +110,19 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
     torch = require("torch", extra="torch")
     from qipf.study import shifts
 
-    changed = [key for key in data.arrays if key == "inputs" or (key.startswith(INPUT) and key != INPUT + MASK)]
+    changed = [key for key in data.inputs if key != INPUT + MASK]
     if not data.files and len(changed) != 1:
         raise InputError(f"--shift: {name} changes one input, and DATA has logits or several; give --shifted files")
     key = "inputs" if data.files else changed[0]
     if kind == "pixels" and name in ("rotation", "shear", "zoom", "shift", "scale"):
         raise UserError(f"--shift: {name} moves pixels away from their labels; give --shifted files with both moved")
-    if data.files:
-        data = replace(data, mode=data.mode or image_mode(data.files[0]))
-    inputs = torch.cat(list(_whole(data, key)))
+    inputs = torch.cat(list(_whole(data, key, kind == "tokens")))
     arrays: dict[str, Any] = dict(data.arrays)
     try:
         moved = shifts.apply(inputs, name, intensity, seed)
         if name == "word-drops":
             kept = shifts.text.kept_tokens(inputs, intensity, seed)
-            following = {"labels": IGNORE} if kind == "tokens" else {}
+            following = {"labels": -100} if kind == "tokens" else {}
             for other, fill in (following | {INPUT + MASK: 0}).items():
                 if other in arrays:
                     values = torch.from_numpy(np.array(arrays[other], dtype=np.int64))
@@ -137,22 +132,21 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
     return Data({**arrays, key: moved.numpy()}, classes=data.classes, numbers=data.numbers)
 
 
-def _whole(data: Data, key: str) -> Iterator[Any]:
-    """All inputs of one array, batch by batch, as a built-in shift needs them together.
+def _whole(data: Data, key: str, ids: bool) -> Iterator[Any]:
+    """Yield all inputs of one array, batch by batch, as a built-in shift needs them together.
 
     Raises:
         InputError: They take more memory than they may.
     """
+    torch = require("torch", extra="torch")
     stored = data.arrays.get(key)
     most, spent = max(budget(), 0 if stored is None else stored.nbytes), 0
-    for batch in data.batches(500):
-        tensors = batch.tensors()
-        inputs = tensors[0] if isinstance(tensors, tuple) else tensors
-        inputs = inputs[key.removeprefix(INPUT)] if isinstance(inputs, dict) else inputs
-        spent += inputs.nbytes
+    for inputs, _, _ in FileSource(data, (), 500, ids=ids):
+        values = inputs[key.removeprefix(INPUT)] if isinstance(inputs, dict) else inputs
+        spent += values.nbytes
         if spent > most:
             raise InputError(
                 f"--shift: {len(data)} inputs are shifted together and take more than {most / GIB:.3g} GiB; give "
                 f"fewer, or allow more with the environment variable {VARIABLE}"
             )
-        yield inputs
+        yield torch.from_numpy(np.ascontiguousarray(values))
