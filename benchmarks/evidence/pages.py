@@ -7,7 +7,7 @@ from functools import cache
 from importlib import import_module
 
 from evidence.marks import TABLES, VALUES, value
-from evidence.results import ROOT, Missing, Results
+from evidence.results import ROOT, Missing, Results, number
 
 MODULES = (
     "evidence.authors", "evidence.cells", "evidence.claims", "evidence.detection", "evidence.figures",
@@ -57,6 +57,18 @@ def ratio(results: Results, file: str, *keys: str) -> str:
 def count(results: Results, file: str, *keys: str) -> str:
     """An integer in a JSON file."""
     return f"{results.json(file, *keys):,.0f}"
+
+
+@value("score")
+def score(results: Results, file: str, *keys: str) -> str:
+    """A score in a JSON file."""
+    return number(results.json(file, *keys))
+
+
+@value("text")
+def text(results: Results, file: str, *keys: str) -> str:
+    """A note in a JSON file."""
+    return str(results.json(file, *keys))
 
 
 @value("small")

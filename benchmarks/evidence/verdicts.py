@@ -115,7 +115,7 @@ def better(results: Results, rival: str) -> Found:
     """Judge whether QIPF is better than a rival by its standard deviation, as the paper scores it.
 
     It holds if both forms of QIPF are decidedly ahead in ROC-AUC and in PR-AUC and, where the authors' own networks
-    have the rival, as their program scores it, not behind there by what matters. It holds in part if some of this is
+    have the rival, as their program scores it, not behind there by what matters. It holds in part if most of this is
     so, and fails if something is decidedly behind and nothing ahead.
     """
     gaps = {m: [_measured(results.difference(m, ours, rival)) for ours in OURS] for m in ("roc_auc", "pr_auc")}

@@ -50,6 +50,7 @@ def test_sure_predictions_and_masked_tokens_keep_their_precision(device: str) ->
 @pytest.mark.parametrize("share", [1.0, 0.2, 0.0])
 @pytest.mark.parametrize("width", [3, 333, 10_001])
 def test_a_gpu_gives_what_a_cpu_gives(dtype, share, width) -> None:
+    assert vocabulary._kernel() is not None
     generator = torch.Generator().manual_seed(1)
     logits = (4 * torch.randn(60, width, generator=generator)).to(dtype)
     logits[3, 2:] = -torch.inf

@@ -32,7 +32,7 @@ class Pass(NamedTuple):
     """What one forward pass left."""
 
     logits: Array
-    """In their own shape, in float32 or wider, classes in the axis that the task expects."""
+    """In their own shape, in float32 or wider if it is (N,) or (N, C), classes in the axis that the task expects."""
     features: Mapping[str, Array]
     """By the key of `read`; `HEAD` is missing if no layer was seen to make the logits."""
 

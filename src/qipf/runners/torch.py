@@ -115,7 +115,8 @@ class TorchRunner(Runner):
                     del values, logits, found  # those of two passes would exist at once
                     return run(batch)
             settled = True
-            return Pass(logits.float() if logits.element_size() < 4 else logits, found)
+            narrow = logits.element_size() < 4 and logits.ndim <= 2  # others are cast block by block: they are large
+            return Pass(logits.float() if narrow else logits, found)
 
         with untouched(self.module, eager=recorder.active), recorder.attached():
             yield run

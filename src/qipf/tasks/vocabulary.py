@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -22,6 +24,11 @@ def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: i
         labels: (M,) the token that each row should predict, or None.
         top: How many of the largest logits to keep.
     """
+    kernel = _kernel() if logits.is_cuda and logits.element_size() <= 4 and top == 2 < logits.shape[1] else None
+    if kernel is not None:
+        predicted, numbers = kernel(logits, rows, labels)
+        rest, total, entropy, label = numbers[:, 2:].unbind(1)
+        return TokenSummary(predicted, numbers[:, :2], rest, total, entropy, None if labels is None else label)
     size = max(1, min(len(rows), (BLOCK if logits.device.type == "cpu" else 16 * BLOCK) // logits.shape[1]))
     dtype = logits.dtype if logits.element_size() >= 4 else torch.float32
     # Memory that is allocated again for every block costs more time on a CPU than the arithmetic.
@@ -38,6 +45,20 @@ def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: i
         blocks.append(_reduce(block, weights[: len(picked)], own, top))
     columns = (None if parts[0] is None else torch.cat(parts) for parts in zip(*blocks, strict=True))
     return TokenSummary(*columns)  # pyright: ignore[reportArgumentType]
+
+
+@cache
+def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] | None:
+    """Return the kernel that reduces logits on a GPU, or None if it cannot be compiled."""
+    try:
+        from qipf.tasks.vocabulary_gpu import reduce_rows
+
+        reduce_rows(torch.zeros((1, 3), device="cuda"), torch.zeros(1, dtype=torch.int64, device="cuda"), None)
+    except torch.OutOfMemoryError:
+        raise  # it says nothing about the kernel
+    except Exception:  # no Triton, or no compiler for it: plain operations give the same numbers, more slowly
+        return None
+    return reduce_rows
 
 
 def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) -> TokenSummary:

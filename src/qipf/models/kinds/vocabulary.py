@@ -71,7 +71,7 @@ def reduce_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: int)
 def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]] | None:
     """Return the kernel that reduces logits on a GPU, or None where it cannot be compiled."""
     try:
-        from qipf.models.kinds.vocabulary_gpu import reduce_rows
+        from qipf.tasks.vocabulary_gpu import reduce_rows
 
         reduce_rows(torch.zeros((1, 3), device="cuda"), torch.zeros(1, dtype=torch.int64, device="cuda"), None)
     except torch.OutOfMemoryError:

@@ -17,19 +17,20 @@ import torch
 
 from qipf.models.split import Split, SplitLike, as_split
 from qipf.study.datasets._files import OTHERS, read
-from qipf.study.datasets._parsers import parse_cifar, parse_idx
 from qipf.study.datasets._repositories import REPOSITORIES, find
-from qipf.study.datasets._synthetic import (
+from qipf.study.datasets._sets import (
     SEEN,
     TESTED,
+    Dataset,
     curve,
     digits,
+    parse_cifar,
+    parse_idx,
     regression,
     regression_set,
     two_moons,
     two_moons_set,
 )
-from qipf.study.datasets._types import Dataset
 
 __all__ = [
     "NAMES", "SEEN", "TESTED", "Dataset", "Split", "SplitLike",

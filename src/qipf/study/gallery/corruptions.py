@@ -20,12 +20,7 @@ COUNT = 1000  # images over which changes are averaged, at most
 
 
 def plate(dataset: str = "digits", data: Path | None = None) -> Plate:
-    """One test image under every shift and corruption, and how much each changes the test set.
-
-    Args:
-        dataset: A dataset of images.
-        data: Folder with its files, for those that are not bundled.
-    """
+    """One test image under every shift and corruption, and how much each changes the test set."""
     images = datasets.load(dataset, data=data, download=False).test.inputs
     if images.ndim != 4:
         raise ValueError(f"corruptions: {dataset} has no images; choose for instance digits, mnist or cifar10")

@@ -45,14 +45,7 @@ class View:
 
 
 def compute(scorer: WeightQIPF, model: Any = None, outputs: Outputs | None = None, points: int = 801) -> View:
-    """The field and the modes of `scorer`, and what is known of weights and predictions.
-
-    Args:
-        scorer: A fitted `WeightQIPF`.
-        model: The model it was fitted to, or its file of weights; without it no weights are drawn.
-        outputs: Outputs of that model; without them only the mean and spread of the reference predictions are shown.
-        points: How many places along y.
-    """
+    """The field and the modes of `scorer`, and what is known of weights and predictions."""
     if not isinstance(scorer, WeightQIPF) or scorer.fitted is None:
         kind = getattr(scorer, "name", type(scorer).__name__)
         raise ValueError(f"field: expected a fitted weight-qipf scorer, whose field lies in one dimension; got {kind}")
@@ -103,12 +96,7 @@ def demo(seed: int = 0) -> View:
 
 
 def plate(view: View | None = None, what: str = "") -> Plate:
-    """The figure of a view; by default of a small network on the bundled digits, with the paper's factor.
-
-    Args:
-        view: What `compute` returned.
-        what: Which model it is, for the caption.
-    """
+    """The figure of a view; by default of a small network on the bundled digits, with the paper's factor."""
     if view is None:
         view, what = demo(), "a small convolutional network on the test set of the bundled digits"
     shown = view

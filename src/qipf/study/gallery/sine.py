@@ -60,11 +60,7 @@ class Sine:
 
 
 def compute(points: int = 1201) -> Sine:
-    """The field of a sine wave between -1 and 1 at kernel width 0.5.
-
-    Args:
-        points: How many places between -3 and 3.
-    """
+    """The field of a sine wave between -1 and 1 at kernel width 0.5."""
     samples = np.sin(2 * np.pi * PERIODS * np.arange(SAMPLES) / SAMPLES)
     field = Field(samples, BANDWIDTH)
     y = np.linspace(-3.0, 3.0, points)

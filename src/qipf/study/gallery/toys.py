@@ -79,11 +79,6 @@ def by_region(
 
     The median over the places of a region stands for it: the modes of QIPF have poles, and one place next to a pole
     can make up most of a mean.
-
-    Args:
-        uncertainty: One value per place, by method.
-        regions: Masks of the places.
-        summary: Another summary of the values in a region, for uncertainties that are 0 at most places.
     """
     return {
         method: {region: float(summary(values[mask])) for region, mask in regions.items()}

@@ -121,12 +121,7 @@ def feature_map(dataset: str = "digits", data: Path | None = None, seed: int = 0
 
 
 def plate(dataset: str = "digits", data: Path | None = None) -> Plate:
-    """Both rows, by default with the bundled digits.
-
-    Args:
-        dataset: A dataset of images.
-        data: Folder with its files, for those that are not bundled.
-    """
+    """Both rows, by default with the bundled digits."""
     shown, images = plane(), feature_map(dataset, data)
     columns = ["x", "y", "label", "turned", "correct", *images.scores]
     rows = zip(*images.places.T.tolist(), images.labels.tolist(), images.turned.tolist(), images.correct.tolist(),

@@ -61,14 +61,6 @@ def check_method(
 ) -> dict[str, Any]:
     """Return the parameters of a method with absolute paths.
 
-    Args:
-        kind: Which method it is.
-        params: Its parameters for one network.
-        where: Its name for errors, "methods.NAME".
-        model: The user's own model, or None.
-        pool: How many networks are trained and shared; 0 without a pool.
-        folder: The folder of the plan.
-
     Raises:
         PlanError: A parameter is wrong, or the method does not work with this model.
     """

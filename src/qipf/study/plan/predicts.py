@@ -27,13 +27,7 @@ MOVING = ("rotation", "shear", "zoom", "shift", "scale")
 
 
 def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
-    """Raise PlanError for a setting, a shift or a method that does not fit the task of a pair.
-
-    Args:
-        pair: The pair.
-        where: Its name for errors, "pairs[0]".
-        coverage: What the plan says about it; None if it says nothing.
-    """
+    """Raise PlanError for a setting, a shift or a method that does not fit the task of a pair."""
     task = pair.predicts
     for method in pair.methods:
         problem = _misfit(task, method.name, method.kind, method.params)

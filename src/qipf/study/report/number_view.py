@@ -32,12 +32,7 @@ NOTHING = (math.nan, math.nan, math.nan)
 
 
 def render_numbers(source: Source, environment: Sequence[tuple[str, str]]) -> bytes:
-    """Return the page for a source whose table is about a regression.
-
-    Args:
-        source: The store or the tables.
-        environment: Names and values of what it ran with.
-    """
+    """Return the page for a source whose table is about a regression."""
     pairs: dict[tuple[str, str, int], list[IntervalTable]] = {}
     for table in interval_tables(source.rows):
         pairs.setdefault((table.dataset, table.net, table.seed), []).append(table)

@@ -55,12 +55,7 @@ class Column:
 
 
 def columns(rows: Iterable[Row], best: Iterable[str] = ()) -> list[Column]:
-    """The columns of a long table, in the order of the registry, the recommended score first.
-
-    Args:
-        rows: the long table.
-        best: columns that are lit when the page opens, in addition to those that the registry names.
-    """
+    """The columns of a long table, in the order of the registry, the recommended score first."""
     found: dict[str, tuple[str, str]] = {}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
         found[column_of(method, score)] = (method, score)

@@ -61,10 +61,6 @@ def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
 
     A model that cannot be built, or cannot read the dataset, is left to its cell, which says why.
 
-    Args:
-        plan: The plan.
-        folder: Where the files of datasets are.
-
     Raises:
         ValueError: Something does not fit; the message names the file, or the pair.
     """

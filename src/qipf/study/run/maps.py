@@ -55,17 +55,7 @@ class KeptMaps:
 def map_some(
     net: Any, split: Split, scored: PredictionRows, scores: np.ndarray, scorer: Any, features: str | None, device: str
 ) -> KeptMaps:
-    """The images of a set that a score is surest of, least sure of, and the one in the middle, with their maps.
-
-    Args:
-        net: the network.
-        split: the images of the set and their labels.
-        scored: the pixels that were scored already.
-        scores: their scores, which choose the images.
-        scorer: the fitted score.
-        features: the module that it reads; None for what enters the last convolution.
-        device: where the network runs.
-    """
+    """The images of a set that a score is surest of, least sure of, and the one in the middle, with their maps."""
     groups = np.arange(len(scores)) if scored.groups is None else scored.groups
     rows = choose_images(scores, groups, len(split.inputs))
     kept = []

@@ -46,9 +46,12 @@ def model_file_digest(path: str | Path) -> str:
     except Exception:  # of protobuf; the cell that runs the model says what is wrong with it
         return file_digest(path)
     tensors = [tensor for tensor in helper._get_all_tensors(graph) if helper.uses_external_data(tensor)]
-    files = sorted({helper.ExternalDataInfo(tensor).location for tensor in tensors})
-    found = [file_digest(path), *(f"{name} {file_digest(Path(path).parent / name)}" for name in files)]
-    return found[0] if not files else hashlib.sha256("\n".join(found).encode()).hexdigest()
+    names = {helper.ExternalDataInfo(tensor).location for tensor in tensors}
+    folder = Path(path).resolve().parent
+    files = {name: (folder / name).resolve() for name in sorted(names)}  # those elsewhere are refused later
+    inside = {name: file for name, file in files.items() if file.is_relative_to(folder) and file.is_file()}
+    found = [file_digest(path), *(f"{name} {file_digest(file)}" for name, file in inside.items())]
+    return found[0] if len(found) == 1 else hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
 def short(text: str) -> str:
@@ -70,10 +73,6 @@ def read_unchanged(path: str, expected: str) -> bytes:
 @contextmanager
 def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
     """A block that reads a file by its path; the digest is checked before and after it.
-
-    Args:
-        path: the file; None for no check.
-        expected: its digest; None or empty for no check.
 
     Raises:
         ChangedError: the file is not the one that the plan was made with.
@@ -102,10 +101,6 @@ def module_digest(name: str, source: Path) -> str:
 
     Imports are found by reading, not by running: those inside functions count, and those that are made by
     `importlib.import_module` do not. Of an installed module only files of the same package count.
-
-    Args:
-        name: the dotted name of the module.
-        source: its file.
     """
     files = imported_files(name, source)
     if len(files) == 1:

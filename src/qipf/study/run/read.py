@@ -303,16 +303,7 @@ class Bench:
 
 
 def read_maps(bench: Bench, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:
-    """The place in the grid of a shift whose images were kept, and their maps; None where there are none.
-
-    Args:
-        bench: an opened store.
-        dataset: its name in the tables.
-        net: the name of the network.
-        seed: of the network.
-        shift: "clean" or the name of a shift.
-        method: whose uncertainty the maps have.
-    """
+    """The place in the grid of a shift whose images were kept, and their maps; None where there are none."""
     for entry in bench._places.get((dataset, net, seed, shift), []):
         if entry["kind"] == "score" and entry["method"] == method:
             content = bench.store.content("score", entry["key"], SUFFIX)
@@ -324,10 +315,6 @@ def read_maps(bench: Bench, dataset: str, net: str, seed: int, shift: str, metho
 
 def read_numbers(bench: Bench, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
     """The held-out predictions that intervals are learned from, and those of a condition.
-
-    Args:
-        bench: an opened store.
-        condition: one of `bench.conditions()`.
 
     Raises:
         StoreError: they are not in the store.

@@ -81,10 +81,6 @@ def only_writer(file: Path, plan: str) -> Iterator[bool]:
 
     The content of the file only says who holds the lock. A file that a killed process left behind does not lock.
 
-    Args:
-        file: the lock file, made where it does not exist.
-        plan: the name of the plan, for the message to others.
-
     Raises:
         BusyError: another process holds the lock; the message names it.
     """

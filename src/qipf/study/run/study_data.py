@@ -46,10 +46,6 @@ def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
     Images are (N, c, h, w) or (N, h, w), floats in [0, 1] or uint8; the rows of a table (N, d), floats, and token ids
     (N, T), whole numbers, are used as they are.
 
-    Args:
-        path: the file.
-        predicts: what the labels are about, one of `qipf.study.plan.predicts.PREDICTS`.
-
     Raises:
         ValueError: an array is missing, of the wrong shape or type.
     """
@@ -85,10 +81,6 @@ def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
 
 def read_shifted(path: Path, predicts: str = "classes") -> Split:
     """Shifted inputs of the user's own, with their labels: x and y, or x_test and y_test.
-
-    Args:
-        path: the file.
-        predicts: as for `read_npz`.
 
     Raises:
         ValueError: an array is missing, of the wrong shape or type.
@@ -216,13 +208,7 @@ def labelled(labels: Tensor, predicts: str) -> Tensor:
 
 
 def check_places(labels: np.ndarray, columns: int, predicts: str) -> None:
-    """Raise ValueError that names a pixel or a token whose label is not a class of a model with that many logits.
-
-    Args:
-        labels: (N, h, w) of pixels, or (N, T) of tokens; whole numbers.
-        columns: How many logits each prediction has; one logit says yes or no.
-        predicts: "pixels", "tokens" or "tags".
-    """
+    """Raise ValueError that names a pixel or a token whose label is not a class of a model with that many logits."""
     classes, values = max(columns, 2), labels.astype(np.int64)
     some = [one for one in UNLABELLED[predicts] if not 0 <= one < classes]
     wrong = np.argwhere(((values < 0) | (values >= classes)) & ~np.isin(values, some))

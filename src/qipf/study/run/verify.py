@@ -184,10 +184,6 @@ def clean(store: Store, unfinished: Iterable[str]) -> None:
 
     A folder of the store may be a link to a folder with other files, so only names that a store makes are removed. The
     caller is the only writer of the store.
-
-    Args:
-        store: The store.
-        unfinished: Keys of the cells that are still to run and keep their checkpoints.
     """
     keys = set(unfinished)
     folders = [store.path, *(store.path / name for name in FOLDERS), *(store.path / "cells").glob("*/")]

@@ -159,14 +159,7 @@ def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: i
 
 
 def parameters(name: str, severity: int, channels: int, side: int) -> tuple[float, ...]:
-    """What the function of a corruption is given: the published values, with lengths in pixels of these images.
-
-    Args:
-        name: One of `CORRUPTIONS`.
-        severity: One of `SEVERITIES`.
-        channels: Channels of the images.
-        side: Their shorter side.
-    """
+    """What the function of a corruption is given: the published values, with lengths in pixels of these images."""
     values = (COLOUR if channels == 3 else GREY)[name][severity - 1]
     unit = side / (32 if channels == 3 else 28)
     lengths = _LENGTHS.get(name, ())

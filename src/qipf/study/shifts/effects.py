@@ -16,14 +16,7 @@ _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class Counter:
-    """Draws numbers for the images `first`, `first + 1`, and so on.
-
-    Args:
-        seed: Any integer.
-        count: How many images there are.
-        first: The number of the first image.
-        device: Where the numbers are needed.
-    """
+    """Draws numbers for the images `first`, `first + 1`, and so on."""
 
     def __init__(self, seed: int, count: int, first: int = 0, device: torch.device | str = "cpu") -> None:
         self._count = count
@@ -69,14 +62,7 @@ def motion_blur(images: Tensor, random: Counter, radius: float, sigma: float) ->
 
 
 def dragged(images: Tensor, degrees: Tensor, radius: float, sigma: float) -> Tensor:
-    """The mean of images moved by 0 to 2 `radius` pixels, with half a Gaussian of `sigma` pixels as weights.
-
-    Args:
-        images: `(N, c, h, w)`.
-        degrees: `(N,)`, the direction of every image.
-        radius: Half of the longest move.
-        sigma: Decay of the weights.
-    """
+    """The mean of images moved by 0 to 2 `radius` pixels, with half a Gaussian of `sigma` pixels as weights."""
     height, width = images.shape[-2:]
     moves = range(2 * math.ceil(radius) + 1)
     weights = [math.exp(-(move**2) / (2 * sigma**2)) for move in moves]

@@ -65,13 +65,7 @@ def kept_right(bench: Bench, places: list[Condition], column: str, flagged: floa
 
 
 def resampled_areas(scores: np.ndarray, wrong: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """ROC-AUC of finding the errors, once per row of `draws`; NaN where a resample has no errors or nothing else.
-
-    Args:
-        scores: uncertainties, `(N,)`.
-        wrong: whether each prediction is wrong, `(N,)`.
-        draws: how often each prediction was drawn, `(resamples, N)`.
-    """
+    """ROC-AUC of finding the errors, once per row of `draws`; NaN where a resample has no errors or nothing else."""
     order = np.argsort(scores, kind="stable")
     ranked, drawn, missed = scores[order], draws[:, order], wrong[order]
     starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
@@ -225,10 +219,6 @@ def answers(table: Any, bench: Bench | None = None) -> list[Answer]:
 
     The interval of a gain is a paired bootstrap: over networks and intensities where there are several networks, over
     the test images where there is one. Without the predictions of that one network it is over intensities.
-
-    Args:
-        table: the long table.
-        bench: the store, for what needs predictions; None where there are only tables.
     """
     frame = long_frame(table)
     return [_answer(frame, ranking, bench) for ranking in rankings(frame, METRIC)]

@@ -201,13 +201,7 @@ def paper_best(metric: str) -> list[bool]:
 
 
 def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> float | None:
-    """By how much QIPF is better than another method in the paper's own numbers; None where it does not compare them.
-
-    Args:
-        metric: the metric to compare in.
-        other: the other method.
-        cases: the cases to average over, as far as the paper has them; all of the paper's if left out.
-    """
+    """By how much QIPF is better than another method in the paper's own numbers; None if it does not compare them."""
     theirs = paper.values(metric)
     asked = dict.fromkeys(case for case, _ in theirs) if cases is None else cases  # in one order: sums round
     known = [case for case in asked if (case, other) in theirs]

@@ -79,13 +79,7 @@ class PaperTable:
 
 
 def table_1(table: Any, errors: Errors = "base") -> PaperTable:
-    """Table 1: average ROC-AUC and PR-AUC.
-
-    Args:
-        table: the long table.
-        errors: "base": every method looks for the errors of the one base network, as in the paper; "own": a method
-            with several passes looks for those of its own mean prediction.
-    """
+    """Table 1: average ROC-AUC and PR-AUC of finding the base network's errors, or those of a method's own mean."""
     titles = {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}
     if errors == "own":
         title = "Error detection, methods with several passes find their own errors"
@@ -94,12 +88,7 @@ def table_1(table: Any, errors: Errors = "base") -> PaperTable:
 
 
 def table_2(table: Any, version: Literal["paper", "proper"] = "paper") -> PaperTable:
-    """Table 2: average expected calibration error and Brier score.
-
-    Args:
-        table: the long table.
-        version: "paper" scales scores over the evaluated set, "proper" calibrates them on clean data.
-    """
+    """Table 2: average calibration error and Brier score, scaled over the evaluated set or calibrated on clean data."""
     titles = {f"ece_{version}": "Expected calibration error", f"brier_{version}": "Brier score"}
     return _table(table, f"table-2-{version}", f"Calibration ({version} version)", "Table 2", titles)
 

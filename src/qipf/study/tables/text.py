@@ -22,13 +22,7 @@ MOST = 12
 
 
 def results_text(store: str | os.PathLike[str] | Bench, width: int = 80, most: int = MOST) -> str:
-    """What a study found, for each pair of dataset and network: a sentence, and the scores from the best down.
-
-    Args:
-        store: the folder of the study, or the opened store.
-        width: columns of the terminal.
-        most: how many scores to list.
-    """
+    """What a study found, for each pair of dataset and network: a sentence, and the scores from the best down."""
     bench = store if isinstance(store, Bench) else open_store(store)
     rows = bench.rows()
     if not rows:
