@@ -18,6 +18,7 @@ from real.reading import BARRED, FIRST, GROUPS, OURS, SHIFTED, STRICT, SUITES, G
 BOTH = ("roc_auc", "pr_auc")
 TEN = ", ten classes"
 TIE = 0.005
+MET = {True: "yes", False: "**no**"}
 NAMES = {
     "probe": "**qipf.default (the probe)**",
     "probe, quick": 'probe, effort "quick"',
@@ -192,8 +193,8 @@ def bars(results: Results, group: str = "") -> str:
     suites = [name for name in SHIFTED if name in have]
     named = f"{', '.join(suites[:-1])} and {suites[-1]}" if len(suites) > 1 else suites[0]
     rows = [
-        ["every network and suite", "not behind the best rival by more than .01", worst, _met(value >= -0.01)],
-        [f"mean over {named}", "ahead by at least .02", signed(overall), _met(overall.value >= 0.02)],
+        ["every network and suite", "not behind the best rival by more than .01", worst, MET[value >= -0.01]],
+        [f"mean over {named}", "ahead by at least .02", signed(overall), MET[overall.value >= 0.02]],
         ["rank among rows with one pass", "reported", ranks, NOTHING],
     ]
     return markdown(["what", "bar", "measured", "met"], rows)
@@ -211,10 +212,6 @@ def first(results: Results, group: str = "") -> str:
     """In how many cells with a bar the default is ahead of every rival with one pass."""
     cells = _barred(_of(results), (group,) if group else FIRST)
     return f"{sum(place == 1 and alone for *_, (place, _, alone) in cells)} of {len(cells)}"
-
-
-def _met(yes: bool) -> str:
-    return "yes" if yes else "**no**"
 
 
 @table("real-people")
