@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from evidence.marks import table, value
-from evidence.results import NETS, NOTHING, SHIFTS, Results, markdown, number
+from evidence.results import NETS, NOTHING, SHIFTS, Results, grid, markdown, number
 from qipf.study.tables import paper
 from qipf.study.tables.claims import RIVALS
 from qipf.study.tables.paired import sign
@@ -90,14 +90,12 @@ def curves(results: Results) -> str:
 @table("turned")
 def turned(results: Results) -> str:
     """Fig. 4 b and c: MNIST turned by 270 degrees."""
-    rows = []
-    for method, name in SHORT.items():
-        cells = []
-        for metric in CURVE_METRICS:
-            levels = _levels(results, ("mnist", "lenet"), "rotation", metric)
-            cells.append(number(float(levels[method].iloc[-1])) if method in levels else NOTHING)
-        rows.append([name, *cells])
-    return markdown(["MNIST, rotation by 270 degrees", *CURVE_METRICS.values()], rows)
+
+    def cell(method: str, metric: str) -> str:
+        levels = _levels(results, ("mnist", "lenet"), "rotation", metric)
+        return number(float(levels[method].iloc[-1])) if method in levels else NOTHING
+
+    return grid("MNIST, rotation by 270 degrees", SHORT, CURVE_METRICS, cell)
 
 
 @table("error-rates")

@@ -42,7 +42,7 @@ def against(results: Results, metric: str) -> str:
         marks = AHEAD if paper_says is None or paper_says <= 0 else MARKS
         cells = [_cell(results, metric, ours, other, marks) for ours in OURS]
         if other in RIVALS or any(cell != NOTHING for cell in cells):
-            rows.append([short(other), _paper_gap(metric, other), *cells])
+            rows.append([short(other), NOTHING if paper_says is None else f"{paper_says:+.3f}", *cells])
     return markdown(["QIPF better than", "the paper", *OURS.values()], rows)
 
 
@@ -132,11 +132,6 @@ def paper_claims(results: Results, metric: str, ours: str) -> list[Claim]:
     """What our numbers say to the paper's claims in one metric, for one form of QIPF against the paper's methods."""
     rows = results.under_shift(metric)
     return claims(rows[rows["column"].isin([*RIVALS, ours])], metrics=[metric], ours=ours)
-
-
-def _paper_gap(metric: str, other: str) -> str:
-    gap = paper_gap(metric, other)
-    return "–" if gap is None else f"{gap:+.3f}"
 
 
 def paper_share(metric: str) -> str:

@@ -100,9 +100,3 @@ def stale(text: str, render: Render) -> list[str]:
         for mark in marks(text)
         if mark.content.strip() != render(mark.kind, mark.name).strip()
     ]
-
-
-def loose_tables(text: str) -> list[str]:
-    """Return lines of tables that contain numbers and stand outside all marks."""
-    outside = CODE.sub("", MARK.sub("", text))
-    return [line for line in outside.splitlines() if line.startswith("|") and re.search(r"\d", line.split("|", 2)[-1])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from evidence.marks import table, value
-from evidence.results import NOTHING, Results, markdown, number
+from evidence.results import NOTHING, Results, grid, markdown, number
 
 SUITES = {
     "magika-apart": ("Magika, other folders", "onnx-magika-apart.json", (), "cells"),
@@ -37,23 +37,17 @@ def bars(results: Results) -> str:
     return markdown(heads, rows)
 
 
-@table("onnx-means-{suite}", suite=("characters", "lines"))
-def means(results: Results, suite: str) -> str:
-    """Mean ROC-AUC over the shifted cells of every score, the best first."""
-    found = summary(results, suite)["mean"]
-    rows = [[f"**{name}**" if name == "default" else name, number(value)] for name, value in found.items()]
-    return markdown(["score", "mean ROC-AUC"], rows)
-
-
-@table("onnx-means-magika")
-def three_means(results: Results) -> str:
-    """Mean ROC-AUC over the shifted cells of every score in the three runs of Magika."""
-    runs = [summary(results, suite)["mean"] for suite in ("magika-apart", "magika", "magika-open")]
-    rows = [
-        [f"**{name}**" if name == "default" else name, *(number(run[name]) if name in run else NOTHING for run in runs)]
-        for name in runs[0]
-    ]
-    return markdown(["score", "other folders", "same folders", "all 214 types"], rows)
+@table("onnx-means-characters", runs={"characters": "mean ROC-AUC"})
+@table("onnx-means-lines", runs={"lines": "mean ROC-AUC"})
+@table(
+    "onnx-means-magika",
+    runs={"magika-apart": "other folders", "magika": "same folders", "magika-open": "all 214 types"},
+)
+def means(results: Results, runs: dict[str, str]) -> str:
+    """Mean ROC-AUC over the shifted cells of every score in some runs, the best of the first run first."""
+    found = {suite: summary(results, suite)["mean"] for suite in runs}
+    names = {name: f"**{name}**" if name == "default" else name for name in found[next(iter(runs))]}
+    return grid("score", names, runs, lambda name, suite: number(found[suite].get(name, float("nan"))))
 
 
 @table("onnx-cells-{suite}", suite=("magika-apart", "magika", "characters", "lines"))

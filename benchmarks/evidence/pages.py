@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
+from typing import Any
 
 from evidence.marks import TABLES, VALUES, value
-from evidence.results import ROOT, Missing, Results
+from evidence.results import ROOT, Missing, Results, number
 
 MODULES = (
     "evidence.authors", "evidence.cells", "evidence.claims", "evidence.detection", "evidence.figures",
@@ -35,34 +36,24 @@ PAGES = {
 }
 
 
-@value("percent")
-def percent(results: Results, file: str, *keys: str) -> str:
-    """A share in a JSON file, as per cent with two digits."""
-    return f"{100 * results.json(file, *keys):.2g} %"
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "percent": lambda share: f"{100 * share:.2g} %",
+    "share": lambda share: f"{100 * share:.1f} %",
+    "ratio": lambda number: f"{number:.2f}",
+    "count": lambda number: f"{number:,.0f}",
+    "score": number,
+    "small": lambda number: f"{number:.1e}".replace("e-0", "e-"),
+    "text": str,
+}
+"""Values that stand in a JSON file: `<!-- value: count; FILE; KEY; KEY -->`."""
 
 
-@value("share")
-def share(results: Results, file: str, *keys: str) -> str:
-    """A share in a JSON file, as per cent with one decimal."""
-    return f"{100 * results.json(file, *keys):.1f} %"
+def _in_file(results: Results, file: str, *keys: str, form: Callable[[Any], str]) -> str:
+    return form(results.json(file, *keys))
 
 
-@value("ratio")
-def ratio(results: Results, file: str, *keys: str) -> str:
-    """A number in a JSON file."""
-    return f"{results.json(file, *keys):.2f}"
-
-
-@value("count")
-def count(results: Results, file: str, *keys: str) -> str:
-    """An integer in a JSON file."""
-    return f"{results.json(file, *keys):,.0f}"
-
-
-@value("small")
-def small(results: Results, file: str, *keys: str) -> str:
-    """A small number in a JSON file."""
-    return f"{results.json(file, *keys):.1e}".replace("e-0", "e-")
+for name, form in FORMATS.items():
+    value(name)(partial(_in_file, form=form))
 
 
 def renderer(results: Results) -> Callable[[str, str], str]:

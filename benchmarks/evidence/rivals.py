@@ -135,9 +135,8 @@ def one_number(results: Results) -> str:
     """QIPF compared with the largest logit."""
     rows = []
     for name, values in results.json("paper/why-one-number.json").items():
-        alone = "won" not in values
         cells = [NOTHING] * 4
-        if not alone:
+        if "won" in values:
             cells = [f"{100 * values[key]:.1f} %" for key in ("won", "lost", "rising side")]
             cells.append(number(values["stopped"]))
         correlations = [number(values[key]) for key in ("spearman", "point_biserial")]

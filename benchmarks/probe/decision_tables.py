@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -197,7 +196,8 @@ def families(results: Results) -> str:
     if not found:
         raise Missing("promise that a pair supports")
     rows = []
-    for group, family in _families(next(iter(found.values()))):
+    listed = dict.fromkeys((c["group"], c["family"]) for c in next(iter(found.values())).listed)
+    for group, family in [place for place in listed if place[0] in ("clean", *SHIFTED)]:
         cells = []
         for record in found.values():
             places = record.places(group, family=family)
@@ -232,11 +232,6 @@ def sets(results: Results) -> str:
             cells = [f"{_percent(coverage, 0)}, {size:.2f} classes" for coverage, size in both]
             rows.append([f"{GROUPS[group]}: {words}", *cells])
     return markdown(["coverage and size of sets that promise 90 %", *_heads(found)], rows)
-
-
-def _families(record: Record) -> Iterator[tuple[str, str]]:
-    listed = dict.fromkeys((c["group"], c["family"]) for c in record.listed)
-    yield from (place for place in listed if place[0] in ("clean", *SHIFTED))
 
 
 def _heads(found: dict[str, Record]) -> list[str]:

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 
 from evidence.marks import table, value
-from evidence.results import NOTHING, Missing, Results, markdown, number, signed, slashed
+from evidence.results import NOTHING, Missing, Results, grid, markdown, number, signed, slashed
 from qipf.scores.default import CLEAN_SHARE, FEW, SHARES
 from real.reading import BARRED, FIRST, GROUPS, OURS, SHIFTED, STRICT, SUITES, Group, Study
 
 BOTH = ("roc_auc", "pr_auc")
 TEN = ", ten classes"
 TIE = 0.005
-FIRST_SHARE = "probe, share 0.2"
+MET = {True: "yes", False: "**no**"}
 NAMES = {
     "probe": "**qipf.default (the probe)**",
     "probe, quick": 'probe, effort "quick"',
@@ -95,18 +95,9 @@ def everything(results: Results, group: str, task: str = "") -> str:
     """Every score: ROC-AUC / average precision by suite, mean of the networks, best first."""
     found = _group(results, group)
     networks = [name for name in found.networks if name.endswith(TEN) == (task == TEN)]
-    scores = list(dict.fromkeys(s for name in networks for s in found.scores(name, "probe", "single", "many")))
-    scores = [s for s in scores if all(s in found.scores(name, "probe", "single", "many") for name in networks)]
-    ranked = [suite for suite in found.suites if suite in SHIFTED]
-
-    def order(score: str) -> float:
-        return -float(np.mean([found.mean(score, suite, "roc_auc", networks) for suite in ranked]))
-
-    rows = []
-    for score in sorted(scores, key=order):
-        cells = [slashed([found.mean(score, suite, metric, networks) for metric in BOTH]) for suite in found.suites]
-        rows.append([_in_words(score, group), *cells])
-    return markdown(["ROC-AUC / average precision", *(SUITES[suite] for suite in found.suites)], rows)
+    listed = [found.scores(name, "probe", "single", "many") for name in networks]
+    scores = [score for score in listed[0] if all(score in own for own in listed)]
+    return _best_first(found, scores, networks, group)
 
 
 @table("real-summaries-{group}", group=("g2p",))
@@ -114,22 +105,26 @@ def summaries(results: Results, group: str) -> str:
     """Every score of sequences with the best of its summaries: ROC-AUC / average precision by suite, best first."""
     found = _group(results, group)
     (network,) = found.networks
-    ranked = [suite for suite in found.suites if suite in SHIFTED]
-
-    def strength(score: str) -> float:
-        return float(np.mean([found.value(network, score, suite) for suite in ranked]))
-
     best: dict[str, str] = {}
     for score in found.scores(network, "probe", "single"):
         name, _, how = score.rpartition(", ")
         base = name if how in ("mean", "max", "sum") and name != OURS else score
-        if base not in best or strength(score) > strength(best[base]):
-            best[base] = score
-    rows = []
-    for score in sorted(best.values(), key=strength, reverse=True):
-        cells = [slashed([found.value(network, score, suite, metric) for metric in BOTH]) for suite in found.suites]
-        rows.append([_in_words(score, group), *cells])
-    return markdown(["ROC-AUC / average precision", *(SUITES[suite] for suite in found.suites)], rows)
+        best[base] = max(best.get(base, score), score, key=lambda one: _strength(found, one, [network]))
+    return _best_first(found, list(best.values()), [network], group)
+
+
+def _strength(found: Group, score: str, networks: list[str]) -> float:
+    return float(np.mean([found.mean(score, s, "roc_auc", networks) for s in found.suites if s in SHIFTED]))
+
+
+def _best_first(found: Group, scores: list[str], networks: list[str], group: str) -> str:
+    scores = sorted(scores, key=lambda score: -_strength(found, score, networks))
+    return grid(
+        "ROC-AUC / average precision",
+        {score: _in_words(score, group) for score in scores},
+        {suite: SUITES[suite] for suite in found.suites},
+        lambda score, suite: slashed(found.mean(score, suite, metric, networks) for metric in BOTH),
+    )
 
 
 @table("real-families-{group}", group=GROUPS)
@@ -139,14 +134,14 @@ def families(results: Results, group: str) -> str:
     rivals = [_of(results).strongest(group), "probability of the word", "Delta-KNN", "ensemble of 4, contrast"]
     here = found.scores(found.networks[0], "single", "many")
     scores = [OURS, *(score for score in dict.fromkeys(rivals) if score in here)]
-    grid = {
+    values = {
         (score, metric): np.mean([found.family(network, score, metric) for network in found.networks], axis=0)
         for score in scores
         for metric in BOTH
     }
     rows = []
     for place, (suite, family) in enumerate(found.families):
-        cells = [slashed([float(grid[score, metric][place]) for metric in BOTH]) for score in scores]
+        cells = [slashed([float(values[score, metric][place]) for metric in BOTH]) for score in scores]
         rows.append([SUITES[suite], family.replace("-", " "), *cells])
     return markdown(["suite", "family", *(_in_words(score, group) for score in scores)], rows)
 
@@ -198,8 +193,8 @@ def bars(results: Results, group: str = "") -> str:
     suites = [name for name in SHIFTED if name in have]
     named = f"{', '.join(suites[:-1])} and {suites[-1]}" if len(suites) > 1 else suites[0]
     rows = [
-        ["every network and suite", "not behind the best rival by more than .01", worst, _met(value >= -0.01)],
-        [f"mean over {named}", "ahead by at least .02", signed(overall), _met(overall.value >= 0.02)],
+        ["every network and suite", "not behind the best rival by more than .01", worst, MET[value >= -0.01]],
+        [f"mean over {named}", "ahead by at least .02", signed(overall), MET[overall.value >= 0.02]],
         ["rank among rows with one pass", "reported", ranks, NOTHING],
     ]
     return markdown(["what", "bar", "measured", "met"], rows)
@@ -219,10 +214,6 @@ def first(results: Results, group: str = "") -> str:
     return f"{sum(place == 1 and alone for *_, (place, _, alone) in cells)} of {len(cells)}"
 
 
-def _met(yes: bool) -> str:
-    return "yes" if yes else "**no**"
-
-
 @table("real-people")
 def people(results: Results) -> str:
     """Rank correlation of each score with the entropy of people's labels, by network."""
@@ -240,25 +231,21 @@ def people(results: Results) -> str:
 def accuracy(results: Results, group: str) -> str:
     """The share of right classes by suite: of the networks, of the posterior, and of ensembles."""
     found = _group(results, group)
-    facts = found.facts["accuracy"]
-    people = list(dict.fromkeys(who for values in facts.values() for who in values))
-    rows = []
-    for who in people:
-        cells = [number(float(np.mean([_right(found, values[who], suite) for values in facts.values()])))
-                 for suite in found.suites]  # fmt: skip
-        rows.append([_in_words(who, group) if who != "network" else "the network itself", *cells])
-    return markdown(["accuracy", *(SUITES[suite] for suite in found.suites)], rows)
+    people = dict.fromkeys(who for values in found.facts["accuracy"].values() for who in values)
+    return grid(
+        "accuracy",
+        {who: _in_words(who, group) if who != "network" else "the network itself" for who in people},
+        {suite: SUITES[suite] for suite in found.suites},
+        lambda who, suite: right(results, group, who, suite),
+    )
 
 
 def _right(found: Group, values: list[float], suite: str) -> float:
-    means = []
-    for family in found.families:
-        if family[0] == suite:
-            inside = [
-                v for v, place in zip(values, found.facts["conditions"], strict=True) if tuple(place[:2]) == family
-            ]
-            means.append(np.mean(inside))
-    return float(np.mean(means))
+    by_family: dict[str, list[float]] = {}
+    for share, (own, family, _) in zip(values, found.facts["conditions"], strict=True):
+        if own == suite:
+            by_family.setdefault(family, []).append(share)
+    return float(np.mean([np.mean(shares) for shares in by_family.values()]))
 
 
 @value("real-right")
@@ -277,35 +264,12 @@ def loss(results: Results, group: str, network: str, task: str = "") -> str:
 
 
 @value("real-gap")
-def gap(results: Results, suites: str, group: str = "", rival: str = "best") -> str:
-    """The default minus a rival in ROC-AUC, for suites joined by "+"."""
+def gap(results: Results, suites: str, group: str = "", rival: str = "best", own: str = OURS) -> str:
+    """The default, or another row, minus a rival in ROC-AUC, for suites joined by "+"."""
     chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
     found = _of(results)
     theirs = found.strongest(group) if rival == "strongest" else rival
-    return signed(found.mean(chosen, rival=theirs, group=group))
-
-
-@value("real-first-share")
-def with_first_share(results: Results, suites: str, group: str) -> str:
-    """The same for the probe with the softmax's share of many images, which the default first had everywhere."""
-    found = _of(results)
-    chosen = SHIFTED if suites == "shifted" else tuple(suites.split("+"))
-    return signed(found.mean(chosen, group=group, own=FIRST_SHARE if _is_new(found, group) else OURS))
-
-
-@value("real-state")
-def state_of_default(results: Results, group: str) -> str:
-    """Whether the judged row of a family is the default as it is now, for a family with few images per class."""
-    if _is_new(_of(results), group):
-        return (
-            "The judged row below is the default as it is now, and the first one is listed as *probe, share 0.2*. The "
-            "test images had been seen when this was changed"
-        )
-    return "**The rows below are from before** this change, and have not been measured with it"
-
-
-def _is_new(found: Study, group: str) -> bool:
-    return all(FIRST_SHARE in found.groups[group].scores(name, "probe") for name in found.groups[group].networks)
+    return signed(found.mean(chosen, rival=theirs, group=group, own=own))
 
 
 @value("real-strongest")
@@ -324,12 +288,6 @@ def newcomer(results: Results) -> str:
     seconds = ("wall_seconds", "processor_seconds")
     rows = [[name, *(f"{part[kind]:.0f} s" for kind in seconds)] for name, part in parts.items()]
     return markdown(["step", "on the clock", "of the processor"], rows)
-
-
-@value("real-newcomer-note")
-def newcomer_note(results: Results) -> str:
-    """On what these were measured."""
-    return results.json("real/newcomer.json", "note")
 
 
 @table("real-maps")
@@ -361,12 +319,6 @@ def few_images(results: Results) -> str:
     defaults = {SHARES["images"]: f" (the default from {FEW} on)", CLEAN_SHARE: f" (the default below {FEW})"}
     head = [f"share {share:g}{defaults.get(share, '')}" for share in found["shares"]]
     return markdown(["images per class", *head], rows)
-
-
-@value("real-few-softmax")
-def max_softmax(results: Results) -> str:
-    """ROC-AUC of max softmax on the same images."""
-    return number(results.json("real/few-images.json", "max_softmax"))
 
 
 @value("real-g2p-check")

@@ -20,6 +20,7 @@ from qipf.decisions.monitor import Monitor as Monitor
 from qipf.decisions.probability import ErrorProbability as ErrorProbability
 from qipf.decisions.sets import PredictionSets as PredictionSets
 from qipf.metrics import evaluate as evaluate
+from qipf.runners.onnx import OnnxRunner as OnnxModel
 from qipf.scores import KNN as KNN
 from qipf.scores import ClassField as ClassField
 from qipf.scores import Combine as Combine
@@ -59,6 +60,7 @@ __all__ = [
     "MaxLogit",
     "Monitor",
     "OneMinusMargin",
+    "OnnxModel",
     "Outputs",
     "PredictionSets",
     "Probe",

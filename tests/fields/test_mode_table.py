@@ -75,6 +75,19 @@ def test_other_tolerances_are_kept_too(tolerance: float) -> None:
     check_error(table(z, mean=True), exact, table.arrays["typical"][0], [exact], tolerance)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_two_breaks_that_lie_close_together_are_found(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    values = generator.uniform(-1, 1, 210) * generator.choice([1, 0.4], 210)
+    values = (values - values.mean()) / values.std()
+    field = Field(values, 5 * silverman(values))
+    table = ModeTable.fit(field, ORDERS, True, 0.2, mean=0.03, std=0.14)
+    assert table is not None
+    z = 0.03 + 0.14 * np.linspace(-4, 4, 2001)
+    exact = uncertainty_modes(field, (z - 0.03) / 0.14, ORDERS)
+    check_error(table(z), exact, table.arrays["typical"][1:], [exact])
+
+
 def test_a_given_lower_bound_takes_the_place_of_the_neighbourhood() -> None:
     values = samples("heavy tails")
     field = Field(values, 20 * silverman(values))

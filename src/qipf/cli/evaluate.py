@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import sys
@@ -20,7 +18,7 @@ from qipf._common.optional import require
 from qipf._common.text import printable
 from qipf.cli.arguments import check_output
 from qipf.cli.shown import markdown_table
-from qipf.data.tables import Columns, read_columns
+from qipf.data.tables import Columns, csv_text, read_columns
 
 NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}
 FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
@@ -265,16 +263,14 @@ def _json(results: Results) -> str:
 def _csv(results: Results) -> str:
     from qipf.metrics import METRICS
 
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["score", "n", "errors", "metric", "value", "low", "high", "reason"])
+    lines = []
     for score, result in results.items():
         for name in METRICS:
             numbers = [result[name], result.get(f"{name}_low", math.nan), result.get(f"{name}_high", math.nan)]
             shown = ["" if math.isnan(number) else repr(number) for number in numbers]
             about = [score, result["n"], result["errors"], name]
-            writer.writerow([*about, *shown, result["reasons"].get(name, "")])
-    return file.getvalue()
+            lines.append([*about, *shown, result["reasons"].get(name, "")])
+    return csv_text(["score", "n", "errors", "metric", "value", "low", "high", "reason"], lines)
 
 
 def _markdown(results: Results) -> str:

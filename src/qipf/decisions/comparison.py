@@ -17,6 +17,7 @@ from qipf.decisions.intervals import Intervals
 from qipf.decisions.threshold import Unsupported
 from qipf.metrics.inputs import check
 from qipf.metrics.ranking import aurc, roc_auc
+from qipf.metrics.resampling import resampled_rows
 from qipf.scores.base import Scorer
 from qipf.scores.residual_scale import ResidualScale
 from qipf.tasks.outputs import Outputs
@@ -254,14 +255,8 @@ def compare(
             f"{int(right.sum())} of {right.size} predictions are correct, and scores are compared by the errors that "
             "they tell from correct predictions; give more data, or harder data"
         )
-    random = np.random.default_rng(seed)
-    if groups is None:
-        drawn = [random.integers(0, right.size, right.size) for _ in range(bootstrap)]
-    else:
-        members = _members(groups, right.size)
-        chosen = (random.integers(0, len(members), len(members)) for _ in range(bootstrap))
-        drawn = [np.concatenate([members[group] for group in some]) for some in chosen]
-    drawn = [rows for rows in drawn if 0 < right[rows].sum() < rows.size]
+    resamples = resampled_rows(right.size, bootstrap, seed=seed, groups=groups)
+    drawn = [rows for rows in resamples if 0 < right[rows].sum() < rows.size]
     measures = {"roc_auc": roc_auc, "aurc": aurc, "accuracy": accuracy_at}
     found = {
         (name, measure): np.array([of(u, right), *(of(u[rows], right[rows]) for rows in drawn)])
@@ -276,15 +271,6 @@ def compare(
         parts = {measure: estimate(found[name, measure]) for measure in measures}
         rows.append(Compared(name, **parts, gain=gains.get(name, (math.nan, math.nan, math.nan))))
     return sorted(rows, key=lambda row: row.aurc[0])
-
-
-def _members(groups: Array, size: int) -> list[np.ndarray]:
-    """The rows of every group."""
-    places = to_numpy(groups).ravel()
-    if places.size != size:
-        raise ValueError(f"groups: expected {size} numbers, one per prediction, got {places.size}")
-    order = np.argsort(places, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(places[order])) + 1)
 
 
 def accuracy_at(uncertainty: np.ndarray, correct: np.ndarray, coverage: float = COVERAGE) -> float:
@@ -429,8 +415,7 @@ def compare_intervals(
         loss[name] = high - low + outside * (np.maximum(low - y, 0) + np.maximum(y - high, 0))
     unit = loss[ONE_WIDTH].mean(axis=0)
     loss = {name: (values / unit).mean(axis=1) for name, values in loss.items()}
-    random = np.random.default_rng(seed)
-    drawn = [np.arange(len(y)), *(random.integers(0, len(y), len(y)) for _ in range(bootstrap))]
+    drawn = [np.arange(len(y)), *resampled_rows(len(y), bootstrap, seed=seed)]
     ratio = {
         name: np.array([_ratio(values[rows].mean(), loss[ONE_WIDTH][rows].mean()) for rows in drawn])
         for name, values in loss.items()

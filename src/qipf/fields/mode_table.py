@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, Self
 
 import array_api_compat as compat
@@ -101,11 +100,12 @@ class ModeTable:
         usual = modes(np.linspace(mean - 3 * std, mean + 3 * std, 1001))[0]
         typical = np.asarray([np.median(values[values > 0]) if values.any() else 1.0 for values in usual.T])
         typical = np.concatenate([[typical.mean()], typical])
-        breaks = _find_breaks(modes, low, high, min(unit / 32, radius * std / 4))
-        breaks = [np.sort(np.concatenate(breaks)), *breaks]
+        spacing = min(unit / 32, radius * std / 4)
+        breaks = _find_breaks(modes, np.linspace(low, high, math.ceil((high - low) / spacing) + 1))
+        breaks = [np.unique(np.concatenate(breaks)), *breaks]
         curves = []
         for number, size in enumerate(typical):
-            curve = _fit_pieces(partial(_values, modes, number), breaks[number], (low, high), unit, size, tolerance)
+            curve = _fit_pieces(modes, number, breaks[number], (low, high), unit, float(size), tolerance)
             if curve is None:
                 return None
             curves.append(curve)
@@ -168,19 +168,22 @@ def _modes(
     return differences.max(axis=0), differences.argmax(axis=0)
 
 
-def _values(modes: Modes, number: int, z: np.ndarray) -> np.ndarray:
-    found = modes(z)[0]
-    return found[:, number - 1] if number else found.mean(axis=1)
+def _find_breaks(modes: Modes, points: np.ndarray) -> list[np.ndarray]:
+    """Return the breaks of each mode between ascending points at which its term differs, to the last bit.
 
+    A break is the least number behind the change. Terms that change twice between two points stay unseen.
 
-def _find_breaks(modes: Modes, low: float, high: float, spacing: float) -> list[np.ndarray]:
-    """Return the breaks of each mode in ascending order, to the last bit: the least numbers behind them."""
-    grid = np.linspace(low, high, math.ceil((high - low) / spacing) + 1)
-    terms = modes(grid)[1]
-    index, order = np.nonzero(terms[1:] != terms[:-1])
-    left, right = grid[index], grid[index + 1]
+    Args:
+        modes: What returns the modes and their terms.
+        points: (P,), or (P, M) for M intervals.
+    """
+    points = points[:, None] if points.ndim == 1 else points
+    terms = modes(points.ravel())[1]
+    terms = terms.reshape(*points.shape, -1)
+    index, column, order = np.nonzero(terms[1:] != terms[:-1])
+    left, right = points[index, column], points[index + 1, column]
     shares = np.linspace(0, 1, SECTIONS + 1)[:, None]
-    found: list[list[float]] = [[] for _ in range(terms.shape[1])]
+    found: list[list[float]] = [[] for _ in range(terms.shape[-1])]
 
     def term(z: np.ndarray) -> np.ndarray:
         which = modes(z.ravel())[1].reshape(*z.shape, -1)
@@ -189,11 +192,11 @@ def _find_breaks(modes: Modes, low: float, high: float, spacing: float) -> list[
     while left.size:
         a, b, first = left, right, term(left)
         while True:
-            points = a + (b - a) * shares
-            points[-1] = b
-            other = np.concatenate([term(points[1:-1]) != first, np.ones((1, a.size), bool)])
+            cuts = a + (b - a) * shares
+            cuts[-1] = b
+            other = np.concatenate([term(cuts[1:-1]) != first, np.ones((1, a.size), bool)])
             section = other.argmax(axis=0)
-            before, after = (points[section + step, np.arange(a.size)] for step in (0, 1))
+            before, after = (cuts[section + step, np.arange(a.size)] for step in (0, 1))
             if (before == a).all() and (after == b).all():
                 break
             a, b = before, after
@@ -201,34 +204,45 @@ def _find_breaks(modes: Modes, low: float, high: float, spacing: float) -> list[
             found[k].append(position)
         more = term(b) != term(right)  # another break lies in the same interval
         left, right, order = b[more], right[more], order[more]
-    return [np.sort(np.asarray(positions, np.float64)) for positions in found]
+    return [np.unique(np.asarray(positions, np.float64)) for positions in found]
 
 
 def _fit_pieces(
-    function: Callable[[np.ndarray], np.ndarray],
+    modes: Modes,
+    number: int,
     breaks: np.ndarray,
     span: tuple[float, float],
     unit: float,
     typical: float,
     tolerance: float,
 ) -> Curve | None:
-    """Return the pieces of one function, halved until two terms more than are kept show that nothing is missing."""
+    """Return the pieces of one function, halved until two terms more than are kept show that nothing is missing.
+
+    Breaks that only the nodes of a piece bring to light are added, and the fit begins again.
+    """
     count = DEGREE + 3
-    nodes = np.cos(np.pi * (np.arange(count) + 0.5) / count)
+    nodes = -np.cos(np.pi * (np.arange(count) + 0.5) / count)
     to_series = np.linalg.inv(np.polynomial.chebyshev.chebvander(nodes, count - 1))
     few = nodes[1:-1]
     to_powers = np.linalg.inv(np.vander(few)) @ np.polynomial.chebyshev.chebvander(few, DEGREE)
+    own = slice(None) if number == 0 else slice(number - 1, number)  # the mean has the breaks of every order
     ends = np.union1d(np.linspace(*span, math.ceil((span[1] - span[0]) / unit) + 1), breaks)
     ends = ends[np.diff(ends, prepend=-math.inf) > NARROWEST * unit]
     left, right, fitted, total = ends[:-1], ends[1:], [], 0
     while left.size:
         centre, half = 0.5 * (left + right), 0.5 * (right - left)
         z = centre + half * nodes[:, None]
-        values = function(z.ravel()).reshape(z.shape)
-        u = values / (values + typical)
+        values, terms = (part.reshape(*z.shape, -1)[..., own] for part in modes(z.ravel()))
+        u = values.mean(axis=-1)
+        u = u / (u + typical)
         series = to_series @ u
         error = np.abs(series[DEGREE + 1 :]).sum(axis=0)
         good = error <= tolerance * np.maximum(u.max(axis=0), SMALL)
+        unseen = ~good & (terms != terms[:1]).any(axis=(0, 2)) & (half > 1e3 * NARROWEST * unit)
+        if unseen.any():
+            new = np.union1d(breaks, np.concatenate(_find_breaks(modes, z[:, unseen])[own]))
+            if new.size > breaks.size:
+                return _fit_pieces(modes, number, new, span, unit, typical, tolerance) if new.size < PIECES else None
         columns = np.concatenate([centre[None], 1 / half[None], to_powers @ series[: DEGREE + 1]])
         fitted.append(np.concatenate([right[None], columns])[:, good])
         total += int(good.sum())
@@ -238,7 +252,7 @@ def _fit_pieces(
     pieces = np.concatenate(fitted, axis=1)
     pieces = pieces[:, np.argsort(pieces[0])]
     tails = np.zeros((len(pieces) - 1, 2))  # constant beyond both ends
-    far = function(np.asarray(span))
+    far = modes(np.asarray(span))[0][:, own].mean(axis=1)
     tails[-1] = far / (far + typical)
     return np.append(span[0], pieces[0]), np.concatenate([tails[:, :1], pieces[1:], tails[:, 1:]], axis=1)
 

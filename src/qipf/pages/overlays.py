@@ -13,8 +13,8 @@ import numpy as np
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf.arrays import Array, to_numpy
-from qipf.models.kinds.groups import by_group
 from qipf.pages.layout import TEMPLATES, embedded, render
+from qipf.tasks.outputs import summarise
 
 COLOUR = (214, 69, 0)
 """The colour of a pixel that is least certain."""
@@ -113,7 +113,7 @@ def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndar
         groups: The image of each scored pixel.
         count: The number of images.
     """
-    means = by_group(scores, groups, count)
+    means = summarise(scores, groups, count)
     order = np.argsort(means, kind="stable")[: int(np.isfinite(means).sum())]
     chosen = dict.fromkeys(round(share * (len(order) - 1)) for share in SHOWN)
     return order[list(chosen)]

@@ -62,8 +62,8 @@ def open_model(
         raise Problem("output", "only ONNX models have named outputs", hint="leave output and providers out")
     if is_estimator(model):
         return SklearnRunner(model)
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
+    torch = require("torch", extra="torch")
+    if not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
         raise Problem(
             "model", type(model).__name__,
             expected="a torch.nn.Module, an exported program, an ONNX file or session, or a scikit-learn estimator",
@@ -100,7 +100,7 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
     if None not in (noted, read) and noted != read:
         raise Problem(
             "output", f"this scorer was fitted to the output {noted!r}, and {read!r} is read here",
-            hint=f"give qipf.models.OnnxModel(path, output={noted!r})",
+            hint=f"give qipf.OnnxModel(path, output={noted!r})",
         )  # fmt: skip
     known, other = facts.get("model"), found.get("model")
     if known and other is not None and differ(known, other):

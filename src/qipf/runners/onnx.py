@@ -60,7 +60,7 @@ class _Made:
 class OnnxRunner(Runner):
     """A model that ONNX Runtime runs, of which `qipf.collect` reads logits, features and any named tensor.
 
-    Its public name is `qipf.models.OnnxModel`.
+    Its public name is `qipf.OnnxModel`.
 
     Args:
         source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. Files are checked first, as

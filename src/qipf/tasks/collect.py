@@ -160,7 +160,7 @@ def collect(
     Args:
         model: A torch module, which is never moved; wrappers of parallel and compiled modules are looked through. Or an
             exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an `.onnx` file, or
-            `qipf.models.OnnxModel`), or a scikit-learn estimator.
+            `qipf.OnnxModel`), or a scikit-learn estimator.
         data: A DataLoader, a dataset, an array, a tuple (inputs, labels), or an iterable of batches. Two
             arrays in a tuple are always inputs and labels; in a list they are two batches of inputs. A batch
             is an array, (inputs,), (inputs, labels) or a dict; inputs may be a tuple or a dict of arguments,
