@@ -44,8 +44,8 @@ def run_page(name: str) -> dict[str, Any]:
 def tokens(page: dict[str, Any]) -> Callable[[Palette], Any]:
     """One held-out text, its letters shaded by the probability that the network's next letter was wrong."""
     texts = page["test"][:3]
-    read = page["collect_tokens"](page["model"], (texts, texts), features=True, progress=False)
-    wrong = page["probe"].posterior(read.question())[:, 0].numpy().reshape(3, -1)
+    read = page["qipf"].collect(page["model"], (texts, texts), progress=False)
+    wrong = page["probe"].posterior(read)[:, 0].numpy().reshape(3, -1)
     right = read.correct.numpy().reshape(3, -1)
 
     def draw(palette: Palette) -> Any:
@@ -73,7 +73,7 @@ def pixels(page: dict[str, Any]) -> Callable[[Palette], Any]:
     """Images, what the network says, its errors, and the uncertainty."""
     chosen = [int(page["hardest"]), 3, 11]
     images, labels = page["test_x"][chosen], page["test_y"][chosen]
-    (maps,) = page["score_pixels"](page["model"], (images, labels), page["probe"], progress=False)
+    (maps,) = page["probe"].stream(page["model"], (images, labels), progress=False)
     doubt = maps.uncertainty.numpy()
     scale = {"low": float(np.median(doubt)), "high": float(doubt.max())}
 
@@ -99,7 +99,7 @@ def pixels(page: dict[str, Any]) -> Callable[[Palette], Any]:
 
 def several_labels(page: dict[str, Any]) -> Callable[[Palette], Any]:
     """The share of wrong labels among those that are accepted."""
-    outputs = page["collect_labels"](page["net"], page["test"], progress=False).outputs
+    outputs = page["qipf"].collect(page["net"], page["test"], task="labels", progress=False)
     correct = outputs.correct.numpy()
     names = {"probe": page["probe"], "entropy": page["qipf"].Entropy()}
     curves = {name: correct[np.argsort(scorer(outputs).numpy(), kind="stable")] for name, scorer in names.items()}
