@@ -12,7 +12,6 @@ from networks import perturbed
 from torch import Tensor, nn
 
 from decisions import Judge
-from qipf.models.augmented import collect_augmented
 from qipf.predictive import MCDropout
 from qipf.predictive.summary import entropy
 from qipf.scores import (
@@ -34,7 +33,7 @@ from qipf.scores import (
 from qipf.scores.coordinates import contrast
 from qipf.scores.default import default
 from qipf.study.run.study_data import StudyData
-from qipf.tasks.collect import collect
+from qipf.tasks.collect import collect, collect_augmented
 from qipf.tasks.outputs import Outputs
 
 REFERENCES = 20_000
@@ -106,9 +105,11 @@ def _probes(net: nn.Module, data: StudyData, first: bool) -> tuple[dict[str, Pro
     alone = Probe(space=standard.space, share=0.0)
     alone._use(standard._require_fitted())
     probes["probe, head alone"] = alone
-    outputs, _ = collect_augmented(net, data.train, draws=4, batch_size=4000, progress=False)
+    start = begin(net, data.train, task="classes", batch_size=4000)
+    spec = start.runner.best_reading(start.first)
+    outputs, _ = collect_augmented(start, spec, draws=4, progress=False)
     probes["logistic head on the same data"] = _logistic(outputs, standard)
-    clean, _ = collect_augmented(net, data.train, draws=0, perturb=False, batch_size=4000, progress=False)
+    clean, _ = collect_augmented(start, spec, draws=0, perturb=False, progress=False)
     probes["probe without perturbations"] = Probe(space=standard.space).fit(net, clean)
     return probes, spent
 

@@ -22,7 +22,7 @@ from onnx_graphs import table
 from qipf.data.images import read_images
 from qipf.data.reading import open_data
 from qipf.data.tables import read_columns
-from qipf.models.loading import load_model
+from qipf.runners.loading import load_model
 from qipf.scores import Mahalanobis, WeightQIPF
 from qipf.scores.saving import load
 from qipf.study.plan import plan as plans

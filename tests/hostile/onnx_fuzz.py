@@ -20,7 +20,7 @@ import onnx
 from onnx_graphs import images, table, tokens
 from qipf._common.errors import UserError
 from qipf._common.text import one_line
-from qipf.models.loading import load_model
+from qipf.runners.loading import load_model
 from qipf.tasks.collect import collect
 
 OPERATORS = ("Relu", "MatMul", "Gemm", "Softmax", "Add", "Conv", "Flatten", "Gather", "Cast", "Transpose", "Reshape")

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from qipf._common.errors import Problem
 from qipf.arrays import is_traced
 from qipf.decisions.arguments import check_scorer
 from qipf.deploy.buffers import PreciseBuffers
 from qipf.deploy.judge import Guarded, Improved, Judge
 from qipf.deploy.taps import attach_recorder
-from qipf.models.likeness import check_one_prediction, warn_of_other
-from qipf.models.logits import find_logits
-from qipf.runners.torch import find_values, original
+from qipf.runners.loading import check_facts
+from qipf.runners.torch import find_values, in_rows, original
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.precision import without_autocast
 from qipf.scores.probe import Probe
@@ -59,8 +59,12 @@ def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None, poste
         raise TypeError(f"model: expected a torch.nn.Module, got an object of type {type(model).__name__}")
     check_scorer(scorer)
     facts = scorer._require_fitted().facts
-    check_one_prediction(facts)
-    warn_of_other(facts, model)
+    task = facts.get("task", {}).get("name")
+    if task in ("pixels", "tokens", "labels"):
+        raise Problem(
+            "scorer", f"it was fitted to {task}, not to one prediction per input", hint="use scorer.score(model, data)"
+        )
+    check_facts(facts, model)
     return Wrapped(model, scorer, features=features, posterior=posterior)
 
 
@@ -106,7 +110,7 @@ class Wrapped(nn.Module):
         logits = self._recorder.before_ending(find_values(output))
         taken = self._recorder.taken()
         features = taken.pop("features", None)
-        return output, _outputs(find_logits(logits, None, 0), features, taken)
+        return output, _outputs(in_rows(logits), features, taken)
 
 
 class ScorerModule(PreciseBuffers):

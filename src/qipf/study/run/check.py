@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from qipf.data.batches import shape_text as form
 from qipf.decisions.threshold import conformal_rank
 from qipf.models.kinds.several_labels import ONE_HOT
 from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids, shifted_already
 from qipf.models.labels import are_one_hot, check_binary, check_classes
-from qipf.models.logits import find_values
 from qipf.models.probabilities import numbers_expected
-from qipf.models.sessions.declared import form
+from qipf.runners.torch import find_values
 from qipf.study import shifts
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import own_model, study_data

@@ -205,7 +205,7 @@ def digests(model: str, weights: str | None) -> dict[str, str | None]:
 
 
 def _build(model: str, weights: str | None) -> nn.Module:
-    from qipf.models.loading import load_model
+    from qipf.runners.loading import load_model
 
     if model.endswith(".h5"):
         from qipf.weights.keras import load_keras
