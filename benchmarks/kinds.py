@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 
 import qipf
-from qipf.models import collect_tokens, score_pixels
 from timing import Work, environment, paired, write
 
 ROWS, LENGTH, WORDS, WIDTH, HEADS, BLOCKS = 8, 512, 50_257, 768, 12, 12
@@ -65,7 +64,9 @@ def token_ways(model: nn.Module, count: int, device: str) -> dict[str, Work]:
             model(ids.to(device, non_blocking=True))
 
     def scored(features: bool) -> object:
-        return collect_tokens(model, [(ids, ids) for ids in batches], features=features, store=None, progress=False)
+        wanted = None if features else False
+        data = [(ids, ids) for ids in batches]
+        return qipf.collect(model, data, task="tokens", features=wanted, store=None, progress=False)
 
     return {"pass": alone, "scores": lambda: scored(False), "scores and hidden state": lambda: scored(True)}
 
@@ -84,7 +85,7 @@ def pixel_ways(model: nn.Module, count: int, device: str) -> dict[str, Work]:
             model(images)
 
     def scored() -> object:
-        maps = score_pixels(model, ((images,) for images in batches()), qipf.Entropy(), store=None, progress=False)
+        maps = qipf.Entropy().stream(model, ((one,) for one in batches()), task="pixels", store=None, progress=False)
         return [float(one.uncertainty.mean()) for one in maps]
 
     return {"pass": alone, "scores": scored}

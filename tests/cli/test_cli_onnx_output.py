@@ -12,8 +12,8 @@ from onnx import TensorProto, helper
 
 import qipf
 from onnx_graphs import BIAS, FLOAT, INNER, OUTER, save, table
+from qipf import OnnxModel
 from qipf.cli import main
-from qipf.models import OnnxModel
 
 OTHER = OUTER[:, ::-1] * 0.5 + 0.1
 

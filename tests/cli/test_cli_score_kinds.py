@@ -13,7 +13,6 @@ from test_cli_compare_kinds import NETS, made, noisy
 import qipf
 from qipf.cli import main
 from qipf.data.reading import Data
-from qipf.models import collect_labels, collect_tokens, score_pixels
 from qipf.pages import overlay
 
 
@@ -47,11 +46,7 @@ def test_pixels(place: Path, scorer: str) -> None:
     assert main(["fit", "kind_nets:pixels", "data.npz", "--scorer", scorer, "-o", "seg.qipf", "--quiet"]) == 0
     for out in ("maps.npy", "pictures", "images.csv"):
         assert main(["score", "seg.qipf", "new.npy", *model, "-o", out]) == 0
-    expected = [
-        one.uncertainty
-        for one in score_pixels(net("pixels"), torch.from_numpy(x[:6]), qipf.load("seg.qipf"), progress=False)
-    ]
-    whole = torch.cat(expected).numpy()
+    whole = qipf.load("seg.qipf").score(net("pixels"), torch.from_numpy(x[:6]), progress=False).numpy()
     maps = np.load("maps.npy")
     assert maps.shape == (6, 9, 10)
     np.testing.assert_allclose(maps, whole, rtol=1e-5, atol=1e-6)
@@ -81,11 +76,8 @@ def test_scoring_reads_the_module_that_was_fitted_to(place: Path, capsys, scorer
     for out, more in (("a.npy", ["--features", "0"]), ("b.npy", []), ("c.npy", ["--features", "1"])):
         assert main(["score", "seg.qipf", "data.npz", "--model", model, "-o", out, quiet, *more]) == 0
         assert ("fitted to the output of '0'" in capsys.readouterr().err) == (out == "c.npy")
-    expected = [
-        one.uncertainty
-        for one in score_pixels(net("pixels"), torch.from_numpy(x), qipf.load("seg.qipf"), features="0", progress=False)
-    ]
-    np.testing.assert_allclose(np.load("b.npy"), torch.cat(expected).numpy(), rtol=1e-5, atol=1e-6)
+    expected = qipf.load("seg.qipf").score(net("pixels"), torch.from_numpy(x), features="0", progress=False)
+    np.testing.assert_allclose(np.load("b.npy"), expected.numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(np.load("a.npy"), np.load("b.npy"))
 
 
@@ -141,12 +133,11 @@ def test_tokens(place: Path, scorer: str) -> None:
     rows = table("out.csv")
     assert len(rows) == 12 * 6
     given = torch.from_numpy(ids)
-    tokens = collect_tokens(net("tokens"), (given, given), features=True, progress=False)
-    loaded = qipf.load("lm.qipf")
-    expected = tokens.score("margin") if scorer == "margin" else loaded(tokens.question())
+    tokens = qipf.collect(net("tokens"), (given, given), progress=False)
+    expected = qipf.load("lm.qipf")(tokens)
     np.testing.assert_allclose([float(row["uncertainty"]) for row in rows], expected, rtol=1e-4, atol=1e-6)
-    assert [int(row["row"]) for row in rows] == tokens.sequence.tolist()
-    assert [int(row["position"]) for row in rows] == tokens.position.tolist()
+    assert [int(row["row"]) for row in rows] == tokens.groups.tolist()
+    assert [int(row["position"]) for row in rows] == (tokens.positions + 1).tolist()
     assert [row["correct"] == "True" for row in rows] == tokens.correct.tolist()
 
 
@@ -167,8 +158,8 @@ def test_several_labels(place: Path) -> None:
     assert main(["fit", "kind_nets:labels", "data.npz", "-o", "l.qipf", "--quiet"]) == 0
     assert main(["score", "l.qipf", "data.npz", "--model", "kind_nets:labels", "-o", "out.csv", "--quiet"]) == 0
     rows = table("out.csv")
-    found = collect_labels(net("labels"), (torch.from_numpy(x), torch.from_numpy(y)), progress=False)
-    expected = qipf.load("l.qipf")(found.outputs)
+    found = qipf.collect(net("labels"), (torch.from_numpy(x), torch.from_numpy(y)), progress=False)
+    expected = qipf.load("l.qipf")(found)
     np.testing.assert_allclose([float(row["uncertainty"]) for row in rows], expected, rtol=1e-4, atol=1e-6)
     assert [int(row["name"]) for row in rows[:5]] == [0, 1, 2, 3, 0]
     assert [int(row["label"]) for row in rows] == y.astype(int).ravel().tolist()
@@ -206,7 +197,7 @@ def test_mistakes_are_named(place: Path, capsys: pytest.CaptureFixture[str]) -> 
         assert main(words) == code, words
         assert said in capsys.readouterr().err
     assert not [path for path in Path().iterdir() if path.name.endswith(".part")]
-    with pytest.raises(TypeError, match=r"fitted to pixels.*score_pixels"):
+    with pytest.raises(TypeError, match="pixels"):
         qipf.wrap(net("pixels"), qipf.load("e.qipf"))
     assert qipf.load("e.qipf").score(net("pixels"), x, progress=False).shape == (6, 9, 10)
 
@@ -258,7 +249,7 @@ def test_the_accuracy_of_every_kind_is_printed(place: Path, capsys) -> None:
     np.savez("labels.npz", x=rows, y=(made("labels", rows) > 0.3).astype(np.int64))
     labels, own = np.load("labels.npz")["y"], made("labels", rows) > 0
     share = 100 * float(np.mean(labels == own))
-    tokens = collect_tokens(net("tokens"), (torch.from_numpy(ids), torch.from_numpy(ids)), progress=False).correct
+    tokens = qipf.collect(net("tokens"), (torch.from_numpy(ids),) * 2, progress=False).correct
     right = 100 * float(tokens.double().mean())
     said = {
         "labels": f"accuracy of the model: {share:.1f} % of {labels.size} labels",

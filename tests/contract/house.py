@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -17,11 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import qipf
-import qipf.scores as scores
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-ONE_COLLECT = "task" in inspect.signature(qipf.collect).parameters
-"""True since one `collect` serves every task."""
 QUIET: dict[str, Any] = {"progress": False}
 
 
@@ -154,46 +150,23 @@ def _numbers(name: str, runner: str, net: Any, train: Any, test: Any) -> Iterato
 
 
 def _labels(net: Any, given: Any, fit: bool = True) -> tuple[Any, Any]:
-    if ONE_COLLECT:
-        options = {"task": "labels", **QUIET}
-        return qipf.collect(net, given, **options), qipf.default(net, given, **options) if fit else None
-    from qipf.models import collect_labels
-    from qipf.scores import probe_labels
-
-    return collect_labels(net, given, **QUIET).outputs, probe_labels(net, given, **QUIET) if fit else None
+    options = {"task": "labels", **QUIET}
+    return qipf.collect(net, given, **options), qipf.default(net, given, **options) if fit else None
 
 
 def _tokens(net: Any, train: Any, test: Any) -> tuple[dict[str, Any], Any, Any]:
+    options = {"task": "tokens", **QUIET}
+    out, uq = qipf.collect(net, train, **options), qipf.default(net, train, **options)
     names = ("predicted", "top", "log_rest", "log_sum", "entropy", "log_label")
-    if ONE_COLLECT:
-        options = {"task": "tokens", **QUIET}
-        out, uq = qipf.collect(net, train, **options), qipf.default(net, train, **options)
-        columns = {name: getattr(out.summary, name) for name in names}
-        return {**columns, "features": out.features}, uq, uq(qipf.collect(net, test, **options))
-    from qipf.models import collect_tokens
-    from qipf.scores import probe_tokens
-
-    out, uq = collect_tokens(net, train, features=True, **QUIET), probe_tokens(net, train, **QUIET)
-    columns = {name: getattr(out, name) for name in (*names, "features")}
-    return columns, uq, uq(collect_tokens(net, test, features=True, **QUIET).question())
+    columns = {name: getattr(out.summary, name) for name in names}
+    return {**columns, "features": out.features}, uq, uq(qipf.collect(net, test, **options))
 
 
 def _pixels(net: Any, train: Any, test: Any) -> dict[str, Any]:
-    if ONE_COLLECT:
-        task = qipf.tasks.Pixels(per_image=20)
-        out = qipf.collect(net, train, task=task, **QUIET)
-        uq = qipf.default(net, train, task=task, **QUIET)
-        maps, plain = uq.score(net, test, **QUIET), qipf.Entropy().score(net, test, task="pixels", **QUIET)
-    else:
-        from qipf.models import collect_pixels, score_pixels
-        from qipf.scores import probe_pixels
-
-        out = collect_pixels(net, train, per_image=20, features=True, **QUIET)
-        uq = probe_pixels(net, train, per_image=20, **QUIET)
-        maps, plain = (
-            torch.cat([one.uncertainty for one in score_pixels(net, test, scorer, **QUIET)])
-            for scorer in (uq, qipf.Entropy())
-        )
+    task = qipf.tasks.Pixels(per_image=20)
+    out = qipf.collect(net, train, task=task, **QUIET)
+    uq = qipf.default(net, train, task=task, **QUIET)
+    maps, plain = uq.score(net, test, **QUIET), qipf.Entropy().score(net, test, task="pixels", **QUIET)
     return {"logits": out.logits, "features": out.features, "labels": out.labels, "probe": maps, "entropy": plain}
 
 
@@ -218,8 +191,7 @@ def write() -> None:
         found[f"file/{name}"] = _array(scorer(in_torch(planted(1)[0])))
         scorer.save(GOLDEN / "format1" / f"{name.replace(' ', '-')}.qipf")  # some were left out, one renamed
     for name in ("labels", "tokens", "pixels"):
-        make = getattr(scores, f"probe_{name}")
-        make(model(name), data(name), **QUIET).save(GOLDEN / "format1" / f"task-{name}.qipf")
+        qipf.default(model(name), data(name), task=name, **QUIET).save(GOLDEN / "format1" / f"task-{name}.qipf")
     np.savez_compressed(GOLDEN / "house.npz", **found)
 
 

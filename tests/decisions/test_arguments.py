@@ -45,9 +45,9 @@ def test_nothing_is_promised_about_predictions_that_depend_on_each_other(kind: s
     torch.manual_seed(0)
     net, inputs = torch.nn.Linear(5, 3), torch.randn(40, 5)
     data = inputs, (net(inputs) + torch.randn(40, 3) > 0).long()
-    probe = qipf.scores.probe_labels(net, data, progress=False)
+    probe = qipf.default(net, data, progress=False)
     with pytest.raises(TypeError, match="got one of labels, which depend on each other"):
-        KINDS[kind]().fit_scorer(probe, qipf.models.collect_labels(net, data, progress=False).outputs)
+        KINDS[kind]().fit_scorer(probe, qipf.collect(net, data, progress=False))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -112,11 +112,18 @@ def pictures(path: Path) -> None:
         (path / f"{number}.png").write_bytes((path / "0.png").read_bytes())
 
 
+def very_wide(path: Path) -> None:
+    """A million empty columns."""
+    commas = "," * 1_000_000
+    path.write_text(f"u,correct{commas}\n0.5,1{commas}\n")
+
+
 BOMBS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "x.npz": (npz_of_zeros, ("fit", "nets:build", "x.npz", "-o", "a.qipf")),
     "y.npz": (npz_that_says_less, ("score", "e.qipf", "y.npz", "--model", "nets:build", "-o", "a.csv")),
     "rows.parquet": (parquet_of_rows, ("evaluate", "rows.parquet")),
     "lies.parquet": (parquet_that_lies, ("evaluate", "lies.parquet")),
+    "wide.csv": (very_wide, ("evaluate", "wide.csv")),
     "table.parquet": (report_parquet, ("report", ".")),
     "table.csv.gz": (report_csv, ("report", ".")),
     "pictures": (pictures, ("fit", "nets:build", "pictures", "--scorer", "weight-qipf", "-o", "a.qipf")),

@@ -16,8 +16,8 @@ from onnx import TensorProto, helper
 
 import qipf
 from onnx_graphs import FLOAT, save, table
+from qipf import OnnxModel
 from qipf.cli import main
-from qipf.models import OnnxModel
 
 X = np.zeros((2, 6), np.float32)
 

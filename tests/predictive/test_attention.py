@@ -8,8 +8,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qipf.predictive import MCDropout
-from qipf.predictive.attention import attend
 from qipf.predictive.masks import Masks
+from qipf.predictive.structure import attend
 
 
 class Encoder(nn.Module):

@@ -6,7 +6,7 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 from torch.nn import functional
 
-from qipf.predictive.flipout import Flipout
+from qipf.predictive.variational import Flipout
 from qipf.training import seeded
 
 CPU = torch.device("cpu")

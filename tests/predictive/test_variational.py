@@ -6,7 +6,7 @@ from torch import nn
 
 from qipf.models.split import Split
 from qipf.predictive import AUTHORS_SETTINGS, SVI, SVILastLayer
-from qipf.predictive.flipout import Flipout
+from qipf.predictive.variational import Flipout
 from qipf.study import nets
 from qipf.training import seeded
 

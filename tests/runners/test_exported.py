@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+import qipf
 from qipf.data.batches import Source
-from qipf.models import collect_pixels
 from qipf.runners import exported
 from qipf.runners.runner import differ
 from qipf.runners.torch import TorchRunner, fingerprint
@@ -75,7 +75,7 @@ def test_the_pixels_of_a_program_have_the_features_of_its_network() -> None:
         x = torch.randn(6, 3, 4, 5)
     program = torch.export.export(net, (x[:2],), dynamic_shapes=({0: torch.export.Dim("batch")},))
     module, y = exported.exported_module(program), torch.zeros(6, 4, 5, dtype=torch.int64)
-    mine, theirs = (collect_pixels(one, (x, y), progress=False) for one in (module, net))
+    mine, theirs = (qipf.collect(one, (x, y), progress=False) for one in (module, net))
     torch.testing.assert_close(mine.features, theirs.features)
     torch.testing.assert_close(mine.logits, theirs.logits)
 

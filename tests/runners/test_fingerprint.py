@@ -106,7 +106,7 @@ def _linear_onnx(path, scale: float, *, external: bool = False):
 
 @pytest.mark.parametrize("form", ["path", "session", "model"])
 def test_another_onnx_model_is_told_in_every_form(form, tmp_path):
-    from qipf.models import OnnxModel
+    from qipf import OnnxModel
 
     runtime = pytest.importorskip("onnxruntime")
     make = {"path": str, "session": lambda path: runtime.InferenceSession(str(path)), "model": OnnxModel}[form]
@@ -120,7 +120,7 @@ def test_another_onnx_model_is_told_in_every_form(form, tmp_path):
 
 
 def test_weights_in_other_files_are_not_compared(tmp_path):
-    from qipf.models import OnnxModel
+    from qipf import OnnxModel
 
     pytest.importorskip("onnxruntime")
     inside, outside = _linear_onnx(tmp_path / "a.onnx", 1), _linear_onnx(tmp_path / "b.onnx", 1, external=True)

@@ -28,8 +28,9 @@ from onnx_graphs import (
     table_logits,
     two_inputs,
 )
-from qipf.models import OnnxModel, read_weights
+from qipf import OnnxModel
 from qipf.tasks.collect import collect
+from qipf.weights import read_weights
 
 TYPES = {
     "float16": TensorProto.FLOAT16,

@@ -24,8 +24,9 @@ from onnx_graphs import (
     tokens,
     two_inputs,
 )
+from qipf import OnnxModel
 from qipf.data.batches import Source
-from qipf.models import OnnxModel, collect_tokens
+from qipf.tasks import Tokens
 
 
 @pytest.fixture
@@ -161,14 +162,15 @@ def test_tokens_of_an_onnx_model(tmp_path, rng) -> None:
     session = onnxruntime.InferenceSession(tokens(tmp_path / "net.onnx"))
     ids = rng.integers(0, 11, (4, 5))
     labels = rng.integers(0, 3, (4, 5))
-    found = collect_tokens(session, (ids, labels), shift=False, features=True, batch_size=3, progress=False)
+    task = Tokens(shift=False)
+    found = qipf.collect(session, (ids, labels), task=task, batch_size=3, progress=False)
     logits = (EMBEDDED[ids] @ OUTER).reshape(-1, 3)
     np.testing.assert_array_equal(found.predicted, logits.argmax(1))
-    np.testing.assert_allclose(found.top[:, 0], logits.max(1), rtol=1e-5)
+    np.testing.assert_allclose(found.summary.top[:, 0], logits.max(1), rtol=1e-5)
     np.testing.assert_allclose(found.features, EMBEDDED[ids].reshape(-1, 5), rtol=1e-6)
-    np.testing.assert_allclose(found.score("softmax-response"), 1 - softmax(logits).max(1), rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(qipf.SoftmaxResponse()(found), 1 - softmax(logits).max(1), rtol=1e-3, atol=1e-6)
     np.testing.assert_array_equal(found.correct, logits.argmax(1) == labels.ravel())
-    assert found.question().features.shape == (20, 10)
+    assert task.question(found).features.shape == (20, 10)
     with pytest.raises(ValueError, match="no tensor"):
-        collect_tokens(session, ids, features="stat", shift=False, progress=False)
+        qipf.collect(session, ids, task=task, features="stat", progress=False)
     assert qipf.collect(session, ids, progress=False).task == "tokens"

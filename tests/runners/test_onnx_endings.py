@@ -11,7 +11,8 @@ from onnx import TensorProto, helper
 
 import qipf
 from onnx_graphs import BIAS, EMBEDDED, FLOAT, INNER, OUTER, save
-from qipf.models import OnnxModel, collect_tokens
+from qipf import OnnxModel
+from qipf.tasks import Tokens
 from qipf.tasks.collect import collect
 
 ONE = np.ascontiguousarray(OUTER[:, :1])
@@ -125,16 +126,17 @@ def language_model(path: Path, form: str) -> Path:
 def test_hidden_states_of_tokens(tmp_path, rng, form, shape) -> None:
     ids = rng.integers(11, size=shape)
     path = language_model(tmp_path / "lm.onnx", form)
-    found = collect_tokens(path, (ids, ids % 3), features=True, shift=False, progress=False)
+    found = qipf.collect(path, (ids, ids % 3), task=Tokens(shift=False), progress=False)
     np.testing.assert_allclose(found.features, np.tanh(EMBEDDED[ids]).reshape(-1, 5), rtol=1e-4, atol=1e-5)
 
 
 def test_hidden_states_behind_a_transposition_of_the_batch_are_not_guessed(tmp_path, rng) -> None:
     ids = rng.integers(11, size=(4, 4))  # as many tokens as texts, where a mistake would not show in the shape
     path = language_model(tmp_path / "lm.onnx", "transposed")
-    with pytest.raises(ValueError, match="name a tensor"):
-        collect_tokens(path, (ids, ids % 3), features=True, shift=False, progress=False)
-    found = collect_tokens(path, (ids, ids % 3), features="hidden", shift=False, progress=False)
+    task = Tokens(shift=False)
+    with pytest.raises(ValueError, match="features"):
+        qipf.default(path, (ids, ids % 3), task=task, progress=False)
+    found = qipf.collect(path, (ids, ids % 3), task=task, features="hidden", progress=False)
     np.testing.assert_allclose(found.features, np.tanh(EMBEDDED[ids]).reshape(-1, 5), rtol=1e-4, atol=1e-5)
 
 

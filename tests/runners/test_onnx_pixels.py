@@ -13,8 +13,8 @@ from onnx import helper
 import qipf
 from onnx_graphs import FLOAT, save
 from pixel_graphs import Segmenter, pictures, segmenter
-from qipf.models import OnnxModel, collect_pixels, score_pixels
-from qipf.scores import probe_pixels
+from qipf import OnnxModel
+from qipf.tasks import Pixels
 
 
 def entropy(logits: torch.Tensor) -> torch.Tensor:
@@ -33,13 +33,13 @@ def test_maps_are_those_of_the_module(tmp_path: Path, ending: str, classes: int,
     x, y = pictures(5, 1, classes)
     with torch.no_grad():
         logits = Segmenter(classes)(torch.from_numpy(x))
-    found = list(score_pixels(path, (x, y), qipf.Entropy(), batch_size=4, progress=False))
+    found = list(qipf.Entropy().stream(path, (x, y), batch_size=4, progress=False))
     assert [len(one) for one in found] == [4, 1]
     doubt = torch.cat([one.uncertainty for one in found])
     np.testing.assert_allclose(doubt, entropy(logits), atol=2e-5)
     predicted = logits.argmax(1) if classes > 1 else (logits[:, 0] > 0).long()
     assert torch.equal(torch.cat([one.predicted for one in found]), predicted)
-    assert torch.equal(torch.cat([one.labelled for one in found]), torch.from_numpy(y != 255))
+    assert torch.equal(torch.cat([one.counted for one in found]), torch.from_numpy(y != 255))
 
 
 @pytest.mark.parametrize("enlarged", [False, True])
@@ -47,17 +47,16 @@ def test_a_probe_reads_the_map_before_the_classes(tmp_path: Path, enlarged: bool
     path, module = segmenter(tmp_path / "net.onnx", "softmax", enlarged=enlarged), Segmenter(enlarged=enlarged)
     (x, y), (new, _) = pictures(20, 1), pictures(6, 2)
     given = torch.from_numpy(x), torch.from_numpy(y)
-    ours, theirs = (collect_pixels(net, given, features=True, progress=False) for net in (path, module))
-    named = collect_pixels(path, given, features="map", progress=False)
+    ours, theirs = (qipf.collect(net, given, progress=False) for net in (path, module))
+    named = qipf.collect(path, given, features="map", progress=False)
     for name in ("logits", "features", "labels"):
         np.testing.assert_allclose(getattr(ours, name), getattr(theirs, name), atol=1e-5)
         np.testing.assert_array_equal(getattr(named, name), getattr(ours, name))
     assert ours.features is not None
     assert ours.features.shape == (20 * 79, 8)
-    probes = [probe_pixels(net, given, per_image=20, draws=1, progress=False) for net in (path, module)]
+    probes = [qipf.default(net, given, task=Pixels(per_image=20), progress=False) for net in (path, module)]
     scores = [
-        next(score_pixels(net, new, probe, batch_size=6, progress=False)).uncertainty
-        for net, probe in zip((path, module), probes, strict=True)
+        probe.score(net, new, batch_size=6, progress=False) for net, probe in zip((path, module), probes, strict=True)
     ]
     np.testing.assert_allclose(scores[0], scores[1], atol=2e-2)
     assert np.corrcoef(scores[0].flatten(), scores[1].flatten())[0, 1] > 0.999
@@ -66,32 +65,32 @@ def test_a_probe_reads_the_map_before_the_classes(tmp_path: Path, enlarged: bool
 def test_a_session_and_tiles(tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(segmenter(tmp_path / "net.onnx"), providers=["CPUExecutionProvider"])
     x = np.random.default_rng(0).random((2, 3, 40, 50)).astype(np.float32)
-    (whole,) = score_pixels(OnnxModel(session), x, qipf.Entropy(), progress=False)
-    (tiled,) = score_pixels(session, x, qipf.Entropy(), tile=16, overlap=2, progress=False)
+    (whole,) = qipf.Entropy().stream(OnnxModel(session), x, progress=False)
+    (tiled,) = qipf.Entropy().stream(session, x, task=Pixels(tile=16, overlap=2), progress=False)
     np.testing.assert_allclose(tiled.uncertainty, whole.uncertainty, atol=1e-5)
     assert torch.equal(tiled.predicted, whole.predicted)
     with pytest.raises(ValueError, match="device"):
-        next(score_pixels(session, x, qipf.Entropy(), device="cpu", progress=False))
+        qipf.Entropy().score(session, x, device="cpu", progress=False)
 
 
 def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
     x, y = pictures(4, 1)
     last = segmenter(tmp_path / "last.onnx", "last")
-    with pytest.raises(ValueError, match=r"'y': .*\(4, 8, 10, 3\) for images of 8 x 10 .*outputs-as-nchw"):
-        next(score_pixels(last, x, qipf.Entropy(), progress=False))
+    with pytest.raises(ValueError, match=r"\(4, 8, 10, 3\).*classes last"):
+        qipf.Entropy().score(last, x, progress=False)
     net = segmenter(tmp_path / "net.onnx")
     with pytest.raises(ValueError, match=r"no tensor 'maps'.* did you mean 'map'"):
-        collect_pixels(net, (x, y), features="maps", progress=False)
+        qipf.collect(net, (x, y), features="maps", progress=False)
     wrong, broken = y.copy(), x.copy()
     wrong[2, 1, 5] = 3
     broken[1, :, 4:7, 5:8] = np.nan
-    with pytest.raises(ValueError, match="got 3 in image 2, row 1, column 5"):
-        collect_pixels(net, (x, wrong), progress=False)
-    with pytest.raises(ValueError, match=r"NaN or infinite values in image 1, row 3, column 4"):
-        list(score_pixels(net, broken, qipf.Entropy(), progress=False))
+    with pytest.raises(ValueError, match="got 3 at row 1, column 5 of the image in row 2"):
+        qipf.collect(net, (x, wrong), progress=False)
+    with pytest.raises(ValueError, match="at row 3, column 4 of the image in row 1"):
+        qipf.Entropy().score(net, broken, progress=False)
     shapes = [("images", FLOAT, ["N", 3, "H", "W"])], [("z", FLOAT, ["N", 3, "H", "W"])]
     node, weights = helper.make_node("Conv", ["images", "w"], ["z"]), np.ones((3, 3, 1, 1), np.float32)
     alone = save(tmp_path / "alone.onnx", [node], *shapes, w=weights)
-    with pytest.raises(ValueError, match="features: no convolution is known to make the logits 'z'"):
-        collect_pixels(alone, (x, y), features=True, progress=False)
-    assert len(collect_pixels(alone, (x, y), progress=False)) == 4 * 79
+    with pytest.raises(ValueError, match="features"):
+        qipf.default(alone, (x, y), progress=False)
+    assert len(qipf.collect(alone, (x, y), progress=False)) == 4 * 79

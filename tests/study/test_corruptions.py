@@ -7,10 +7,10 @@ from made_images import random_images
 from PIL import Image
 from scipy import ndimage, stats
 
-from qipf.models import perturbations
 from qipf.study import shifts
 from qipf.study.shifts import corruptions, effects
 from qipf.study.shifts.effects import Counter
+from qipf.tasks import perturbations
 
 
 def natural_images(count: int, channels: int, side: int) -> torch.Tensor:

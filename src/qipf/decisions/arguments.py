@@ -1,4 +1,4 @@
-"""What decisions, monitors and wrapped models are made of: a fitted scorer, and outputs of its model."""
+"""Check the arguments of decisions, monitors and wrapped models: a fitted scorer, outputs and classes."""
 
 from __future__ import annotations
 
@@ -9,29 +9,30 @@ import numpy as np
 from qipf._common.errors import Problem
 from qipf.arrays import Array, to_numpy
 from qipf.scores.base import Scorer
+from qipf.tasks.finding import make_task
 from qipf.tasks.outputs import Outputs
 
 
 def check_scorer(scorer: Any) -> None:
-    """Raise TypeError unless `scorer` is a scorer."""
+    """Raise Problem unless `scorer` is a scorer."""
     if isinstance(scorer, type) and issubclass(scorer, Scorer):
         name = scorer.__name__
-        raise TypeError(
-            f"scorer: expected a fitted scorer, got the class {name}; give an object, for instance {name}()"
-        )
+        hint = f"give an object, for instance {name}()"
+        raise Problem("scorer", f"the class {name}", expected="a fitted scorer", hint=hint)
     if not isinstance(scorer, Scorer):
-        raise TypeError(f"scorer: expected a fitted scorer, got {_kind(scorer)}; qipf.default(model, data) makes one")
+        hint = "qipf.default(model, data) makes one"
+        raise Problem("scorer", _kind(scorer), expected="a fitted scorer", hint=hint)
 
 
 def check_independent(scorer: Any) -> None:
-    """Raise TypeError unless `scorer` is a scorer of one prediction per input, on which promises can rest."""
+    """Raise Problem unless the predictions of the scorer's task are independent, so that promises can hold."""
     check_scorer(scorer)
-    kind = scorer.task_name
-    if kind in ("labels", "tokens", "pixels"):
-        raise TypeError(
-            f"scorer: expected a scorer of one prediction per input, got one of {kind}, which depend on each other, so "
-            "that no promise would hold; give Decision.fit one number per input, and whether that is right"
-        )
+    if scorer.task_name and not make_task(scorer.task_name).independent:
+        raise Problem(
+            "scorer", f"one of {scorer.task_name}, which depend on each other, so that no promise would hold",
+            expected="a scorer of one prediction per input",
+            hint="give Decision.fit one number per input, and whether that is right",
+        )  # fmt: skip
 
 
 def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np.ndarray:
@@ -53,12 +54,10 @@ def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np
 
 
 def check_outputs(outputs: Any) -> None:
-    """Raise TypeError unless `outputs` are what `qipf.collect` returns."""
+    """Raise Problem unless `outputs` are what `qipf.collect` returns."""
     if not isinstance(outputs, Outputs):
-        raise TypeError(
-            f"outputs: expected qipf.Outputs, got {_kind(outputs)}; make them with "
-            "qipf.collect(model, (inputs, labels), layers=scorer.layers)"
-        )
+        hint = "make them with qipf.collect(model, (inputs, labels), layers=scorer.layers)"
+        raise Problem("outputs", _kind(outputs), expected="qipf.Outputs", hint=hint)
 
 
 def _kind(value: Any) -> str:

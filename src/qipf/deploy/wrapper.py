@@ -18,10 +18,13 @@ from qipf.deploy.buffers import PreciseBuffers
 from qipf.deploy.judge import Guarded, Improved, Judge
 from qipf.deploy.taps import attach_recorder
 from qipf.runners.loading import check_facts
-from qipf.runners.torch import find_values, in_rows, original
+from qipf.runners.torch import find_values, original
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.precision import without_autocast
 from qipf.scores.probe import Probe
+from qipf.scores.saving import upgraded
+from qipf.tasks.classes import Classes
+from qipf.tasks.finding import TASKS
 from qipf.tasks.outputs import Outputs
 
 
@@ -59,12 +62,12 @@ def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None, poste
         raise TypeError(f"model: expected a torch.nn.Module, got an object of type {type(model).__name__}")
     check_scorer(scorer)
     facts = scorer._require_fitted().facts
-    task = facts.get("task", {}).get("name")
-    if task in ("pixels", "tokens", "labels"):
+    task = TASKS.get(scorer.task_name)
+    if task is not None and not task.independent:
         raise Problem(
-            "scorer", f"it was fitted to {task}, not to one prediction per input", hint="use scorer.score(model, data)"
+            "scorer", f"it was fitted to {task.name}, not to one prediction per input", hint="call scorer.score instead"
         )
-    check_facts(facts, model)
+    check_facts({name: value for name, value in facts.items() if name == "model"}, model)
     return Wrapped(model, scorer, features=features, posterior=posterior)
 
 
@@ -110,7 +113,7 @@ class Wrapped(nn.Module):
         logits = self._recorder.before_ending(find_values(output))
         taken = self._recorder.taken()
         features = taken.pop("features", None)
-        return output, _outputs(in_rows(logits), features, taken)
+        return output, _outputs(_rows(logits), features, taken)
 
 
 class ScorerModule(PreciseBuffers):
@@ -188,13 +191,17 @@ class ScorerModule(PreciseBuffers):
                 f"the state dict belongs to a scorer {told['scorer']!r}, but this module holds {self._kind.name!r}; "
                 "wrap the model with a scorer of the same kind first"
             )
-        self._rebuild({**self.scorer.settings(), **told["settings"]}, told["facts"])
+        self._rebuild({**self.scorer.settings(), **told["settings"]}, upgraded(told["facts"]))
+
+
+def _rows(logits: Tensor) -> Tensor:
+    """Return logits (N, C) in float32 or wider."""
+    logits = Classes().arranged(logits)
+    return logits.float() if logits.element_size() < 4 else logits
 
 
 def _outputs(logits: Tensor, features: Tensor | None, layers: Mapping[str, Tensor]) -> Outputs:
     """`Outputs` of one forward pass; outside a graph without the checks, which take longer than small models."""
     if torch.compiler.is_compiling():
         return Outputs(logits=logits, features=features, layers=layers)
-    outputs = object.__new__(Outputs)
-    outputs.__dict__.update(logits=logits, features=features, labels=None, layers=layers)
-    return outputs
+    return Outputs.unchecked(logits, features=features, layers=layers)

@@ -5,9 +5,8 @@ from typing import Any
 from qipf.predictive.base import Predictive
 from qipf.predictive.dropout import MCDropout, MCDropoutLastLayer
 from qipf.predictive.ensemble import DeepEnsemble
-from qipf.predictive.iterates import SGDIterates
 from qipf.predictive.summary import Summary
-from qipf.predictive.swag import SWAG
+from qipf.predictive.swag import SWAG, SGDIterates
 from qipf.predictive.variational import SVI, SVILastLayer
 
 METHODS: dict[str, type[Predictive]] = {

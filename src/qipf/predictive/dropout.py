@@ -14,9 +14,8 @@ from torch.nn import functional
 from qipf.predictive import masks
 from qipf.predictive._fitting import train_new
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
-from qipf.predictive.heads import trunk_of
 from qipf.predictive.randomness import derive
-from qipf.predictive.structure import private_copy, trace
+from qipf.predictive.structure import private_copy, trace, trunk_of
 
 if TYPE_CHECKING:
     from qipf.models.split import Split

@@ -10,9 +10,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from qipf.predictive.attention import ATTENTION, attend, attention_rate, can_drop
 from qipf.predictive.randomness import derive, keep_mask
-from qipf.predictive.structure import DROPOUT_FUNCTIONS, Step, predicting
+from qipf.predictive.structure import ATTENTION, DROPOUT_FUNCTIONS, Step, attend, attention_rate, can_drop, predicting
 from qipf.training import device_of
 
 _ALPHA = -1.7580993408473766  # the value at which SELU saturates, which alpha dropout puts in place of a dropped one

@@ -1,20 +1,29 @@
-"""The order in which a network runs its layers, found by running it once."""
+"""The layers of a network in the order in which they run, its trunk, and dropout of its attention weights."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
-from qipf.predictive.attention import ATTENTION, FUSED, attention_rate, can_drop, fused_rate, own_rate
 from qipf.training import device_of
+
+ATTENTION: Any = functional.multi_head_attention_forward
+"""What `torch.nn.MultiheadAttention` calls."""
+FUSED: Any = functional.scaled_dot_product_attention
+"""What modules of one's own call: only they know the rate, and outside training they pass 0."""
+
+_SIGNATURE = inspect.signature(ATTENTION)
+_EXTRA = ("bias_k", "bias_v", "static_k", "static_v")
 
 Kind = Literal["convolution", "dense", "block end", "dropout", "attention dropout", "unknown dropout"]
 
@@ -173,3 +182,82 @@ def _blocks(network: nn.Module) -> set[nn.Module]:
         for module in candidates
         if not any(inner in candidates for inner in module.modules() if inner is not module)
     }
+
+
+def attention_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """The rate at which `MultiheadAttention` drops weights in training, from a call of `ATTENTION`."""
+    return float(_SIGNATURE.bind(*args, **kwargs).arguments["dropout_p"])
+
+
+def can_drop(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether `attend` can compute this call of `ATTENTION`: not with extra keys and values."""
+    given = _SIGNATURE.bind(*args, **kwargs).arguments
+    return not given.get("add_zero_attn") and all(given.get(name) is None for name in _EXTRA)
+
+
+def attend(args: tuple[Any, ...], kwargs: dict[str, Any], drop: Callable[[Tensor], Tensor]) -> tuple[Tensor, Any]:
+    """What `ATTENTION` returns, with `drop` applied to the attention weights (N, heads, targets, sources)."""
+    given = _SIGNATURE.bind(*args, **kwargs)
+    given.apply_defaults()
+    wanted = given.arguments
+    asked = {**wanted, "training": False, "need_weights": True, "average_attn_weights": False}
+    _, weights = ATTENTION(**asked)
+    batched = wanted["query"].ndim == 3
+    value = wanted["value"] if batched else wanted["value"].unsqueeze(1)
+    weights = drop(weights if batched else weights.unsqueeze(0))
+    bias = wanted["in_proj_bias"]
+    projection = wanted["v_proj_weight"] if wanted["use_separate_proj_weight"] else wanted["in_proj_weight"].chunk(3)[2]
+    projected = functional.linear(value, projection, None if bias is None else bias.chunk(3)[2])
+    sources, rows, width = projected.shape
+    heads = projected.view(sources, rows, wanted["num_heads"], -1).permute(1, 2, 0, 3)
+    joined = (weights @ heads).permute(2, 0, 1, 3).reshape(-1, rows, width)
+    output = functional.linear(joined, wanted["out_proj_weight"], wanted["out_proj_bias"])
+    shown = weights.mean(1) if wanted["average_attn_weights"] else weights
+    if not batched:
+        output, shown = output.squeeze(1), shown.squeeze(0)
+    return output, shown if wanted["need_weights"] else None
+
+
+def own_rate(module: nn.Module) -> bool:
+    """Whether a module looks as if it had a rate of dropout: a number or a `Dropout` under a name with "drop"."""
+    parts = {**vars(module), **dict(module.named_children())}
+    rates = [getattr(part, "p", part) for name, part in parts.items() if "drop" in name.lower()]
+    return any(isinstance(rate, float) and rate > 0 for rate in rates)
+
+
+def fused_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
+    """The rate that a call of `FUSED` was given."""
+    rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
+    return float(rate) if not isinstance(rate, torch.Tensor) else float(rate.item())
+
+
+class _Found(Exception):
+    """Carries the input of the head out of a forward pass that need not go on."""
+
+    def __init__(self, features: Tensor) -> None:
+        super().__init__()
+        self.features = features
+
+
+def trunk_of(network: nn.Module, head: nn.Module, example: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """Return the network up to the input of `head`, or None where head(trunk(x)) is not the network's output."""
+
+    def stop(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        raise _Found(inputs[0])
+
+    def trunk(x: Tensor) -> Tensor:
+        handle = head.register_forward_pre_hook(stop)
+        try:
+            network(x)
+        except _Found as found:
+            return found.features
+        finally:
+            handle.remove()
+        raise RuntimeError("the layer to split at did not run")
+
+    with torch.no_grad():
+        x = example.to(device_of(network))
+        outputs = network(x)
+        features = trunk(x)
+        same = features.shape[:1] == x.shape[:1] and torch.equal(head(features), outputs)
+    return trunk if same else None

@@ -392,21 +392,6 @@ def find_values(result: Any) -> Tensor:
     return values
 
 
-def in_rows(values: Tensor) -> Tensor:
-    """Return one prediction per input as (N, C) in float32 or wider; further dimensions must have the size 1.
-
-    Raises:
-        Problem: There are several predictions per input.
-    """
-    rows = values[:, None] if values.ndim == 1 else values
-    if any(size != 1 for size in rows.shape[2:]):
-        raise Problem(
-            "model", f"the model returned shape {tuple(values.shape)}", expected="one row of logits per input, (N, C)"
-        )
-    rows = rows.flatten(1) if rows.ndim > 2 else rows
-    return rows.float() if rows.element_size() < 4 else rows
-
-
 def _search(result: Any) -> Tensor | None:
     if isinstance(result, Tensor):
         return result

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from qipf.cli import main
+from qipf.metrics import evaluate
 from qipf.study.datasets import Split
 from qipf.study.plan.plan import parse
-from qipf.study.run import measure
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 from qipf.study.run.study_data import StudyData, notes_of, read_npz, some_labelled
@@ -98,7 +98,7 @@ def test_one_image_says_nothing_about_others(tmp_path: Path) -> None:
     assert all(np.isfinite(row.value) for row in areas)
     assert all(np.isnan([row.low, row.high]).all() for row in areas)
     assert len(answer.image_gains(bench, answer.conditions(bench, "own", "mine", False), "margin", "entropy")) == 0
-    two = measure.with_intervals(np.arange(6.0), np.arange(6) % 2 == 0, None, np.repeat([3, 8], 3), 20)
+    two = evaluate(np.arange(6.0), np.arange(6) % 2 == 0, groups=np.repeat([3, 8], 3), bootstrap=20)
     assert two["roc_auc_low"] <= two["roc_auc"] <= two["roc_auc_high"]
 
 

@@ -15,7 +15,7 @@ from qipf.models.kinds.several_labels import collect_labels
 from qipf.scores.kind_probes import probe_labels
 from qipf.study.plan.plan import Plan, PlanError, parse
 from qipf.study.report import write_report
-from qipf.study.run import cells, measure
+from qipf.study.run import cells
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 from qipf.study.tables import answer
@@ -177,7 +177,7 @@ def test_intervals_resample_whole_inputs() -> None:
     shift = rng.normal(size=30)[groups]  # predictions of one input are alike
     wrong = shift + 0.1 * rng.normal(size=1200) > 1
     u = shift + rng.normal(size=30)[groups]
-    found = measure.with_intervals(u, ~wrong, None, groups, 200)
+    found = evaluate(u, ~wrong, groups=groups, bootstrap=200)
     alone = evaluate(u, ~wrong, bootstrap=200)
     assert found["roc_auc"] == alone["roc_auc"]
     assert found["roc_auc_high"] - found["roc_auc_low"] > 2 * (alone["roc_auc_high"] - alone["roc_auc_low"])

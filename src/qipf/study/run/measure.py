@@ -118,10 +118,7 @@ def _rows(
     groups: np.ndarray | None = None,
 ) -> list[list[Any]]:
     probability = None if calibrator is None else calibrator(u)
-    if groups is None:
-        found = evaluate(u, correct, probability=probability, bootstrap=bootstrap)
-    else:
-        found = with_intervals(u, correct, probability, groups, bootstrap)
+    found = evaluate(u, correct, probability=probability, groups=groups, bootstrap=bootstrap)
     values = [[metric, *(_plain(found.get(f"{metric}{end}")) for end in ("", "_low", "_high"))] for metric in METRICS]
     index, score, subset = where
     return [[index, score, errors, *one, found["n"], _plain(found["accuracy"]), subset] for one in values]
@@ -140,30 +137,6 @@ def _confidence_rows(
 def _plain(value: float | None) -> float | None:
     """None instead of NaN, which JSON does not have."""
     return None if value is None or math.isnan(value) else float(value)
-
-
-def with_intervals(
-    uncertainty: np.ndarray, correct: np.ndarray, probability: np.ndarray | None, groups: np.ndarray, bootstrap: int
-) -> dict[str, Any]:
-    """What `qipf.metrics.evaluate` returns, with intervals from resampled inputs instead of predictions."""
-    found = evaluate(uncertainty, correct, probability=probability, bootstrap=0)
-    order = np.argsort(groups, kind="stable")
-    members = np.split(order, np.flatnonzero(np.diff(groups[order])) + 1)
-    if len(members) == 1:
-        return found  # one input says nothing about others
-    random = np.random.default_rng(0)
-    drawn: dict[str, list[float]] = {name: [] for name in METRICS}
-    for _ in range(bootstrap):
-        rows = np.concatenate([members[group] for group in random.integers(0, len(members), len(members))])
-        chances = None if probability is None else probability[rows]
-        again = evaluate(uncertainty[rows], correct[rows], probability=chances, bootstrap=0)
-        for name in METRICS:
-            drawn[name].append(again[name])
-    for name in METRICS if bootstrap else ():
-        known = np.asarray(drawn[name])[np.isfinite(drawn[name])]
-        ends = np.quantile(known, [0.025, 0.975]) if known.size and np.isfinite(found[name]) else (np.nan, np.nan)
-        found |= {f"{name}_low": float(ends[0]), f"{name}_high": float(ends[1])}
-    return found
 
 
 # --- numbers -------------------------------------------------------------------------------------------------------
