@@ -60,13 +60,13 @@ def test_a_label_of_no_class_and_an_error_of_two_lines_are_one_line_each(quick, 
     text = QUICK.replace("= 100", "= 10").replace("train = { epochs = 1 }\n", "")
     pair = 'dataset = "data.npz"\nmodel = "nets_for_lines:{}"\nnet = "{}"\n'
     store, words = tmp_path / "store", ["--engine", "serial", "--quiet", "--device", "cpu"]
-    for name, said in (("linear", "got 99 in row 7,"), ("talks", "ValueError: one line and another")):
+    for name, said in (("linear", "got 99 in row 7"), ("talks", "ValueError: one line and another")):
         quick.write_text(text.replace('dataset = "digits"\nnet = "small-cnn"\n', pair.format(name, "a")))
         assert main(["bench", str(quick), "-o", str(store), *words]) == 1
         errors = capfd.readouterr().err.splitlines()
         (line,) = [error for error in errors if said in error]
         if name == "linear":  # found before anything runs
-            assert "data.npz, y_test: labels: expected classes from 0 to 9" in line
+            assert "data.npz, y_test: expected " in line
             assert len(errors) == 1
             assert not store.exists()
         else:

@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow.parquet")
 from evidence import figures, marks, pages
 from evidence.results import ROOT, Results
 
-LARGEST_IMAGE, ALL_RESULTS, LARGEST_REPORT = 300_000, 14_000_000, 2_000_000  # bytes
+LARGEST_IMAGE, ALL_RESULTS, LARGEST_REPORT = 300_000, 16_000_000, 2_000_000  # bytes
 PUBLISHED = sorted(path.parent for path in (ROOT / "results" / "paper").glob("*/table.parquet"))
 TEXTS = {name: page.read_text() for name, page in pages.PAGES.items()}
 LONG = ("docs/reproduction.md", "docs/research/class-fields.md")  # pages whose tables take seconds to compute

@@ -106,7 +106,9 @@ def test_a_class_that_the_network_does_not_have_is_named_by_its_pixel(tmp_path: 
     arrays = pictures()
     arrays["y_train"][4, 2, 5] = 3
     plan = plan_of(tmp_path, arrays, "segmenter", "pixels")
-    with pytest.raises(ValueError, match=r"y_train: expected labels from 0 to 2.* got 3 in image 4, row 2, column 5"):
+    with pytest.raises(
+        ValueError, match=r"y_train: expected classes from 0 to 2.* got 3 at row 2, column 5 of the image in row 4"
+    ):
         run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
 
 

@@ -83,9 +83,9 @@ HOSTILE = {
     "more columns in one part": ({"y_train": lambda y: np.stack([y, y], 1)}, {}, "targets of one shape in all parts"),
     "two targets for one output": (
         {f"y_{part}": lambda y: np.stack([y, y], 1) for part in ("train", "held_out", "test")}, {"shifted": {}},
-        "predicts 2 numbers per input, as many as there are targets, got 1",
+        "predicts 2 numbers per input, one per target, got 1",
     ),
-    "a classifier": ({}, {"model": "number_plans:classifier"}, "got 5; is it a classifier?"),
+    "a classifier": ({}, {"model": "number_plans:classifier"}, "got 5; for a classifier"),
     "NaN predictions": ({}, {"model": "number_plans:broken"}, "predictions: NaN or infinite"),
     "too few held-out inputs": ({}, {"coverage": 0.999}, "110 held-out examples cannot promise 0.999"),
     "a shift of images": ({}, {"shifts": {"rotation": [30]}}, "rotation"),

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from qipf.models.split import Split
-from qipf.study.run.study_data import Group, StudyData, check_file_labels, inputs_of, read_npz
+from qipf.study.run.check import check_labels
+from qipf.study.run.study_data import Group, StudyData, inputs_of, read_npz
 from qipf.tasks.collect import collect
 
 
@@ -82,7 +83,7 @@ def test_bad_rows_are_those_of_the_file(tmp_path, names):
     x[7] = 0
     y[7] = -3
     np.savez(path, **others | dict(zip(names, (x, y), strict=True)))
-    with pytest.raises(ValueError, match=rf"data\.npz, {names[1]}: expected labels from 0, got -3 in row 7 \("):
+    with pytest.raises(ValueError, match=rf"data\.npz, {names[1]}: expected labels from 0, got -3 in row 7"):
         read_npz(path)
 
 
@@ -93,12 +94,13 @@ def test_a_label_that_is_no_class_of_the_model_is_named_by_its_row_in_the_file(t
     for name in ("y_train", "y_test"):
         arrays[name] %= max(2, columns)
     np.savez(path, **arrays)
-    check_file_labels(str(path), columns)
+    found = read_npz(path)
+    data = StudyData(found.train, found.test, found.test, found.classes)
+    given = torch.from_numpy(arrays["x_test"])
+    check_labels(data, given, arrays["y_test"], (2, columns), "data.npz, y_test")
     arrays["y_test"][7] = value
-    np.savez(path, **arrays)
     with pytest.raises(ValueError, match=rf"data\.npz, y_test: .*got {value} in row 7"):
-        check_file_labels(str(path), columns)
-    check_file_labels("digits", 2)  # shipped data are known to be right
+        check_labels(data, given, arrays["y_test"], (2, columns), "data.npz, y_test")
 
 
 def test_lengths_that_differ_and_files_without_rows_are_named(tmp_path):

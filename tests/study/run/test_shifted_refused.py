@@ -91,7 +91,7 @@ MISTAKES: dict[str, tuple[str, Callable[[Arrays], Arrays], str]] = {
     "pixels, one-hot": ("pixels", lambda a: {**a, "y": np.eye(3)[a["y"]]}, r"\(N, h, w\).*got float64 \(30, 6, 7, 3\)"),
     "pixels, fractions": ("pixels", lambda a: {**a, "y": a["y"] / 2}, "one class per pixel.*got float64"),
     "pixels, another class": (
-        "pixels", lambda a: {**a, "y": changed(a["y"], (4, 2, 5), 3)}, "from 0 to 2.*got 3 in image 4, row 2, column 5"
+        "pixels", lambda a: {**a, "y": changed(a["y"], (4, 2, 5), 3)}, "from 0 to 2.*got 3 at row 2, column 5"
     ),
     "pixels, no labels": ("pixels", lambda a: {"x": a["x"]}, "expected x and y.*it has x"),
     "pixels, nothing counts": ("pixels", lambda a: {**a, "y": np.full_like(a["y"], 255)}, "at least one label"),
@@ -101,28 +101,27 @@ MISTAKES: dict[str, tuple[str, Callable[[Arrays], Arrays], str]] = {
     ),
     "pixels, bytes in floats": ("pixels", lambda a: {**a, "x": 255 * a["x"]}, "divide by 255"),
     "one logit, another class": (
-        "one_logit", lambda a: {**a, "y": changed(a["y"], (0, 1, 2), 2)}, "from 0 to 1, as there is one logit.*got 2"
+        "one_logit", lambda a: {**a, "y": changed(a["y"], (0, 1, 2), 2)}, "from 0 to 1.*got 2"
     ),
     "one logit, bytes of a mask": ("one_logit", lambda a: {**a, "y": 255 * a["y"]}, "give labels // 255"),
     "tokens, other length": ("tokens", lambda a: {name: ids[:, :9] for name, ids in a.items()}, r"shape \(N, 10\)"),
     "tokens, labels of other length": ("tokens", lambda a: {**a, "y": a["y"][:, :9]}, r"labels of shape \(N, 10\)"),
     "tokens, floats": ("tokens", lambda a: {**a, "x": a["x"] * 1.0}, "type torch.int64"),
-    "tokens, unknown label": ("tokens", lambda a: {**a, "y": changed(a["y"], (7, 3), 20)}, "got 20 in text 7, place 3"),
+    "tokens, unknown label": ("tokens", lambda a: {**a, "y": changed(a["y"], (7, 3), 20)}, "position 3 in row 7"),
     "tokens in a dict, unknown label": (
-        "InDict", lambda a: {**a, "y": changed(a["y"], (7, 3), 20)}, "got 20 in text 7, place 3"
+        "InDict", lambda a: {**a, "y": changed(a["y"], (7, 3), 20)}, "got 20 at position 3 in row 7"
     ),
     "tokens in a dict, unknown id": (
         "InDict", lambda a: {**a, "x": changed(a["x"], (7, 3), 20)}, "cannot read .* in row 7"
     ),
     "tokens, unknown id": ("tokens", lambda a: {**a, "x": changed(a["x"], (7, 3), 20)}, "cannot read .* in row 7"),
     "tokens, labels of the next place": (
-        "tokens", lambda a: {**a, "y": np.roll(a["y"], -1, 1)}, "shifted already; set predicts"
+        "tokens", lambda a: {**a, "y": np.roll(a["y"], -1, 1)}, "set predicts"
     ),
     "tokens, labels of a tagger": ("tokens", lambda a: {**a, "y": a["y"] % 2}, 'set predicts = "tags"'),
     "labels, fewer": ("labels", lambda a: {**a, "y": a["y"][:, :3]}, r"labels of shape \(N, 4\).*got \(30, 3\)"),
     "labels, classes": ("labels", lambda a: {**a, "y": a["y"].argmax(1)}, r"labels \(N, L\) of 0 and 1.*got int64"),
     "labels, others than 0 and 1": ("labels", lambda a: {**a, "y": 2 * a["y"]}, r"labels \(N, L\) of 0 and 1"),
-    "labels, one-hot": ("labels", lambda a: {**a, "y": np.eye(4, dtype=int)[a["y"].argmax(1)]}, "one-hot classes"),
     "labels, other inputs": ("labels", lambda a: {**a, "x": a["x"][:, :7]}, r"shape \(N, 8\)"),
 }  # fmt: skip
 

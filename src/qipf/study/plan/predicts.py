@@ -8,16 +8,25 @@ from typing import TYPE_CHECKING, Any
 from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.checks import PlanError
 from qipf.study.plan.methods import KINDS, TOKEN_SCORES
+from qipf.tasks.classes import Classes
+from qipf.tasks.labels import Labels
+from qipf.tasks.numbers import Numbers
+from qipf.tasks.pixels import Pixels
+from qipf.tasks.task import Task
+from qipf.tasks.tokens import Tokens
 
 if TYPE_CHECKING:
     from qipf.study.plan.plan import Pair
 
-PREDICTS = ("classes", "tokens", "tags", "pixels", "labels", "numbers")
-"""One class per input, the next token, a label per token, one class per pixel, several labels per input, or numbers."""
-ONE_NUMBER_OR_CLASS = ("classes", "numbers")
-"""Tasks with one row of outputs per input."""
-OF_TOKENS = {"tokens": True, "tags": False}
-"""Predictions with logits (N, T, V), and whether the label of a position belongs to the logits of the one before."""
+PREDICTS: dict[str, Task] = {
+    "classes": Classes(),
+    "tokens": Tokens(shift=True),
+    "tags": Tokens(shift=False),
+    "pixels": Pixels(),
+    "labels": Labels(),
+    "numbers": Numbers(),
+}
+"""The tasks that a plan can name: one class per input, the next token, a label per token, and so on."""
 SCALES = (ONE_WIDTH, "residual-scale")
 """The methods for numbers: intervals of one width, and scales of the prediction."""
 COVERAGE = 0.9
@@ -28,7 +37,7 @@ MOVING = ("rotation", "shear", "zoom", "shift", "scale")
 
 def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
     """Raise PlanError for a setting, a shift or a method that does not fit the task of a pair."""
-    task = pair.predicts
+    task, kind = pair.predicts, PREDICTS[pair.predicts]
     for method in pair.methods:
         problem = _misfit(task, method.name, method.kind, method.params)
         if problem:
@@ -44,7 +53,7 @@ def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
     if task == "numbers" and len(pair.seeds) > 1:
         raise PlanError(f"{where}.seeds: expected one for numbers, because your own model is one network")
     for name in pair.shifts:
-        moves = (task == "pixels" and name in MOVING) or (task in OF_TOKENS and name == "word-drops")
+        moves = (task == "pixels" and name in MOVING) or (kind.name == "tokens" and name == "word-drops")
         if moves and name not in pair.shifted:
             raise PlanError(f"{where}.shifts: {name} moves {task} away from their labels; give files in `shifted`")
 
@@ -64,7 +73,7 @@ def _misfit(task: str, name: str, kind: str, params: Mapping[str, Any]) -> str:
     elif task != "classes":
         if KINDS[kind].passes != "one":
             return f": is for one prediction per input; leave it out for {task}"
-        if task in OF_TOKENS and kind not in ("default", *TOKEN_SCORES):
+        if PREDICTS[task].name == "tokens" and kind not in ("default", *TOKEN_SCORES):
             return f": {kind} is not for tokens; there are {', '.join(('default', *TOKEN_SCORES))}"
         if fit_on == "perturbed":
             return f".fit_on: expected reference or held-out for {task}"

@@ -18,17 +18,12 @@ from torch import Tensor, nn
 
 from qipf import training
 from qipf.arrays import to_numpy
-from qipf.models.draws import Draws, draw_images
-from qipf.models.kinds.predictions import BATCHES, PredictionRows, read_predictions
-from qipf.models.probabilities import numbers_expected
 from qipf.models.split import Split
 from qipf.scores import SoftmaxResponse
 from qipf.scores.base import check_rows
 from qipf.scores.default import default
-from qipf.scores.kind_probes import mark, probe_labels, probe_pixels, probe_tokens
 from qipf.study.plan import methods
 from qipf.study.plan.own_scores import read as read_scores
-from qipf.study.plan.predicts import OF_TOKENS, ONE_NUMBER_OR_CLASS
 from qipf.study.plan.registry import TRAINED
 from qipf.study.run import own_model, study_data
 from qipf.study.run.graph import Context, Parents, Result
@@ -36,6 +31,8 @@ from qipf.study.run.maps import SUFFIX, map_some
 from qipf.study.run.measure import ERROR, SCORES, common_rows, numbers_of
 from qipf.study.run.study_data import Group, StudyData
 from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
+from qipf.tasks.perturb import Perturber
 
 BATCH_NORM_INPUTS = 10000
 """Number of training inputs that the batch-norm statistics of SWAG are computed from, again for every draw."""
@@ -43,7 +40,8 @@ SOME = {True: 500, False: 64}
 """Inputs that show whether a model works, with one prediction per input and with several."""
 SEEN = 0.5
 """A model whose error on x_train is below this share of its error on test data was probably trained on x_train."""
-PROBES = {"tokens": probe_tokens, "pixels": probe_pixels, "labels": probe_labels}
+MOST = 10_000
+"""Tokens or pixels of one set that scores are judged on, a random sample."""
 
 _CACHE: dict[str, OrderedDict[Any, Any]] = {}
 _LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
@@ -99,18 +97,17 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
                 "so put inputs into x_train that the model has not seen"
             )
         return Result({"note": "; ".join(notes)})
-    one = data.predicts in ONE_NUMBER_OR_CLASS
+    one = data.task.independent
     some = study_data.first if one else partial(study_data.some_labelled, predicts=data.predicts)
     few = some(data.test, SOME[one])
-    right = read_rows(data, net, few, features=False).correct
+    right = to_numpy(read_rows(data, net, few, features=False).correct)
     return Result({"accuracy": float(np.mean(right)), "note": "; ".join(notes)})
 
 
 def mean_error(net: Any, split: Split, where: str) -> float:
     """Return the mean absolute error of a regression on some inputs."""
     few = study_data.first(split, SOME[True])
-    with numbers_expected(True):
-        predicted = collect(net, few.inputs, features=False, progress=False).logits
+    predicted = collect(net, few.inputs, task="numbers", features=False, progress=False).logits
     check_numbers(predicted, few.targets, where)
     return float(np.mean(np.abs(to_numpy(few.targets).reshape(predicted.shape) - to_numpy(predicted))))
 
@@ -159,16 +156,16 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
         return _fit_many(context, params, parents)
     net, data, device = network_of(context, parents["network"])
     settings, note = params["settings"], ""
-    one = data.predicts in ONE_NUMBER_OR_CLASS
-    if params["kind"] == "default" and one:
-        size = params["reference_size"] or None
-        scorer: Any = default(net, data.train, size=size, device=_run_on(net, device), progress=False, **settings)
-    elif not one:
-        scorer = _fit_several(net, data, params, device)
+    if params["kind"] == "default":
+        size = params["reference_size"]
+        # of other tasks, the first inputs: a study compares scores that were fitted to the same ones
+        split = data.train if data.predicts == "classes" else study_data.first(data.train, size)
+        settings = {**settings, "size": size or None} if data.predicts == "classes" else settings
+        scorer: Any = default(net, split, task=data.task, device=_run_on(net, device), progress=False, **settings)
     else:
         scorer = methods.build(params["kind"], settings)
         size = 0 if params["fit_on"] == "held-out" else params["reference_size"]
-        outputs = _rows(context, parents["network"], Group(params["fit_on"], (0.0,), size), scorer.layers)[0].outputs
+        outputs = _rows(context, parents["network"], Group(params["fit_on"], (0.0,), size), scorer.layers)[0]
         try:
             scorer.fit(net, outputs)
         except ValueError as error:
@@ -183,20 +180,6 @@ def fit(context: Context, params: Mapping[str, Any], parents: Parents) -> Result
     found = {key: value for key, value in scorer.fitted.facts.items() if isinstance(value, int | float | str)}
     facts = {"note": note or found.pop("note", ""), "facts": found}
     return Result(facts, files={".qipf": path.read_bytes()})
-
-
-def _fit_several(net: Any, data: StudyData, params: Mapping[str, Any], device: str) -> Any:
-    """Fit a scorer of several predictions per input."""
-    kind, settings = kind_of(data), dict(params["settings"])
-    split = data.held_out if params["fit_on"] == "held-out" else study_data.first(data.train, params["reference_size"])
-    if params["kind"] == "default":
-        extra = {"features": settings["features"]} if "features" in settings else {}
-        extra |= {"shift": OF_TOKENS[data.predicts]} if kind == "tokens" else {}
-        return PROBES[kind](net, split, device=_run_on(net, device), batch_size=BATCHES[kind], progress=False, **extra)
-    scorer = methods.build(params["kind"], settings)
-    if kind == "tokens":
-        return mark(scorer.fit(None, None), kind)
-    return mark(scorer.fit(net, read_rows(data, net, split, device=device).outputs), kind)
 
 
 def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
@@ -248,25 +231,24 @@ def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
     found, predicts = _rows(context, parents["network"], group_of(params)), _predicts(context, parents)
     arrays: dict[str, np.ndarray] = {}
     if predicts == "numbers":
-        for place, rows in enumerate(found):
-            outputs: Any = rows.outputs
+        for place, outputs in enumerate(found):
             check_numbers(outputs.logits, outputs.labels, params["group"]["name"])
             arrays[f"predicted/{place}"] = to_numpy(outputs.logits).astype(np.float64)
             arrays["targets"] = to_numpy(outputs.labels).astype(np.float64).reshape(outputs.logits.shape)
         return Result({ERROR: [numbers_of(arrays, {}, place).error for place in range(len(found))]}, arrays)
-    if predicts == "classes":
-        arrays["labels"] = to_numpy(found[0].outputs.labels).astype(np.int16)
-    else:
-        arrays |= {"labels": np.zeros(len(found[0].correct), np.int16), "groups": found[0].groups.astype(np.int32)}  # pyright: ignore[reportOptionalMemberAccess]
-    for place, rows in enumerate(found):
-        predicted = to_numpy(rows.outputs.predicted) if predicts == "classes" else ~rows.correct
-        if len(predicted) != len(arrays["labels"]):
+    several = predicts != "classes"
+    for place, outputs in enumerate(found):
+        predicted = ~to_numpy(outputs.correct) if several else to_numpy(outputs.predicted)
+        labels = np.zeros(len(predicted), np.int16) if several else to_numpy(outputs.labels).astype(np.int16)
+        if len(predicted) != len(arrays.setdefault("labels", labels)):
             raise ValueError(
                 f"{params['group']['name']}: expected the same number of labelled predictions at every severity, got "
                 f"{len(arrays['labels'])} and {len(predicted)}"
             )
         arrays[f"predicted/{place}"] = predicted.astype(np.int16)
-        arrays[f"error_probability/{place}"] = _float32(rows.scored(SoftmaxResponse()))
+        arrays[f"error_probability/{place}"] = _float32(SoftmaxResponse()(outputs))
+    if several:
+        arrays["groups"] = to_numpy(found[0].groups).astype(np.int32)
     accuracy = [float(np.mean(arrays[f"predicted/{i}"] == arrays["labels"])) for i in range(len(found))]
     return Result({"accuracy": accuracy}, arrays)
 
@@ -276,17 +258,17 @@ def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     if params["kind"] == "scores":
         content = own_model.read_unchanged(params["file"], params["digest"])
         return Result({}, read_scores(params, context.arrays(parents["base"]), content))
-    scorer = scorer_of(context, parents["fit"]) if "fit" in parents and not methods.is_many(params["kind"]) else None
+    fitted = "fit" in parents and not methods.is_many(params["kind"])
+    scorer: Any = scorer_of(context, parents["fit"]) if fitted else None
     group, predicts = group_of(params), _predicts(context, parents)
-    if scorer is None and predicts != "numbers":
+    if not fitted and predicts != "numbers":
         return _score_many(context, params, parents)
     layers = () if scorer is None or predicts != "classes" else scorer.layers
     found = _rows(context, parents["network"], group, layers, params.get("features"))
     arrays: dict[str, np.ndarray] = {}
-    for place, rows in enumerate(found):
-        outputs = rows.outputs
+    for place, outputs in enumerate(found):
         if predicts != "numbers":
-            arrays[f"score/{place}"] = _float32(rows.scored(scorer))
+            arrays[f"score/{place}"] = _float32(scorer(outputs))  # pyright: ignore[reportOptionalCall]
         elif scorer is None:  # one width for all inputs
             arrays |= {f"scale/{place}": np.ones(outputs.logits.shape), f"score/{place}": np.zeros(len(outputs))}
         else:
@@ -297,7 +279,9 @@ def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     net, data, device = network_of(context, parents["network"])
     place = len(found) // 2
     split = study_data.inputs_of(data, group, place, context.data, device)
-    kept = map_some(net, split, found[place], arrays[f"score/{place}"], scorer, params.get("features"), device)
+    kept = map_some(
+        net, split, found[place], arrays[f"score/{place}"], scorer, params.get("features"), _run_on(net, device)
+    )
     return Result({"maps_place": place}, arrays, {SUFFIX: kept.as_bytes()})
 
 
@@ -349,10 +333,10 @@ def _together(data: StudyData, group: Group) -> list[list[int]]:
 
 def _rows(
     context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...] = (), features: Any = None
-) -> list[PredictionRows]:
-    """Return the predictions under every intensity of a group, kept for the next cell of the same task."""
+) -> list[Any]:
+    """Return the outputs under every intensity of a group, kept for the next cell of the same work item."""
 
-    def read() -> list[PredictionRows]:
+    def read() -> list[Outputs]:
         net, data, device = network_of(context, network)
         return [
             read_rows(data, net, split, layers=layers, features=features, device=device)
@@ -369,28 +353,18 @@ def _splits(data: StudyData, group: Group, folder: str | None, device: str) -> A
     split = study_data.first(data.train, group.size)
     if group.name == "reference":
         return [split]
-    generator = torch.Generator(split.inputs.device).manual_seed(0)
-    images = split.inputs.ndim == 4
-    drawn = draw_images(split.inputs, generator) if images else Draws(None, generator)(split.inputs)
+    drawn = Perturber(torch.Generator(split.inputs.device).manual_seed(0))(split.inputs)
     return [Split(torch.cat([split.inputs, drawn]), torch.cat([split.targets, split.targets]))]
-
-
-def kind_of(data: StudyData) -> str:
-    """Return the task of the data as `read_predictions` names it."""
-    return "tokens" if data.predicts in OF_TOKENS else data.predicts
 
 
 def read_rows(
     data: StudyData, net: Any, split: Split, *, layers: tuple[str, ...] = (), features: Any = None, device: Any = None
-) -> PredictionRows:
-    """Return the predictions of a network for inputs with labels, as the plan says that they are meant."""
+) -> Outputs:
+    """Return the outputs of a network for inputs with labels; of tokens and pixels, a random sample."""
     device = _run_on(net, device)
-    if data.predicts in ONE_NUMBER_OR_CLASS:
-        return PredictionRows(
-            collect(net, split, layers=layers, features=features, store=device or "cpu", progress=False)
-        )
-    shift = OF_TOKENS.get(data.predicts)
-    return read_predictions(kind_of(data), net, split, len(split.inputs), shift=shift, features=features, device=device)
+    store = (device or "cpu") if data.task.independent else "cpu"
+    read: dict[str, Any] = {"layers": layers, "features": features, "device": device, "store": store}
+    return collect(net, split, task=data.task, most=MOST if data.task.whole else None, progress=False, **read)
 
 
 def _run_on(net: Any, device: str | None) -> str | None:

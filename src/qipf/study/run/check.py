@@ -3,54 +3,24 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
-from qipf.data.batches import shape_text as form
+from qipf._common.errors import Problem
+from qipf.data.batches import Batch
+from qipf.data.npz import read_arrays
 from qipf.decisions.threshold import conformal_rank
-from qipf.models.kinds.several_labels import ONE_HOT
-from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids, shifted_already
-from qipf.models.labels import are_one_hot, check_binary, check_classes
-from qipf.models.probabilities import numbers_expected
-from qipf.runners.torch import find_values
 from qipf.study import shifts
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import own_model, study_data
-from qipf.study.run.cells import check_numbers, read_rows
+from qipf.study.run.cells import SOME, check_numbers
 from qipf.study.run.grid import groups
-from qipf.study.run.study_data import Group, Split, StudyData, check_file_labels, check_file_places, check_places
-from qipf.tasks.collect import collect
-
-SOME = 64
-"""Inputs that show whether a model fits."""
-
-
-def check_parts(pair: Pair, data: study_data.StudyData) -> None:
-    """Raise ValueError where there are too few held-out inputs, or the parts of a file differ in shape."""
-    try:
-        conformal_rank(len(data.held_out.inputs), pair.coverage)
-    except ValueError as error:
-        raise ValueError(f"{pair.name}: {error}; raise calibration_size, or give more in x_held_out") from None
-    for name, split in (("x_train", data.train), ("x_held_out", data.held_out)):
-        if (
-            split.inputs.shape[1:] != data.test.inputs.shape[1:]
-            or split.targets.shape[1:] != data.test.targets.shape[1:]
-        ):
-            shapes = [(tuple(one.inputs.shape), tuple(one.targets.shape)) for one in (data.test, split)]
-            raise ValueError(
-                f"{pair.dataset}: expected inputs and targets of one shape in all parts, got {shapes[0]} for the test "
-                f"data and {shapes[1]} for {name}"
-            )
-
-
-def check_number_model(pair: Pair, data: study_data.StudyData, net: Any) -> None:
-    """Raise ValueError where a model does not predict finite numbers, as many per input as there are targets."""
-    few = study_data.first(data.test, SOME)
-    with numbers_expected(True):
-        found = collect(net, few.inputs, features=False, progress=False)
-    check_numbers(found.logits, few.targets, pair.name)
-
+from qipf.study.run.study_data import Group, Split, StudyData
+from qipf.tasks.collect import begin, collect
+from qipf.tasks.tokens import Tokens
 
 FEW = 2
 """Inputs that show how many classes a model has, and whether a shift fits them."""
@@ -66,32 +36,55 @@ def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
     """
     for pair in plan.pairs:
         if pair.dataset.endswith(".npz") or any(group.files for group in groups(pair)):
-            data = study_data.load_data(
-                pair.dataset, pair.calibration_size, None if folder is None else str(folder), "cpu",
-                held_out_of=study_data.held_out_of(pair), predicts=pair.predicts,
-            )  # fmt: skip
-            _check_pair(pair, data)
+            try:
+                data = study_data.load_data(
+                    pair.dataset, pair.calibration_size, None if folder is None else str(folder), "cpu",
+                    held_out_of=study_data.held_out_of(pair), predicts=pair.predicts,
+                )  # fmt: skip
+                _check_pair(pair, data)
+            except Problem as problem:
+                raise ValueError(str(problem)) from None  # about a file, not about an argument
     study_data.forget()  # the cells may run in other processes
 
 
 def _check_pair(pair: Pair, data: StudyData) -> None:
-    numbers = pair.predicts == "numbers"
-    if numbers:
-        check_parts(pair, data)
+    if data.task.judged_by == "intervals":
+        _check_parts(pair, data)
     net = _load(pair)
-    columns = None if numbers or net is None else _columns(net, data)
-    _check_dataset(pair.dataset, data, columns)
+    output = None if net is None else _output(net, data)
+    if output is not None and pair.dataset.endswith(".npz"):
+        arrays = read_arrays(Path(pair.dataset))
+        for name in (name for name in study_data.PARTS if name in arrays):
+            inputs = torch.from_numpy(arrays[f"x{name[1:]}"])
+            check_labels(data, inputs, arrays[name], output, f"{pair.dataset}, {name}")
     for group in groups(pair):
         for place, intensity in enumerate(group.intensities):
             if group.files:
                 found = _check_file(data, group, place)
-                if columns is not None:
-                    _check_classes(data, found, columns, group.files[place])
+                if output is not None:
+                    check_labels(data, found.inputs, found.targets.numpy(), output, group.files[place])
                     _check_vocabulary(net, data, found, group.files[place])
             elif group.name in pair.shifts:
                 _check_built_in(pair, data, group.name, intensity)
-    if numbers and net is not None:
-        check_number_model(pair, data, net)
+    if data.task.judged_by == "intervals" and net is not None:
+        few = study_data.first(data.test, SOME[False])
+        predicted = collect(net, few.inputs, task=data.task, features=False, progress=False).logits
+        check_numbers(predicted, few.targets, pair.name)
+
+
+def _check_parts(pair: Pair, data: StudyData) -> None:
+    """Raise ValueError if there are too few held-out inputs for intervals, or the parts of a file differ in shape."""
+    try:
+        conformal_rank(len(data.held_out.inputs), pair.coverage)
+    except ValueError as error:
+        raise ValueError(f"{pair.name}: {error}; raise calibration_size, or give more in x_held_out") from None
+    shapes = {
+        name: (tuple(split.inputs.shape[1:]), tuple(split.targets.shape[1:]))
+        for name, split in (("the test data", data.test), ("x_train", data.train), ("x_held_out", data.held_out))
+    }
+    if len(set(shapes.values())) > 1:
+        listed = ", ".join(f"{inputs} and {targets} for {name}" for name, (inputs, targets) in shapes.items())
+        raise ValueError(f"{pair.dataset}: expected inputs and targets of one shape in all parts, got {listed}")
 
 
 def _load(pair: Pair) -> Any:
@@ -101,80 +94,74 @@ def _load(pair: Pair) -> Any:
         return None
 
 
-def _columns(net: Any, data: StudyData) -> int | None:
-    """How many logits a prediction has; None where the model does not fit the dataset."""
+def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
+    """Return the shape of the logits for a few inputs; None if the model does not fit the dataset."""
+    if data.task.judged_by == "intervals":
+        return None
     try:
-        if data.predicts == "classes":
-            return collect(net, data.test.inputs[:FEW], features=False, progress=False).logits.shape[1]
-        if data.predicts == "labels":
-            return data.test.targets.shape[1]
-        few = study_data.some_labelled(data.test, 1, data.predicts)
-        if data.predicts == "pixels":
-            few = Split(few.inputs, torch.zeros_like(few.targets))
-            return read_rows(data, net, few, features=False).outputs.logits.shape[1]
-        with torch.no_grad():
-            return find_values(net(few.inputs)).shape[2]
+        few = data.test.inputs[:FEW]
+        if data.task.whole:
+            start = begin(net, few, task=data.task)
+            return tuple(start.runner.output_shape(start.first))
+        return (FEW, *collect(net, few, task="classes", features=False, progress=False).logits.shape[1:])
     except Exception:  # whatever the user's code raises
         return None
 
 
-def _check_dataset(dataset: str, data: StudyData, columns: int | None) -> None:
-    """Raise ValueError where a label of the dataset is not a class of the model, or is not about the next token."""
-    if data.predicts == "classes" and columns is not None:
-        check_file_labels(dataset, columns)
-    elif data.predicts not in ("classes", "labels", "numbers") and columns is not None:
-        check_file_places(dataset, columns, data.predicts)
+def check_labels(
+    data: StudyData, inputs: torch.Tensor, labels: np.ndarray, output: tuple[int, ...], where: str
+) -> None:
+    """Raise Problem if a label is not a class of the model, or is not about the next token."""
+    given = torch.from_numpy(np.ascontiguousarray(labels))
+    batch = Batch((inputs,), {}, given, None, len(given), 0, range(len(given)))
     try:
-        check_ids(data.test, data.predicts)
-    except ValueError as error:
-        raise ValueError(f"{dataset}: {error}") from None
+        data.task.check(batch, (len(given), *output[1:]))
+    except Problem as problem:
+        raise problem.renamed(where) from None
+    if not isinstance(data.task, Tokens):
+        return
+    bad = ((given != data.task.ignore) & ((given < 0) | (given >= output[2]))).nonzero()
+    if len(bad):
+        row, position = bad[0].tolist()
+        expected = f"tokens from 0 to {output[2] - 1}, or {data.task.ignore} for those that do not count"
+        raise Problem(where, f"{int(given[row, position])} at position {position}", expected=expected, row=row)
+    if data.predicts == "tokens":
+        try:
+            Tokens().resolved(batch)
+        except Problem as problem:
+            hint = 'set predicts = "tags" if each label is about the token at its own position'
+            raise Problem(where, problem.found, hint=hint) from None
 
 
 def _check_file(data: StudyData, group: Group, place: int) -> Split:
     """Read a shifted file; its labels have the shape of those of the test data."""
     found = study_data.inputs_of(data, group, place, None, "cpu")
-    if found.targets.shape[1:] != data.test.targets.shape[1:]:
-        what = "targets" if data.predicts == "numbers" else "labels"
+    expected = tuple(data.test.targets.shape[1:])
+    if tuple(found.targets.shape[1:]) != expected:
+        what = "targets" if data.task.judged_by == "intervals" else "labels"
         raise ValueError(
-            f"{group.files[place]}: expected {what} of shape {form((None, *data.test.targets.shape[1:]))}, as in "
-            f"the test data, got {tuple(found.targets.shape)}"
+            f"{group.files[place]}: expected {what} of shape {study_data.form(expected)}, as in the test data, got "
+            f"{tuple(found.targets.shape)}"
         )
     return found
-
-
-def _check_classes(data: StudyData, found: Split, columns: int, path: str) -> None:
-    """Raise ValueError where a label of a shifted file is not a class of the model."""
-    labels = found.targets.numpy()
-    if data.predicts == "labels" and are_one_hot(labels):
-        raise ValueError(f"{path}: {ONE_HOT}")
-    try:
-        if data.predicts == "classes":
-            check_classes(labels, columns) if columns > 1 else check_binary(labels)
-        elif data.predicts != "labels":
-            check_places(labels, columns, data.predicts)
-            check_ids(found, data.predicts)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
 
 
 def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> None:
     """Run the model on the texts with the largest and the smallest id, which it may not know."""
     if found.inputs.is_floating_point() or _failure(net, data.test.inputs[:1]) is not None:
         return
-    ends = found.inputs.argmax(), found.inputs.argmin()
-    for row in (int(place) // found.inputs.shape[1] for place in ends):
-        ids = found.inputs[row : row + 1]
+    for row in (int(place) // found.inputs.shape[1] for place in (found.inputs.argmax(), found.inputs.argmin())):
+        ids, known = found.inputs[row : row + 1], data.test.inputs
         error = _failure(net, ids)
         if error is not None:
             raise ValueError(
-                f"{path}: the model cannot read the text in row {row} (counted from 0), whose token ids are from "
-                f"{int(ids.min())} to {int(ids.max())}, and those of the test data are from "
-                f"{int(data.test.inputs.min())} to {int(data.test.inputs.max())}: {error}"
+                f"{path}: the model cannot read the text in row {row}, with token ids from {int(ids.min())} to "
+                f"{int(ids.max())}; those of the test data are from {int(known.min())} to {int(known.max())}: {error}"
             )
 
 
 def _failure(net: Any, given: torch.Tensor) -> Exception | None:
-    """What the model raises for these inputs."""
+    """Return what the model raises for these inputs."""
     try:
         with torch.no_grad():
             net(given)
@@ -187,19 +174,4 @@ def _check_built_in(pair: Pair, data: StudyData, name: str, intensity: float) ->
     try:
         shifts.apply(data.test.inputs[:FEW], name, intensity)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{pair.name}, shifts.{name}: {str(error).removeprefix(f'{name}: ')}") from None
-
-
-def check_ids(split: Split, predicts: str) -> None:
-    """Raise ValueError where the next token is to be predicted and the labels are not the ids of the tokens."""
-    if predicts != "tokens":
-        return
-    inputs, labels = split
-    known = labels >= 0
-    if bool(known.any()) and (share := share_of_ids([inputs], labels, known)) < FEW_IDS:
-        if shifted_already([inputs], labels, known):
-            raise ValueError('the labels are the token ids of the next places, shifted already; set predicts = "tags"')
-        raise ValueError(
-            f"only {share:.0%} of the labels are the token ids of their places, as where the next token is predicted; "
-            'set predicts = "tags" if each label is about the token in its place'
-        )
+        raise ValueError(f"{pair.name}, shifts.{name}: {error}") from None

@@ -10,10 +10,9 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import to_numpy
-from qipf.models.kinds.pixels import map_pixels
-from qipf.models.kinds.predictions import PredictionRows
 from qipf.models.split import Split
 from qipf.pages.overlays import choose_images, nearest_pixels
+from qipf.tasks.outputs import Outputs
 
 SUFFIX = ".maps"
 """The ending of the file in a cell of scores."""
@@ -53,18 +52,17 @@ class KeptMaps:
 
 
 def map_some(
-    net: Any, split: Split, scored: PredictionRows, scores: np.ndarray, scorer: Any, features: str | None, device: str
+    net: Any, split: Split, scored: Outputs, scores: np.ndarray, scorer: Any, features: str | None, device: str | None
 ) -> KeptMaps:
     """The images of a set that a score is surest of, least sure of, and the one in the middle, with their maps."""
-    groups = np.arange(len(scores)) if scored.groups is None else scored.groups
+    groups = to_numpy(scored.groups)
     rows = choose_images(scores, groups, len(split.inputs))
     kept = []
     for row in rows:
         one = Split(split.inputs[row : row + 1], split.targets[row : row + 1])
-        for maps in map_pixels(net, one, scorer, features=features, device=device, batch_size=1, progress=False):
-            doubt, labelled, wrong = (
-                to_numpy(values[0]) for values in (maps.uncertainty, maps.labelled, maps.labelled & ~maps.correct)
-            )
+        for maps in scorer.stream(net, one, task="pixels", features=features, device=device, progress=False):
+            doubt, labelled, right = (to_numpy(found[0]) for found in (maps.uncertainty, maps.counted, maps.correct))
+            wrong = labelled & ~right
             share = wrong.sum() / max(1, labelled.sum())
             down, across = _few(doubt.shape)
             small = nearest_pixels(to_numpy(one.inputs[0]), doubt.shape)[:, down][:, :, across]

@@ -118,7 +118,7 @@ def _rows(
     groups: np.ndarray | None = None,
 ) -> list[list[Any]]:
     probability = None if calibrator is None else calibrator(u)
-    found = evaluate(u, correct, probability=probability, groups=groups, bootstrap=bootstrap)
+    found = evaluate(u, correct, probability=probability, groups=groups, bootstrap=bootstrap, progress=False)
     values = [[metric, *(_plain(found.get(f"{metric}{end}")) for end in ("", "_low", "_high"))] for metric in METRICS]
     index, score, subset = where
     return [[index, score, errors, *one, found["n"], _plain(found["accuracy"]), subset] for one in values]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -14,14 +15,16 @@ from torch import Tensor, nn
 
 from qipf._common.budget import budget, too_large
 from qipf.arrays import to_numpy
-from qipf.data.npz import Archive, read_arrays
-from qipf.models.kinds.ignored import IGNORED, MASKS, look_like_masks
-from qipf.models.labels import check_binary, check_classes, zeros_and_ones
+from qipf.data.npz import read_arrays
 from qipf.scores.base import check_rows
 from qipf.study import datasets, nets, shifts
 from qipf.study.datasets import Dataset, Split
+from qipf.study.plan.predicts import PREDICTS
 from qipf.study.run.measure import common_rows
 from qipf.study.run.own_model import unchanged
+from qipf.tasks.outputs import zeros_and_ones
+from qipf.tasks.pixels import IGNORED
+from qipf.tasks.task import Task
 
 if TYPE_CHECKING:
     from qipf.study.plan.plan import Pair
@@ -30,6 +33,19 @@ PARTS = ("y", "y_train", "y_test", "y_held_out")
 """The labels in a file."""
 UNLABELLED = {"tokens": (-100,), "tags": (-100,), "pixels": IGNORED}
 """Labels that do not count."""
+FORMS = {
+    "classes": ((1,), "iub", "one label per input, an integer >= 0,"),
+    "tokens": ((2,), "iub", "one token per position (N, T), or -100"),
+    "tags": ((2,), "iub", "one label per token (N, T), or -100"),
+    "pixels": ((3,), "iub", "one class per pixel (N, h, w), or 255 or -100"),
+    "labels": ((2,), "iubf", "labels (N, L) of 0 and 1"),
+    "numbers": ((1, 2), "f", "targets (N,) or (N, k) as floating-point numbers"),
+}
+"""Dimensions and types of labels by what a model predicts, and the words for them."""
+HINTS = {
+    ("classes", "f"): '; for a regression, set predicts = "numbers"',
+    **{("numbers", kind): "; if these integers are amounts, save y.astype('float64')" for kind in "iu"},
+}
 
 
 @dataclass(frozen=True)
@@ -109,11 +125,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
 
 def _split(arrays: dict[str, np.ndarray], end: str, path: Path, predicts: str) -> Split:
     x, y = f"x{end}", f"y{end}"
-    place = f"{path}, {y}"
-    if predicts == "numbers":
-        labels = _numbers(arrays[y], place)
-    else:
-        labels = _classes(arrays[y], place) if predicts == "classes" else _several(arrays[y], predicts, place)
+    labels = _labels(arrays[y], predicts, f"{path}, {y}")
     split = Split(_inputs(arrays[x], f"{path}, {x}", ids=predicts in ("tokens", "tags")), labels)
     if len(split.inputs) != len(split.targets):
         counts = f"{len(split.inputs)} inputs and {len(split.targets)} labels"
@@ -139,40 +151,25 @@ def _inputs(array: np.ndarray, place: str, *, ids: bool = False) -> Tensor:
     return tensor
 
 
-def _numbers(array: np.ndarray, place: str) -> Tensor:
-    """The targets of a regression: (N,) or, where each input has several, (N, k)."""
-    if array.dtype.kind != "f" or array.ndim not in (1, 2) or 0 in array.shape[1:]:
-        whole = "; if these whole numbers are amounts, save y.astype('float64')" if array.dtype.kind in "iu" else ""
-        raise ValueError(
-            f"{place}: expected targets (N,) or (N, k) as floating-point numbers for numbers, got {array.dtype} "
-            f"{array.shape}{whole}"
-        )
-    targets = np.ascontiguousarray(array, dtype=np.float64)
-    check_rows(targets[:, None] if targets.ndim == 1 else targets, place)
-    return torch.from_numpy(targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets)
-
-
-def _check_not_classes(targets: np.ndarray, place: str) -> None:
-    if zeros_and_ones(targets):
-        raise ValueError(
-            f"{place}: expected the targets of a regression, got nothing but 0 and 1, which are classes; leave "
-            "`predicts` out for a classifier, and give its classes as whole numbers"
-        )
-
-
-def _several(array: np.ndarray, predicts: str, place: str) -> Tensor:
-    """The labels of several predictions per input; those that do not count are negative or 255."""
-    shape, words = {
-        "tokens": (2, "one token per place (N, T), or -100"),
-        "tags": (2, "one label per token (N, T), or -100"),
-        "pixels": (3, "one class per pixel (N, h, w), or 255 or -100"),
-        "labels": (2, "labels (N, L) of 0 and 1"),
-    }[predicts]
-    whole = array.dtype.kind in "iub" or (predicts == "labels" and array.dtype.kind == "f")
-    if array.ndim != shape or not whole or (predicts == "labels" and not zeros_and_ones(array)):
-        raise ValueError(f"{place}: expected {words} for {predicts}, got {array.dtype} {array.shape}")
+def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
+    """Return labels or targets as a tensor; labels that do not count are negative or 255."""
+    dimensions, kinds, words = FORMS[predicts]
+    wrong = array.ndim not in dimensions or array.dtype.kind not in kinds or 0 in array.shape[1:]
+    if wrong or (predicts == "labels" and not zeros_and_ones(array)):
+        hint = HINTS.get((predicts, array.dtype.kind), "")
+        raise ValueError(f"{place}: expected {words} for {predicts}, got {array.dtype} {array.shape}{hint}")
+    if predicts == "numbers":
+        targets = np.ascontiguousarray(array, dtype=np.float64)
+        check_rows(targets[:, None] if targets.ndim == 1 else targets, place)
+        return torch.from_numpy(targets[:, 0] if targets.ndim == 2 and targets.shape[1] == 1 else targets)
     labels = torch.from_numpy(array.astype(np.int64))
-    if len(labels) and not bool(labelled(labels, predicts).any()):
+    if predicts == "classes" and len(negative := torch.nonzero(labels < 0).flatten()):
+        row = int(negative[0])
+        raise ValueError(
+            f"{place}: expected labels from 0, got {array[row]} in row {row}, the first of {len(negative)}; remove or "
+            "repair these rows"
+        )
+    if predicts != "classes" and len(labels) and not bool(labelled(labels, predicts).any()):
         first = " after the first token of each text, which no model predicts" if predicts == "tokens" else ""
         raise ValueError(
             f"{place}: expected at least one label that counts{first}, got {array.dtype} {array.shape} with none; "
@@ -181,20 +178,12 @@ def _several(array: np.ndarray, predicts: str, place: str) -> Tensor:
     return labels
 
 
-def _classes(array: np.ndarray, place: str) -> Tensor:
-    if array.dtype.kind not in "iub" or array.ndim != 1:
-        numbers = '; for a regression, set predicts = "numbers"' if array.dtype.kind == "f" else ""
+def _check_not_classes(targets: np.ndarray, place: str) -> None:
+    if zeros_and_ones(targets):
         raise ValueError(
-            f"{place}: expected one label per input, a whole number >= 0, got {array.dtype} {array.shape}{numbers}"
+            f"{place}: expected the targets of a regression, got nothing but 0 and 1, which are classes; leave "
+            "`predicts` out for a classifier, and give its classes as integers"
         )
-    labels = torch.from_numpy(array.astype(np.int64))
-    if negative := torch.nonzero(labels < 0).flatten().tolist():
-        row = negative[0]
-        raise ValueError(
-            f"{place}: expected labels from 0, got {array[row]} in row {row} (counted from 0), the first of "
-            f"{len(negative)}; remove or repair these rows"
-        )
-    return labels
 
 
 def labelled(labels: Tensor, predicts: str) -> Tensor:
@@ -207,48 +196,6 @@ def labelled(labels: Tensor, predicts: str) -> Tensor:
     return counts
 
 
-def check_places(labels: np.ndarray, columns: int, predicts: str) -> None:
-    """Raise ValueError that names a pixel or a token whose label is not a class of a model with that many logits."""
-    classes, values = max(columns, 2), labels.astype(np.int64)
-    some = [one for one in UNLABELLED[predicts] if not 0 <= one < classes]
-    wrong = np.argwhere(((values < 0) | (values >= classes)) & ~np.isin(values, some))
-    if predicts == "pixels" and look_like_masks(values, columns):
-        raise ValueError(MASKS)
-    if not len(wrong):
-        return
-    words = ("image", "row", "column") if predicts == "pixels" else ("text", "place")
-    place = ", ".join(f"{word} {number}" for word, number in zip(words, wrong[0], strict=True))
-    logits = f"there are {columns} logits" if columns > 1 else "there is one logit"
-    raise ValueError(
-        f"expected labels from 0 to {classes - 1}, as {logits}, or {' or '.join(map(str, some))} for "
-        f"{'pixels' if predicts == 'pixels' else 'tokens'} that do not count; got {values[tuple(wrong[0])]} in {place} "
-        f"(counted from 0), the first of {len(wrong)} such labels"
-    )
-
-
-def check_file_places(dataset: str, columns: int, predicts: str) -> None:
-    """Raise ValueError as `check_places` does, with the part of the file that the labels are in."""
-    with Archive(Path(dataset)) as file:
-        for name in (name for name in PARTS if name in file.files):
-            try:
-                check_places(file[name], columns, predicts)
-            except ValueError as error:
-                raise ValueError(f"{dataset}, {name}: {error}") from None
-
-
-def check_file_labels(dataset: str, columns: int) -> None:
-    """Raise ValueError that names a row of the file whose label is not a class of a model with that many logits."""
-    if not dataset.endswith(".npz"):
-        return
-    check = partial(check_classes, columns=columns) if columns > 1 else check_binary
-    with Archive(Path(dataset)) as file:
-        for name in (name for name in PARTS if name in file.files):
-            try:
-                check(file[name])
-            except ValueError as error:
-                raise ValueError(f"{dataset}, {name}: {error}") from None
-
-
 class StudyData(NamedTuple):
     """A dataset in three parts without overlap: to train networks, to calibrate, and to evaluate."""
 
@@ -258,9 +205,10 @@ class StudyData(NamedTuple):
     classes: int
     predicts: str = "classes"
 
-    def reference(self, size: int) -> Split:
-        """The training inputs that scorers are fitted on."""
-        return first(self.train, size)
+    @property
+    def task(self) -> Task:
+        """What one prediction is."""
+        return PREDICTS[self.predicts]
 
 
 def first(split: Split, size: int) -> Split:
@@ -391,6 +339,11 @@ def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, dev
     return Split(moved.contiguous(memory_format=torch.channels_last) if as_images else moved, split.targets)
 
 
+def form(shape: Sequence[int]) -> str:
+    """Return a shape of any number of rows in words, "(N, 6, 7)"."""
+    return f"({', '.join(map(str, ('N', *shape)))}{'' if len(shape) else ','})"
+
+
 def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
     """The inputs of a file of the user's own; labels are those of the first file of the shift."""
     first_file, here = (
@@ -400,7 +353,7 @@ def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Spli
     path, expected, found = group.files[index], tuple(data.test.inputs.shape[1:]), tuple(here.inputs.shape[1:])
     if found != expected or here.inputs.dtype != data.test.inputs.dtype:
         raise ValueError(
-            f"{path}: expected inputs of shape (N, {', '.join(map(str, expected))}) and type {data.test.inputs.dtype}, "
+            f"{path}: expected inputs of shape {form(expected)} and type {data.test.inputs.dtype}, "
             f"as in the test data, got {tuple(here.inputs.shape)} and {here.inputs.dtype}"
         )
     if here.inputs.ndim == 4:

@@ -9,14 +9,12 @@ from typing import Any
 
 import torch
 
-from qipf.models.kinds.predictions import BATCHES
-from qipf.models.probabilities import numbers_expected
 from qipf.study.plan import methods
-from qipf.study.plan.predicts import ONE_NUMBER_OR_CLASS
 from qipf.study.run import cells, study_data
 from qipf.study.run.graph import Context, Parents, Result
 from qipf.study.run.study_data import Group, Split
 from qipf.tasks.collect import collect
+from qipf.tasks.task import Task
 
 SAMPLES = {"cpu": 100, "cuda": 2000}
 REPEATS = 5
@@ -30,33 +28,32 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
     """
     net, data, device = cells.network_of(context, parents["network"])
     x = study_data.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
-    many, several = methods.is_many(params["kind"]), data.predicts not in ONE_NUMBER_OR_CLASS
+    many, several = methods.is_many(params["kind"]), not data.task.independent
     method = (cells.many_of if many else _scorer)(context, params, parents)
     targets, features = None, params.get("settings", {}).get("features")
     if several:
-        size = min(len(x), BATCHES[cells.kind_of(data)])
+        size = min(len(x), data.task.batch_size)
         x, targets = study_data.some_labelled(data.test, size, data.predicts)
 
     def measure(count: int) -> tuple[float, float]:
         """Return the seconds of a forward pass, and of the method with its passes."""
         some, outputs = x[:count], None
         if not many and not several:
-            outputs = collect(net, some, layers=method.layers, store=device, progress=False)
-        forward = _seconds(lambda: _forward(net, some), device)
+            outputs = collect(net, some, task=data.task, layers=method.layers, store=device, progress=False)
+        forward = _seconds(lambda: _forward(net, some, data.task), device)
         if many:
             run = lambda: method.summarise(some, batch_size=count, progress=False)  # noqa: E731
             return forward, _seconds(run, device, repeats=1)
         if outputs is not None:
             return forward, forward + _seconds(lambda: method(outputs), device)
         split = Split(some, targets[:count])  # pyright: ignore[reportOptionalSubscript]
-        run = lambda: cells.read_rows(data, net, split, features=features, device=device).scored(method)  # noqa: E731
+        run = lambda: method(cells.read_rows(data, net, split, features=features, device=device))  # noqa: E731
         return forward, _seconds(run, device)
 
     count = len(x)
     while True:
         try:
-            with numbers_expected(data.predicts == "numbers"):
-                forward, whole = measure(count)
+            forward, whole = measure(count)
             break
         except torch.OutOfMemoryError:
             if count == 1:
@@ -79,9 +76,9 @@ def _scorer(context: Context, params: Mapping[str, Any], parents: Parents) -> An
     return cells.scorer_of(context, parents["fit"])
 
 
-def _forward(net: Any, x: torch.Tensor) -> Any:
+def _forward(net: Any, x: torch.Tensor, task: Task) -> Any:
     if not isinstance(net, torch.nn.Module):
-        return collect(net, x, features=False, progress=False)  # of ONNX
+        return collect(net, x, task=task, features=False, progress=False)  # of ONNX
     with torch.inference_mode():
         return net(x)
 
