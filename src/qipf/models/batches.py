@@ -12,10 +12,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from qipf._common.errors import check_whole
 from qipf.arrays import widest_float
+from qipf.data.batches import INPUTS, mask_key
 from qipf.models.given import check_kind, describe, known_length, one_per_row, split_batch
-from qipf.models.keys import INPUTS, mask_key
-from qipf.models.tensors import to_tensor
 from qipf.models.whole import in_batches, is_array, whole_arrays
+from qipf.runners.torch import to_tensor
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

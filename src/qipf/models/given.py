@@ -12,7 +12,7 @@ from typing import Any
 import array_api_compat as compat
 
 from qipf.arrays import Array
-from qipf.models.keys import LABELS
+from qipf.data.batches import LABELS
 from qipf.models.outputs import Outputs
 from qipf.models.whole import as_numbers, is_array, is_numbers
 

@@ -13,7 +13,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf.arrays import Array
-from qipf.models.keys import INPUTS, LABELS
+from qipf.data.batches import INPUTS, LABELS
 
 _KINDS = {"U": "text", "S": "bytes", "O": "Python objects", "M": "dates", "m": "durations", "V": "records"}
 

@@ -52,7 +52,7 @@ class Probe(Scorer):
     No probability is below :math:`e^{-80}`.
 
     Args:
-        space: what the head reads: the name of one of `Outputs.layers`, as `qipf.models.spaces.find_space` gives it;
+        space: what the head reads: the name of one of `Outputs.layers`, as `Runner.best_reading` gives it;
             None reads `Outputs.features`.
         hidden: hidden units; fewer where the head would exceed 8 MB.
         epochs: passes over the rows in training.

@@ -23,8 +23,8 @@ from qipf.models.batches import as_labels, raw_batches
 from qipf.models.draws import Draws, Perturb
 from qipf.models.given import describe, split_batch
 from qipf.models.kinds.excerpts import Excerpt
-from qipf.models.tensors import to_tensor
 from qipf.models.whole import is_array
+from qipf.runners.torch import to_tensor
 from qipf.tasks.perturbations import draw_perturbations, perturb_batch
 
 Kind = Literal["pixels", "tokens", "labels"]

@@ -8,12 +8,12 @@ from typing import Any
 from torch import Tensor, nn
 
 from qipf.models.batches import Batches
-from qipf.models.calling import call
 from qipf.models.kinds.makers import could_make, find_maker
 from qipf.models.kinds.taps import Tap
 from qipf.models.labels import SUPPORTED
 from qipf.models.logits import find_values
-from qipf.models.state import input_device, untouched, unwrap
+from qipf.runners.recorder import untouched
+from qipf.runners.torch import call, input_device, unwrap
 
 
 def first_image(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> tuple[Any, ...]:

@@ -14,9 +14,9 @@ from qipf._common.optional import require
 from qipf.arrays import Array
 from qipf.models.kinds.groups import Summary, by_group
 from qipf.models.kinds.ignored import IGNORED, MASKS, parts_of_masks
-from qipf.models.likeness import warn_of_other
 from qipf.models.outputs import Outputs
 from qipf.models.sessions.model import as_onnx
+from qipf.runners.loading import check_facts as warn_of_other
 
 if TYPE_CHECKING:
     import torch

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from qipf.data.batches import MASK
 from qipf.models.batches import Batch
-from qipf.models.calling import call
-from qipf.models.keys import MASK
 from qipf.models.kinds.excerpts import copies_of, number_of
 from qipf.models.kinds.session_taps import SessionTap
 from qipf.models.kinds.taps import Tap
@@ -18,7 +17,7 @@ from qipf.models.kinds.token_labels import FEW_IDS, share_of_ids, shifted_alread
 from qipf.models.kinds.vocabulary import reduce_logits
 from qipf.models.logits import find_values
 from qipf.models.probabilities import PROBABILITIES, look_like_probabilities
-from qipf.models.tensors import to_tensor
+from qipf.runners.torch import call, to_tensor
 
 LOOK = 64
 """Rows of logits that are looked at to see whether they are probabilities."""

@@ -210,7 +210,8 @@ def collect_tokens(
     from qipf.models.kinds.taps import Tap
     from qipf.models.kinds.token_batches import TokenReader, forward
     from qipf.models.kinds.token_columns import Columns
-    from qipf.models.state import input_device, untouched, unwrap
+    from qipf.runners.recorder import untouched
+    from qipf.runners.torch import input_device, unwrap
 
     check_whole("top", top, 2)
     check_whole("ignore", ignore, -(2**63))

@@ -10,9 +10,10 @@ import numpy as np
 
 from qipf._common.errors import check_whole
 from qipf.arrays import to_numpy
+from qipf.data.batches import INPUTS, mask_key
+from qipf.data.batches import InputSpec as Input
+from qipf.data.batches import shape_text as form
 from qipf.models.given import check_kind, known_length, one_per_row, split_batch
-from qipf.models.keys import INPUTS, mask_key
-from qipf.models.sessions.declared import Input, form
 from qipf.models.whole import as_numbers, in_batches, whole_arrays
 
 
