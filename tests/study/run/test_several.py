@@ -10,14 +10,15 @@ import pytest
 import torch
 from torch import nn
 
-import qipf
 from qipf.metrics import evaluate, roc_auc
+from qipf.scores.default import default
 from qipf.study.plan.plan import Plan, PlanError, parse
 from qipf.study.report import write_report
 from qipf.study.run import cells
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 from qipf.study.tables import answer
+from qipf.tasks.collect import collect
 
 
 def pixels() -> nn.Module:
@@ -239,8 +240,9 @@ def test_a_score_reads_the_module_that_the_plan_names(tmp_path: Path) -> None:
     report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
     assert report.complete
     (x, y), (test, _) = examples("labels", 60, 1), examples("labels", 50, 3)
-    probe = qipf.default(labels(), (torch.from_numpy(x), torch.from_numpy(y).long()), features="0", progress=False)
-    outputs = qipf.collect(labels(), torch.from_numpy(test), task="labels", features="0", progress=False)
+    read = {"task": "labels", "features": "0", "progress": False}
+    probe = default(labels(), (torch.from_numpy(x), torch.from_numpy(y).long()), **read)
+    outputs = collect(labels(), torch.from_numpy(test), **read)
     bench = open_store(tmp_path / "out")
     scores = bench.predictions(bench.conditions()[0]).scores["default", "score"]
     np.testing.assert_allclose(scores, np.asarray(probe(outputs)), rtol=1e-3, atol=1e-3)
