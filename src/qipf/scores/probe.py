@@ -234,8 +234,8 @@ def train_head(
     """
     batch = int(min(LARGEST_BATCH, max(32, len(features) // 64)))
     torch = require("torch", extra="torch")
-    from qipf.models.split import Split
     from qipf.training import seeded, train
+    from qipf.training.split import Split
 
     rows = _single(torch, features)
     targets = torch.as_tensor(to_numpy(labels).astype(np.int64)).to(rows.device)
