@@ -107,7 +107,7 @@ def test_knn_takes_numpy_numbers_and_can_be_saved(rng, tmp_path) -> None:
     assert type(scorer.k) is int
     scorer.save(tmp_path / "knn.qipf")
     np.testing.assert_array_equal(load(tmp_path / "knn.qipf")(outputs), KNN(k=5).fit(data=outputs)(outputs))
-    with pytest.raises(ValueError, match="whole number"):
+    with pytest.raises(ValueError, match="integer"):
         KNN(k=np.float64(5))  # type: ignore[arg-type]
 
 
