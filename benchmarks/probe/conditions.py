@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qipf.models.split import Split
 from qipf.study import datasets, shifts
 from qipf.study.run.study_data import StudyData, common_rows, load_data
 from qipf.study.shifts.corruptions import CORRUPTIONS, RESEMBLES
+from qipf.training.split import Split
 
 PAIRS = {
     "mnist": ("mnist", "lenet", "fashion-mnist"),

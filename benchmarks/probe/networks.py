@@ -8,12 +8,12 @@ import torch
 from conditions import PAIRS
 from torch import Tensor, nn
 
-from qipf.models.split import Split
 from qipf.study import nets
 from qipf.study.recipes import recipe
 from qipf.study.run.study_data import StudyData
 from qipf.tasks.perturb import draw_images
 from qipf.training import train
+from qipf.training.split import Split
 
 
 def network(pair: str, data: StudyData, seed: int, cache: Path, *, retrained: bool = False) -> nn.Module:

@@ -33,7 +33,7 @@ from qipf.scores import (
 from qipf.scores.coordinates import contrast
 from qipf.scores.default import default
 from qipf.study.run.study_data import StudyData
-from qipf.tasks.collect import collect, collect_augmented
+from qipf.tasks.collect import begin, collect, collect_augmented
 from qipf.tasks.outputs import Outputs
 
 REFERENCES = 20_000
@@ -98,9 +98,9 @@ def _probes(net: nn.Module, data: StudyData, first: bool) -> tuple[dict[str, Pro
     for name, effort in efforts.items():
         if name != "probe" and not first:
             continue  # the other efforts are reported for one network per pair
-        begin = _synchronised()
+        began = _synchronised()
         probes[name] = default(net, data.train, effort=effort, batch_size=4000, progress=False)  # pyright: ignore
-        spent[name] = (_synchronised() - begin, _bytes(probes[name]))
+        spent[name] = (_synchronised() - began, _bytes(probes[name]))
     standard = probes["probe"]
     alone = Probe(space=standard.space, share=0.0)
     alone._use(standard._require_fitted())

@@ -13,11 +13,11 @@ from measures import detection
 from torch import Tensor, nn
 from torch.nn import functional
 
-from qipf.models.split import Split
 from qipf.training import train
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.loop import _optimizer
 from qipf.training.minibatches import minibatches
+from qipf.training.split import Split
 
 COPIES = 8
 """Augmented copies of every image whose features the first step learns from."""

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from qipf.models.split import Split
 from qipf.study.recipes import Recipe
 from qipf.tasks.perturb import draw_images
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.loop import _optimizer, _set_rate, one_cycle, seeded
 from qipf.training.minibatches import Augment, minibatches
+from qipf.training.split import Split
 
 RECORDED = True
 """Whether steps are recorded as CUDA graphs, on a GPU."""

@@ -14,10 +14,10 @@ from confidence import Schedule
 from halves import TWIN, Fit
 from torch import Tensor
 
-from qipf.models.split import Split
 from qipf.study.recipes import Recipe, recipe
 from qipf.study.run.study_data import StudyData
 from qipf.study.shifts import corruptions, effects
+from qipf.training.split import Split
 
 EXTRA = "no relative"
 GAMMA = (0.7, 0.5, 0.35, 0.25, 0.15)

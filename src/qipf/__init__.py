@@ -1,7 +1,7 @@
 """How far can each prediction of a trained neural network be trusted? One forward pass, no retraining.
 
-These are the names that attach to a model. The mathematics is in `qipf.fields`, what is read from a network in
-`qipf.models`, methods with several passes in `qipf.predictive`, and `qipf.arrays` helps scores of your own.
+These are the names that attach to a model. The mathematics is in `qipf.fields`, options of tasks in `qipf.tasks`, the
+weights of a model in `qipf.weights`, methods with several passes in `qipf.predictive`; `qipf.arrays` helps own scores.
 """
 
 from __future__ import annotations

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from qipf.models.split import Split
 from qipf.predictive import MCDropout, MCDropoutLastLayer
 from qipf.predictive.masks import Masks, Place
 from qipf.study import nets
 from qipf.training import seeded
+from qipf.training.split import Split
 
 CPU = torch.device("cpu")
 REGRESSION = Split(torch.ones(4, 6), torch.zeros(4))

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import nn
 
-from qipf.models.split import Split
 from qipf.predictive import DeepEnsemble, MCDropout
 from qipf.predictive.base import Predictive
+from qipf.training.split import Split
 
 
 def test_never_more_than_one_pass_is_alive(monkeypatch):

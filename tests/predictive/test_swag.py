@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from qipf.models.split import Split
 from qipf.predictive import SWAG, SGDIterates
 from qipf.predictive._fitting import sgd_decay
 from qipf.study import datasets
 from qipf.training import one_cycle, seeded
+from qipf.training.split import Split
 
 CPU = torch.device("cpu")
 SETTINGS = {"iterates": 40, "every": 3, "sgd_rate": 0.02, "batch_size": 8, "epochs": 0}

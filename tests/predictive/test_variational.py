@@ -4,11 +4,11 @@ import pytest
 import torch
 from torch import nn
 
-from qipf.models.split import Split
 from qipf.predictive import AUTHORS_SETTINGS, SVI, SVILastLayer
 from qipf.predictive.variational import Flipout
 from qipf.study import nets
 from qipf.training import seeded
+from qipf.training.split import Split
 
 CPU = torch.device("cpu")
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from qipf.runners.recorder import untouched
+from qipf.scores.default import default
 from qipf.tasks.collect import collect
 
 
@@ -78,6 +79,21 @@ def test_eight_threads_and_a_network_in_training_mode(shared: bool) -> None:
         assert sum(pool.map(work, range(8))) == 0
     assert all(same(one, state(model)) for one, model in zip(before, models, strict=True))
     assert torch.equal(random, torch.get_rng_state())
+
+
+def test_eight_threads_score_with_the_default_scorer() -> None:
+    net, x = network(), torch.rand(8, 12, 1, 8, 8, generator=torch.Generator().manual_seed(2))
+    scorer = default(net, (x.flatten(0, 1), torch.arange(96) % 3), effort="quick", progress=False)
+    expected = [scorer.score(copy.deepcopy(net), part, progress=False) for part in x]
+    before = state(net)
+
+    def work(number: int) -> int:
+        parts = [(number + turn) % 8 for turn in range(10)]
+        return sum(not torch.equal(scorer.score(net, x[part], progress=False), expected[part]) for part in parts)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(work, range(8))) == 0
+    assert same(before, state(net))
 
 
 def test_an_error_in_one_thread_leaves_the_other_and_the_model_alone() -> None:

@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from qipf import training
-from qipf.models.split import Split
 from qipf.study import nets
+from qipf.training.split import Split
 
 
 def small_images(count: int = 60) -> Split:

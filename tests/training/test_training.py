@@ -11,10 +11,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from qipf import training
-from qipf.models.split import Split
 from qipf.study import datasets, nets
 from qipf.study.recipes import RECIPES, USUAL_NET, recipe
 from qipf.training.minibatches import minibatches
+from qipf.training.split import Split
 
 
 def test_digits_are_learnt() -> None:

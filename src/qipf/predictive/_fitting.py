@@ -15,7 +15,7 @@ from qipf.predictive.structure import private_copy
 from qipf.training import MOMENTUM, seeded, train
 
 if TYPE_CHECKING:
-    from qipf.models.split import Split
+    from qipf.training.split import Split
 
 EPOCHS = 20  # where neither the method nor the caller names a number
 

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from qipf._common import progress as _progress
 from qipf.arrays import widest_float
-from qipf.models.split import Split, SplitLike, as_split
 from qipf.predictive._fitting import build
 from qipf.predictive.summary import Summary, Sums
 from qipf.training import device_of
+from qipf.training.split import Split, SplitLike, as_split
 
 Network = Callable[[Tensor], Tensor]
 """One sampled network: inputs -> outputs."""
@@ -50,7 +50,7 @@ class Predictive(ABC):
 
         Args:
             model_or_factory: A network, or a function without arguments that builds a new one.
-            data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.models.split.as_split`).
+            data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.training.split.as_split`).
                 Integer targets mean classes, floating-point targets mean regression.
             seed: Everything random in the fit follows from it.
             device: Where to train; by default where the network (or, for a factory, the data) is.

@@ -18,7 +18,7 @@ from qipf.predictive.randomness import derive
 from qipf.predictive.structure import private_copy, trace, trunk_of
 
 if TYPE_CHECKING:
-    from qipf.models.split import Split
+    from qipf.training.split import Split
 
 
 class MCDropout(Predictive):

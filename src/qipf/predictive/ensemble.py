@@ -14,7 +14,7 @@ from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.randomness import derive
 
 if TYPE_CHECKING:
-    from qipf.models.split import Split
+    from qipf.training.split import Split
 
 
 class Snapshots(Predictive):

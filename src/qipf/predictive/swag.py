@@ -19,7 +19,7 @@ from qipf.predictive.randomness import derive, normal
 from qipf.predictive.structure import has_batch_norm
 
 if TYPE_CHECKING:
-    from qipf.models.split import Split
+    from qipf.training.split import Split
 
 
 class SGDIterates(Snapshots):

@@ -16,7 +16,7 @@ from qipf.predictive.structure import last, replace, trace, trunk_of
 from qipf.training import device_of, negative_log_likelihood
 
 if TYPE_CHECKING:
-    from qipf.models.split import Split
+    from qipf.training.split import Split
 
 Start = Literal["scratch", "base", "trunk"]
 _FLIPOUT_BATCH = (

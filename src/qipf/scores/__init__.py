@@ -15,7 +15,6 @@ from qipf.scores.confidence import (
     SoftmaxResponse,
 )
 from qipf.scores.geometric_margin import GeometricMargin
-from qipf.scores.kind_probes import probe_labels, probe_pixels, probe_tokens
 from qipf.scores.laplace import LastLayerLaplace
 from qipf.scores.neighbours import KNN, DeltaKNN, Mahalanobis
 from qipf.scores.p_norm import MaxLogitPNorm
@@ -53,7 +52,4 @@ __all__ = [
     "SoftmaxResponse",
     "ViM",
     "WeightQIPF",
-    "probe_labels",
-    "probe_pixels",
-    "probe_tokens",
 ]

@@ -359,7 +359,9 @@ class Scorer(ABC):
             yield scored
 
     def _scored(self, task: Task, run: Run, batch: Any, store: Any) -> Scored:
-        labels, counted, uncertainty, predicted, kept = None, None, None, None, None
+        labels, counted, kept = None, None, None
+        uncertainty: Any = None
+        predicted: Any = None
         for part in task.passes(run, batch):
             if counted is None:
                 labels = task.check(batch, tuple(part.logits.shape))
@@ -380,8 +382,8 @@ class Scorer(ABC):
             del part  # the logits of two passes would exist at once
         if counted is None or uncertainty is None:
             raise Problem("data", "no prediction", expected="at least one that is not masked")
-        home = [None if one is None else _moved(one, uncertainty) for one in (labels, counted)]
-        return Scored(uncertainty, predicted, *home, batch.numbers, kept)  # pyright: ignore[reportArgumentType]
+        labels = None if labels is None else _moved(labels, uncertainty)
+        return Scored(uncertainty, predicted, labels, _moved(counted, uncertainty), batch.numbers, kept)
 
     def _named(self, outputs: Outputs, numbers: Sequence[int]) -> Array:
         """Score rows; an error names the row of the user's data."""

@@ -42,7 +42,7 @@ def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -
     if bool(xp.all(xp.isfinite(values))):
         return
     found = to_numpy(values)
-    bad = ~np.isfinite(found).all(axis=1)
+    bad = np.asarray(~np.isfinite(found).all(axis=1))
     where = f"in {_shown(bad, numbers)}"
     if name.endswith("logits") and (np.isfinite(found) | np.isneginf(found)).all():
         hint = "clip the logits first, for instance numpy.clip(logits, -20, None)"

@@ -52,7 +52,7 @@ class Probe(Scorer):
     No probability is below :math:`e^{-80}`.
 
     Args:
-        space: what the head reads: the name of one of `Outputs.layers`, as `qipf.models.spaces.find_space` gives it;
+        space: what the head reads: the name of one of `Outputs.layers`, as `Runner.best_reading` gives it;
             None reads `Outputs.features`.
         hidden: hidden units; fewer where the head would exceed 8 MB.
         epochs: passes over the rows in training.
@@ -234,8 +234,8 @@ def train_head(
     """
     batch = int(min(LARGEST_BATCH, max(32, len(features) // 64)))
     torch = require("torch", extra="torch")
-    from qipf.models.split import Split
     from qipf.training import seeded, train
+    from qipf.training.split import Split
 
     rows = _single(torch, features)
     targets = torch.as_tensor(to_numpy(labels).astype(np.int64)).to(rows.device)

@@ -201,8 +201,8 @@ def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, 
         seed: Of the initial weights, the order and dropout.
     """
     torch = require("torch", extra="torch")
-    from qipf.models.split import Split
     from qipf.training import seeded, train
+    from qipf.training.split import Split
 
     def loss(outputs: Any, targets: Any) -> Any:
         logs = outputs.clamp(-7.0, 7.0)

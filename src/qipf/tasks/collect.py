@@ -66,7 +66,8 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
     if raw is None or first is None:
         raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
-    found = find_task(lambda: _output(runner, first), first.labels, task).resolved(first)
+    batch = first
+    found = find_task(lambda: _output(runner, batch), first.labels, task).resolved(first)
     if batch_size is None and indexed and found.batch_size != usual:
         source = Source(data, found.batch_size)
         first = first.first(found.batch_size)
@@ -228,7 +229,8 @@ def gathered(
     limit: float = math.inf,
 ) -> Iterator[tuple[Outputs, list[int]]]:  # fmt: skip
     """Yield what `gather` returns, in blocks of whole batches that hold about `limit` numbers."""
-    kept, numbers, batch, labels, first = Columns(store, None if task.whole else rows, half), [], None, None, 0
+    kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
+    batch: Any = None
     for part in found:
         if part.batch is not batch:
             if kept.size >= limit:

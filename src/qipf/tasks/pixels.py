@@ -15,7 +15,7 @@ from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch, is_array
 from qipf.runners.runner import Pass, Run
-from qipf.tasks.outputs import Outputs, Scored
+from qipf.tasks.outputs import Method, Outputs, Scored
 from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
 from qipf.tasks.tiles import Tile, check_tiles, colours_last, cut, cut_batch, find_images, wider
 
@@ -141,7 +141,7 @@ class Pixels(Task):
         device, tile = part.logits.device, _tile(part)
         if tile.core[0].start == tile.core[1].start == 0:
             draw.held = _draw(self.counted(part, labels), self.per_image, draw.generator)
-        images, down, across = (axis.to(device) for axis in draw.held)  # pyright: ignore[reportOptionalIterable]
+        images, down, across = (axis.to(device) for axis in draw.held)
         rows, columns = tile.core
         inside = (down >= rows.start) & (down < rows.stop) & (across >= columns.start) & (across < columns.stop)
         images, down, across = images[inside], down[inside], across[inside]
@@ -200,7 +200,8 @@ class Pixels(Task):
         del scorer
         known, doubt = to_numpy(scored.counted), to_numpy(scored.uncertainty)
         columns = {"row": np.asarray(scored.numbers)}
-        for name, how in (("uncertainty", "mean"), ("largest", "max")):
+        ways: tuple[tuple[str, Method], ...] = (("uncertainty", "mean"), ("largest", "max"))
+        for name, how in ways:
             every = getattr(doubt, how)((1, 2))
             columns[name] = np.where(known.any((1, 2)), scored.per_input(how), every)
         if scored.labels is not None:

@@ -50,7 +50,8 @@ class Draw:
     """
 
     def __init__(self, seed: int) -> None:
-        self.seed, self.held = seed, None
+        self.seed = seed
+        self.held: Any = None
         self._generator: Any = None
 
     @property

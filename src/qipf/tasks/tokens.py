@@ -357,8 +357,9 @@ def share_of_ids(inputs: Iterable[Any], labels: Array, known: Array) -> float:
     """
     xp, best = namespace(labels), 0.0
     count = int(xp.sum(xp.astype(known, xp.int64)))
-    for values in inputs:
-        if compat.is_array_api_obj(values) and _is_integral(values) and tuple(values.shape) == tuple(labels.shape):
+    for one in inputs:
+        values: Any = one
+        if compat.is_array_api_obj(one) and _is_integral(values) and tuple(values.shape) == tuple(labels.shape):
             ids = xp.asarray(to_numpy(values), device=compat.device(labels))
             same = (xp.astype(ids, labels.dtype) == labels) & known
             best = max(best, int(xp.sum(xp.astype(same, xp.int64))) / count)

@@ -17,9 +17,9 @@ from torch.nn import functional
 from qipf._common.progress import bar
 from qipf._common.schedule import one_cycle
 from qipf.arrays import widest_float
-from qipf.models.split import Split, SplitLike, as_split
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.minibatches import Augment, minibatches
+from qipf.training.split import Split, SplitLike, as_split
 from qipf.training.state import data_checksum, load_state, save_state
 
 __all__ = ["EpochReport", "accuracy", "device_of", "negative_log_likelihood", "one_cycle", "seeded", "train"]
@@ -69,7 +69,7 @@ def train(
 
     Args:
         net: Any module that maps a batch of inputs to logits `(N, C)`, or to `(N, 1)` for regression.
-        split: The training data, a Split or anything that `qipf.models.split.as_split` accepts; it is copied to the
+        split: The training data, a Split or anything that `qipf.training.split.as_split` accepts; it is copied to the
             device once.
         epochs: Number of passes through the data.
         batch_size: Number of inputs per step; the last step of an epoch may have fewer.

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf._common.safetensors import read_safetensors
-from qipf.models.split import Split
+from qipf.training.split import Split
 
 _FORMAT = "qipf-training-2"
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from qipf.models.split import Split
 from qipf.study.run.check import check_labels
 from qipf.study.run.study_data import Group, StudyData, inputs_of, read_npz
 from qipf.tasks.collect import collect
+from qipf.training.split import Split
 
 
 def test_files_that_are_no_archives_are_named(tmp_path):

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from qipf.metrics import evaluate, roc_auc
-from qipf.models.kinds.several_labels import collect_labels
-from qipf.scores.kind_probes import probe_labels
+from qipf.scores.default import default
 from qipf.study.plan.plan import Plan, PlanError, parse
 from qipf.study.report import write_report
 from qipf.study.run import cells
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 from qipf.study.tables import answer
+from qipf.tasks.collect import collect
 
 
 def pixels() -> nn.Module:
@@ -240,8 +240,9 @@ def test_a_score_reads_the_module_that_the_plan_names(tmp_path: Path) -> None:
     report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
     assert report.complete
     (x, y), (test, _) = examples("labels", 60, 1), examples("labels", 50, 3)
-    probe = probe_labels(labels(), (torch.from_numpy(x), torch.from_numpy(y).long()), features="0", progress=False)
-    outputs = collect_labels(labels(), torch.from_numpy(test), features="0", progress=False).outputs
+    read = {"task": "labels", "features": "0", "progress": False}
+    probe = default(labels(), (torch.from_numpy(x), torch.from_numpy(y).long()), **read)
+    outputs = collect(labels(), torch.from_numpy(test), **read)
     bench = open_store(tmp_path / "out")
     scores = bench.predictions(bench.conditions()[0]).scores["default", "score"]
     np.testing.assert_allclose(scores, np.asarray(probe(outputs)), rtol=1e-3, atol=1e-3)

@@ -15,7 +15,6 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from qipf.models.split import Split, SplitLike, as_split
 from qipf.study.datasets._files import OTHERS, read
 from qipf.study.datasets._repositories import REPOSITORIES, find
 from qipf.study.datasets._sets import (
@@ -31,6 +30,7 @@ from qipf.study.datasets._sets import (
     two_moons,
     two_moons_set,
 )
+from qipf.training.split import Split, SplitLike, as_split
 
 __all__ = [
     "NAMES", "SEEN", "TESTED", "Dataset", "Split", "SplitLike",

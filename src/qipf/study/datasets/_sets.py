@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from qipf._common.optional import require
-from qipf.models.split import Split
+from qipf.training.split import Split
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from qipf.models.split import Split
 from qipf.predictive import SWAG, MCDropout, Predictive, SGDIterates
 from qipf.study import nets
 from qipf.study.gallery.plate import Table
 from qipf.study.recipes import recipe
 from qipf.training import train
+from qipf.training.split import Split
 
 PASSES = 100  # of MC dropout, as in the paper
 AUC = "AUC"

@@ -12,7 +12,6 @@ import torch
 from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.metrics.ranking import roc_auc
-from qipf.models.split import Split
 from qipf.scores import ClassField, WeightQIPF
 from qipf.scores.default import default
 from qipf.study import datasets, nets, shifts
@@ -22,6 +21,7 @@ from qipf.study.recipes import USUAL_NET, recipe
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 from qipf.training import train
+from qipf.training.split import Split
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from qipf import training
 from qipf.arrays import to_numpy
-from qipf.models.split import Split
 from qipf.scores import SoftmaxResponse
 from qipf.scores.base import check_rows
 from qipf.scores.default import default
@@ -33,6 +32,7 @@ from qipf.study.run.study_data import Group, StudyData
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.perturb import Perturber
+from qipf.training.split import Split
 
 BATCH_NORM_INPUTS = 10000
 """Number of training inputs that the batch-norm statistics of SWAG are computed from, again for every draw."""

@@ -10,9 +10,9 @@ import numpy as np
 
 from qipf._common.optional import require
 from qipf.arrays import to_numpy
-from qipf.models.split import Split
 from qipf.pages.overlays import choose_images, nearest_pixels
 from qipf.tasks.outputs import Outputs
+from qipf.training.split import Split
 
 SUFFIX = ".maps"
 """The ending of the file in a cell of scores."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import TensorDataset
 
-from qipf.models.tensors import to_tensor
+from qipf.runners.torch import to_tensor
 
 
 class Split(NamedTuple):

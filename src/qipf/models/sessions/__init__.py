@@ -1,1 +1,0 @@
-"""ONNX models that ONNX Runtime runs: their outputs are read without PyTorch."""
