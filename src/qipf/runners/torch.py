@@ -68,6 +68,7 @@ class TorchRunner(Runner):
             model = exported_module(model)
         self.module = unwrap(model)
         self.device = input_device(self.module, device)
+        self._made: nn.Module | None = None  # the layer that makes the logits of pixels, once it was searched for
         self._dtype = next((p.dtype for p in self.module.parameters() if p.dtype in _FLOATS), None)
         self._parameters = forward_parameters(original(self.module))
         several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -92,7 +93,9 @@ class TorchRunner(Runner):
         del show  # nothing is chosen that a user would have to know
         recorder = Recorder(self.module, read, endings=not raw)
         heads = [key for key, spec in read.items() if spec == FeatureSpec("", "whole")]
-        checked, settled = raw, not heads
+        checked, settled = raw, not heads or self._made is not None
+        if heads and self._made is not None:
+            recorder.hooks[heads[0]].only = self._made  # pyright: ignore
 
         def run(batch: Batch) -> Pass:
             nonlocal checked, settled
@@ -111,7 +114,7 @@ class TorchRunner(Runner):
                 settled = True
                 maker = self._maker(batch, logits, recorder.hooks[heads[0]].only)  # pyright: ignore
                 if maker is not None:
-                    recorder.hooks[heads[0]].only = maker  # pyright: ignore
+                    recorder.hooks[heads[0]].only = self._made = maker  # pyright: ignore
                     del values, logits, found  # those of two passes would exist at once
                     return run(batch)
             settled = True
