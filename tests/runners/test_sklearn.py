@@ -15,6 +15,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
+import qipf
 from qipf.data.batches import Source
 from qipf.runners.loading import open_model
 from qipf.runners.runner import differ
@@ -84,3 +85,17 @@ def test_several_outputs_and_devices_are_refused() -> None:
             collect(model.fit(X, several), X, progress=False)
     with pytest.raises(ValueError, match="device"):
         open_model(LogisticRegression().fit(X, CODE), device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore:data")
+def test_default_fits_scores_and_saves(tmp_path) -> None:
+    forest = RandomForestClassifier(30, max_depth=3, random_state=0).fit(X[:60], NAMES[:60])
+    uq = qipf.default(forest, (X, NAMES), effort="quick", progress=False)
+    u = uq.score(forest, X, progress=False)
+    assert u.shape == (90,)
+    wrong = forest.predict(X) != NAMES
+    assert np.asarray(u)[wrong].mean() > np.asarray(u)[~wrong].mean()
+    uq.save(tmp_path / "forest.qipf")
+    np.testing.assert_array_equal(qipf.load(tmp_path / "forest.qipf").score(forest, X, progress=False), u)
+    knn = qipf.KNN().fit(forest, (X, NAMES), progress=False)
+    assert knn.score(forest, X, progress=False).shape == (90,)

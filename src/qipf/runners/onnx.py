@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -125,12 +124,6 @@ class OnnxRunner(Runner):
             return self.graph
         except (ImportError, ValueError, OSError):
             return None
-
-    def of_numbers(self) -> OnnxRunner:
-        """Return the same model with its output read as it is."""
-        model = copy(self)
-        model.as_is = True
-        return model
 
     def parse(self, text: str) -> FeatureSpec:
         """Return the reading that a user wrote; names of tensors may contain an "@"."""

@@ -142,10 +142,11 @@ def test_a_lost_record_is_noticed_refused_and_computed_again(whole, plan, tmp_pa
     record.unlink()
     (found,) = damages(Store(path))
     assert (found.file, found.why) == (record, "it is missing")
-    with pytest.raises(StoreError, match="1 lost records"):
-        open_store(path)
-    with pytest.raises(StoreError, match="lost records"):
-        open_source(path)
+    if kind == "measure":
+        with pytest.raises(StoreError, match="1 lost records"):
+            open_source(path)
+    else:
+        assert "1 records of the store are lost" in open_source(path).notes[0]
     report, _ = run_plan(plan, path, engine="serial", device="cpu", quiet=True)
     assert report.done >= 1
     assert (path / "table.csv").read_bytes() == table

@@ -107,8 +107,12 @@ class Bench:
         for name in ("plan.json", "index.json"):
             if not store.documents.has(name):
                 raise StoreError(f"{store.path} has no {name}: no benchmark was run in it yet")
-        if lost := store.lost_records():
-            raise damaged(store.file(*lost[0], ".json"), f"it is missing, the first of {len(lost)} lost records")
+        self.lost = store.lost_records()
+        measures = [one for one in self.lost if one[0] == "measure"]
+        if measures and store.finished():  # the tables would lack their numbers; without any cell, they speak for all
+            raise damaged(
+                store.file(*measures[0], ".json"), f"it is missing, the first of {len(measures)} lost records"
+            )
 
     @cached_property
     def plan(self) -> Plan:
@@ -239,6 +243,8 @@ class Bench:
     def notes(self) -> list[str]:
         """What a reader should know: cells of other code, choices of fits, and how a user's model was calibrated."""
         found = [note for note in (note_of(self.environment),) if note]
+        if self.lost:
+            found.append(f"{len(self.lost)} records of the store are lost; run the plan again to compute them")
         for entry in self._finished("model", "fit"):
             note = self.store.record(entry["kind"], entry["key"]).get("note")
             if note:
