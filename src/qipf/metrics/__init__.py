@@ -12,7 +12,6 @@ from qipf.metrics.ranking import (
     roc_auc,
     spearman,
 )
-from qipf.metrics.resampling import resampled_rows
 from qipf.metrics.summary import METRICS, Metric, evaluate, resamples_for
 
 __all__ = [
@@ -31,7 +30,6 @@ __all__ = [
     "point_biserial",
     "pr_auc",
     "pr_auc_trapezoid",
-    "resampled_rows",
     "resamples_for",
     "roc_auc",
     "spearman",
