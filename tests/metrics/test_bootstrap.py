@@ -6,8 +6,8 @@ from planted_scores import RANKING, planted
 from scipy import stats
 
 from qipf import metrics
-from qipf.metrics import evaluate, resampled_rows, resampling
-from qipf.metrics.resampling import _Probability, _Ranking
+from qipf.metrics import evaluate, resampling
+from qipf.metrics.resampling import _Probability, _Ranking, resampled_rows
 
 
 @pytest.mark.parametrize("decimals", [None, 1])
