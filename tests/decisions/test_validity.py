@@ -216,8 +216,11 @@ def test_the_check_rarely_raises_a_false_alarm(few_permutations: None) -> None:
     assert false_checks() <= bar(LEVEL)
 
 
+right_p = threshold.binomial_p
+
+
 def one_error_less(errors: Any, count: Any, limit: float) -> np.ndarray:
-    return threshold.binomial_p(np.maximum(np.subtract(errors, 1), 0), count, limit)
+    return right_p(np.maximum(np.subtract(errors, 1), 0), count, limit)
 
 
 def proof_part_proposes(
