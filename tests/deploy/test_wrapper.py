@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import qipf
 from qipf.deploy.buffers import _moved
 from qipf.deploy.wrapper import ScorerModule, wrap
 from qipf.scores import KNN, Entropy, Mahalanobis, Scorer, WeightQIPF
@@ -282,3 +283,21 @@ def test_a_device_without_double_precision_gets_single_precision(images) -> None
     assert all(moved[key].dtype == torch.float32 for key in double)
     with pytest.raises(TypeError, match="other"):
         _moved(lambda tensor: (_ for _ in ()).throw(TypeError("other")), torch.zeros(1))
+
+
+def test_a_softmax_without_a_module_is_refused() -> None:
+    class Functional(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x.softmax(1)
+
+    with pytest.raises(ValueError, match="probabilities"):
+        qipf.wrap(Functional(), qipf.Entropy())(torch.randn(8, 3))
+
+
+@pytest.mark.parametrize("method", ["neighbours", "qipf"])
+def test_scales_of_a_regression_are_wrapped(method: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(80, 4, generator=generator), torch.randn(80, 2, generator=generator)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
+    scale = qipf.ResidualScale(method).fit(net, (x, y))
+    torch.testing.assert_close(qipf.wrap(net, scale)(x)[1].detach(), scale.score(net, x, progress=False))

@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 
 import qipf
 from qipf.data.batches import Source
@@ -99,3 +99,21 @@ def test_default_fits_scores_and_saves(tmp_path) -> None:
     np.testing.assert_array_equal(qipf.load(tmp_path / "forest.qipf").score(forest, X, progress=False), u)
     knn = qipf.KNN().fit(forest, (X, NAMES), progress=False)
     assert knn.score(forest, X, progress=False).shape == (90,)
+
+
+def test_a_regressor_predicts_numbers_even_of_zeros_and_ones() -> None:
+    x = np.random.default_rng(0).normal(size=(60, 3))
+    forest = RandomForestRegressor(3, random_state=0).fit(x, x[:, 0] > 0)
+    assert collect(forest, (x, (x[:, 0] > 0).astype(float)), progress=False).task == "numbers"
+    with pytest.raises(ValueError, match="floating"):
+        collect(forest, (x, (x[:, 0] > 0).astype(int)), progress=False)
+    with pytest.raises(ValueError, match="regression"):
+        qipf.Entropy().score(forest, x, progress=False)
+
+
+def test_pairwise_decisions_are_refused() -> None:
+    x, y = np.random.default_rng(0).normal(size=(60, 3)), np.arange(60) % 3
+    with pytest.raises(ValueError, match="ovo"):
+        collect(SVC(decision_function_shape="ovo").fit(x, y), (x, y), progress=False)
+    own = SVC().fit(x, y)
+    assert collect(own, (x, y), progress=False).correct.mean() == own.score(x, y)

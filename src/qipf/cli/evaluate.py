@@ -20,7 +20,10 @@ from qipf.cli.arguments import check_output
 from qipf.cli.shown import markdown_table
 from qipf.data.tables import Columns, csv_text, read_columns
 
-NOT_SCORES = {"correct", "label", "predicted", "prediction", "row", "index", "id", "file", "", "Unnamed: 0"}
+NOT_SCORES = {
+    "correct", "label", "predicted", "prediction", "row", "index", "id", "file", "name", "position", "accept", "",
+    "Unnamed: 0",
+}  # fmt: skip
 FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
 """How a table may say whether a prediction is right."""
 EXACT = 2.0**53

@@ -31,7 +31,7 @@ def check_independent(scorer: Any) -> None:
         raise Problem(
             "scorer", f"one of {scorer.task_name}, which depend on each other, so that no promise would hold",
             expected="a scorer of one prediction per input",
-            hint="give Decision.fit one number per input, and whether that is right",
+            hint="fit it to one number per input instead",
         )  # fmt: skip
 
 

@@ -18,8 +18,9 @@ from qipf.deploy.buffers import PreciseBuffers
 from qipf.deploy.judge import Guarded, Improved, Judge
 from qipf.deploy.taps import attach_recorder
 from qipf.runners.loading import check_facts
-from qipf.runners.torch import find_values, original
+from qipf.runners.torch import check_logits, find_values, original
 from qipf.scores.base import Fitted, Scorer
+from qipf.scores.confidence import Confidence
 from qipf.scores.precision import without_autocast
 from qipf.scores.probe import Probe
 from qipf.scores.saving import upgraded
@@ -92,6 +93,7 @@ class Wrapped(nn.Module):
             self.judge.to(home)
         self._recorder = attach_recorder(model, scorer, features)
         self.training = model.training
+        self._unseen = isinstance(scorer, Confidence)  # others were fitted to logits that were looked at
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded | Improved:
         """The output of the model, unchanged, and the uncertainty (N,), or all that `Guarded` or `Improved` has.
@@ -112,6 +114,9 @@ class Wrapped(nn.Module):
         output = self.model(*args, **kwargs)
         logits = self._recorder.before_ending(find_values(output))
         taken = self._recorder.taken()
+        if self._unseen and not is_traced(logits) and len(logits) > 1:
+            check_logits(logits)
+            self._unseen = False
         features = taken.pop("features", None)
         return output, _outputs(_rows(logits), features, taken)
 

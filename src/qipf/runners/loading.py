@@ -46,6 +46,8 @@ def open_model(
     Raises:
         Problem: It is something else, or it has no device.
     """
+    if isinstance(model, str | os.PathLike) and Path(model).suffix == ".pt2":
+        raise Problem("model", f"{model} is the path of a torch program", hint="give torch.export.load(path)")
     onnx = is_session(model) or isinstance(model, str | os.PathLike)
     if (onnx or isinstance(model, Runner) or is_estimator(model)) and device is not None:
         found = None if onnx or not isinstance(model, Runner) else model.device

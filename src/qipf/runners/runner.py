@@ -48,11 +48,13 @@ class Runner(ABC):
         inputs: The names and types of the inputs; empty if the model does not tell them.
         device: The device that inputs go to and generators live on; None outside torch.
         noted_output: The name of the output that is read, if the model has several that could be; otherwise None.
+        regression: True if the model is known to predict numbers, whatever its labels look like.
     """
 
     inputs: Sequence[InputSpec] = ()
     device: Any = None
     noted_output: str | None = None
+    regression: bool = False
 
     @abstractmethod
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:

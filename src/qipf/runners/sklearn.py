@@ -17,10 +17,8 @@ from qipf.data.batches import Batch, InputSpec, as_numbers
 from qipf.runners.features import Candidate, FeatureSpec
 from qipf.runners.runner import Pass, Run, Runner
 
-INPUTS = FeatureSpec("inputs", "rows")
-"""The only thing to read of an estimator."""
-TINY = np.finfo(np.float32).tiny
-"""The least probability, whose logarithm stays finite."""
+INPUTS = FeatureSpec("inputs", "rows")  # the only thing to read of an estimator
+TINY = np.finfo(np.float32).tiny  # the least probability, whose logarithm stays finite
 
 
 class SklearnRunner(Runner):
@@ -41,8 +39,11 @@ class SklearnRunner(Runner):
         self._numbers: list[float] | None = None
         if isinstance(self._classes, list) or getattr(model, "multilabel_", False):
             raise Problem("model", "it predicts several outputs at once", hint="give one estimator per output")
-        names = getattr(model, "feature_names_in_", None)
-        self._columns = None if names is None else list(names)
+        self.regression = self._classes is None
+        last = model.steps[-1][1] if hasattr(model, "steps") else model
+        if getattr(last, "decision_function_shape", "ovr") == "ovo" and not hasattr(model, "predict_proba"):
+            raise Problem("model", "decision_function_shape='ovo' compares pairs of classes", hint="give 'ovr'")
+        self._columns = getattr(model, "feature_names_in_", None)
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the rows of the table as the only argument."""
@@ -85,13 +86,12 @@ class SklearnRunner(Runner):
         """Return the index of each label among the classes of the estimator; targets of a regression as they are."""
         if self._classes is None:
             return labels
-        values = to_numpy(labels) if compat.is_array_api_obj(labels) else np.asarray(labels)
-        flat = values.reshape(-1) if values.ndim == 2 and values.shape[1] == 1 else values
+        values = np.asarray(to_numpy(labels) if compat.is_array_api_obj(labels) else labels)
+        flat = values[:, 0] if values.ndim == 2 and values.shape[1] == 1 else values
         order = np.searchsorted(self._classes, flat).clip(0, len(self._classes) - 1)
-        wrong = self._classes[order] != flat
-        if np.any(wrong):
-            found = flat[np.argmax(wrong)]
-            raise Problem("labels", repr(found), expected=f"one of the {len(self._classes)} classes of the estimator")
+        if np.any(wrong := self._classes[order] != flat):
+            found, count = flat[np.argmax(wrong)].item(), len(self._classes)
+            raise Problem("labels", repr(found), expected=f"one of the {count} classes of the estimator")
         return order
 
     def fingerprint(self) -> list[float] | None:
@@ -107,10 +107,10 @@ class SklearnRunner(Runner):
     def _values(self, table: np.ndarray, raw: bool) -> np.ndarray:
         given: Any = table
         if self._columns is not None:  # scikit-learn warns of a table without the names that it was fitted to
-            given = require("pandas", extra="bench").DataFrame(table, columns=self._columns)
+            given = require("pandas", extra="bench").DataFrame(table, columns=list(self._columns))
         if not raw and hasattr(self.model, "predict_proba"):
             return np.log(np.maximum(self.model.predict_proba(given), TINY))
-        known = not raw and hasattr(self.model, "decision_function")
+        known = self._classes is not None and not raw and hasattr(self.model, "decision_function")
         found = self.model.decision_function(given) if known else self.model.predict(given)
         return np.asarray(found, dtype=np.float64).reshape(len(table), -1)
 

@@ -106,7 +106,7 @@ class TorchRunner(Runner):
                 if not checked:
                     checked = True
                     if logits is values:  # what enters a sigmoid may well lie in [0, 1]
-                        _check_logits(logits)
+                        check_logits(logits)
                 found = recorder.take(logits)
             finally:
                 recorder.close()
@@ -448,7 +448,7 @@ def _few(values: Tensor) -> Tensor:
     return values[parts.get(values.ndim, slice(CORNER))].double().cpu()
 
 
-def _check_logits(values: Tensor) -> None:
+def check_logits(values: Tensor) -> None:
     """Raise if logits look like probabilities: a model that ends in a function, and not a module, hides its logits."""
     few = _few(values)
     few = few.flatten(1) if few.ndim > 2 and all(size == 1 for size in few.shape[2:]) else few

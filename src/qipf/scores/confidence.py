@@ -34,10 +34,11 @@ class Confidence(Scorer):
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         checked = super()._checked(outputs, fitted)
-        if checked.labels is not None and checked.regression:
+        numbers = getattr(outputs, "task", "") == "numbers"  # bare logits are those of classes
+        if numbers or (checked.labels is not None and checked.regression):
             raise Problem(
-                "labels", f"{self.name}: these labels are floating-point numbers, so this is a regression",
-                hint="use ResidualScale, or labels of 0 and 1 for a binary classifier",
+                "outputs", f"{self.name} scores classes, and these are numbers of a regression",
+                hint="use ResidualScale, or task='classes' or labels of 0 and 1 for a binary classifier",
             )  # fmt: skip
         return checked
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+import array_api_compat as compat
 import numpy as np
 
 from qipf._common.optional import require
@@ -153,7 +154,7 @@ class ResidualScale(Scorer):
         found = [residuals[:0, ...]]
         for start in range(0, queries.shape[0], size):
             block = queries[start : start + size, ...]
-            nearest = xp.argsort(squares[None, :] - 2 * (block @ rows.T), axis=1)[:, :count]
+            nearest = _nearest(squares[None, :] - 2 * (block @ rows.T), count)
             picked = xp.take(residuals, xp.reshape(nearest, (-1,)), axis=0)
             found.append(xp.mean(xp.reshape(picked, (block.shape[0], count, residuals.shape[1])), axis=1))
         return xp.concat(found, axis=0)
@@ -249,7 +250,7 @@ def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[di
         rising = isotonic_regression(ratio[order]).x
         at.append([part.mean() for part in np.array_split(scaled[order], steps)])
         to.append([part.mean() for part in np.array_split(rising, steps)])
-    tensors = {"centre": centre, "spread": spread, "at": np.array(at), "to": np.array(to)}
+    tensors = {"centre": centre, "spread": spread, "knots": np.array(at), "values": np.array(to)}
     tensors |= {PREFIX + key: value for key, value in fitted.tensors.items()}
     return tensors, {"field": {key: value for key, value in fitted.facts.items() if key != "model"}}
 
@@ -275,7 +276,8 @@ def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Arra
         modes = field.modes_of(standard[:, target : target + 1], own)
         scores = xp.astype(xp.mean(modes, axis=1), standard.dtype, copy=False)
         at, to, centre, spread = (
-            xp.astype(tensors[key], standard.dtype, copy=False)[target, ...] for key in ("at", "to", "centre", "spread")
+            xp.astype(tensors[key], standard.dtype, copy=False)[target, ...]
+            for key in ("knots", "values", "centre", "spread")
         )
         columns.append(interpolate((scores - centre) / spread, at, to))
     return xp.stack(columns, axis=1)
@@ -283,3 +285,10 @@ def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Arra
 
 def _own(tensors: Mapping[str, Any]) -> dict[str, Any]:
     return {key.removeprefix(PREFIX): value for key, value in tensors.items() if key.startswith(PREFIX)}
+
+
+def _nearest(distances: Array, count: int) -> Array:
+    """Return the columns of the smallest distances in every row, in ascending order."""
+    if compat.is_torch_array(distances):  # a full sort cannot be exported to ONNX
+        return distances.topk(count, dim=1, largest=False).indices
+    return namespace(distances).argsort(distances, axis=1)[:, :count]

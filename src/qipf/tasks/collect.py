@@ -59,6 +59,7 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     indexed = not isinstance(data, Source) and Source(data, 1).indexed
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
+    task = "numbers" if task is None and runner.regression else task
     size = usual if task is None else make_task(task).batch_size
     source = Source.of(data, size if batch_size is None else batch_size)
     with runner.peeking():

@@ -104,7 +104,7 @@ class Tokens(Task):
         if share < FEW_IDS:
             raise Problem(
                 "shift", f"{share:.0%} of the labels are the token ids of their positions, so their meaning is unknown",
-                hint="give Tokens(shift=False) if each label is about its own position, or Tokens(shift=True)",
+                hint="give the option shift=False of the task if each label is about its own position, or shift=True",
             )  # fmt: skip
         return replace(self, shift=True)
 
