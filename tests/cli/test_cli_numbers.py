@@ -170,7 +170,7 @@ def test_mistakes_are_named(place: Path, capsys) -> None:
     fit = ["fit", "number_nets:two", "data.npz", "-o", "n.qipf", "--quiet"]
     assert main([*fit[:4], "good.qipf", "--quiet"]) == 0
     cases = [
-        ([*fit, "--scorer", "entropy"], 1, "this is a regression"),
+        ([*fit, "--scorer", "entropy"], 1, "regression"),
         ([*fit, "--option", "effort=quick"], 2, "--option: effort"),
         ([*fit, "--calibrate", "held.npz", "--promise", "error<=0.1"], 2, "--coverage"),
         ([*fit, "--calibrate", "held.npz"], 1, "--coverage: 5 held-out examples cannot promise 0.9"),

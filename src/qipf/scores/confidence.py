@@ -36,8 +36,9 @@ class Confidence(Scorer):
         checked = super()._checked(outputs, fitted)
         numbers = getattr(outputs, "task", "") == "numbers"  # bare logits are those of classes
         if numbers or (checked.labels is not None and checked.regression):
+            argument = "outputs" if checked.labels is None else "labels"
             raise Problem(
-                "outputs", f"{self.name} scores classes, and these are numbers of a regression",
+                argument, f"{self.name} scores classes, and these are numbers of a regression",
                 hint="use ResidualScale, or task='classes' or labels of 0 and 1 for a binary classifier",
             )  # fmt: skip
         return checked
