@@ -1,7 +1,7 @@
 """Run the twin study on a GPU, unit after unit: a pair and one base network of it.
 
-    python benchmarks/twin/program.py --data DATA --cache /tmp/twin --out results/twin --budget 540
-    python benchmarks/twin/program.py --data DATA --cache /tmp/twin --out results/twin --pairs mnist --bases 0 1
+    python benchmarks/twin/program.py --data DATA --cache CACHE --out results/twin --budget 540
+    python benchmarks/twin/program.py --data DATA --cache CACHE --out results/twin --pairs mnist --bases 0 1
 
 Every part of a unit is kept in the cache once it is done, so that another call continues. `--out` gets one file of
 arrays and one of facts for every unit, written again after each part. results/twin/PROTOCOL.md says what is measured.
