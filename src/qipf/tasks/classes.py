@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from qipf.arrays import Array, namespace, to_numpy
+from qipf.arrays import Array, to_numpy
 from qipf.data.batches import Batch
-from qipf.tasks.outputs import Outputs, as_classes, check_binary, check_classes
-from qipf.tasks.task import Draw, Part, ProbeSettings, Task, squeezed
+from qipf.tasks.outputs import as_classes, check_binary, check_classes
+from qipf.tasks.task import ProbeSettings, Task, squeezed
 
 
 @dataclass(frozen=True)
@@ -41,26 +40,6 @@ class Classes(Task):
             check_binary(labels, batch.numbers)
         check_classes(labels, max(2, columns), batch.numbers, self.name)
         return labels
-
-    def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
-        """Return all rows."""
-        del draw
-        return rows_of(self.name, part, labels)
-
-    def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
-        """Yield all rows at once."""
-        yield slice(None), rows_of(self.name, part, None)
-
-
-def rows_of(task: str, part: Part, labels: Array | None) -> Outputs:
-    """Return one row per input: its logits, its features, and its label in their library."""
-    layers = {key.removeprefix("layer:"): v for key, v in part.features.items() if key.startswith("layer:")}
-    if labels is not None:
-        xp = namespace(part.logits)
-        labels = xp.asarray(labels)
-    return Outputs.unchecked(
-        part.logits, features=part.features.get("features"), labels=labels, layers=layers, task=task
-    )
 
 
 def warn_of_missing_classes(labels: Array, columns: int, stacklevel: int) -> None:

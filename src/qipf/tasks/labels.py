@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -78,10 +78,6 @@ class Labels(Task):
         return Outputs.unchecked(
             logits, features=features, labels=flat, groups=rows, positions=xp.tile(which, (count,)), task=self.name
         )
-
-    def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
-        """Yield all rows at once."""
-        yield slice(None), self.sample(part, None, Draw(0))
 
     def counted(self, part: Part, labels: Array | None) -> Array:
         """Return True for every label."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -11,9 +10,8 @@ import numpy as np
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch
-from qipf.tasks.classes import rows_of
 from qipf.tasks.outputs import Outputs, Scored, zeros_and_ones
-from qipf.tasks.task import Draw, Part, Task, squeezed
+from qipf.tasks.task import Task, squeezed
 
 
 @dataclass(frozen=True)
@@ -57,15 +55,6 @@ class Numbers(Task):
                 hint="leave such rows out",
             )  # fmt: skip
         return labels
-
-    def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
-        """Return all rows; the logits are the predictions."""
-        del draw
-        return rows_of(self.name, part, labels)
-
-    def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
-        """Yield all rows at once."""
-        yield slice(None), rows_of(self.name, part, None)
 
     def predicted(self, outputs: Outputs) -> Array:
         """Return the predicted numbers, (M,) or (M, k)."""

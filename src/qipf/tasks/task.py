@@ -123,13 +123,17 @@ class Task(ABC):
             Problem: A label does not fit; it names the row in the user's data.
         """
 
-    @abstractmethod
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
-        """Return rows to fit a scorer to, or to judge it by; `groups` are inputs of the batch."""
+        """Return rows to fit a scorer to, or to judge it by; `groups` are inputs of the batch. Here, one per input."""
+        del draw
+        layers = {key.removeprefix("layer:"): v for key, v in part.features.items() if key.startswith("layer:")}
+        labels = None if labels is None else namespace(part.logits).asarray(labels)
+        features = part.features.get("features")
+        return Outputs.unchecked(part.logits, features=features, labels=labels, layers=layers, task=self.name)
 
-    @abstractmethod
     def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
         """Yield all predictions in blocks: an index into an array of the shape of the predictions, and their rows."""
+        yield slice(None), self.sample(part, None, Draw(0))
 
     def resolved(self, batch: Batch) -> Task:
         """Return the task with the options that the first batch decides."""
