@@ -249,7 +249,8 @@ class Cluster(Executor):
     def close(self) -> None:
         """Leave the cluster, which goes on without this process."""
         self._closed = True
-        self._client.close(timeout=5)
+        with suppress(Exception):  # a client that is closing itself because its scheduler was lost may raise anything
+            self._client.close(timeout=5)
         super().close()
 
 
