@@ -23,13 +23,13 @@ PACKAGE = Path(__file__).parents[2]
 
 @cache
 def source_digest() -> str:
-    """Return a digest of all Python files of the running package except the plans; line endings do not matter."""
+    """Return a digest of the code and data of the running package except the plans; line endings do not matter."""
     return digest_of(PACKAGE)
 
 
 def digest_of(package: Path) -> str:
     """The digest of a package's folder."""
-    files = {file.relative_to(package).as_posix(): file for file in package.rglob("*.py")}
+    files = {file.relative_to(package).as_posix(): file for end in ("py", "toml") for file in package.rglob(f"*.{end}")}
     digest = hashlib.sha256()
     for name in sorted(files):
         if not name.startswith("study/plan/plans/"):
