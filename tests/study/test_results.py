@@ -22,7 +22,6 @@ PUBLISHED = sorted(path.parent for path in (ROOT / "results" / "paper").glob("*/
 TEXTS = {name: page.read_text() for name, page in pages.PAGES.items()}
 LONG = ("docs/reproduction.md", "docs/reproduction-tables.md")  # pages whose tables take seconds to compute
 WORDS = {
-    "README.md": 1_100,
     "docs/reproduction.md": 3_000,
     "docs/results/real-networks.md": 1_500,
     "docs/research/probe.md": 1_500,
