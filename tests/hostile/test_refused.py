@@ -17,11 +17,13 @@ from qipf._common.errors import Problem
 from qipf._common.text import parse_toml
 from qipf.arrays import to_numpy
 from qipf.cli import main
+from qipf.data.batches import Source
 from qipf.data.images import read_images
 from qipf.data.npz import read_arrays
 from qipf.data.reading import FileSource, open_data
 from qipf.data.tables import read_columns
 from qipf.data.tail import Tail
+from qipf.tasks.outputs import Outputs
 
 
 @pytest.mark.parametrize("line", ["," * 1_000_000, "\n" + "," * 200_000, '"a",' * 20_000])
@@ -100,6 +102,12 @@ def test_masked_values_are_refused() -> None:
     with pytest.raises(Problem, match="1 of 3 values"):
         to_numpy(masked)
     np.testing.assert_array_equal(to_numpy(np.ma.masked_array([1.0, 2.0])), [1.0, 2.0])
+    labels, logits = np.ma.masked_array([0, 1, 2], [False, True, False]), np.eye(3)
+    for inputs, given in ((logits, labels), (np.ma.masked_less(logits, 1), np.arange(3))):
+        with pytest.raises(Problem, match="masked"):
+            Outputs(inputs, labels=given)
+        with pytest.raises(Problem, match="masked"):
+            next(iter(Source((inputs, given), 2)))
 
 
 def test_an_output_does_not_overwrite_an_input(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -277,7 +278,7 @@ class Store:
             folder.mkdir(exist_ok=True)
             names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
             target = next(path for path in map(folder.joinpath, names) if not path.exists())
-            file.replace(target)
+            shutil.move(file, target)  # the folders may be links to other disks
         return target
 
     @contextmanager

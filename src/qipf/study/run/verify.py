@@ -93,7 +93,7 @@ class Damage(NamedTuple):
 def damages(store: Store) -> Iterator[Damage]:
     """Every damaged file of a store: cells, notes about cells, documents and checkpoints."""
     yield from _documents(store)
-    for kind in sorted(path for path in (store.path / "cells").iterdir() if path.is_dir()):
+    for kind in sorted((store.path / "cells").glob("*/")):
         for file in sorted(kind.glob("*.json")):
             yield from _cell(store, kind.name, file.stem)
     for folder in NOTES:
