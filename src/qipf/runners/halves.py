@@ -50,7 +50,8 @@ class Cut:
         return f"{self.split}@copy"
 
 
-class Copied(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Copied:
     """A layer that a scorer reads: the logits of a trained copy of the second half of a network."""
 
     cut: Cut
