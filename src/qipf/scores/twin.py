@@ -20,10 +20,13 @@ from qipf.scores.mixture import Mixture, best_share
 from qipf.tasks.collect import Start, begin
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.task import Task
-from qipf.tasks.views import ViewTrial, is_image
+from qipf.tasks.views import FAR, ViewTrial, is_image
 
 if TYPE_CHECKING:
-    from qipf.runners.halves import SecondHalf
+    import torch
+
+    from qipf.runners.halves import Cut, SecondHalf
+    from qipf.tasks.perturb import Perturber
 
 PREFIX = "copy."
 """Before the names of the weights of the copy among the tensors of a fitted twin."""
@@ -111,20 +114,12 @@ class Twin(Mixture):
             Problem: The network cannot be split, its inputs cannot be perturbed, or there are too few of them.
         """
         torch = require("torch", extra="torch")
-        from qipf.runners.halves import split_network, splittable
+        from qipf.runners.halves import splittable
         from qipf.training import train
         from qipf.training.copies import CopyLearner, gathered_inputs, step_seconds
         from qipf.training.split import Split
 
-        if start.task.name != "classes":
-            raise Problem("task", f"{start.task.name} have no twin", expected="one class per input")
-        cut, half = split_network(start.runner, start.first, self.split, self.depth)
-        if any(one.element_size() < 4 for one in half.parameters()):
-            raise Problem("model", "it is in half precision", hint="fit the twin to model.float()")
-        generator = torch.Generator(start.runner.device).manual_seed(self.seed)
-        change = start.task.perturber(generator, perturb)
-        if not change.form(start.first.first(2).inputs):
-            raise Problem("data", "these inputs cannot be perturbed", hint="give a function perturb(inputs, generator)")
+        cut, half, change, generator = self.prepared(start, perturb)
         data, columns = gathered_inputs(start, size, memory, self.seed, progress)
         labels = to_numpy(data.labels)
         if data.rows < LEAST_PER_CLASS * max(2, columns):
@@ -157,11 +152,31 @@ class Twin(Mixture):
         if not all(np.isfinite(one).all() for one in weights.values()):
             raise Problem("learning_rate", "training gave weights that are not finite", hint="lower it")
         self.share = self._best_share(start, half, data.chosen(np.flatnonzero(held)), change)
-        facts = {"columns": columns, "cut": asdict(cut), "views": [name for name in views if name != "far"]}
+        facts = {"columns": columns, "cut": asdict(cut), "views": [name for name in views if name != FAR]}
         facts |= {**start.runner.facts(), "task": start.task.noted()}
         self._use(Fitted({PREFIX + name: one for name, one in weights.items()}, facts))
         self._attachments = {}
         return self
+
+    def prepared(self, start: Start, perturb: Any) -> tuple[Cut, SecondHalf, Perturber, torch.Generator]:
+        """Return where the network is split, the copy, what perturbs its inputs, and what that draws from.
+
+        Raises:
+            Problem: There can be no twin.
+        """
+        torch = require("torch", extra="torch")
+        from qipf.runners.halves import split_network
+
+        if start.task.name != "classes":
+            raise Problem("task", f"{start.task.name} have no twin", expected="one class per input")
+        cut, half = split_network(start.runner, start.first, self.split, self.depth)
+        if any(one.element_size() < 4 for one in half.parameters()):
+            raise Problem("model", "it is in half precision", hint="fit the twin to model.float()")
+        generator = torch.Generator(start.runner.device).manual_seed(self.seed)
+        change = start.task.perturber(generator, perturb)
+        if not change.form(start.first.first(2).inputs):
+            raise Problem("data", "these inputs cannot be perturbed", hint="give a function perturb(inputs, generator)")
+        return cut, half, change, generator
 
     def _tried(self, start: Start, data: Batch) -> list[str]:
         """Return the views that are valid; none if the inputs are no images."""

@@ -24,7 +24,7 @@ from qipf.tasks.finding import find_task, make_task
 from qipf.tasks.outputs import Outputs, TokenSummary
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Draw, Part, Task
-from qipf.tasks.views import View, with_views
+from qipf.tasks.views import View, ViewTrial, with_views
 
 if TYPE_CHECKING:
     import torch
@@ -271,6 +271,7 @@ def collect_augmented(
     size: int | None = None,
     memory: int = 2 * 2**30,
     seed: int = 0,
+    trial: ViewTrial | None = None,
     progress: bool = True,
 ) -> tuple[Outputs, str]:
     """Return the rows of every input and of its perturbed copies.
@@ -285,6 +286,7 @@ def collect_augmented(
             datasets, and the first inputs of loaders. While data of unknown length is read, up to twice as much is
             allocated.
         seed: Of the sample and of the perturbations.
+        trial: Tries views of some inputs, if they are images.
         progress: Show a progress bar.
 
     Returns:
@@ -318,6 +320,8 @@ def collect_augmented(
                         "data", f"batch {batch.number} has no labels, and the probe learns from them",
                         hint="give (inputs, labels), or a loader whose batches are (inputs, labels)",
                     )  # fmt: skip
+                if trial is not None and form == "images":
+                    trial.see(run, batch)
                 for copy in range(copies):
                     one = batch if copy == 0 else batch.replaced(change(batch.inputs))
                     for part in task.passes(run, one):

@@ -18,8 +18,10 @@ from qipf.tasks.outputs import predicted_classes
 from qipf.tasks.task import Task
 from qipf.tasks.tiles import colours_last
 
-MOVES = {"mirror": (0, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1), "up": (-1, 0), "far": (4, 4)}
-"""Pixels down and to the right; pixels from outside repeat the edge. "far" only tells if crops may be learned from."""
+FAR = "far"
+"""No view, but a sign that images may be moved by several pixels while a twin learns."""
+MOVES = {"mirror": (0, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1), "up": (-1, 0), FAR: (4, 4)}
+"""Pixels down and to the right; pixels from outside repeat the edge."""
 COST = 0.01
 """The accuracy that a view may cost at most."""
 TRIED = 2000

@@ -20,7 +20,7 @@ from qipf.runners.halves import SecondHalf
 from qipf.runners.recorder import Recorder, untouched
 from qipf.tasks.collect import Start
 from qipf.tasks.tiles import colours_last
-from qipf.tasks.views import is_image
+from qipf.tasks.views import FAR, is_image
 from qipf.training.loop import negative_log_likelihood, seeded
 from qipf.training.minibatches import PADDING, crop
 from qipf.training.split import Split
@@ -124,11 +124,11 @@ class CopyLearner(nn.Module):
 
     def _moved(self, images: Tensor) -> Tensor:
         """Return images that are cropped and mirrored at random, if they may be."""
-        if not {"mirror", "far"} & set(self._views):
+        if not {"mirror", FAR} & set(self._views):
             return images
         draw = {"generator": self._generator, "device": self._generator.device}
         places = torch.full((len(images), 2), PADDING, device=images.device)
-        if "far" in self._views:
+        if FAR in self._views:
             places = torch.randint(0, 2 * PADDING + 1, places.shape, **draw).to(images.device)
         flips = torch.rand(len(images), **draw).to(images.device) < 0.5 if "mirror" in self._views else None
         last = colours_last(images.shape)
