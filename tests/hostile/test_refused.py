@@ -115,19 +115,20 @@ def test_an_output_does_not_overwrite_an_input(tmp_path: Path, monkeypatch, caps
     Path("s.csv").write_text("u,correct\n0.5,1\n0.6,0\n")
     np.savez("train.npz", logits=np.eye(3), labels=np.arange(3))
     Path("w.safetensors").write_bytes(b"weights")
-    Path("link.npz").symlink_to("train.npz")
+    Path("link.qipf").symlink_to("train.npz")
     cases = [
         ["evaluate", "s.csv", "-o", "s.csv"],
         ["evaluate", "s.csv", "-o", f"{tmp_path}/./s.csv"],
         ["fit", "w.safetensors", "train.npz", "--scorer", "entropy", "-o", "train.npz"],
-        ["fit", "w.safetensors", "train.npz", "--scorer", "entropy", "-o", "link.npz"],
-        ["fit", "nets:build", "train.npz", "--weights", "w.safetensors", "-o", "w.safetensors"],
+        ["fit", "w.safetensors", "train.npz", "--scorer", "entropy", "-o", "link.qipf"],
+        ["fit", "nets:build", "train.npz", "--weights", "w.safetensors", "-o", "nets.py"],
+        ["report", "s.csv", "-o", "s.csv"],
         ["score", "train.npz", "s.csv", "-o", "s.csv"],
     ]
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for words in cases:
         assert main(words) == 2
-        assert "would be overwritten" in capsys.readouterr().err
+        assert "put: " in (said := capsys.readouterr().err) or "--out: " in said
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
