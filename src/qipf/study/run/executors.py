@@ -6,6 +6,7 @@ they are in the store when a task is finished, so an executor that loses a worke
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -172,6 +173,8 @@ class Cluster(Executor):
 
     def __init__(self, address: str, *, patience: float = 20.0) -> None:
         distributed = require("distributed", extra="distributed")
+        for name in [name for name in logging.root.manager.loggerDict if name.startswith(("distributed", "tornado"))]:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # they log a lost scheduler, which is reported here
         self._killed: type[BaseException] = distributed.KilledWorker
         self._address, self._patience = address, patience
         try:
@@ -205,6 +208,14 @@ class Cluster(Executor):
         return max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
 
     def _run(self, job: Job) -> States:
+        try:
+            return self._wait_for(job)
+        except Exception as error:
+            if isinstance(error, RefusedError) or self._client.status == "running":
+                raise
+            raise self._gone() from None  # whatever a client raises while it loses its scheduler
+
+    def _wait_for(self, job: Job) -> States:
         """Wait for a task, which the scheduler runs on another worker if its worker dies; workers may come and go.
 
         Dask gives up a task that was on several workers when they died, even if another task killed them. Such a task
@@ -240,11 +251,14 @@ class Cluster(Executor):
         since = time.monotonic()
         while self._client.status != "running":
             if self._closed or self._client.status == "closed" or time.monotonic() - since > self._patience:
-                raise RefusedError(
-                    f"the Dask scheduler at {self._address} is gone; finished cells are kept: start it and its "
-                    "workers, then run the same command again"
-                )
+                raise self._gone()
             time.sleep(0.1)
+
+    def _gone(self) -> RefusedError:
+        return RefusedError(
+            f"the Dask scheduler at {self._address} is gone; finished cells are kept: start it and its workers, then "
+            "run the same command again"
+        )
 
     def close(self) -> None:
         """Leave the cluster, which goes on without this process."""
