@@ -84,7 +84,7 @@ def test_six_scores_or_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
     with Path("a.csv").open() as file:
         rows = {row["score"]: row for row in csv.DictReader(file)}
     left_out = re.findall(r"[\w-]+", " ".join(re.findall(r"left out: (.*?) \(", captured.err)))
-    assert set(rows) | set(left_out) == (set(SCORERS) - {"combine", "probe", "residual-scale"}) | {"default"}
+    assert set(rows) | set(left_out) == (set(SCORERS) - {"combine", "probe", "residual-scale", "twin"}) | {"default"}
     assert all(float(row["ms_per_1000"]) > 0 for row in rows.values())
     assert "max-logit-p-norm" in captured.out  # names are not cut off
 

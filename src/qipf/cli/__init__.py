@@ -23,7 +23,7 @@ from qipf._common.optional import require
 from qipf._common.text import one_line
 from qipf.cli.arguments import QUIET, rendered
 
-COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "inspect", "report", "score", "watch")
+COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "inspect", "paper", "report", "score", "watch")
 """Each is a function in a module of the same name."""
 RESEARCH = ("gallery", "train")
 """Commands under `qipf research`, likewise."""

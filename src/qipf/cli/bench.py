@@ -85,10 +85,9 @@ def bench(
         return 130
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    print(f"{report.done} cells run, {report.reused} kept from before; results in {store}")
+    print(f"{report.done} cells run, {report.reused} kept from before; results in {store}\n")
+    print(f"{results_text(store, Console().width)}\n\nReport: qipf report {store} --output report.html")
     if report.complete:
-        if not QUIET.get():
-            print(f"\n{results_text(store, Console().width)}\n\nReport: qipf report {store} --output report.html")
         return 0
     for failure in report.failed:
         print(f"failed: {failure['label']}: {' '.join(failure['error'].split())}", file=sys.stderr)

@@ -36,6 +36,7 @@ SKIPPED = {
     "combine": "it needs parts",
     "probe": "it is fitted by default",
     "residual-scale": "it is for regressions, whose predictions are not right or wrong",
+    "twin": "it learns from inputs; fit it with effort=thorough",
 }
 """Scorers that cannot be compared here, and why."""
 SCALES = (compared.ONE_WIDTH, *METHODS)
@@ -124,7 +125,7 @@ def compare(
         sets[title] = apply_shift(parts[-1], name, intensity, work.task.name, SEED)
     page = output is not None and output.suffix == ".html" and work.task.name == "pixels"
     try:
-        found = _Run(work, parts, sets, str(data), coverage if numbers else None).result(
+        found = _Contest(work, parts, sets, str(data), coverage if numbers else None).result(
             f"{model} on {data}", wanted, page
         )
     except Unsupported as problem:
@@ -183,7 +184,7 @@ def _wanted(text: str | None, numbers: bool) -> list[str]:
     return list(dict.fromkeys([*([compared.ONE_WIDTH] if numbers else []), *names]))
 
 
-class _Run:
+class _Contest:
     """Fit scores or scales to the first part, and measure them on the last one and on shifted data.
 
     Args:

@@ -19,6 +19,11 @@ def demo(*, output: Output = Path("out/demo")) -> int:
     Args:
         output: The folder for the results and the report.
     """
+    return run_to_report("demo", output)
+
+
+def run_to_report(plan: str, output: Path, data: Path | None = None) -> int:
+    """Run a shipped plan, write its report into the same folder, and print the answer."""
     from rich.console import Console
 
     from qipf.study.plan import plan as plans
@@ -30,9 +35,9 @@ def demo(*, output: Output = Path("out/demo")) -> int:
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--output: the folder {output} cannot be made ({error.strerror}); give another") from None
-    outcome, _ = run_plan(plans.load("demo"), output, quiet=QUIET.get())
+    outcome, _ = run_plan(plans.load(plan), output, data=data, quiet=QUIET.get())
     page = output / "report.html"
-    write_report(output, page)
+    write_report(output, page, data=data)
     for failure in outcome.failed:
         print(f"failed: {failure['label']}: {failure['error']}", file=sys.stderr)
     print(f"{results_text(output, Console().width)}\n\nThe whole story: {page}")

@@ -93,7 +93,8 @@ def fit(
             scorer finds its own, and others read the input of the last linear layer.
         options: The options that all commands for models share.
     """
-    check_output(output, split_model(model)[0], data, options.weights, options.labels, calibrate)
+    read = (split_model(model)[0], data, options.weights, options.labels, calibrate)
+    check_output(output, *read, endings=[".qipf"])
     settings = read_settings(option or [])
     made = make_scorer(scorer, settings)
     if promise is not None and calibrate is None:

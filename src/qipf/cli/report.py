@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from qipf.cli.arguments import check_output
 from qipf.cli.options import Output
 
 
@@ -29,6 +30,7 @@ def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
     """
     from qipf.study.report import write_report
 
+    check_output(output, endings=[".html"])
     with _notes_on_stderr():
         size = write_report(store, output)
     print(f"{output}: {size / 1e6:.1f} MB")

@@ -14,6 +14,6 @@ FIGURES: dict[str, str] = {
     "corruptions": "every shift and every common corruption at every intensity (appendix E)",
     "field": "the field of a fitted scorer, and the predictions in it",
 }
-"""What `qipf gallery` can draw: the names and what they show."""
+"""What `qipf research gallery` can draw: the names and what they show."""
 
 __all__ = ["DARK", "FIGURES", "LIGHT", "Palette", "Plate"]
