@@ -96,7 +96,7 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
     """Compare a model with the one that a scorer with these facts was fitted to: warn about other weights.
 
     Raises:
-        Problem: Another output of an ONNX model is read.
+        Problem: Another output of an ONNX model is read, or a twin is given another network.
     """
     found = model_facts(model)
     noted, read = facts.get(OUTPUT), found.get(OUTPUT)
@@ -107,6 +107,8 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
         )  # fmt: skip
     known, other = facts.get("model"), found.get("model")
     if known and other is not None and differ(known, other):
+        if "cut" in facts:
+            raise Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
         warnings.warn(
             "model: its weights are not those that this scorer was fitted to, so its scores mean little; give that "
             "model, or fit the scorer to this one",
