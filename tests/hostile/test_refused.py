@@ -23,6 +23,7 @@ from qipf.data.npz import read_arrays
 from qipf.data.reading import FileSource, open_data
 from qipf.data.tables import read_columns
 from qipf.data.tail import Tail
+from qipf.runners.loading import load_model
 from qipf.tasks.outputs import Outputs
 
 
@@ -68,14 +69,20 @@ def test_a_jpeg_of_very_many_scans_is_refused(tmp_path: Path) -> None:
         read_images((path,), "RGB")
 
 
-@pytest.mark.parametrize("text", ["a" + ".a" * 30_000 + " = 1", "a = " + "[" * 50_000, "[" + "a." * 30_000 + "a]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a" + ".a" * 30_000 + " = 1", "a = " + "[" * 50_000, "[" + "a." * 30_000 + "a]", "1." * 30_000 + "1 = 1"),
+        *('a."=".' * 15_000 + "a = 1", 'a."\u2028".' * 15_000 + "a = 1"),
+    ],
+)
 def test_toml_that_is_nested_deeply_is_refused(tmp_path: Path, capsys, text: str) -> None:
     (tmp_path / "plan.toml").write_text(text)
     started = time.perf_counter()
     assert main(["bench", str(tmp_path / "plan.toml")]) == 1
     assert "plan.toml" in capsys.readouterr().err
     assert time.perf_counter() - started < 20
-    assert parse_toml('a.b.c = "1.2.3"\nd = [1.5, 2.5]\n') == {"a": {"b": {"c": "1.2.3"}}, "d": [1.5, 2.5]}
+    assert parse_toml(f'a.b.c = "1.2.3"\nd = {[1.5] * 2000}\n') == {"a": {"b": {"c": "1.2.3"}}, "d": [1.5] * 2000}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not allow such names")
@@ -108,6 +115,13 @@ def test_masked_values_are_refused() -> None:
             Outputs(inputs, labels=given)
         with pytest.raises(Problem, match="masked"):
             next(iter(Source((inputs, given), 2)))
+
+
+def test_a_damaged_program_is_one_line(tmp_path: Path, capfd) -> None:
+    (tmp_path / "net.pt2").write_bytes(b"no program")
+    with pytest.raises(Problem, match=r"net\.pt2"):
+        load_model(str(tmp_path / "net.pt2"))
+    assert capfd.readouterr().err == ""
 
 
 def test_an_output_does_not_overwrite_an_input(tmp_path: Path, monkeypatch, capsys) -> None:

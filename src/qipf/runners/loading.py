@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -95,7 +96,7 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
     """Compare a model with the one that a scorer with these facts was fitted to: warn about other weights.
 
     Raises:
-        Problem: Another output of an ONNX model is read.
+        Problem: Another output of an ONNX model is read, or a twin is given another network.
     """
     found = model_facts(model)
     noted, read = facts.get(OUTPUT), found.get(OUTPUT)
@@ -106,6 +107,8 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
         )  # fmt: skip
     known, other = facts.get("model"), found.get("model")
     if known and other is not None and differ(known, other):
+        if "cut" in facts:
+            raise Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
         warnings.warn(
             "model: its weights are not those that this scorer was fitted to, so its scores mean little; give that "
             "model, or fit the scorer to this one",
@@ -179,10 +182,15 @@ def _exported(path: Path) -> Any:
     torch = require("torch", extra="torch")
     from qipf.runners.exported import exported_module
 
+    log = logging.getLogger("torch.export")
+    silent, log.disabled = log.disabled, True  # it logs what is wrong with a file; the error below reports it
     try:
         program = torch.export.load(path)
     except Exception as error:  # torch raises whatever its archive reader meets
-        raise Problem("model", f"{path} is not an exported program that this torch can read ({error})") from error
+        hint = "export the model again, with torch.export.save of this version of torch"
+        raise Problem("model", f"{path} is not an exported program that this torch can read", hint=hint) from error
+    finally:
+        log.disabled = silent
     return exported_module(program)
 
 

@@ -152,6 +152,7 @@ _ENTRIES = (
     _many("ensemble", "Deep ensemble", 4, "training", shown=("std", "entropy"), paper=(5, "ENSEMBLE")),
     _many("swag", "SWAG", 26, "training"),
     _many("sgd-iterates", "SGD iterates", 27, "training"),
+    _one("twin", "Twin of the second half of the network", "features", 46, "labels"),
     _one("one-width", "One width for all inputs", "other", 45),
     MethodInfo("scores", "Scores from a file", "file", 15, "file", kind="scores"),
 )  # fmt: skip

@@ -359,8 +359,9 @@ class Store:
             raise StoreError(f"the cell {kind}/{key} is not in the store {self.path}") from None
         except ValueError as error:
             raise damaged(file, str(error)) from None
-        if record["cell"] != f"{kind}/{key}":
-            raise damaged(file, f"it is the record of {record['cell']}")
+        of = record.get("cell") if isinstance(record, dict) else None
+        if of != f"{kind}/{key}":
+            raise damaged(file, f"it is the record of {of}" if of else "it is not the record of a cell")
         return record
 
     def content(self, kind: str, key: str, suffix: str) -> bytes | None:

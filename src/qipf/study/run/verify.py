@@ -90,7 +90,7 @@ def damages(store: Store) -> Iterator[Damage]:
         for file in sorted(kind.glob("*.json")):
             yield from _cell(store, kind.name, file.stem)
     for folder in NOTES:
-        for file in sorted((store.path / folder).glob("*.json")):
+        for file in sorted(file for file in (store.path / folder).glob("*.json") if KEY.fullmatch(file.stem)):
             try:
                 unseal(file.read_bytes())
             except ValueError as error:
@@ -130,12 +130,12 @@ def _cell(store: Store, kind: str, key: str) -> Iterator[Damage]:
 
 
 def _checkpoints(store: Store) -> Iterator[Damage]:
-    files = sorted((store.path / "scratch").glob(f"*{ARRAYS}*"))
+    files = [file for file in (store.path / "scratch").glob(f"*{ARRAYS}*") if KEY.fullmatch(file.name.partition(".")[0])]
     if not files:
         return
     from qipf.training.state import check
 
-    for file in files:
+    for file in sorted(files):
         try:
             check(file)
         except ValueError as error:
