@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -181,10 +182,15 @@ def _exported(path: Path) -> Any:
     torch = require("torch", extra="torch")
     from qipf.runners.exported import exported_module
 
+    log = logging.getLogger("torch.export")
+    silent, log.disabled = log.disabled, True  # it logs what is wrong with a file; the error below reports it
     try:
         program = torch.export.load(path)
     except Exception as error:  # torch raises whatever its archive reader meets
-        raise Problem("model", f"{path} is not an exported program that this torch can read ({error})") from error
+        hint = "export the model again, with torch.export.save of this version of torch"
+        raise Problem("model", f"{path} is not an exported program that this torch can read", hint=hint) from error
+    finally:
+        log.disabled = silent
     return exported_module(program)
 
 
