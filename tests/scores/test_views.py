@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import qipf
 from qipf._common.errors import Problem
+from qipf.cli import main
 from qipf.study import datasets, nets
 from qipf.tasks.views import viewed
 from qipf.training import train
@@ -114,3 +115,16 @@ def test_what_has_no_views_is_refused(net: nn.Module, probe: qipf.Probe) -> None
     with pytest.raises(ValueError, match="another"):
         probe.with_views(2).attach(decided)
     probe.decision = None
+
+
+def test_the_command_line_averages_over_views(net: nn.Module, probe: qipf.Probe, tmp_path: Path) -> None:
+    x = stripes(20, 3)[0]
+    batch = {0: torch.export.Dim("batch")}
+    torch.export.save(torch.export.export(net.eval(), (x,), dynamic_shapes=(batch,)), tmp_path / "net.pt2")
+    probe.save(tmp_path / "net.qipf")
+    np.save(tmp_path / "x.npy", x.numpy())
+    words = ["score", *(str(tmp_path / name) for name in ("net.qipf", "x.npy")), "--model", str(tmp_path / "net.pt2")]
+    assert main([*words, "--views", "2", "--quiet", "-o", str(tmp_path / "scores.csv")]) == 0
+    found = np.genfromtxt(tmp_path / "scores.csv", delimiter=",", names=True)["uncertainty"]
+    expected = probe.score(net, x, views=2, progress=False).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
