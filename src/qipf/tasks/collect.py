@@ -55,7 +55,8 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     Raises:
         Problem: There is no data, or it fits no task.
     """
-    runner = model if isinstance(model, Runner) else open_model(model, device=device)
+    runner = open_model(model, device=device)
+    batch_size = runner.fixed if batch_size is None else batch_size
     indexed = not isinstance(data, Source) and Source(data, 1).indexed
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
@@ -64,34 +65,15 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     source = Source.of(data, size if batch_size is None else batch_size)
     with runner.peeking():
         raw = source.peek()
-    first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
-    if raw is None or first is None:
+    first = None if raw is None else next(runner.batches([raw]), None)
+    if first is None:
         raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
     batch = first
-    found = find_task(lambda: _output(runner, batch), first.labels, task).resolved(first)
+    found = find_task(lambda: tuple(runner.output_shape(batch)), first.labels, task).resolved(first)
     if batch_size is None and indexed and found.batch_size != usual:
         source = Source(data, found.batch_size)
         first = first.first(found.batch_size)
     return Start(runner, source, found, first)
-
-
-def _output(runner: Runner, batch: Batch) -> tuple[int, ...]:
-    """Return the shape of the output for two rows, or for all rows of a model that takes no other number of them."""
-    try:
-        return tuple(runner.output_shape(batch))
-    except Problem:
-        with runner.reading({}, raw=True, show=False) as run:
-            return tuple(run(batch).logits.shape)
-
-
-class _One:
-    """A source of one batch, which has been read already."""
-
-    def __init__(self, raw: Any) -> None:
-        self._raw = raw
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([self._raw])
 
 
 def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[str] = ()) -> dict[str, FeatureSpec]:

@@ -12,7 +12,7 @@ import numpy as np
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch
-from qipf.tasks.outputs import Outputs, Scored, zeros_and_ones
+from qipf.tasks.outputs import Outputs, Scored, kind_of, zeros_and_ones
 from qipf.tasks.task import Draw, Part, ProbeSettings, Task
 
 
@@ -46,9 +46,11 @@ class Labels(Task):
         xp = namespace(given)
         table = given[:, None] if len(given.shape) == 1 and output[1] == 1 else given
         if tuple(table.shape) != (batch.rows, output[1]):
-            found = f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
-            expected = f"0 or 1 in shape {(batch.rows, output[1])}, one column per logit"
-            raise Problem("labels", found, expected=expected, hint="for one class per input, give task='classes'")
+            expected, hint = (
+                f"0 or 1 in shape (N, {output[1]}), one column per logit",
+                "for one class give task='classes'",
+            )
+            raise Problem("labels", kind_of(given), expected=expected, hint=hint)
         if not zeros_and_ones(table):
             values = to_numpy(table)
             row, column = np.argwhere((values != 0) & (values != 1))[0].tolist()
