@@ -16,7 +16,8 @@ demo: .venv/.demo
 
 # A test that hangs ends after ten minutes, with the place where it hangs.
 HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
-TESTS := OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 --dist worksteal $(HANGS)
+# Bytecode is kept even if the environment forbids it: tests start many processes.
+TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 --dist worksteal $(HANGS)
 
 test: .venv/.dev  # the linters use one core while the tests start on the other
 	@$(MAKE) --no-print-directory --jobs 2 lint pytest

@@ -14,6 +14,7 @@ MODULES = (
     "evidence.authors", "evidence.cells", "evidence.claims", "evidence.detection", "evidence.figures",
     "evidence.illustrations", "evidence.onnx_networks", "evidence.research", "evidence.rivals", "evidence.speed",
     "evidence.verdicts", "probe.tables", "probe.decision_tables", "real.tables",
+    "twin.tables",
 )  # fmt: skip
 """What registers tables and values."""
 for module in MODULES:
@@ -24,12 +25,17 @@ PAGES = {
     for name in (
         "README.md",
         "docs/reproduction.md",
+        "docs/reproduction-tables.md",
         "docs/limits.md",
         "docs/howto/decide.md",
         "docs/howto/watch.md",
         "docs/research/class-fields.md",
         "docs/research/probe.md",
+        "docs/research/probe-tables.md",
+        "docs/research/twin.md",
+        "docs/research/twin-tables.md",
         "docs/results/real-networks.md",
+        "docs/results/real-networks-tables.md",
         "docs/results/onnx-networks.md",
         "benchmarks/README.md",
     )

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from evidence.marks import table
+from evidence.marks import table, value
 from evidence.results import NOTHING, Missing, Results, markdown, number
 from probe.reading import GROUPS, PAIRS
 from qipf.decisions.monitor import Monitor
@@ -87,14 +87,15 @@ class Record:
     def accepted(self, score: str, places: list[int]) -> tuple[np.ndarray, np.ndarray]:
         """Share accepted and error rate among them by condition, mean over networks; NaN where none is accepted."""
         found = np.array(
-            [[self._promise(network, n, score) for n in places] for network in self.networks], dtype=np.float64
+            [[self.promise(network, n, score) for n in places] for network in self.networks], dtype=np.float64
         )
         share, wrong = found[..., 0], found[..., 1]
         known = np.isfinite(wrong)
         total = np.where(known, wrong, 0.0).sum(axis=0)
         return share.mean(axis=0), np.where(known.any(axis=0), total / np.maximum(known.sum(axis=0), 1), np.nan)
 
-    def _promise(self, network: dict[str, Any], place: int, score: str) -> list[float]:
+    def promise(self, network: dict[str, Any], place: int, score: str) -> list[float]:
+        """Return the share that one network accepts in a condition, and the error rate among it."""
         share, wrong = network["conditions"][place]["promises"][score][f"{self.limit:g}"]
         return [share, np.nan if wrong is None else wrong]
 
@@ -187,6 +188,15 @@ def promises(results: Results) -> str:
     ]
     heads += ["conditions in which the promise is broken", "of these, seen by `check` in 500 predictions"]
     return markdown(heads, rows)
+
+
+@value("decisions-broken")
+def broken(results: Results, pair: str) -> str:
+    """Return the least and the largest error rate among accepted clean predictions over the networks of a pair."""
+    record = read(results.folder)[pair]
+    clean = record.places("clean")[0]
+    wrong = [record.promise(network, clean, "probe")[1] for network in record.networks]
+    return f"{100 * min(wrong):.1f} to {_percent(max(wrong))}"
 
 
 @table("decisions-families")

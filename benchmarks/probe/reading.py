@@ -27,9 +27,18 @@ GROUPS = {
 """The columns of the study, in words."""
 RELATIVES = ("shot-noise", "impulse-noise", "motion-blur", "glass-blur")
 """Unseen families that are kinds of noise or blur, as two perturbations that the probe is trained on are."""
-WITHIN = {"geometric": "shift", "strict": "unseen"}
-"""Columns that are a part of another one."""
+WEATHER = ("fog", "snow")
+WITHIN = {"geometric": "shift", "strict": "unseen", "no weather": "unseen"}
+"""Columns that are a part of another one. "shift: shear" is one family of a column."""
+LEFT_OUT = {"geometric": ("brightness",), "strict": RELATIVES, "no weather": (*RELATIVES, *WEATHER)}
+SETS = {"lenets": ("mnist", "kmnist"), "cifar": ("vgg3", "resnet18")}
+"""Pairs whose mean is quoted."""
 RESAMPLES = 2000
+
+
+def _whole(group: str) -> str:
+    whole = group.partition(": ")[0]
+    return WITHIN.get(whole, whole)
 
 
 class Interval(NamedTuple):
@@ -60,10 +69,10 @@ class Pair:
             return {name: file[name].astype(np.float64) for name in ("metrics", "replicates")}
 
     def families(self, group: str) -> list[str]:
-        """The families of a column."""
-        left_out = {"geometric": ("brightness",), "strict": RELATIVES}.get(group, ())
-        found = dict.fromkeys(family for own, family in self.places if own == WITHIN.get(group, group))
-        return [family for family in found if family not in left_out]
+        """Return the families of a column."""
+        whole, _, one = group.partition(": ")
+        found = dict.fromkeys(family for own, family in self.places if own == WITHIN.get(whole, whole))
+        return [family for family in found if family not in LEFT_OUT.get(whole, ()) and one in ("", family)]
 
     def of(self, score: str) -> list[int]:
         """The rows of a score: one per network, or per network and ensemble."""
@@ -71,7 +80,7 @@ class Pair:
 
     def family(self, score: str, group: str, family: str, metric: str, base: int | None = None) -> float:
         """The mean of a score over the intensities of one family, and over networks; NaN where it was not measured."""
-        wanted = WITHIN.get(group, group)
+        wanted = _whole(group)
         conditions = [number for number, place in enumerate(self.places) if place == (wanted, family)]
         rows = [number for number in self.of(score) if base in (None, self.rows[number]["base"])]
         if not rows:
@@ -86,7 +95,7 @@ class Pair:
     def replicates(self, score: str, group: str, metric: str) -> np.ndarray:
         """The values of a score with resampled images: (networks, ensembles, families, replicates)."""
         listed = [tuple(place) for place in self.facts["families"]]
-        wanted = WITHIN.get(group, group)
+        wanted = _whole(group)
         columns = [listed.index((wanted, family)) for family in self.families(group)]
         by_base = [[row for row in self.of(score) if self.rows[row]["base"] == base] for base in self.bases]
         return self._arrays["replicates"][:, METRICS.index(metric)][np.array(by_base)][:, :, columns]
@@ -113,9 +122,10 @@ class Study:
         self.pairs = {name: Pair(folder / name) for name in PAIRS if (folder / f"{name}.json").is_file()}
         self.difference = cache(self._difference)
 
-    def mean(self, score: str, group: str, metric: str = "roc_auc") -> float:
-        """The mean of the pairs."""
-        return float(np.mean([pair.value(score, group, metric) for pair in self.pairs.values()]))
+    def mean(self, score: str, group: str, metric: str = "roc_auc", only: str = "") -> float:
+        """Return the mean of all pairs, or of those of `SETS[only]`."""
+        pairs = [pair for name, pair in self.pairs.items() if name in SETS.get(only, self.pairs)]
+        return float(np.mean([pair.value(score, group, metric) for pair in pairs]))
 
     def _difference(self, ours: str, theirs: str, group: str, metric: str, only: str = "") -> Interval:
         """Ours minus theirs with the 95 % percentile interval of 2,000 resamples, paired, of one pair or of the mean.
@@ -123,7 +133,7 @@ class Study:
         Every resample draws networks and ensembles with replacement in each pair, families with replacement for all
         pairs together, and one replicate of the images for each pair.
         """
-        pairs = [pair for name, pair in self.pairs.items() if only in ("", name)]
+        pairs = [pair for name, pair in self.pairs.items() if not only or name in SETS.get(only, (only,))]
         value = np.mean([pair.value(ours, group, metric) - pair.value(theirs, group, metric) for pair in pairs])
         gaps = [pair.replicates(ours, group, metric) - pair.replicates(theirs, group, metric) for pair in pairs]
         rng = np.random.default_rng(0)

@@ -14,18 +14,20 @@ import numpy as np
 from evidence.marks import table, value
 from evidence.results import Results, grid, markdown, number, signed, slashed
 from probe.names import NAMES
-from probe.reading import GROUPS, PAIRS, Pair, Study
+from probe.reading import GROUPS, PAIRS, SETS, Pair, Study
 
 BOTH = ("roc_auc", "pr_auc")
 OURS, RIVAL = "probe", "ensemble of 10, contrast"
 SHORT = (
     "probe",
+    "logistic head on the same data",
     "ensemble of 10, contrast",
     "ensemble of 10, entropy",
     "entropy",
     "max logit",
     "QIPF, authors' program",
 )
+SET_NAMES = {"lenets": "LeNets", "cifar": "CIFAR-10"}
 PASSES = {"ensemble of 10": "10", "MC dropout": "20"}
 FEWER = (
     "† on 2,000 of the 8,000 images. ‡ for those who may train again; not on ResNet-18. Class fields were measured in "
@@ -49,21 +51,37 @@ def _heads(found: Study) -> list[str]:
 
 @table("probe-readme")
 def readme(results: Results) -> str:
-    """The one table of the README: shifts by pair, and the means of the other columns; ROC-AUC / average precision."""
+    """Return the table of the README: ROC-AUC / average precision on LeNets and on CIFAR-10."""
     found = _of(results)
-    values = np.array(
-        [
-            [[pair.value(score, "shift", metric) for metric in BOTH] for pair in found.pairs.values()]
-            + [[found.mean(score, group, metric) for metric in BOTH] for group in ("shift", "unseen", "clean")]
-            for score in SHORT
-        ]
-    )
+    shown = {
+        "shift": "five shifts",
+        "strict": "unseen corruptions",
+        "clean": "clean",
+    }
+    places = [(group, only) for group in shown for only in SETS]
+    values = np.array([[[found.mean(score, g, m, only) for m in BOTH] for g, only in places] for score in SHORT])
     best = np.max(np.round(values, 3), axis=0)
     rows = []
     for score, line in zip(SHORT, values, strict=True):
         passes = next((passes for name, passes in PASSES.items() if score.startswith(name)), "1")
         rows.append([NAMES[score], *(slashed(*both) for both in zip(line, best, strict=True)), passes])
-    return markdown(["score", *_heads(found), "mean", "unseen corruptions", "clean", "forward passes"], rows)
+    heads = [f"{shown[group]}, {SET_NAMES[only]}" for group, only in places]
+    return markdown(["score", *heads, "passes"], rows)
+
+
+@table("probe-short")
+def short(results: Results) -> str:
+    """Return the probe minus the ensemble's contrast by column, without intervals."""
+    found = _of(results)
+    groups = {group: words for group, words in GROUPS.items() if group != "ood"}
+    groups["no weather"] = "also without fog and snow"
+    order = ("shift", "geometric", "unseen", "strict", "no weather", "resembling", "clean")
+
+    def cell(group: str, only: str) -> str:
+        return " / ".join(f"{found.difference(OURS, RIVAL, group, metric, only).value:+.3f}" for metric in BOTH)
+
+    columns = {**SET_NAMES, "": "all four pairs"}
+    return grid("probe minus ensemble of ten", {group: groups[group] for group in order}, columns, cell)
 
 
 @table("probe-{group}", group=GROUPS)
@@ -171,15 +189,25 @@ def bars(results: Results) -> str:
 
 @value("probe")
 def one(results: Results, group: str, metric: str, score: str, pair: str = "") -> str:
-    """One number of the study: of a pair, or the mean of the pairs."""
+    """Return one number of the study, of one pair or a mean over pairs."""
     found = _of(results)
-    return number(found.pairs[pair].value(score, group, metric) if pair else found.mean(score, group, metric))
+    alone = found.pairs.get(pair)
+    return number(alone.value(score, group, metric) if alone else found.mean(score, group, metric, pair))
 
 
 @value("probe-gap")
 def gap(results: Results, group: str, metric: str, pair: str = "") -> str:
-    """The probe minus the ensemble's contrast."""
-    return signed(_of(results).difference(OURS, RIVAL, group, metric, pair))
+    """Return the probe minus the ensemble's contrast; `both` gives both metrics without intervals."""
+    found = _of(results)
+    if metric == "both":
+        return " / ".join(f"{found.difference(OURS, RIVAL, group, one, pair).value:+.3f}" for one in BOTH)
+    return signed(found.difference(OURS, RIVAL, group, metric, pair))
+
+
+@value("probe-gaps")
+def gaps(results: Results, group: str, metric: str, *pairs: str) -> str:
+    """Return the probe minus the ensemble's contrast on some pairs, without intervals."""
+    return " and ".join(f"{_of(results).difference(OURS, RIVAL, group, metric, pair).value:+.3f}" for pair in pairs)
 
 
 AGAIN = "ensemble of 5 retrained on perturbed images, contrast"

@@ -146,6 +146,28 @@ def families(results: Results, group: str) -> str:
     return markdown(["suite", "family", *(_in_words(score, group) for score in scores)], rows)
 
 
+SUMMARY = {
+    "cifar": "four CIFAR-10 ResNets",
+    "imagenette": "three EfficientNets, Imagenette",
+    "text": "three small transformers, text (ours)",
+    "imagenet": "two EfficientNets, ImageNet, four images per class",
+    "sixteen": "three EfficientNets, texture-shape conflict",
+    "camvid": "two U-Nets, pixels of CamVid (ours)",
+    "g2p": "g2p-en, spelling to pronunciation",
+    "to-tiny": "EfficientNet, fitted to photographs, used on tiny images",
+    "from-tiny": "EfficientNet, fitted to tiny images, used on photographs",
+}
+
+
+@table("real-summary")
+def summary(results: Results) -> str:
+    """Return the probe minus the best rival with one pass by family of networks, clean and under shift."""
+    found = _of(results)
+    suites = {("clean",): "clean", SHIFTED: "under shift"}
+    networks = {name: words for name, words in SUMMARY.items() if name in found.groups}
+    return grid("networks", networks, suites, lambda name, chosen: signed(found.mean(chosen, group=name)))
+
+
 @table("real-means")
 def means(results: Results) -> str:
     """The default minus the best rival of each network and suite, by family of networks of the first protocol."""

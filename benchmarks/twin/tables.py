@@ -1,24 +1,21 @@
-"""Write the tables of the twin study from its record.
-
-    python benchmarks/twin/tables.py results/twin            # writes results/twin/TABLES.md
+"""Tables of the twin study for docs/research/twin.md and its appendix.
 
 Means, columns and intervals are those of the probe study; results/twin/PROTOCOL.md names rows and bars.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-from functools import cached_property
+from collections.abc import Iterator
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "probe"))
-
-from reading import PAIRS, Interval, Pair, Study
+from evidence.marks import table, value
+from evidence.results import NOTHING, Missing, Results, grid, markdown, number, signed, slashed
+from probe.reading import PAIRS, Pair, Study
 
 COLUMNS = {
     "shift": "five shifts",
@@ -44,8 +41,15 @@ BARS = (
     ("twin", ("shift", "unseen", "strict"), ("roc_auc", "pr_auc"), 0.0),
 )
 """Ours, columns, metrics, and the least difference to the contrast of the ensemble of ten."""
-NAMES = {"roc_auc": "ROC-AUC", "pr_auc": "average precision"}
+BOTH = {"roc_auc": "ROC-AUC", "pr_auc": "average precision"}
 SMALLEST = 0.005
+LONGEST = 1.5
+"""Fitting of a twin, in trainings of the network."""
+SHORT = (
+    "entropy", "ensemble of 10", "probe", "probe without elastic", "twin", "twin x2", "twin without elastic x2",
+    "5 second networks",
+)  # fmt: skip
+NETWORKS = ("entropy", "ensemble of 10", "probe", "twin", "twin x2", "twin without elastic x2", "5 second networks")
 
 
 class Units(Pair):
@@ -69,17 +73,17 @@ class Units(Pair):
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def families(self, group: str) -> list[str]:
-        """The families of a column; names of families are unique."""
+        """Return the families of a column; names of families are unique."""
         if group == "no relative":
             return [family for family in NO_RELATIVE if family in {own for _, own in self.places}]
         return super().families(group)
 
     def family(self, score: str, group: str, family: str, metric: str, base: int | None = None) -> float:
-        """The mean of a score over the intensities of one family."""
+        """Return the mean of a score over the intensities of one family."""
         return super().family(score, self._group(group, family), family, metric, base)
 
     def replicates(self, score: str, group: str, metric: str) -> np.ndarray:
-        """The values of a score with resampled images: (networks, ensembles, families, replicates)."""
+        """Return the values of a score with resampled images: (networks, ensembles, families, replicates)."""
         if group != "no relative":
             return super().replicates(score, group, metric)
         parts = []
@@ -92,7 +96,7 @@ class Units(Pair):
         return next(own for own, name in self.places if name == family) if group == "no relative" else group
 
     def value(self, score: str, group: str, metric: str = "roc_auc", base: int | None = None) -> float:
-        """The mean over a column; ", best" takes the best statistic of an ensemble in that column."""
+        """Return the mean over a column; ", best" takes the best statistic of an ensemble in that column."""
         if not score.endswith(", best"):
             return super().value(score, group, metric, base)
         name = score.removesuffix(", best")
@@ -100,7 +104,7 @@ class Units(Pair):
         return max(super(Units, self).value(kind, group, metric, base) for kind in kinds if self.of(kind))
 
     def has(self, score: str) -> bool:
-        """Whether every network has the row."""
+        """Return True if every network has the row."""
         rows = self.of(score.removesuffix(", best"))
         return {self.rows[row]["base"] for row in rows} == set(self.bases)
 
@@ -114,145 +118,151 @@ class Twins(Study):
         self.pairs: dict[str, Any] = {name: Units(paths) for name, paths in found.items() if paths}
 
 
-def number(value: float) -> str:
-    """Three digits without the leading zero."""
-    return "-" if np.isnan(value) else f"{value:.3f}".replace("0.", ".", 1)
+@cache
+def study(folder: Path) -> Twins:
+    """Return the record, read once."""
+    found = Twins(folder / "twin")
+    if not found.pairs:
+        raise Missing("twin/*.json")
+    return found
 
 
-def both(pair: Units, row: str, column: str, base: int | None) -> str:
-    """ROC-AUC and average precision."""
-    return " / ".join(number(pair.value(row, column, metric, base)) for metric in ("roc_auc", "pr_auc"))
+def _of(results: Results) -> Twins:
+    return study(results.folder)
 
 
-def scores(pair: Units, title: str, rows: tuple[str, ...], base: int | None = None) -> str:
-    """One table: rows by columns, ROC-AUC / average precision."""
-    columns = [column for column in COLUMNS if pair.families(column)]
-    lines = [f"| {title} | {' | '.join(COLUMNS[column] for column in columns)} |", "|---" * (len(columns) + 1) + "|"]
-    for row in rows:
-        if pair.has(row):
-            cells = [both(pair, row, column, base) for column in columns]
-            lines.append(f"| {row} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+def _counted(name: str, pair: Units) -> str:
+    return f"{PAIRS[name]}, {len(pair.bases)} network{'s' * (len(pair.bases) > 1)}"
 
 
-def verdict(gap: Interval, least: float) -> str:
-    """Whether a bar is met, and whether the difference matters."""
-    tie = " (tie)" if abs(gap.value) < SMALLEST else ""
-    return ("met" if gap.value > least else "**missed**") + tie
+def _both(pair: Units, row: str, column: str, base: int | None = None) -> str:
+    return slashed(pair.value(row, column, metric, base) for metric in BOTH)
 
 
-def bars(study: Twins) -> str:
-    """Every bar on every pair."""
-    lines = ["| pair | networks | bar | difference | 95 % interval | verdict |", "|---|---|---|---|---|---|"]
-    for name, pair in study.pairs.items():
-        for ours, columns, metrics, least in BARS:
-            for column in columns:
-                for metric in metrics:
-                    if not (pair.has(ours) and pair.has("ensemble of 10")):
-                        continue
-                    gap = study.difference(ours, "ensemble of 10", column, metric, name)
-                    lines.append(
-                        f"| {PAIRS[name]} | {len(pair.bases)} | {ours} - ensemble of 10, {column}, {NAMES[metric]} | "
-                        f"{gap.value:+.3f} | {gap.low:+.3f} to {gap.high:+.3f} | {verdict(gap, least)} |"
-                    )
-        if pair.has("twin x2"):
-            gap = study.difference("twin x2", "entropy", "clean", "roc_auc", name)
-            lines.append(
-                f"| {PAIRS[name]} | {len(pair.bases)} | twin x2 - entropy, clean, ROC-AUC | {gap.value:+.3f} | "
-                f"{gap.low:+.3f} to {gap.high:+.3f} | {verdict(gap, 0.0)} |"
-            )
-            lines += _accuracy_bars(name, pair)
-    return "\n".join(lines)
+@table("twin-short-{column}", column=("shift", "strict", "no relative", "clean"))
+def short(results: Results, column: str) -> str:
+    """Return the main rows by pair, ROC-AUC / average precision in one column of the study."""
+    pairs = _of(results).pairs
+    heads = {name: _counted(name, pair) for name, pair in pairs.items()}
+
+    def cell(row: str, name: str) -> str:
+        return _both(pairs[name], row, column) if pairs[name].has(row) else NOTHING
+
+    return grid(COLUMNS[column], {row: row for row in SHORT}, heads, cell)
 
 
-def _accuracy_bars(name: str, pair: Units) -> list[str]:
-    lines = []
-    asked = (("ensemble of 10", "shift", 0.0), ("network", "clean", -0.003))
-    for theirs, column, least in asked:
-        if theirs == "network" or pair.has(theirs):
+@table("twin-scores-{name}", name=PAIRS)
+def scores(results: Results, name: str) -> str:
+    """Return every row that all networks of a pair have, by column."""
+    pair = _of(results).pairs[name]
+    rows = {row: row for row in ROWS if pair.has(row)}
+    return grid(_counted(name, pair), rows, _columns(pair), lambda row, column: _both(pair, row, column))
+
+
+@table("twin-networks-{name}", name=PAIRS)
+def networks(results: Results, name: str) -> str:
+    """Return the main rows of every network of a pair."""
+    pair = _of(results).pairs[name]
+    rows = {(row, base): f"{base}: {row}" for base in pair.bases for row in NETWORKS if pair.has(row)}
+    return grid(PAIRS[name], rows, _columns(pair), lambda row, column: _both(pair, row[0], column, row[1]))
+
+
+def _columns(pair: Units) -> dict[str, str]:
+    return {column: words for column, words in COLUMNS.items() if pair.families(column)}
+
+
+def _judged(found: Twins) -> Iterator[tuple[list[str], bool]]:
+    """Yield the cells of every bar, and True if it is met."""
+    asked = [
+        (ours, "ensemble of 10", column, metric, least)
+        for ours, columns, metrics, least in BARS
+        for column in columns
+        for metric in metrics
+    ]
+    asked.append(("twin x2", "entropy", "clean", "roc_auc", 0.0))
+    for name, pair in found.pairs.items():
+        for ours, theirs, column, metric, least in asked:
+            gap = found.difference(ours, theirs, column, metric, name)
+            words = f"{ours} - {theirs}, {COLUMNS[column]}, {BOTH[metric]}"
+            yield _bar(name, pair, words, signed(gap), gap.value, gap.value > least)
+        for theirs, column, least in (("ensemble of 10", "shift", 0.0), ("network", "clean", -0.003)):
             gap = pair.accuracy("twin x2", column) - pair.accuracy(theirs, column)
-            met = "met" if gap >= least else "**missed**"
-            asked_of = f"| {PAIRS[name]} | {len(pair.bases)} | accuracy of twin x2 - {theirs}, {column}"
-            lines.append(f"{asked_of} | {gap:+.3f} | | {met} |")
-    return lines
-
-
-def accuracies(study: Twins) -> str:
-    """Accuracy of every posterior, under shift and on clean images."""
-    rows = ("network", *(row for row in ROWS if ", " not in row))
-    lines = ["| accuracy, shift / clean | " + " | ".join(PAIRS[name] for name in study.pairs) + " |"]
-    lines.append("|---" * (len(study.pairs) + 1) + "|")
-    for row in rows:
-        cells = []
-        for pair in study.pairs.values():
-            known = any(key.rpartition(" ")[0] == row for key in pair.facts["accuracy"])
-            values = [pair.accuracy(row, column) for column in ("shift", "clean")] if known else [np.nan, np.nan]
-            cells.append(" / ".join(map(number, values)))
-        if any(cell != "- / -" for cell in cells):
-            lines.append(f"| {row} | {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def depths(pair: Units, title: str) -> str:
-    """Depth of the twin of the first network: cost, fitting time and quality."""
-    unit = pair.units[0]
-    about = unit["parts"].get("depth", {}).get("depth", {})
-    lines = [
-        f"| {title}: what is copied | added share of a pass, batch of 2,000 | parameters | fitting, s | five shifts | "
-        "strict | no relative | clean |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for name, facts in about.items():
-        row = f"twin of {name}" if pair.of(f"twin of {name}") else "twin"
-        cells = [both(pair, row, column, unit["base"]) for column in ("shift", "strict", "no relative", "clean")]
-        cost = facts["added_share_of_a_pass"]["2000"]
-        lines.append(
-            f"| {name} | {cost:.2f} | {facts['parameters']:,} | {facts['seconds']:.1f} | {' | '.join(cells)} |"
-        )
-    return "\n".join(lines)
-
-
-def times(study: Twins) -> str:
-    """Seconds of fitting, as multiples of the network's training, of the first network of every pair."""
-    lines = [
-        "| pair | training, s | probe | twin | twin's share of a pass | second network |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, pair in study.pairs.items():
+            words = f"accuracy of twin x2 - {theirs}, {COLUMNS[column]}"
+            yield _bar(name, pair, words, f"{gap:+.3f}", gap, gap >= least)
         parts = pair.units[0]["parts"]
-        training = parts["network"]["training_seconds"] or float("nan")
-        second = parts.get("second", {}).get("second_network_seconds", [float("nan")])[0]
+        spent = parts["twin"]["twin_seconds"] / parts["network"]["training_seconds"]
+        yield _bar(name, pair, "fitting of the twin, at most 1.5 trainings", f"{spent:.2f}", spent, spent <= LONGEST)
+
+
+def _bar(name: str, pair: Units, words: str, shown: str, gap: float, met: bool) -> tuple[list[str], bool]:
+    verdict = ("met" if met else "**missed**") + (" (tie)" if abs(gap) < SMALLEST else "")
+    return [_counted(name, pair), words, shown, verdict], met
+
+
+@table("twin-bars")
+@table("twin-missed", missed=True)
+def bars(results: Results, missed: bool = False) -> str:
+    """Return every bar on every pair, or those that are missed."""
+    rows = [cells for cells, met in _judged(_of(results)) if not (missed and met)]
+    return markdown(["pair", "bar", "difference", "verdict"], rows)
+
+
+@value("twin-bars")
+def counted(results: Results) -> str:
+    """Return how many bars are met, and of how many."""
+    met = [met for _, met in _judged(_of(results))]
+    return f"{sum(met)} of {len(met)}"
+
+
+@value("twin")
+def one(results: Results, score: str, column: str, *pairs: str) -> str:
+    """Return the ROC-AUC of a row on some pairs."""
+    values = [number(_of(results).pairs[name].value(score, column)) for name in pairs]
+    return " and ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
+
+
+@table("twin-accuracy")
+def accuracies(results: Results) -> str:
+    """Return the accuracy of every posterior, under shift and on clean images."""
+    pairs = _of(results).pairs
+
+    def cell(row: str, name: str) -> str:
+        if not any(key.rpartition(" ")[0] == row for key in pairs[name].facts["accuracy"]):
+            return NOTHING
+        return slashed(pairs[name].accuracy(row, column) for column in ("shift", "clean"))
+
+    rows = ("network", *(row for row in ROWS if ", " not in row))
+    known = {row: row for row in rows if any(cell(row, name) != NOTHING for name in pairs)}
+    return grid("accuracy, five shifts / clean", known, {name: PAIRS[name] for name in pairs}, cell)
+
+
+@table("twin-depth-{name}", name=PAIRS)
+def depths(results: Results, name: str) -> str:
+    """Return cost, fitting time and quality by depth of the twin of the first network of a pair."""
+    pair = _of(results).pairs[name]
+    unit = pair.units[0]
+    rows = []
+    for depth, facts in unit["parts"].get("depth", {}).get("depth", {}).items():
+        row = f"twin of {depth}" if pair.of(f"twin of {depth}") else "twin"
+        cells = [_both(pair, row, column, unit["base"]) for column in ("shift", "strict", "no relative", "clean")]
+        share = facts["added_share_of_a_pass"]["2000"]
+        rows.append([depth, f"{share:.2f}", f"{facts['parameters']:,}", f"{facts['seconds']:.1f}", *cells])
+    if not rows:
+        return f"*{PAIRS[name]}: not measured yet.*"
+    heads = ["added share of a pass", "parameters", "fitting, s", "five shifts", "strict", "no relative", "clean"]
+    return markdown([f"{PAIRS[name]}: copied", *heads], rows)
+
+
+@table("twin-times")
+def times(results: Results) -> str:
+    """Return seconds of fitting as multiples of the network's training, of the first network of every pair."""
+    rows = []
+    for name, pair in _of(results).pairs.items():
+        parts = pair.units[0]["parts"]
+        training = parts["network"]["training_seconds"] or np.nan
+        second = parts.get("second", {}).get("second_network_seconds", [np.nan])[0]
+        spent = (parts["probe"]["probe_seconds"], parts["twin"]["twin_seconds"], second)
         share = parts["cost"]["added_share_of_a_pass"]["2000"]
-        lines.append(
-            f"| {PAIRS[name]} | {training:.1f} | {parts['probe']['probe_seconds'] / training:.2f} | "
-            f"{parts['twin']['twin_seconds'] / training:.2f} | {share:.2f} | {second / training:.2f} |"
-        )
-    return "\n".join(lines)
-
-
-def page(study: Twins) -> str:
-    """All tables."""
-    parts = ["# Twin study: tables", "Made by `benchmarks/twin/tables.py`; ROC-AUC / average precision."]
-    parts += ["## Bars", bars(study), "## Scores"]
-    for name, pair in study.pairs.items():
-        parts.append(scores(pair, f"{PAIRS[name]}, {len(pair.bases)} networks", ROWS))
-    parts += ["## Accuracy", accuracies(study), "## Depth"]
-    parts += [depths(pair, PAIRS[name]) for name, pair in study.pairs.items()]
-    parts += ["## Times", times(study), "## By network"]
-    few = ("entropy", "ensemble of 10", "probe", "twin", "twin x2", "twin without elastic x2", "5 second networks")
-    for name, pair in study.pairs.items():
-        parts += [scores(pair, f"{PAIRS[name]} {base}", few, base) for base in pair.bases]
-    return "\n\n".join(parts) + "\n"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--out", type=Path, default=None)
-    chosen = parser.parse_args()
-    text = page(Twins(chosen.folder))
-    (chosen.out or chosen.folder / "TABLES.md").write_text(text)
-
-
-if __name__ == "__main__":
-    main()
+        ratios = [number(seconds / training, 2) for seconds in spent]
+        rows.append([PAIRS[name], f"{training:.1f}", *ratios, number(share, 2)])
+    return markdown(["pair", "training, s", "probe", "twin", "second network", "twin's share of a pass"], rows)

@@ -38,7 +38,8 @@ def test_a_plan_runs_and_runs_again_for_nothing(quick, tmp_path, capfd):
     store = tmp_path / "store"
     assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 0
     captured = capfd.readouterr()
-    assert captured.out == f"11 cells run, 0 kept from before; results in {store}\n"
+    assert captured.out.startswith(f"11 cells run, 0 kept from before; results in {store}\n")
+    assert f"qipf report {store}" in captured.out.splitlines()[-1]
     assert captured.err == ""
     before = (store / "table.csv").read_bytes()
     assert main(["bench", str(quick), "-o", str(store), "--engine", "serial"]) == 0

@@ -15,16 +15,17 @@ from evidence import verdicts
 from evidence.marks import TABLES
 from evidence.results import Results
 from probe import tables
-from probe.reading import PAIRS, Study
+from probe.reading import Study
 
 FAMILIES = [
     ("clean", "clean"),
     ("shift", "rotation"),
     ("shift", "brightness"),
     ("unseen", "fog"),
+    ("unseen", "jpeg"),
     ("resembling", "blur"),
 ]
-LEVEL = {"clean": 0.95, "rotation": 0.7, "brightness": 0.9, "fog": 0.8, "blur": 0.85, "other": 0.6}
+LEVEL = {"clean": 0.95, "rotation": 0.7, "brightness": 0.9, "fog": 0.8, "jpeg": 0.8, "blur": 0.85, "other": 0.6}
 ENSEMBLES = 2
 
 
@@ -65,7 +66,7 @@ def plant(folder: Path, name: str, noise: float = 0.0) -> None:
 def planted(tmp_path):
     folder = tmp_path / "probe"
     folder.mkdir()
-    for name in list(PAIRS)[:2]:
+    for name in ("mnist", "vgg3"):
         plant(folder, name)
     (folder / "development.json").write_text(json.dumps(
         [
@@ -90,11 +91,9 @@ def test_means_are_those_that_were_planted(planted):
     """The probe: (0.7 + 0.9) / 2 plus 0.01 on average over two networks; the ensembles: 0.1 and 0.02 less than 0.8."""
     table = tables.readme(planted)
     assert line(table, "**qipf.default") == [
-        *["**.810** / **.610**"] * 3,
-        "**.810** / **.610**",
-        "**.960** / **.760**",
-        "1",
-    ]
+        "**.810** / **.610**", "**.810** / **.610**", "**.810** / **.610**", "**.810** / **.610**",
+        "**.960** / **.760**", "**.960** / **.760**", "1",
+    ]  # fmt: skip
     assert line(table, "ensemble of 10, contrast")[:1] == [".680 / .480"]
     assert line(table, "ensemble of 10, contrast")[-1] == "10"
     geometric = TABLES["probe-geometric"](planted)

@@ -23,7 +23,20 @@ from qipf._common.optional import require
 from qipf._common.text import one_line
 from qipf.cli.arguments import rendered
 
-COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "gallery", "inspect", "report", "score", "train", "watch")
+COMMANDS = (
+    "bench",
+    "compare",
+    "demo",
+    "evaluate",
+    "fit",
+    "gallery",
+    "inspect",
+    "paper",
+    "report",
+    "score",
+    "train",
+    "watch",
+)
 """Each is a function in a module of the same name."""
 
 

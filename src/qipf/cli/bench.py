@@ -64,6 +64,8 @@ def bench(
     if verify:
         return _verify(output or Path(f"bench-{_load(plan).name}"))
     require("joblib", extra="bench")
+    from rich.console import Console
+
     from qipf.study.run.executors import ENGINES
     from qipf.study.run.run import run_plan
 
@@ -87,7 +89,10 @@ def bench(
         return 130
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    print(f"{report.done} cells run, {report.reused} kept from before; results in {store}")
+    from qipf.study.tables.text import results_text
+
+    print(f"{report.done} cells run, {report.reused} kept from before; results in {store}\n")
+    print(f"{results_text(store, Console().width)}\n\nqipf report {store} -o report.html writes all of it as one page")
     if report.complete:
         return 0
     for failure in report.failed:

@@ -25,6 +25,11 @@ def demo(
         output: folder for the results and the report.
         quiet: do not show a progress bar.
     """
+    return run_to_report("demo", output, None, quiet)
+
+
+def run_to_report(plan: str, output: Path, data: Path | None, quiet: bool) -> int:
+    """Run a shipped plan, write its report into the same folder, and print the answer."""
     from rich.console import Console
 
     from qipf.study.plan import plan as plans
@@ -36,9 +41,9 @@ def demo(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--output: the folder {output} cannot be made ({error.strerror}); give another") from None
-    outcome, _ = run_plan(plans.load("demo"), output, quiet=quiet)
+    outcome, _ = run_plan(plans.load(plan), output, data=data, quiet=quiet)
     page = output / "report.html"
-    write_report(output, page)
+    write_report(output, page, data=data)
     for failure in outcome.failed:
         print(f"failed: {failure['label']}: {failure['error']}", file=sys.stderr)
     print(f"{results_text(output, Console().width)}\n\nThe whole story: {page}")

@@ -23,7 +23,6 @@ def gallery(
     dark: bool = False,
     seeds: int = 5,
     scorer: Path | None = None,
-    weights: Path | None = None,
     outputs: Path | None = None,
     dataset: str = "digits",
     data: Path | None = None,
@@ -39,7 +38,7 @@ def gallery(
     ```
     qipf gallery -o figures
     qipf gallery sine moons -o figures --dark
-    qipf gallery field --scorer lenet.qipf --weights lenet.safetensors -o figures
+    qipf gallery field --scorer lenet.qipf --outputs test.npz -o figures
     qipf gallery views corruptions --dataset mnist --data ~/data -o figures
     ```
 
@@ -50,7 +49,6 @@ def gallery(
         seeds: How many seeds the tables of regression, moons and regularisation cover.
         scorer: For field: a file that `qipf fit` wrote with the scorer weight-qipf; without it, a small network is
             trained on the bundled digits.
-        weights: For field: the file of weights that the scorer was fitted to (.safetensors, .h5), to draw them as well.
         outputs: For field: an .npz file with logits, and optionally labels, to draw the predictions as well.
         dataset: For views and corruptions: the dataset whose images are drawn.
         data: For views and corruptions: the folder with the files of that dataset.
@@ -69,13 +67,13 @@ def gallery(
 
         if dataset not in datasets.NAMES:
             raise UserError(f"--dataset: there is no {dataset!r}; there are {', '.join(datasets.NAMES)}")
-    if scorer is None and (weights is not None or outputs is not None):
-        raise UserError("--weights and --outputs belong to a --scorer; give --scorer as well")
+    if scorer is None and outputs is not None:
+        raise UserError("--outputs belongs to a --scorer; give --scorer as well")
     if output.exists() and not output.is_dir():
         raise InputError(f"--output: {output} is a file; give a folder")
     for name in names or tuple(FIGURES):
         if name == "field":
-            plate = _field(scorer, weights, outputs)
+            plate = _field(scorer, outputs)
         elif name in ("views", "corruptions"):
             from qipf.study.gallery import corruptions, views
 
@@ -98,12 +96,13 @@ def _example(name: str, seeds: int, *, progress: bool) -> Plate:
     return modules[name].plate(seeds, progress=progress)
 
 
-def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Plate:
+def _field(file: Path | None, outputs: Path | None) -> Plate:
     from qipf.study.gallery import field
 
     if file is None:
         return field.plate()
     from qipf.scores import WeightQIPF
+    from qipf.scores.field_figure import view
     from qipf.scores.saving import load
 
     scorer = load(file)
@@ -112,7 +111,7 @@ def _field(file: Path | None, weights: Path | None, outputs: Path | None) -> Pla
             f"--scorer: {file} holds {scorer.name}, and this figure needs weight-qipf, whose field is a curve; "
             "fit one with `qipf fit --scorer weight-qipf`"
         )
-    return field.plate(field.compute(scorer, weights, _read_outputs(outputs)), f"`{file.name}`")
+    return field.plate(view(scorer, _read_outputs(outputs)), f"`{file.name}`")
 
 
 def _read_outputs(path: Path | None) -> Outputs | None:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
@@ -44,10 +44,12 @@ class FeatureSpec:
     Attributes:
         source: The name; "" for what enters the layer that makes the logits.
         form: One of the forms of the table above; "mean" for the name alone.
+        copy: A `qipf.runners.halves.SecondHalf` whose logits are read, for the form "copy"; otherwise None.
     """
 
     source: str
     form: str = "mean"
+    copy: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
     def parse(cls, text: str, known: Collection[str] = ()) -> FeatureSpec:

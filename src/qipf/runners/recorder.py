@@ -120,6 +120,16 @@ class _HeadHook(_Hook):
             cell.value.extend([*kept, _Call(module, args[0].detach(), None)])
 
 
+class _CopyHook(_Hook):
+    """Keeps what a copy of the second half of the model needs of a pass."""
+
+    def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+        (cell,) = self.cells()[:1]
+        if cell.wanted:
+            cell.value = {} if cell.value is None else cell.value
+            self.spec.copy.note(cell.value, module, output)
+
+
 class _EndHook(_Hook):
     """Keeps the last call of a module that may be the softmax or sigmoid at the end of a model."""
 
@@ -155,7 +165,9 @@ class Recorder:
         self._targets: list[tuple[nn.Module, _Hook]] = []
         every = list(module.modules())
         for key, spec in read.items():
-            if spec.source or head is not None:
+            if spec.copy is not None:
+                self._add(key, _CopyHook(str(spec), spec), list(spec.copy.watched))
+            elif spec.source or head is not None:
                 target = find_module(known, spec.source) if head is None or spec.source else head
                 self._add(key, _Hook(str(spec) or "the last linear layer", spec, is_signal(target)), [target])
             else:
@@ -253,7 +265,7 @@ class Recorder:
                     "features", f"module {hook.spec.source!r} was not called in the forward pass, or is in a scripted, "
                     "exported or compiled part", hint="name another module",
                 )  # fmt: skip
-            if value is not None and value.shape[0] != logits.shape[0]:
+            if isinstance(value, Tensor) and value.shape[0] != logits.shape[0]:
                 raise Problem(
                     "features", f"{hook.spec.source or 'the last layer'!r} gave {value.shape[0]} rows for "
                     f"{logits.shape[0]} inputs", hint="name another module, or pass features=False",

@@ -175,12 +175,12 @@ def class_axis(values: Array) -> int:
     return 1 if values.ndim == 4 else -1
 
 
-def has_probabilities(values: np.ndarray) -> bool:
+def has_probabilities(values: np.ndarray, tolerance: float = 1e-3) -> bool:
     """Return True if there are several classes and every prediction is non-negative and sums to 1 over them."""
     axis = class_axis(values)
     if values.ndim < 2 or values.shape[axis] < 2 or values.size == 0 or not bool((values >= 0).all()):
         return False
-    return bool((np.abs(values.sum(axis, dtype=np.float64) - 1) < 1e-3).all())
+    return bool((np.abs(values.sum(axis, dtype=np.float64) - 1) < tolerance).all())
 
 
 def log_probabilities(values: np.ndarray) -> np.ndarray:

@@ -94,6 +94,7 @@ class TorchRunner(Runner):
         del show  # nothing is chosen that a user would have to know
         recorder = Recorder(self.module, read, endings=not raw)
         heads = [key for key, spec in read.items() if spec == FeatureSpec("", "whole")]
+        copies = {key: spec.copy for key, spec in read.items() if spec.copy is not None}
         checked, settled = raw, not heads or self._made is not None
         if heads and self._made is not None:
             recorder.hooks[heads[0]].only = self._made  # pyright: ignore
@@ -112,6 +113,8 @@ class TorchRunner(Runner):
                 found = recorder.take(logits)
             finally:
                 recorder.close()
+            for key, half in copies.items():
+                found[key] = half(found[key], batch.args, batch.kwargs)
             if not settled and logits.ndim == 4:
                 settled = True
                 maker = self._maker(batch, logits, recorder.hooks[heads[0]].only)  # pyright: ignore
@@ -496,7 +499,7 @@ def check_logits(values: Tensor) -> None:
     few = _few(values)
     few = few.flatten(1) if few.ndim > 2 and all(size == 1 for size in few.shape[2:]) else few
     check_single(few)
-    if few.numel() > few.shape[class_axis(few)] and has_probabilities(few.numpy()):
+    if few.numel() > few.shape[class_axis(few)] and has_probabilities(few.numpy(), 2e-2):
         hint = "return what enters the softmax, or end the model in nn.Softmax"
         raise Problem("model", "it returns probabilities, and scores need logits", hint=hint)
 

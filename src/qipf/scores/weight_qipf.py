@@ -18,13 +18,16 @@ from qipf.fields.hermite import check_orders
 from qipf.fields.mode_table import TOLERANCE, ModeTable
 from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
 from qipf.fields.sketch import FieldSketch, TooNarrowError
-from qipf.scores.base import Fitted, Scorer, plain, wide
+from qipf.scores.base import MOST, Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate, task_of
 from qipf.scores.precision import double
+from qipf.tasks.collect import collect_from
 from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from qipf.tasks.outputs import Outputs
 
 UNLABELLED_FACTOR = 160.0
@@ -125,12 +128,36 @@ class WeightQIPF(Scorer):
             return "its modes have no table and its weights are not kept; use even orders, or pool the weights"
         return ""
 
-    def modes(self, outputs: Outputs | Array) -> Array:
-        """Return the modes of every prediction, (N, K), one column per order; `__call__` returns their mean."""
+    def modes(self, outputs: Any, data: Any = None, *, batch_size: int | None = None, progress: bool = True) -> Array:
+        """Return the modes of every prediction, (N, K), one column per order; `__call__` returns their mean.
+
+        Args:
+            outputs: `Outputs`, bare (N, C) logits, or the model if `data` is given.
+            data: Inputs as for `qipf.collect`.
+            batch_size: Inputs per batch, as for `qipf.collect`.
+            progress: Show a progress bar.
+        """
+        if data is not None:
+            outputs = self._run(outputs, data, batch_size, progress)
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
         result = self.modes_of(checked.logits, self._placed(fitted, checked.logits))
         return namespace(checked.logits).astype(result, checked.logits.dtype, copy=False)
+
+    def plot(
+        self, outputs: Any = None, data: Any = None, *, batch_size: int | None = None, progress: bool = True
+    ) -> Figure:
+        """Draw the weights and their field, the potentials, and the modes; return the figure of matplotlib.
+
+        With `outputs`, or a model and `data`, the predictions are drawn among the weights, and wrong ones apart if
+        there are labels. `plot().savefig("field.png")` writes a file. The arguments are those of `modes`.
+        """
+        from qipf.scores.field_figure import draw, view
+
+        if data is not None:
+            outputs = self._run(outputs, data, batch_size, progress)
+        fitted = self._require_fitted()
+        return draw(view(self, None if outputs is None else self._checked(outputs, fitted)))
 
     def band(self, outputs: Outputs | Array, width: float = 3.0) -> tuple[Array, Array]:
         """Return the lower and upper ends (N,) of a band around the predictions of a one-output regression model.
@@ -235,6 +262,10 @@ class WeightQIPF(Scorer):
             "note": note,
         }
         return Fitted(tensors, facts)
+
+    def _run(self, model: Any, data: Any, batch_size: int | None, progress: bool) -> Outputs:
+        start = self._start(model, data, None, None, batch_size)
+        return collect_from(start, False, most=MOST, progress=progress)
 
     def _weight_fields(self, model: Any) -> tuple[int, float, Callable[[float], Field | BinnedField]]:
         """Return the number of weights, Silverman's bandwidth, and the field as a function of the factor on it.

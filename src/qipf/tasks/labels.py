@@ -12,6 +12,7 @@ import numpy as np
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch
+from qipf.runners.runner import REMEDY, SURE
 from qipf.tasks.outputs import Outputs, Scored, kind_of, zeros_and_ones
 from qipf.tasks.task import Draw, Part, ProbeSettings, Task
 
@@ -22,6 +23,9 @@ class Labels(Task):
 
     The rows are N * L predictions of a one-logit classifier, input by input. Their features are those of the input,
     which label it is about (1 in one of L columns), and the logit of that label.
+
+    Args:
+        raw: Take the output of the model for logits, even if it looks like probabilities.
     """
 
     name: ClassVar[str] = "labels"
@@ -30,6 +34,8 @@ class Labels(Task):
     probe: ClassVar[ProbeSettings] = ProbeSettings(
         2, "head", False, {"hidden": 128, "epochs": 4, "temperature": 1.0}
     )  # fmt: skip
+
+    raw: bool = False  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
@@ -67,6 +73,14 @@ class Labels(Task):
         count, names = part.logits.shape
         if not bool(xp.all(xp.isfinite(part.logits))):
             self.check_finite(part)
+        if (
+            not self.raw
+            and count > 1
+            and count * names >= 3 * SURE
+            and bool(xp.all((part.logits >= 0) & (part.logits <= 1)))
+        ):
+            hint = REMEDY.replace("Classes", "Labels")  # otherwise every label of every input would be predicted
+            raise Problem("model", "it returns probabilities, and scores need logits", hint=hint)
         device = compat.device(part.logits)
         logits = xp.reshape(part.logits, (-1, 1))
         which = xp.arange(names, device=device)

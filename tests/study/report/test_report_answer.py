@@ -25,9 +25,9 @@ def place(text: str, *ids: str) -> list[int]:
     return [text.index(f'id="{name}"') for name in ids]
 
 
-def test_the_answer_comes_first_then_ranking_severity_examples_and_last_the_paper(page: Path, store: Path) -> None:
+def test_the_answer_comes_first_then_ranking_severity_and_examples(page: Path, store: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    order = place(text, "answer", "ranking", "severity", "pictures", "condition", "tables", "paper", "setup")
+    order = place(text, "answer", "ranking", "severity", "pictures", "condition", "tables", "setup")
     assert order == sorted(order)
     source = open_source(store)
     (answer,) = answers(source.frame, source.bench)
@@ -63,11 +63,6 @@ def test_without_shifts_nothing_empty_is_shown(unshifted: str) -> None:
     assert len(re.findall(r"0\.\d{3}", ranking)) == 4
 
 
-def test_a_plan_that_has_nothing_to_do_with_the_paper_does_not_mention_it(unshifted: str) -> None:
-    assert 'id="paper"' not in unshifted
-    assert "of the paper" not in unshifted.replace("which the paper uses", "")
-
-
 def a_row(method: str, score: str = "score") -> Row:
     return Row("d", "n", 0, "zoom", 0.8, 3, method, score, "base", "roc_auc", 0.7, 0.6, 0.8, 100, 0.9, "all")
 
@@ -86,6 +81,13 @@ def test_the_recommended_score_is_first_lit_and_has_one_colour() -> None:
     shapes = resources.files("qipf.study.report").joinpath("charts.js").read_text(encoding="utf-8")
     assert shapes.count("(x, y, r) =>") == SHAPES
     assert next(c.label for c in columns([a_row("mc-dropout", "std")])) == "MC dropout, standard deviation"
+
+
+def test_one_score_stands_for_each_method() -> None:
+    rows = [a_row("entropy"), *(a_row("ensemble", score) for score in ("std", "entropy", "contrast"))]
+    assert [c.id for c in columns(rows) if c.lead] == ["entropy", "ensemble"]
+    found = columns(rows, ["ensemble (contrast)"], ["ensemble (contrast)", "entropy", "ensemble"])
+    assert [c.id for c in found if c.lead] == [c.id for c in found if c.shown] == ["entropy", "ensemble (contrast)"]
 
 
 def test_zoom_runs_from_mild_to_severe() -> None:

@@ -79,4 +79,4 @@ def test_extremes_by_hand() -> None:
     scores = np.array([5.0, 1.0, 4.0, 2.0, 3.0])
     wrong = np.array([True, False, False, True, False])
     found = {name: list(places) for name, places in extremes(scores, wrong, 2).items()}
-    assert found == {"right_sure": [1, 4], "right_unsure": [2, 4], "wrong_sure": [3, 0], "wrong_unsure": [0, 3]}
+    assert found == {"right_sure": [1], "right_unsure": [2, 4], "wrong_sure": [3], "wrong_unsure": [0]}

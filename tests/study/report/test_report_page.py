@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,20 +28,23 @@ from qipf.study.tables.frame import read_table
 def test_all_sections_are_there(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     ids = {attributes.get("id") for _, attributes in Tags(text).found}
-    assert {
-        "answer",
-        "ranking",
-        "severity",
-        "condition",
-        "field",
-        "pictures",
-        "tables",
-        "time",
-        "paper",
-        "setup",
-    } <= ids
-    assert {"table-1", "table-2-paper", "table-2-proper", "appendix-h", "table-3"} <= ids
+    sections = {"answer", "ranking", "severity", "condition", "field", "pictures", "tables", "time", "setup"}
+    assert sections | {"table-1", "table-2-proper"} <= ids
     assert page.stat().st_size < 1_000_000
+    assert ids.isdisjoint({"paper", "table-2-paper", "table-3"})  # a plan of the user's own is not about the paper
+    assert "the paper" not in text
+
+
+def test_the_page_of_the_paper_begins_with_its_tables(store: Path) -> None:
+    source = open_source(store)
+    source.plan = replace(source.plan, name="paper-digits")
+    text = pages.render(source).decode()
+    ids = [attributes.get("id") for _, attributes in Tags(text).found]
+    order = ["tables", "table-1", "table-2-paper", "table-2-proper", "appendix-h", "table-3", "paper", "severity",
+             "condition", "field", "ranking", "setup"]  # fmt: skip
+    assert [name for name in ids if name in order] == order
+    table = text[text.index('id="table-1"') : text.index("</table>", text.index('id="table-1"'))]
+    assert table.count("Deep ensemble") == 1
 
 
 def test_nothing_is_loaded_from_elsewhere_and_only_our_script_may_run(page: Path) -> None:

@@ -38,6 +38,7 @@ class Palette:
             "axes.facecolor": self.paper,
             "axes.edgecolor": self.muted,
             "axes.labelcolor": self.ink,
+            "axes.prop_cycle": f"cycler(color={list(self.series)})",
             "axes.titlecolor": self.ink,
             "axes.spines.top": False,
             "axes.spines.right": False,

@@ -17,6 +17,7 @@ from typing import Any
 from qipf._common.files import atomic_write, check_parent
 from qipf._common.optional import require
 from qipf.pages import overlays
+from qipf.study.plan.plan import shipped
 from qipf.study.plan.registry import column_title, info, titled
 from qipf.study.report import appendix, detail_view, severity
 from qipf.study.report.appendix import facts
@@ -35,6 +36,8 @@ from qipf.study.tables.tables import PaperTable, all_tables, notes_on_fewer_netw
 
 LARGEST = 5_000_000
 """The largest size of a page in bytes."""
+SMALL = 50_000
+"""Rows of the long table below which a study of the paper is a small one."""
 
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 SCRIPTS = ("charts.js", "views.js", "script.js")
@@ -71,7 +74,7 @@ def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -
     """The page for a source, with as much detail as fits in `largest` bytes."""
     if of_numbers(source.rows):
         return render_numbers(source, _flat(source.environment))
-    parts = _parts(source, data)
+    parts = _parts(source, data, about_paper(source))
     whole, page = parts["content"], b""
     for level, limits in enumerate(LEVELS):
         if level:
@@ -83,18 +86,26 @@ def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -
     return page
 
 
-def _parts(source: Source, data: str | None) -> dict[str, Any]:
-    """Everything that is shown, for the template and (`content`) for the script."""
+def about_paper(source: Source) -> bool:
+    """Return True for a shipped plan of the paper's study; other pages do not mention the paper."""
+    return source.plan is not None and source.plan.name in shipped() and source.plan.name != "demo"
+
+
+def _parts(source: Source, data: str | None, paper: bool) -> dict[str, Any]:
+    """Return everything that is shown, for the template and (`content`) for the script."""
     titles, found = pairs(source.rows), _answers(source)
     best = [answer.ranking.standings[0].column for answer in found if answer.ranking.standings]
-    shown, verdicts = columns(source.rows, best), appendix.verdicts(source)
+    leaders = [] if paper else [standing.column for answer in found for standing in answer.ranking.best_of_methods]
+    shown, metrics = columns(source.rows, best, leaders), severity.metric_titles(source.rows, paper)
     return {
+        "paper": paper,
+        "small": len(source.frame) < SMALL,
         "content": {
             "columns": [asdict(column) for column in shown],
             "pairs": titles,
-            "metrics": severity.metric_titles(source.rows),
+            "metrics": metrics,
             "fractions": detail_view.FRACTIONS.tolist(),
-            "severity": severity.against_severity(source.frame),
+            "severity": severity.against_severity(source.frame, [metric["id"] for metric in metrics]),
             "details": details(source),
             "fields": fields(source),
             "thumbnails": thumbnails(source, data, best=best),
@@ -103,12 +114,12 @@ def _parts(source: Source, data: str | None) -> dict[str, Any]:
         "segmented": segmented(source, found),
         "recommended": next((column for column in shown if column.recommended), None),
         "facts": facts(source, shown, titles),
-        "verdicts": verdicts,
+        "verdicts": appendix.verdicts(source) if paper else None,
         "heads": HEADS,
         "ranking": ranking(source, shown, titles),
         "shifted": any(answer.ranking.shifted for answer in found),
         "ood": out_of_distribution(source, shown, titles),
-        "tables": _tables(source, bool(verdicts.front)),
+        "tables": _tables(source, [column.id for column in shown if column.lead] if paper else None),
         "times": _times(source.times, titles),
         "seeds": max(len({r.seed for r in source.rows if pair_id(r) == pair}) for pair in titles),
         "fewer": notes_on_fewer_networks(source.frame),
@@ -125,13 +136,19 @@ def _answers(source: Source) -> list[Answer]:
         return answers(source.frame)
 
 
-def _tables(source: Source, with_paper: bool) -> list[tuple[PaperTable, list[Any]]]:
-    """The paper's tables with those of their blocks that have a number of ours.
+def _tables(source: Source, leads: list[str] | None) -> list[tuple[PaperTable, list[Any]]]:
+    """Return the paper's tables with the blocks that have a number of ours.
 
-    The times have a section of their own, and are left out where there is no number of the paper to compare them with.
+    The page of the paper has one score per method, the `leads`. Other pages leave out what only the paper uses.
     """
-    times = source.times if with_paper else []
-    found = [(table, [b for b in table.blocks if b.measured]) for table in all_tables(source.frame, times)]
+    frame = source.frame
+    if leads is not None:
+        frame = frame[(frame["errors"] != "base") | frame["column"].isin(leads)]
+    found = [
+        (table, [block for block in table.blocks if block.measured])
+        for table in all_tables(frame, source.times)
+        if leads is not None or table.name not in ("table-2-paper", "table-3", "appendix-h")
+    ]
     return [(table, blocks) for table, blocks in found if blocks]
 
 
@@ -152,7 +169,7 @@ def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
         "script_hash": _digest(script),
         "data": packed(parts["content"]),
     }
-    return template("template.html.j2").render(values).encode("utf-8", "replace")
+    return template("paper.html.j2" if parts["paper"] else "template.html.j2").render(values).encode("utf-8", "replace")
 
 
 def packed(content: Any) -> str:

@@ -68,14 +68,14 @@ def _find_data(dataset: str, data: str | None) -> None:
 
 
 def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.ndarray]:
-    """Positions of the most and the least certain predictions among the right and among the wrong ones."""
+    """Return positions of the surest predictions in the surer half, and of the least sure ones in the other half."""
     order = np.argsort(scores, kind="stable")
-    right, missed = order[~wrong[order]], order[wrong[order]]
+    half = len(order) // 2
+    halves = {"sure": order[:half], "unsure": order[half:][::-1]}
     return {
-        "right_sure": right[:most],
-        "right_unsure": right[::-1][:most],
-        "wrong_sure": missed[:most],
-        "wrong_unsure": missed[::-1][:most],
+        f"{what}_{how}": places[wrong[places] == (what == "wrong")][:most]
+        for what in ("right", "wrong")
+        for how, places in halves.items()
     }
 
 

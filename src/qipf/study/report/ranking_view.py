@@ -45,7 +45,7 @@ class Line:
     """One score of the ranking.
 
     Attributes:
-        number: its rank.
+        number: its rank among the scores that stand for their methods; 0 for the others.
         column: the score.
         figures: ROC-AUC, average precision and cost, for each pair in turn.
         open: whether the line is shown before the table is unfolded.
@@ -78,9 +78,10 @@ def ranking(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> 
 
     known.sort(key=order)
     costs = {(pair_id(time), str(time["method"])): time for time in source.times if _ratio(time) is not None}
+    numbered = {column.id: number for number, column in enumerate((c for c in known if c.lead), 1)}
     lines = [
-        Line(number, column, [], number <= LISTED or column.recommended or column.id == BASELINE)
-        for number, column in enumerate(known, 1)
+        Line(number, column, [], 0 < number <= LISTED or column.recommended or column.id == BASELINE)
+        for column, number in ((column, numbered.get(column.id, 0)) for column in known)
     ]
     for pair in pairs:
         for metric in ("roc_auc", "pr_auc"):

@@ -5,18 +5,23 @@ function options(select, entries, value, change) {
   select.onchange = () => change(select.value);
 }
 
+function toggle(column) {
+  const input = el("input", { type: "checkbox", value: column.id, checked: choice.shown.has(column.id) ? "" : null });
+  input.addEventListener("change", () => { if (input.checked) choice.shown.add(column.id); else choice.shown.delete(column.id); drawCharts(); });
+  return el("label", {}, input, swatch(styles.get(column.id)), column.label);
+}
+
 function buildToggles() {
-  const groups = [["One pass", data.columns.filter((c) => !c.many)], ["Several passes", data.columns.filter((c) => c.many)]];
-  byId("toggles").replaceChildren(...groups.filter(([, columns]) => columns.length).map(([title, columns]) => el("fieldset", { class: "toggles" }, el("legend", {}, title), ...columns.map((column) => {
-    const input = el("input", { type: "checkbox", value: column.id, checked: choice.shown.has(column.id) ? "" : null });
-    input.addEventListener("change", () => { if (input.checked) choice.shown.add(column.id); else choice.shown.delete(column.id); drawCharts(); });
-    return el("label", {}, input, swatch(styles.get(column.id)), column.label);
-  }))));
+  const lead = data.columns.filter((c) => c.lead), others = data.columns.filter((c) => !c.lead);
+  const groups = [["One pass", lead.filter((c) => !c.many)], ["Several passes", lead.filter((c) => c.many)]];
+  const boxes = groups.filter(([, columns]) => columns.length).map(([title, columns]) => el("fieldset", { class: "toggles" }, el("legend", {}, title), ...columns.map(toggle)));
+  if (others.length) boxes.push(el("details", {}, el("summary", {}, `${others.length} other scores of these methods`), el("fieldset", { class: "toggles" }, el("legend", { class: "hide" }, "Other scores"), ...others.map(toggle))));
+  byId("toggles").replaceChildren(...boxes);
 }
 
 function buildPresets() {
   const first = [...choice.shown];
-  const presets = [["Main", (c) => first.includes(c.id)], ["One pass", (c) => !c.many], ["Several passes", (c) => c.many && c.score === "entropy"], ["All", () => true], ["None", () => false]];
+  const presets = [["Main", (c) => first.includes(c.id)], ["One pass", (c) => c.lead && !c.many], ["Several passes", (c) => c.lead && c.many], ["All", (c) => c.lead], ["None", () => false]];
   byId("presets").replaceChildren(...presets.map(([name, wanted]) => {
     const button = el("button", { type: "button" }, name);
     button.addEventListener("click", () => { choice.shown = new Set(data.columns.filter(wanted).map((c) => c.id)); buildToggles(); drawCharts(); });

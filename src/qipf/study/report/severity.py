@@ -22,7 +22,7 @@ SHAPES = 7
 """Number of markers that the charts have. A score takes the next one where it would look like a score before it."""
 
 FEWEST = 3
-"""Scores that are lit at the least when a page opens, if there are so many."""
+"""Scores selected when a page opens, at least."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ class Column:
         colour: number of its colour, the same in every report.
         marker: number of its marker.
         dash: number of its dash pattern, which tells the statistic.
-        shown: whether it is lit when the page opens.
+        lead: whether it stands for its method: its paper's score, or the best one here.
+        shown: whether it is selected when the page opens.
     """
 
     id: str
@@ -51,17 +52,28 @@ class Column:
     colour: int
     marker: int
     dash: int
+    lead: bool
     shown: bool
 
 
-def columns(rows: Iterable[Row], best: Iterable[str] = ()) -> list[Column]:
-    """The columns of a long table, in the order of the registry, the recommended score first."""
+def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str] = ()) -> list[Column]:
+    """Return the columns of a long table, in the order of the registry, the recommended score first.
+
+    Args:
+        rows: The long table.
+        best: The best scores, which are selected.
+        leaders: Scores that stand for their methods, the first for each; without one, the paper's.
+    """
     found: dict[str, tuple[str, str]] = {}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):
         found[column_of(method, score)] = (method, score)
     order = sorted(found, key=column_order)
-    lit = {*best, BASELINE, *shown_first()} & set(order)
-    lit |= set([name for name in order if name not in lit][: max(0, FEWEST - len(lit))])
+    lead: dict[str, str] = {}
+    for name in (*leaders, *order):
+        if name in found:
+            lead.setdefault(found[name][0], name)
+    lit = {lead[found[name][0]] for name in (*best, BASELINE, *shown_first()) if name in found}
+    lit |= set([name for name in lead.values() if name not in lit][: max(0, FEWEST - len(lit))])
     places = slots(found[name][0] for name in order)
     dashes = {name: i for i, name in enumerate(s for s in STATISTICS if s != "score")}
     result: list[Column] = []
@@ -74,7 +86,8 @@ def columns(rows: Iterable[Row], best: Iterable[str] = ()) -> list[Column]:
         taken.add((colour, marker, dash))
         recommended = name in recommended_columns()
         many, label = score != "score", column_title(name)
-        result.append(Column(name, label, method, score, many, recommended, colour, marker, dash, name in lit))
+        chosen = lead[method] == name
+        result.append(Column(name, label, method, score, many, recommended, colour, marker, dash, chosen, name in lit))
     return result
 
 
@@ -122,22 +135,25 @@ SHOWN = (
     "ece_proper", "brier_proper", "nll_proper", "ece_paper", "brier_paper",
 )  # fmt: skip
 """The metrics that can be chosen on the page."""
+OF_PAPER = ("point_biserial", "ece_paper", "brier_paper")
+"""Those that only the page of the paper shows."""
 
 
-def metric_titles(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """The metrics that have at least one value, with their names and which way is better."""
+def metric_titles(rows: Iterable[Row], paper: bool = True) -> list[dict[str, Any]]:
+    """Return the metrics that have at least one value, with their names and which way is better."""
     there = {row.metric for row in rows if row.errors == "base" and math.isfinite(row.value)}
-    return [{"id": m, "title": METRICS[m].title, "better": METRICS[m].better} for m in SHOWN if m in there]
+    shown = [name for name in SHOWN if name in there and (paper or name not in OF_PAPER)]
+    return [{"id": name, "title": METRICS[name].title, "better": METRICS[name].better} for name in shown]
 
 
-def against_severity(frame: Frame) -> dict[str, Any]:
+def against_severity(frame: Frame, metrics: Iterable[str] = SHOWN) -> dict[str, Any]:
     """By pair and shift: the positions on the axis, the accuracy there, and [mean, low, high] by metric and column.
 
     Over several networks (seeds) the band is one standard deviation of their values. With one network, or for a method
     that was measured on only one, it is the bootstrap 95 % interval of that network.
     """
     rows = comparable(frame)
-    rows = rows[(rows["errors"] == "base") & rows["metric"].isin(SHOWN)]
+    rows = rows[(rows["errors"] == "base") & rows["metric"].isin(list(metrics))]
     result: dict[str, Any] = defaultdict(dict)
     for (dataset, net, shift), own in rows.groupby(["dataset", "net", "shift"], sort=False):
         severities = {

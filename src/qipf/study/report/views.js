@@ -191,7 +191,7 @@ function drawPictures() {
   box.replaceChildren(...Object.entries(groups).map(([shift, group]) => {
     const own = group.columns[choice.pictureMethod], title = shift === "clean" ? "clean inputs" : `${shift}, ${group.intensity}`;
     return el("div", {}, el("h3", {}, title), own ? el("div", { class: "strip" }, ...SORTS.map(([sort, what, how]) => el("div", { class: `sort ${what.toLowerCase()}` }, el("h4", {}, el("b", {}, what), ` ${how}`),
-      own[sort].length ? el("ul", { class: "pictures" }, ...own[sort].map((picture) => thumbnail(picture))) : el("p", { class: "small" }, "none")))) : nothing("not scored"));
+      own[sort].length ? el("ul", { class: "pictures" }, ...own[sort].map((picture) => thumbnail(picture))) : el("p", { class: "small" }, `none in the ${how.endsWith("unsure") ? "less sure" : "surer"} half`)))) : nothing("not scored"));
   }));
 }
 

@@ -161,7 +161,7 @@ class Answer:
         model: the pair in words.
         ranking: every score, the best first.
         gain: of the best score; None where the baseline was not measured or is the best.
-        recommended: the rank of the recommended score, from 1; None where it was not measured.
+        recommended: The rank of the recommended score among the methods, from 1; None if it was not measured.
         recommended_gain: its gain.
         clean: what flagging by the best score brings on clean inputs; None where predictions are not at hand.
         shifted: the same under the shifts.
@@ -202,9 +202,9 @@ class Answer:
         """Where the recommended score stands if it is not the best; empty where it is, or was not measured."""
         if self.recommended is None or self.recommended == 1:
             return ""
-        own = self.ranking.standings[self.recommended - 1]
+        own = self.ranking.best_of_methods[self.recommended - 1]
         gain = f", {self.recommended_gain}" if self.recommended_gain else ""
-        place = f"number {self.recommended} of {len(self.ranking.standings)} scores"
+        place = f"number {self.recommended} of {len(self.ranking.best_of_methods)} methods"
         return f"The {in_words(own.column)} is {place}: ROC-AUC {own.mean:.3f}{gain}."
 
 
@@ -226,7 +226,7 @@ def answers(table: Any, bench: Bench | None = None) -> list[Answer]:
 
 def _answer(frame: Frame, ranking: Ranking, bench: Bench | None) -> Answer:
     model = paper.pair_title(ranking.dataset, ranking.net)
-    names = [standing.column for standing in ranking.standings]
+    names = [standing.column for standing in ranking.best_of_methods]
     place = next((names.index(name) + 1 for name in recommended_columns() if name in names), None)
     if not names:
         return Answer(model, ranking)

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from qipf.metrics import METRICS
+from qipf.study.plan.registry import split_column
 from qipf.study.tables import paper
 from qipf.study.tables.frame import CASE, PAIR, Errors, column_order, comparable, long_frame, shifted, times_frame
 from qipf.study.tables.paper import Case, Value
@@ -244,6 +245,14 @@ class Ranking:
     def find(self, column: str) -> Standing | None:
         """The standing of a score; None where it was not measured."""
         return next((standing for standing in self.standings if standing.column == column), None)
+
+    @property
+    def best_of_methods(self) -> tuple[Standing, ...]:
+        """The best score of each method, the best first."""
+        found: dict[str, Standing] = {}
+        for standing in self.standings:
+            found.setdefault(split_column(standing.column)[0], standing)
+        return tuple(found.values())
 
     @property
     def shifted(self) -> bool:

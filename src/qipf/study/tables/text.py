@@ -52,7 +52,7 @@ def _table(answer: Answer, width: int, most: int) -> str:
     for place in places:
         table.add_column(place, justify="right", no_wrap=True)
     left_out = 0
-    for number, standing in enumerate(ranking.standings, 1):
+    for number, standing in enumerate(ranking.best_of_methods, 1):
         if number > most and standing.column not in always:
             left_out += 1
             continue
@@ -60,7 +60,7 @@ def _table(answer: Answer, width: int, most: int) -> str:
         table.add_row(str(number), title, _number(standing.mean), *(_number(standing.values[p]) for p in places))
     lines = _lines(table, width)
     if left_out:
-        lines.append(f"{left_out} more scores are in the report.")
+        lines.append(f"{left_out} more methods are in the report.")
     if not all(standing.complete for standing in ranking.standings):
         lines.append("* The mean is over fewer shifts than that of the other scores.")
     return "\n".join(lines)

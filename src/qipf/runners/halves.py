@@ -1,0 +1,348 @@
+"""Copy the part of a torch network behind one of its modules, to be trained and run on its own.
+
+The copy is the network itself, which runs a second time from the start. Modules that finish before the split do not run
+again: they return NaN in the shapes that the network's own pass had. The module at the split returns what it returned
+in that pass, and all that follows runs as in the network, whatever Python code stands between the modules. A value that
+bypasses the split, such as a long skip connection, makes the logits NaN, and the split is refused.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+from qipf._common.errors import Problem, first_line
+from qipf.data.batches import Batch
+from qipf.runners.features import FeatureSpec
+from qipf.runners.recorder import ending_name, find_module, is_output, untouched
+from qipf.runners.runner import Runner
+from qipf.runners.torch import TorchRunner, find_values, original
+
+LOOK = 8
+"""Inputs by which a split is checked."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A position at which a network is split.
+
+    Attributes:
+        split: The module whose output the copy starts from.
+        past: The modules that finish before it, without those inside another one of them.
+        ending: The softmax or sigmoid that ends the network, which the copy leaves out; otherwise empty.
+        share: The share of the network's multiplications that the copy repeats.
+    """
+
+    split: str
+    past: tuple[str, ...]
+    ending: str
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.split}@copy"
+
+
+class Copied(NamedTuple):
+    """A layer that a scorer reads: the logits of a trained copy of the second half of a network."""
+
+    cut: Cut
+    weights: Mapping[str, np.ndarray]
+
+    def __str__(self) -> str:
+        return str(self.cut)
+
+    def spec(self, runner: Runner) -> FeatureSpec:
+        """Return what a runner reads.
+
+        Raises:
+            Problem: It runs no torch module, or another network than the one that was copied.
+        """
+        half = SecondHalf(splittable(runner), self.cut)
+        half.load(self.weights)
+        return half.spec
+
+
+def splittable(runner: Runner) -> nn.Module:
+    """Return the module that a runner runs.
+
+    Raises:
+        Problem: It cannot be split.
+    """
+    if not isinstance(runner, TorchRunner):
+        raise Problem("model", "only torch modules have a twin, and this model is not one")
+    module = original(runner.module)
+    made = isinstance(module, torch.jit.ScriptModule | torch.fx.GraphModule)
+    if made or type(module).__module__.startswith("torch.export"):
+        raise Problem("model", "an exported or scripted program has no twin", hint="give the module it was made from")
+    return module
+
+
+class SecondHalf(nn.Module):
+    """A copy of everything behind a module of a network, in evaluation mode until `learn` is called.
+
+    Args:
+        model: The network, which is left as it is.
+        cut: Where to split it.
+
+    Raises:
+        Problem: The network has no such module, or cannot be copied.
+    """
+
+    def __init__(self, model: nn.Module, cut: Cut) -> None:
+        super().__init__()
+        self.spec = FeatureSpec(cut.split, "copy", self)
+        self._state, self._fixed = _State(), True
+        known = dict(model.named_modules())
+        self.watched = {_module(known, name): name for name in (*cut.past, cut.split)}
+        memo: dict[int, Any] = {id(one): _Stub(one, name, self._state) for one, name in self.watched.items()}
+        if cut.ending:
+            memo[id(_module(known, cut.ending))] = nn.Identity()
+        try:
+            self.network = copy.deepcopy(model, memo).eval()
+        except Exception as error:  # whatever a part of the network raises when it is copied
+            raise Problem("model", f"it cannot be copied ({first_line(error)})") from error
+        self._split = cut.split
+
+    def note(self, state: dict[str, list[Any]], module: nn.Module, output: Any) -> None:
+        """Record what the copy needs of a call in the network's own pass: a value at the split, shapes before it."""
+        name = self.watched[module]
+        kept = tree_map(_value if name == self._split else _shape, output)
+        state.setdefault(name, []).append(kept)
+
+    def forward(self, state: dict[str, list[Any]], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:
+        """Return the logits for the inputs of a pass of the network that left `state`."""
+        if not torch.compiler.is_compiling():
+            self._follow(state)
+        self._state.set({name: list(calls) for name, calls in state.items()})
+        try:
+            return find_values(self.network(*args, **kwargs))
+        finally:
+            self._state.set({})
+
+    def train(self, mode: bool = True) -> SecondHalf:
+        """Set the mode as usual while the copy learns; afterwards it stays in evaluation mode."""
+        return super().train(mode and not self._fixed)
+
+    def learn(self, learning: bool) -> None:
+        """Make all weights trainable, or none."""
+        self._fixed = not learning
+        for parameter in self.network.parameters():
+            if parameter.is_floating_point():
+                parameter.requires_grad_(learning)
+        self.train(learning)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """Return parameters and buffers by name; half precision becomes single precision."""
+        found = {name: one.detach().cpu() for name, one in self.network.state_dict().items()}
+        return {name: (one.float() if one.dtype in _HALF else one).numpy().copy() for name, one in found.items()}
+
+    def load(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Take over what `weights` returned.
+
+        Raises:
+            Problem: They belong to another network.
+        """
+        own = self.network.state_dict()
+        if {name: tuple(one.shape) for name, one in own.items()} != {n: w.shape for n, w in weights.items()}:
+            raise Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
+        with torch.no_grad():
+            for name, values in weights.items():
+                own[name].copy_(torch.from_numpy(np.array(values)))
+        self.learn(False)
+
+    def _follow(self, state: Mapping[str, list[Any]]) -> None:
+        """Move to where the network is, if it was moved by itself."""
+        found = next((one for one in tree_leaves(state[self._split]) if isinstance(one, Tensor)), None)
+        home = next((one for one in self.network.parameters()), None)
+        if found is not None and home is not None and home.device != found.device:
+            self.to(found.device)
+
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+class _State:
+    """The values that stubs return in the current pass: one set per thread, and one for a traced graph."""
+
+    def __init__(self) -> None:
+        self._thread, self._graph = threading.local(), {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _State, ()
+
+    def set(self, calls: dict[str, list[Any]]) -> None:
+        if torch.compiler.is_dynamo_compiling():
+            self._graph = calls
+        else:
+            self._thread.calls = calls
+
+    def next(self, name: str) -> Any:
+        calls = self._graph if torch.compiler.is_dynamo_compiling() else self._thread.calls
+        return tree_map(_placeholder, calls[name].pop(0))
+
+
+class _Stub(nn.Module):
+    """Takes the place of a module that does not run again; the network's code still finds its attributes."""
+
+    def __init__(self, module: nn.Module, name: str, state: _State) -> None:
+        super().__init__()
+        self._module, self._called, self._state = [module], name, state  # a list, so that it is no part of the copy
+
+    def forward(self, *_: Any, **__: Any) -> Any:
+        return self._state.next(self._called)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(self.__dict__["_module"][0], name)
+
+
+class _Shape:
+    """Stands for a tensor of floating-point numbers, whose values nothing behind the split may need."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.shape, self.dtype, self.device = tuple(like.shape), like.dtype, like.device
+
+
+def _shape(value: Any) -> Any:
+    return _Shape(value) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _value(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def _placeholder(value: Any) -> Any:
+    if not isinstance(value, _Shape):
+        return value
+    return torch.full(value.shape, torch.nan, dtype=value.dtype, device=value.device)
+
+
+def _module(known: Mapping[str, nn.Module], name: str) -> nn.Module:
+    try:
+        return find_module(known, name)
+    except Problem as error:
+        raise error.renamed("split") from None
+
+
+def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
+    """Return where a network can be split, and the copy of what lies behind, which reproduces its logits.
+
+    Args:
+        runner: What runs the network.
+        batch: Some inputs.
+        split: The module to split behind; None for the one that leaves the share `depth` of the multiplications behind.
+        depth: That share.
+
+    Raises:
+        Problem: The network cannot be split there, or nowhere.
+    """
+    module = splittable(runner)
+    batch = batch.first(LOOK)
+    calls, ending = _trace(module, batch)
+    names = {one: name for name, one in module.named_modules()}
+    if split is not None:
+        split = names[_module(dict(module.named_modules()), split)]
+        return _checked(runner, module, batch, _cut(calls, split, ending))
+    once = [call for call in calls if sum(other.name == call.name for other in calls) == 1 and call.holds]
+    total, behind, found = sum(call.work for call in calls) or 1.0, 0.0, []
+    for call in reversed(calls):
+        if call in once and 0 < behind < total:
+            found.append((round(abs(behind / total - depth), 3), call.name.count("."), call.name))
+        behind += call.work
+    why = "none of its modules runs once between two layers"
+    for _, _, name in sorted(found):
+        try:
+            return _checked(runner, module, batch, _cut(calls, name, ending))
+        except Problem as error:
+            why = error.message
+    raise Problem("split", f"this network cannot be split ({why})")
+
+
+class _Ran(NamedTuple):
+    """A call of a module in a pass, in the order in which they ended."""
+
+    name: str
+    end: int
+    work: float
+    """multiplications of the module itself"""
+    holds: bool
+    """whether it returned one tensor with one row per input, and nothing else"""
+
+
+def _trace(module: nn.Module, batch: Batch) -> tuple[list[_Ran], str]:
+    """Return the calls of all modules in a pass, and the name of the softmax or sigmoid that ends it, if any."""
+    names = {one: name for name, one in module.named_modules() if name}
+    calls: list[_Ran] = []
+    last: list[Any] = ["", None]
+    thread = threading.get_ident()
+
+    def note(one: nn.Module, _: Any, output: Any) -> None:
+        if threading.get_ident() == thread:
+            tensors = [part for part in tree_leaves(output) if isinstance(part, Tensor)]
+            holds = len(tensors) == 1 and tensors[0].ndim > 1 and tensors[0].is_floating_point()
+            calls.append(_Ran(names[one], len(calls), _work(one, output), holds))
+            if ending_name(one):
+                last[:] = names[one], output
+
+    handles = [one.register_forward_hook(note) for one in names]
+    try:
+        with untouched(module, eager=True):
+            values = find_values(module(*batch.args, **batch.kwargs))
+            ends = isinstance(last[1], Tensor) and is_output(last[1], values)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return calls, last[0] if ends else ""
+
+
+def _work(module: nn.Module, output: Any) -> float:
+    """Return the multiplications of one layer: each output needs one for every weight that reaches it."""
+    weights = [one for one in module.parameters(recurse=False) if one.ndim > 1]
+    found = next((one for one in tree_leaves(output) if isinstance(one, Tensor)), None)
+    if not weights or found is None or isinstance(module, nn.Embedding | nn.EmbeddingBag):
+        return 0.0
+    channels = weights[0].shape[0] if found.ndim != 3 or isinstance(module, nn.Linear) else found.shape[-1]
+    return found.numel() / max(1, channels) * sum(one.numel() for one in weights)
+
+
+def _cut(calls: list[_Ran], split: str, ending: str) -> Cut:
+    mine = [call for call in calls if call.name == split]
+    if len(mine) != 1 or not mine[0].holds:
+        found = f"{split!r} runs {len(mine)} times" if len(mine) != 1 else f"{split!r} returns no single tensor"
+        raise Problem("split", found, expected="a module that runs once and returns one tensor")
+    last = {call.name: call.end for call in calls}
+    done = {name for name, end in last.items() if end < mine[0].end and not name.startswith(f"{split}.")}
+    past = sorted(name for name in done if not any(name.startswith(f"{other}.") for other in done))
+    total, behind = (sum(call.work for call in calls if call.end > least) for least in (-1, mine[0].end))
+    return Cut(split, tuple(past), ending, behind / (total or 1.0))
+
+
+def _checked(runner: Runner, module: nn.Module, batch: Batch, cut: Cut) -> tuple[Cut, SecondHalf]:
+    """Return a cut and its copy if the copy reproduces the logits of the network to rounding."""
+    half = SecondHalf(module, cut)
+    try:
+        with runner.reading({"copy": half.spec}, show=False) as run:
+            found = run(batch)
+    except (RuntimeError, TypeError, LookupError, AttributeError, ValueError) as error:
+        raise Problem("split", f"the part behind {cut.split!r} does not run by itself ({first_line(error)})") from error
+    logits, copied = found.logits.double(), found.features["copy"].double().reshape(found.logits.shape)
+    if bool(copied.isnan().any()) and not bool(logits.isnan().any()):
+        raise Problem("split", f"a connection bypasses {cut.split!r}", hint="name another module")
+    tolerance = 2e-2 if found.features["copy"].dtype in _HALF else 1e-4
+    if not float((copied - logits).abs().max()) <= tolerance * max(1.0, float(logits.abs().max())):
+        raise Problem(
+            "split", f"the part behind {cut.split!r} does not reproduce the logits", hint="name another module"
+        )
+    if not any(True for _ in half.network.parameters()):
+        raise Problem("split", f"nothing behind {cut.split!r} can be trained", hint="name an earlier module")
+    return cut, half

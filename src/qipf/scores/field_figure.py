@@ -1,0 +1,152 @@
+"""Draw the field of a fitted `WeightQIPF`: the weights, psi, the potentials, the modes, and predictions among them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qipf._common.optional import require
+from qipf.arrays import to_numpy
+from qipf.fields.binned import BinnedField
+from qipf.fields.field import Field
+from qipf.fields.potential import potentials
+from qipf.scores.coordinates import coordinate
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from qipf.scores.weight_qipf import WeightQIPF
+    from qipf.tasks.outputs import Outputs
+
+REACH = 4.0  # standard deviations to either side, at least
+FEW = 50  # fewer predictions than this are drawn one by one
+
+
+@dataclass(frozen=True)
+class FieldView:
+    """The curves of a figure, along y in standardised units.
+
+    Attributes:
+        y: (P,) positions.
+        psi: (P,) the field.
+        potentials: (P, K) the potentials V_k; None for the operator of the authors' program.
+        modes: (P, K) the modes.
+        orders: The orders of the potentials and modes.
+        facts: What the scorer recorded in fitting.
+        weights: Positions of the standardised weights, or of bins of them, and the number of weights at each.
+        predictions: Standardised predictions, or None.
+        correct: Which of the predictions are right, or None if that is not known.
+    """
+
+    y: np.ndarray
+    psi: np.ndarray
+    potentials: np.ndarray | None
+    modes: np.ndarray
+    orders: tuple[int, ...]
+    facts: dict[str, Any]
+    weights: tuple[np.ndarray, np.ndarray]
+    predictions: np.ndarray | None = None
+    correct: np.ndarray | None = None
+
+
+def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801) -> FieldView:
+    """Evaluate the field of a fitted scorer over the range of its reference predictions, and of `outputs`."""
+    field, fitted = scorer.field, scorer._require_fitted()
+    facts = dict(fitted.facts)
+    predictions = correct = None
+    if outputs is not None:
+        values = to_numpy(coordinate(outputs.logits, scorer.coordinate, facts["output"])).astype(np.float64)
+        predictions = (values - facts["mean"]) / facts["std"]
+        if outputs.labels is not None and facts["output"] != "regression":
+            correct = to_numpy(outputs.correct)
+    reach = REACH if predictions is None else max(REACH, float(np.quantile(np.abs(predictions), 0.999)))
+    y = np.linspace(-reach, reach, points)
+    exact = scorer.operator == "exact"
+    return FieldView(
+        y,
+        to_numpy(field(y)),
+        to_numpy(potentials(field, y, scorer.orders, scorer.root)) if exact else None,
+        to_numpy(scorer._modes(field, y, fitted.tensors.get("reference"))),
+        tuple(scorer.orders),
+        facts,
+        _weights(field),
+        predictions,
+        correct,
+    )
+
+
+def _weights(field: Field | BinnedField) -> tuple[np.ndarray, np.ndarray]:
+    if isinstance(field, BinnedField):
+        return field.centre + field.bandwidth * field.measure.positions, field.measure.moments[0]
+    return to_numpy(field.samples)[:, 0], np.ones(len(field))
+
+
+def draw(view: FieldView) -> Figure:
+    """Return a figure in the colours of the current matplotlib style.
+
+    Above: weights, field and predictions. Then: the potentials. Below: the modes and their mean, the uncertainty.
+    """
+    matplotlib = require("matplotlib", extra="bench")
+    panels = 2 if view.potentials is None else 3
+    figure = require("matplotlib.figure", extra="bench").Figure(figsize=(8.0, 3.0 + 1.5 * panels), layout="constrained")
+    top, *middle, below = figure.subplots(panels, 1, sharex=True)
+    upper = _draw_distributions(top, view)
+    if view.potentials is not None:
+        for number in range(len(view.orders)):
+            middle[0].plot(view.y, view.potentials[:, number], color=f"C{number}", lw=1)
+        middle[0].set_ylabel("potential $V_k$")
+        low, high = np.quantile(view.potentials, [0.01, 0.99])  # there are poles
+        middle[0].set_ylim(low - 0.15 * (high - low), high + 0.15 * (high - low))
+    for number, order in enumerate(view.orders):
+        below.plot(view.y, view.modes[:, number], color=f"C{number}", lw=1, label=f"order {order}")
+    mean = view.modes.mean(axis=1)
+    below.plot(
+        view.y, mean, color=matplotlib.rcParams["text.color"], lw=2.2, label="mean of the modes: the uncertainty"
+    )
+    below.set_xlabel("y, in standard deviations of the weights and of the reference predictions")
+    below.set_ylabel("mode $H_0^k$")
+    below.set_xlim(view.y[0], view.y[-1])
+    high = float(np.quantile(view.modes, 0.99))
+    below.set_ylim(0, 1.15 * high if high > 0 else 1)
+    handles, names = (above + under for above, under in zip(upper, below.get_legend_handles_labels(), strict=True))
+    figure.legend(handles, names, loc="outside lower center", ncols=3)
+    return figure
+
+
+def _draw_distributions(axes: Any, view: FieldView) -> tuple[list[Any], list[str]]:
+    """Draw histograms of weights and predictions, and psi over them; return what the legend needs."""
+    bins = np.linspace(view.y[0], view.y[-1], 81)
+    positions, counts = view.weights
+    axes.hist(positions, weights=counts, bins=bins, density=True, color="0.55", alpha=0.5, label="weights")
+    for name, values, colour in _groups(view):
+        name = f"{name} ({len(values)})"
+        if len(values) >= FEW:
+            axes.hist(values, bins=bins, density=True, histtype="step", color=colour, lw=1.4, label=name)
+        else:
+            axes.plot(values, np.full(len(values), 0.04), "|", transform=axes.get_xaxis_transform(), ms=12, mew=1.6,
+                      color=colour, label=name)  # fmt: skip
+    if view.predictions is None:
+        axes.axvspan(-1, 1, color="C2", alpha=0.2, lw=0, label="reference predictions, mean ± std")
+    axes.set_ylabel("density")
+    right = axes.twinx()
+    right.spines["right"].set_visible(True)
+    right.set_ylim(0, 1.05 * float(view.psi.max()))
+    right.set_ylabel("field ψ")
+    right.plot(view.y, view.psi, color="C0", label="ψ, the field of the weights (right)")
+    lines, names = right.get_legend_handles_labels()
+    more, others = axes.get_legend_handles_labels()
+    return [*lines, *more], [*names, *others]
+
+
+def _groups(view: FieldView) -> list[tuple[str, np.ndarray, str]]:
+    if view.predictions is None:
+        return []
+    if view.correct is None:
+        return [("predictions", view.predictions, "C2")]
+    parts = [
+        ("right predictions", view.predictions[view.correct], "C2"),
+        ("wrong predictions", view.predictions[~view.correct], "C1"),
+    ]
+    return [part for part in parts if len(part[1])]

@@ -1,0 +1,113 @@
+"""A network is split behind a module, and the copy of the rest reproduces its logits or is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from qipf._common.errors import Problem
+from qipf.runners.halves import Copied, split_network
+from qipf.runners.loading import open_model
+from qipf.study import nets
+from qipf.tasks.collect import begin
+
+
+class Texts(nn.Module):
+    """Tokens with a mask, blocks with residual connections, and logits in a dict, as text classifiers have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(50, 16)
+        block = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
+        self.blocks = nn.TransformerEncoder(block, 4, enable_nested_tensor=False)
+        self.dense = nn.Linear(16, 3)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
+        hidden = self.blocks(self.embed(input_ids), src_key_padding_mask=attention_mask == 0)
+        kept = attention_mask[:, :, None].to(hidden.dtype)
+        return {"logits": self.dense((hidden * kept).sum(1) / kept.sum(1))}
+
+
+class Bypass(nn.Module):
+    """What the first layer returns goes past the second."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(6, 8), nn.Linear(8, 8), nn.Linear(16, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.a(x)
+        return self.c(torch.cat([first, self.b(first)], 1))
+
+
+def texts() -> dict[str, Tensor]:
+    mask = torch.ones(8, 5, dtype=torch.long)
+    mask[4:, 3:] = 0
+    return {"input_ids": torch.randint(0, 50, (8, 5)), "attention_mask": mask}
+
+
+NETWORKS: dict[str, tuple[Any, Any, str]] = {
+    "lenet": (nets.LeNet, lambda: torch.rand(8, 1, 28, 28), "conv1"),
+    "vgg": (nets.VGG3, lambda: torch.rand(8, 3, 32, 32), "1.0"),
+    "resnet": (nets.ResNet18, lambda: torch.rand(8, 3, 32, 32), "blocks.3"),
+    "texts": (Texts, texts, "blocks.layers.1"),
+    "table": (
+        lambda: nn.Sequential(nn.Linear(6, 9), nn.ReLU(), nn.Linear(9, 3), nn.Softmax(1)),
+        lambda: torch.rand(8, 6),
+        "0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_the_copy_reproduces_the_logits_of_other_inputs(name: str) -> None:
+    torch.manual_seed(0)
+    make, inputs, expected = NETWORKS[name]
+    net = make().eval()
+    start = begin(net, inputs(), task="classes")
+    cut, half = split_network(start.runner, start.first)
+    assert cut.split == expected
+    assert 0.3 < cut.share < 0.8
+    layer = Copied(cut, half.weights())
+    other = next(start.runner.batches(begin(net, inputs(), task="classes").source))
+    with start.runner.reading({"copy": layer.spec(start.runner)}) as run:
+        found = run(other)
+    torch.testing.assert_close(found.features["copy"], found.logits)
+    assert set(half.weights()) < set(net.state_dict())  # no weight in front of the split is copied
+
+
+def test_a_named_module_and_a_share_decide_where() -> None:
+    start = begin(nets.ResNet18().eval(), torch.rand(8, 3, 32, 32), task="classes")
+    assert split_network(start.runner, start.first, "blocks.5")[0].split == "blocks.5"
+    assert split_network(start.runner, start.first, depth=0.25)[0].split == "blocks.5"
+    with pytest.raises(Problem, match="blocks"):
+        split_network(start.runner, start.first, "blocks.55")
+
+
+def test_a_connection_past_the_split_is_refused() -> None:
+    start = begin(Bypass().eval(), torch.rand(8, 6), task="classes")
+    with pytest.raises(Problem, match="bypasses"):
+        split_network(start.runner, start.first, "b")
+    assert split_network(start.runner, start.first)[0].split == "a"
+
+
+def test_a_network_of_one_layer_cannot_be_split() -> None:
+    start = begin(nn.Linear(6, 3), torch.rand(8, 6), task="classes")
+    with pytest.raises(Problem, match="split"):
+        split_network(start.runner, start.first)
+
+
+def test_programs_and_other_libraries_have_no_copy() -> None:
+    net, x = nets.LeNet().eval(), torch.rand(8, 1, 28, 28)
+    start = begin(net, x, task="classes")
+    cut, half = split_network(start.runner, start.first)
+    with pytest.raises(Problem, match="program"):
+        Copied(cut, half.weights()).spec(open_model(torch.export.export(net, (x,))))
+    tree = pytest.importorskip("sklearn.tree").DecisionTreeClassifier().fit([[0.0], [1.0]], [0, 1])
+    with pytest.raises(Problem, match="torch"):
+        Copied(cut, half.weights()).spec(open_model(tree))
+    with pytest.raises(Problem, match="network"):
+        Copied(cut, half.weights() | {"dense3.bias": half.weights()["dense3.bias"][:3]}).spec(start.runner)
