@@ -86,7 +86,7 @@ def test_what_does_not_fit_is_named(model, inputs, labels) -> None:
         read(model, (inputs, unknown))
     with pytest.raises(ValueError, match=r"\(N, 3\)"):
         read(model, (inputs, labels[:, 0]))
-    with pytest.raises(ValueError, match=r"got float32 of shape \(11, 2\)"):
+    with pytest.raises(ValueError, match=r"\(N, 2\)"):
         read(model, (inputs, labels[:, :2].float()))
     with pytest.raises(ValueError, match="in some batches"):
         read(model, [(inputs, labels), inputs])

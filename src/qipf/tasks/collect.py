@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -105,7 +106,7 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
 
 def parts(
     start: Start, read: Mapping[str, FeatureSpec], *, progress: bool, words: str = "collecting"
-) -> Iterator[Part]:
+) -> Generator[Part]:
     """Yield what the passes over all batches leave; drop each part before the next one is asked for."""
     with start.runner.reading(read, raw=start.task.raw, show=progress) as run:
         batches = start.runner.batches(start.source)
@@ -189,7 +190,7 @@ def collect_from(
 
 
 def gather(
-    task: Task, found: Iterator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
+    task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
 ) -> tuple[Outputs, list[int]]:
     """Return the rows that a task samples from parts, and the number of each input in the user's data.
 
@@ -208,22 +209,23 @@ def gather(
 
 
 def gathered(
-    task: Task, found: Iterator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
+    task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
     limit: float = math.inf,
-) -> Iterator[tuple[Outputs, list[int]]]:  # fmt: skip
+) -> Generator[tuple[Outputs, list[int]]]:  # fmt: skip
     """Yield what `gather` returns, in blocks of whole batches that hold about `limit` numbers."""
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
-    for part in found:
-        if part.batch is not batch:
-            if kept.size >= limit:
-                yield kept.finish(task), numbers
-                kept, numbers = Columns(store, None, half), []
-            batch, first = part.batch, len(numbers)
-            labels = task.check(batch, tuple(part.logits.shape))
-            numbers.extend(batch.numbers)
-        kept.append(task.sample(part, labels, draw), first, batch)
-        del part  # the logits of two passes would exist at once
+    with closing(found):  # so that an error here leaves the model as it was found at once
+        for part in found:
+            if part.batch is not batch:
+                if kept.size >= limit:
+                    yield kept.finish(task), numbers
+                    kept, numbers = Columns(store, None, half), []
+                batch, first = part.batch, len(numbers)
+                labels = task.check(batch, tuple(part.logits.shape))
+                numbers.extend(batch.numbers)
+            kept.append(task.sample(part, labels, draw), first, batch)
+            del part  # the logits of two passes would exist at once
     if numbers:
         yield kept.finish(task), numbers
 
@@ -277,7 +279,7 @@ def collect_augmented(
         room = max(1, memory // (copies * _bytes_per_input(task, next(task.passes(run, start.first.first(2))), best)))
         source = start.source.sample(min(room, size or room), seed)
 
-        def every() -> Iterator[Part]:
+        def every() -> Generator[Part]:
             for batch in track(runner.batches(source), "reading the network", total=source.count, show=progress):
                 if batch.labels is None:
                     raise Problem(
