@@ -20,7 +20,7 @@ NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?"
 
 
 class Spread(NamedTuple):
-    """A median and its range over seeds; the range is the median where the caption has none."""
+    """A median and its range over seeds; the range is the median if the caption has none."""
 
     value: float
     low: float
@@ -38,7 +38,7 @@ def judged(results: Results) -> str:
 
 @table("illustrations-differences")
 def differences(results: Results) -> str:
-    """What the captions say about where a figure differs from the paper's description."""
+    """Remarks of the captions on differences from the paper's description."""
     parts = []
     for name in ("sine", "regression", "moons", "regularisation", "corruptions"):
         text = (IMAGES / f"{name}.md").read_text()

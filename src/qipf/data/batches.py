@@ -80,10 +80,13 @@ class Batch(NamedTuple):
 
     def first(self, rows: int) -> Batch:
         """Return the first rows."""
-        if rows >= self.rows:
-            return self
-        args, kwargs, labels, mask = (take(part, slice(rows)) for part in self[:4])
-        return Batch(args, kwargs, labels, mask, rows, self.number, self.numbers[:rows])
+        return self if rows >= self.rows else self.chosen(slice(rows))
+
+    def chosen(self, rows: slice | np.ndarray) -> Batch:
+        """Return some rows: a slice, or an array of row numbers."""
+        args, kwargs, labels, mask = (take(part, rows) for part in self[:4])
+        numbers: list[int] = np.asarray(self.numbers)[rows].tolist()
+        return Batch(args, kwargs, labels, mask, len(numbers), self.number, numbers)
 
     @property
     def texts(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from qipf._common.errors import Problem, first_line
+from qipf._common.errors import Problem
 from qipf._common.optional import require
 from qipf.runners.function import FunctionRunner
 from qipf.runners.onnx import OnnxRunner, is_session
@@ -98,7 +98,7 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
     """Compare a model with the one that a scorer with these facts was fitted to: warn about other weights.
 
     Raises:
-        Problem: Another output of an ONNX model is read.
+        Problem: Another output of an ONNX model is read, or a twin is given another network.
     """
     found = model_facts(model)
     noted, read = facts.get(OUTPUT), found.get(OUTPUT)
@@ -109,6 +109,8 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
         )  # fmt: skip
     known, other = facts.get("model"), found.get("model")
     if known and other is not None and differ(known, other):
+        if "cut" in facts:
+            raise Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
         warnings.warn(
             "model: its weights are not those that this scorer was fitted to, so its scores mean little; give that "
             "model, or fit the scorer to this one",
@@ -183,12 +185,12 @@ def _exported(path: Path) -> Any:
     from qipf.runners.exported import exported_module
 
     log = logging.getLogger("torch.export")
-    silent, log.disabled = log.disabled, True  # torch prints what it raises
+    silent, log.disabled = log.disabled, True  # it logs what is wrong with a file; the error below reports it
     try:
         program = torch.export.load(path)
     except Exception as error:  # torch raises whatever its archive reader meets
-        found = f"{path} is not an exported program that this torch can read ({first_line(error)})"
-        raise Problem("model", found) from error
+        hint = "export the model again, with torch.export.save of this version of torch"
+        raise Problem("model", f"{path} is not an exported program that this torch can read", hint=hint) from error
     finally:
         log.disabled = silent
     return exported_module(program)

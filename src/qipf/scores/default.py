@@ -10,12 +10,17 @@ from qipf._common.optional import require
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.probe import Probe
 from qipf.scores.residual_scale import ResidualScale
+from qipf.scores.twin import Twin
 from qipf.tasks.collect import Start, begin, collect_augmented, collect_from, what_to_read
 from qipf.tasks.finding import make_task
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.task import ProbeSettings, Task
+from qipf.tasks.views import FAR, ViewTrial
 
 if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
     import torch
 
     from qipf.runners.features import FeatureSpec
@@ -39,6 +44,8 @@ CLEAN_SHARE = 0.8
 """The same for a head that knows clean inputs alone, or few inputs per class."""
 FEW = 16
 """Images per class below which a head learns too little to outweigh the softmax: `benchmarks/probe/few_examples.py`."""
+MOST_SHARE = 0.5
+"""The share of the network's softmax above which a twin is not worth its cost."""
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 8), "thorough": Effort(8, 8)}
 
 
@@ -50,6 +57,9 @@ def default(
     effort: Literal["quick", "standard", "thorough"] = "standard",
     perturb: Perturb | bool = True,
     features: str | None = None,
+    split: str | None = None,
+    depth: float = 0.5,
+    checkpoint: str | os.PathLike[str] | None = None,
     size: int | None = None,
     memory: int = MEMORY,
     seed: int = 0,
@@ -75,13 +85,18 @@ def default(
         data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features, which the head is then
             fitted to as they are; `perturb`, `size`, `memory`, `device` and `batch_size` do not go with them.
         task: What one prediction is, as for `qipf.collect`; None finds it.
-        effort: For classes: "quick" perturbs each input once, "standard" four times, "thorough" eight times.
+        effort: For classes: "quick" perturbs each input once, "standard" four times. "thorough" fits a `Twin`, a copy
+            of the second half of a torch module, and prints first what it will cost; if there can be none, a warning
+            says why, and a probe is fitted with eight perturbed copies of each input.
         perturb: False for no perturbations, or a function `perturb(inputs, generator)` that returns perturbed inputs
             of the same form; the generator is on the device of its inputs. True perturbs images, tables and tokens as
             `qipf.tasks.perturb` says, and for classes leaves the head out if nothing is known about the inputs.
         features: What the head reads, as a name of `qipf.runners.features`, for instance `layer4@2x2`; None lets
             `qipf.runners.features.choose_reading` choose for classes, and is the input of the layer that makes the
             logits for other tasks.
+        split: The module behind which a twin copies the network; None finds one by `depth`.
+        depth: The share of the network's multiplications that a twin repeats, about.
+        checkpoint: A file from which an interrupted fit of a twin continues.
         size: How many inputs to take at most: a random sample of arrays and datasets, the first of loaders.
         memory: Bytes that the kept features take at most.
         seed: Of everything that is random here.
@@ -110,13 +125,45 @@ def default(
     if model is None:
         raise Problem("model", "None", expected="a model", hint="without one, give Outputs with features and labels")
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
+    if effort != "thorough" and (split is not None or checkpoint is not None):
+        raise Problem("split" if split else "checkpoint", "only a twin has one", hint='give effort="thorough", too')
     if start.task.name != "classes" and effort != "standard":
         raise Problem("effort", f"{start.task.name} have one way to fit", hint="leave effort out")
     kind = start.task.probe
     if kind is None:
         outputs = collect_from(start, features, progress=progress)
         return _noted(ResidualScale(seed=seed).fit(model, outputs), start, features)
+    if effort == "thorough":
+        twin = Twin(split=split, depth=depth, seed=seed)
+        start, why = _try_twin(twin, start, perturb, size, memory, checkpoint, progress)
+        if not why:
+            return twin
+        warnings.warn(f"no twin: {why}; a probe is fitted instead", stacklevel=2)
     return _probe(model, start, kind, effort, perturb, features, size, memory, seed, progress)
+
+
+def _try_twin(
+    twin: Twin, start: Start, perturb: Any, size: int | None, memory: int, checkpoint: Any, progress: bool
+) -> tuple[Start, str]:
+    """Fit a twin, and return data that can be read again, and why there is no twin; empty if there is one."""
+    require("torch", extra="torch")
+    from qipf.training.copies import gathered_inputs
+
+    if perturb is False:
+        return start, "it learns from perturbed inputs, and perturb is False"
+    own = perturb if callable(perturb) else None
+    try:
+        twin.prepared(start, own)
+        if not start.source.indexed:  # it may be one that can be read only once
+            data, _ = gathered_inputs(start, size, memory, twin.seed, progress)
+            start = begin(start.runner, (data.inputs, data.labels), task=start.task)
+        twin.fit_from(start, perturb=own, size=size, memory=memory, checkpoint=checkpoint, progress=progress)
+    except Problem as error:
+        if twin.split is not None and error.argument == "split":
+            raise
+        return start, error.message
+    learned = twin.share <= MOST_SHARE
+    return start, "" if learned else f"it learned too little from the inputs (share {twin.share:g})"
 
 
 def _probe(
@@ -131,8 +178,9 @@ def _probe(
     best = kind.reading == "best"
     spec = _spec(start, features, best)
     draws = EFFORTS[effort].draws if kind.copies is None else kind.copies
+    trial = ViewTrial(start.task, start.source.rows, seed) if best else None
     outputs, form = collect_augmented(
-        start, spec, draws=draws, perturb=perturb, size=size, memory=memory, seed=seed, progress=progress
+        start, spec, draws=draws, perturb=perturb, size=size, memory=memory, seed=seed, trial=trial, progress=progress
     )
     settings: dict[str, Any] = {**kind.settings, "seed": seed}
     if best:
@@ -146,7 +194,8 @@ def _probe(
                 stacklevel=3,
             )
         settings |= {"space": str(spec), "share": share, "epochs": EFFORTS[effort].epochs}
-    return _noted(_fitted(Probe(**settings), model, outputs, progress), start, None if best else features)
+    fitted = _fitted(Probe(**settings), model, outputs, progress)
+    return _noted(fitted, start, None if best else features, [] if trial is None else trial.kept())
 
 
 def _spec(start: Start, features: str | None, best: bool) -> FeatureSpec:
@@ -184,9 +233,10 @@ def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool) -> Probe
         probe.progress = False
 
 
-def _noted(scorer: S, start: Start, features: str | None) -> S:
-    """Record the model, the task with its options, and the named features in a fitted scorer."""
+def _noted(scorer: S, start: Start, features: str | None, views: Sequence[str] = ()) -> S:
+    """Record the model, the task with its options, the named features and the valid views in a fitted scorer."""
     fitted = scorer._require_fitted()
     facts = {**fitted.facts, **start.runner.facts(), "task": start.task.noted()}
+    facts |= {"views": [name for name in views if name != FAR]} if views else {}
     scorer._use(Fitted(fitted.tensors, facts if features is None else {**facts, "features": features}))
     return scorer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Generator, Iterable, Mapping
-from contextlib import closing
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,12 +18,13 @@ from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch, Source, is_array
 from qipf.runners.features import FeatureSpec
 from qipf.runners.loading import open_model
-from qipf.runners.runner import Runner
+from qipf.runners.runner import Run, Runner
 from qipf.tasks.classes import Classes, warn_of_missing_classes
 from qipf.tasks.finding import find_task, make_task
 from qipf.tasks.outputs import Outputs, TokenSummary
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Draw, Part, Task
+from qipf.tasks.views import View, ViewTrial, with_views
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +49,14 @@ class Start(NamedTuple):
     task: Task
     first: Batch
     """the first batch; the source begins with it all the same"""
+
+    @contextmanager
+    def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
+        """Return a context in which passes run, also over views of the inputs."""
+        views = {key: view for key, view in read.items() if isinstance(view, View)}
+        plain = {key: spec for key, spec in read.items() if not isinstance(spec, View)}
+        with self.runner.reading(plain, raw=self.task.raw, show=show) as run:
+            yield with_views(run, self.task, views)
 
 
 def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_size: int | None = None) -> Start:
@@ -77,13 +86,13 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     return Start(runner, source, found, first)
 
 
-def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[str] = ()) -> dict[str, FeatureSpec]:
+def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[Any] = ()) -> dict[str, Any]:
     """Return what to read of a model, by "features" and "layer:..."; without features if no layer makes the logits.
 
     Args:
         start: The model and the data.
         features: None for what enters the layer that makes the logits; a name; False for none.
-        layers: Names of further layers.
+        layers: Names of further layers, or what else a scorer reads: views, or a copy of the second half of a model.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
@@ -101,14 +110,20 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
         if spec is not None:
             read["features"] = spec
     names = (layers,) if isinstance(layers, str) else tuple(layers)
-    return read | {f"layer:{text}": start.runner.parse(text) for text in names}
+    return read | {f"layer:{one}": _layer(start.runner, one) for one in names}
+
+
+def _layer(runner: Runner, layer: Any) -> Any:
+    if isinstance(layer, str | View):
+        return layer if isinstance(layer, View) else runner.parse(layer)
+    return layer.spec(runner)
 
 
 def parts(
-    start: Start, read: Mapping[str, FeatureSpec], *, progress: bool, words: str = "collecting"
+    start: Start, read: Mapping[str, FeatureSpec | View], *, progress: bool, words: str = "collecting"
 ) -> Generator[Part]:
     """Yield what the passes over all batches leave; drop each part before the next one is asked for."""
-    with start.runner.reading(read, raw=start.task.raw, show=progress) as run:
+    with start.reading(read, show=progress) as run:
         batches = start.runner.batches(start.source)
         for batch in track(batches, words, total=start.source.count, show=progress):
             yield from start.task.passes(run, batch)
@@ -239,6 +254,7 @@ def collect_augmented(
     size: int | None = None,
     memory: int = 2 * 2**30,
     seed: int = 0,
+    trial: ViewTrial | None = None,
     progress: bool = True,
 ) -> tuple[Outputs, str]:
     """Return the rows of every input and of its perturbed copies.
@@ -253,6 +269,7 @@ def collect_augmented(
             datasets, and the first inputs of loaders. While data of unknown length is read, up to twice as much is
             allocated.
         seed: Of the sample and of the perturbations.
+        trial: Tries views of some inputs, if they are images.
         progress: Show a progress bar.
 
     Returns:
@@ -286,6 +303,8 @@ def collect_augmented(
                         "data", f"batch {batch.number} has no labels, and the probe learns from them",
                         hint="give (inputs, labels), or a loader whose batches are (inputs, labels)",
                     )  # fmt: skip
+                if trial is not None and form == "images":
+                    trial.see(run, batch)
                 for copy in range(copies):
                     one = batch if copy == 0 else batch.replaced(change(batch.inputs))
                     for part in task.passes(run, one):
