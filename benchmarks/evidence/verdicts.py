@@ -21,8 +21,9 @@ from evidence.marks import table, value
 from evidence.results import PAIRS, SHORT, Missing, Results, markdown, number
 from evidence.rivals import PAPER_RATES, mean_rates
 from probe.tables import study
-from qipf.study.tables.claims import RIVALS, claims, paper_best
-from qipf.study.tables.paired import SMALLEST, Difference, Verdict, verdict
+from qipf.study import claims, verdict
+from qipf.study.tables.claims import RIVALS, paper_best
+from qipf.study.tables.paired import SMALLEST, Difference, Verdict
 
 HOLDS, FAILS, OPEN, PARTLY, UNKNOWN = "holds", "does not hold", "undecided", "partly", "not determined"
 WORDS: dict[Verdict, str] = {"yes": HOLDS, "no": FAILS, "undecided": OPEN, "not measured": "not measured"}
