@@ -20,7 +20,7 @@ def test_a_chosen_figure_goes_to_a_folder_of_its_own(tmp_path, capsys):
     ("arguments", "message"),
     [
         ({"names": ["sinus"]}, "no figure 'sinus'; there are views: "),
-        ({"names": ["sine"], "seeds": 0}, "--seeds"),
+        ({"names": ["corruptions"], "dataset": "minst"}, "--dataset"),
     ],
 )
 def test_wrong_use(tmp_path, arguments, message):

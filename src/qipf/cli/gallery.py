@@ -7,11 +7,11 @@ from importlib import import_module
 
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
-from qipf.cli.arguments import QUIET, check_at_least
+from qipf.cli.arguments import QUIET
 from qipf.cli.options import Output
 
 
-def gallery(*names: str, output: Output, seeds: int = 5, dataset: str = "digits") -> None:
+def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     """Draw the figures of the gallery for light and dark pages, with their numbers as CSV and a caption.
 
     NAMES are any of views, sine, regression, moons, regularisation, corruptions and field; by default all of them,
@@ -28,7 +28,6 @@ def gallery(*names: str, output: Output, seeds: int = 5, dataset: str = "digits"
     Args:
         names: The figures to draw; all by default.
         output: The folder to write to; it is created if it does not exist.
-        seeds: The number of seeds in the tables of regression, moons and regularisation.
         dataset: The dataset whose images views and corruptions draw; its files are in the folder that QIPF_DATA names.
     """
     require("matplotlib", extra="bench")
@@ -39,7 +38,6 @@ def gallery(*names: str, output: Output, seeds: int = 5, dataset: str = "digits"
         if name not in FIGURES:
             about = "; ".join(f"{known}: {what}" for known, what in FIGURES.items())
             raise UserError(f"NAMES: there is no figure {name!r}; there are {about}")
-    check_at_least("--seeds", seeds, 1)
     if dataset not in datasets.NAMES:
         raise UserError(f"--dataset: there is no {dataset!r}; there are {', '.join(datasets.NAMES)}")
     if output.exists() and not output.is_dir():
@@ -51,7 +49,7 @@ def gallery(*names: str, output: Output, seeds: int = 5, dataset: str = "digits"
         elif name in ("sine", "field"):
             plate = module.plate()
         else:
-            plate = module.plate(seeds, progress=not QUIET.get())
+            plate = module.plate(progress=not QUIET.get())
         files = plate.write(output, dark=True)
         if not QUIET.get():
             print(f"{files[0].parent}: {', '.join(file.name for file in files)}", file=sys.stderr)

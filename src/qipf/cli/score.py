@@ -40,6 +40,7 @@ def score(
     output: Output,
     model: str | None = None,
     modes: bool = False,
+    views: int | None = None,
     options: ModelOptions = ModelOptions(),  # noqa: B008
 ) -> None:
     """Score every example with a fitted scorer and write a table; higher uncertainty is less sure.
@@ -67,12 +68,17 @@ def score(
             also an .npy file with all maps (N, H, W), or a new folder of PNG files with the doubtful pixels in colour.
         model: The model as for `qipf fit`, which is run; not needed if DATA brings logits.
         modes: Also write the modes, one column per order, if the scorer has them.
+        views: The number of views of an image, itself included, to average over; each takes one pass.
         options: The options that all commands for models share.
     """
     from qipf.scores.saving import load as load_scorer
 
     check_output(output, file, data, model and split_model(model)[0], options.weights, options.labels)
     scorer = load_scorer(file)
+    if views is not None and (viewed := scorer.with_views(views)) is not scorer:
+        if scorer.attachments:
+            raise UserError(f"--views: what FILE promises was learned with {getattr(scorer, 'views', 1)}")
+        scorer = viewed
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
     noted = scorer.fitted.facts.get("task") if scorer.fitted else None
