@@ -395,9 +395,9 @@ def fundamental(results: Results) -> Found:
 
 
 @_judge
-def factor(results: Results) -> Found:
-    """Compare the factors 160 and 80 on the four pairs."""
-    word, text = choice(results, "factor 160 less factor 80, exact", "ahead", "ahead")
+def setting(results: Results, name: str) -> Found:
+    """Compare two settings on the four pairs."""
+    word, text = choice(results, name, "ahead", "ahead")
     return {HOLDS: "ahead", PARTLY: "ahead in part", FAILS: "not ahead"}.get(word, word), text
 
 
