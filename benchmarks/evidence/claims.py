@@ -10,9 +10,10 @@ from evidence.detection import pair_heads
 from evidence.marks import table, value
 from evidence.results import NETS, NOTHING, PAIRS, Results, grid, markdown, number, short, signed
 from qipf.metrics import METRICS
+from qipf.study import claims
 from qipf.study.plan.registry import REGISTRY
 from qipf.study.tables import paper
-from qipf.study.tables.claims import RIVALS, TOPICS, Claim, claims, paper_best, paper_gap
+from qipf.study.tables.claims import RIVALS, TOPICS, Claim, paper_best, paper_gap
 from qipf.study.tables.paired import Difference, Verdict
 
 OURS = {"qipf": "exact, cross-validated", "qipf-published": "authors' program, factor 80"}

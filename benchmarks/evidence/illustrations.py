@@ -10,7 +10,8 @@ from typing import NamedTuple
 from evidence.claims import MARKS
 from evidence.marks import table
 from evidence.results import ROOT, Results, markdown
-from qipf.study.tables.paired import Verdict, verdict
+from qipf.study import verdict
+from qipf.study.tables.paired import Verdict
 
 PARTLY = "partly"
 IMAGES = ROOT / "docs" / "images"

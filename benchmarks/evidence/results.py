@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from probe.reading import Interval
-from qipf.study.plan.registry import REGISTRY, column, column_title, info, split_column
-from qipf.study.tables.frame import comparable, long_frame, shifted
-from qipf.study.tables.paired import Difference, Paired
+from qipf.study import Paired, column_title, comparable, long_frame
+from qipf.study.plan.registry import REGISTRY, column, info, split_column
+from qipf.study.tables.frame import shifted
+from qipf.study.tables.paired import Difference
 
 ROOT = Path(__file__).parents[2]
 PAIRS = {

@@ -8,8 +8,8 @@ import pandas as pd
 from evidence.claims import MARKS
 from evidence.marks import table, value
 from evidence.results import NOTHING, SHORT, Results, markdown
+from qipf.study import claims
 from qipf.study.tables import paper
-from qipf.study.tables.claims import claims
 
 METHODS = ("mc-dropout", "mc-dropout-ll", "svi", "ensemble", "qipf", "qipf-published", "entropy", "default")
 DEVICES = {"cuda": "GPU", "cpu": "CPU"}

@@ -21,8 +21,9 @@ from evidence.marks import table, value
 from evidence.results import PAIRS, SHORT, Missing, Results, markdown, number
 from evidence.rivals import PAPER_RATES, mean_rates
 from probe.tables import study
-from qipf.study.tables.claims import RIVALS, claims, paper_best
-from qipf.study.tables.paired import SMALLEST, Difference, Verdict, verdict
+from qipf.study import claims, verdict
+from qipf.study.tables.claims import RIVALS, paper_best
+from qipf.study.tables.paired import SMALLEST, Difference, Verdict
 
 HOLDS, FAILS, OPEN, PARTLY, UNKNOWN = "holds", "does not hold", "undecided", "partly", "not determined"
 WORDS: dict[Verdict, str] = {"yes": HOLDS, "no": FAILS, "undecided": OPEN, "not measured": "not measured"}
@@ -394,9 +395,9 @@ def fundamental(results: Results) -> Found:
 
 
 @_judge
-def factor(results: Results) -> Found:
-    """Compare the factors 160 and 80 on the four pairs."""
-    word, text = choice(results, "factor 160 less factor 80, exact", "ahead", "ahead")
+def setting(results: Results, name: str) -> Found:
+    """Compare two settings on the four pairs."""
+    word, text = choice(results, name, "ahead", "ahead")
     return {HOLDS: "ahead", PARTLY: "ahead in part", FAILS: "not ahead"}.get(word, word), text
 
 

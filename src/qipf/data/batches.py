@@ -275,6 +275,11 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
     raise Problem(name, found, expected="numbers", hint=f"convert them first, for instance by {way}")
 
 
+def colours_last(shape: Sequence[int]) -> bool:
+    """Return True for the shape of images (N, H, W, c), and not (N, c, H, W), with 1, 3 or 4 colours."""
+    return shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4)
+
+
 def one_per_row(labels: Array, rows: int, number: int) -> Array:
     """Return the labels of a batch, which must have one entry or row per input."""
     if labels.ndim == 0:
@@ -388,6 +393,9 @@ def _check_data(data: Any) -> None:
     if hint or isinstance(data, bytes) or not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
         expected = "an array, (inputs, labels), a dict of arrays, a dataset, a DataLoader or an iterable of batches"
         raise Problem("data", type(data).__name__, expected=expected, hint=hint)
+    if isinstance(data, tuple) and len(data) > 2 and all(map(is_array, data)):
+        hint = "put batches in a list, and several inputs in a tuple of their own: ((a, b), labels)"
+        raise Problem("data", f"a tuple of {len(data)} arrays", expected="(inputs, labels)", hint=hint)
     if not isinstance(data, list | tuple) or len(data) != 2:
         return
     if not is_array(data[0]) or not (is_array(data[1]) or is_numbers(data[1])):
@@ -396,7 +404,7 @@ def _check_data(data: Any) -> None:
     if first.ndim != second.ndim or str(first.dtype) != str(second.dtype):  # pyright: ignore
         raise Problem(
             "data", f"{describe(first)} and {describe(second)}", expected="a list of batches of one kind",
-            hint="pass inputs and labels as a tuple (x, y)",
+            hint="pass inputs and labels as a tuple (x, y), several inputs as ((a, b), y)",
         )  # fmt: skip
 
 

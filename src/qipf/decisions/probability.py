@@ -82,7 +82,8 @@ class ErrorProbability(Attachment):
         if bad.size:
             raise ValueError(f"uncertainty: {bad.size} of {values.size} values are NaN, first in row {bad[0]}")
         if self.method == "isotonic":
-            result = interpolate(values, state["scores"], state["probabilities"])
+            knots = state["scores"]
+            result = interpolate(np.clip(values, knots[0], knots[-1]), knots, state["probabilities"])
         else:
             from scipy.special import expit
 

@@ -17,7 +17,7 @@ LowerBound = Literal["neighbourhood", "batch", "reference"]
 
 
 class AnyField(Protocol):
-    """What these functions need of a field; `Field` and `BinnedField` have it."""
+    """The part of `Field` and `BinnedField` that these functions use."""
 
     @property
     def dimension(self) -> int: ...
@@ -83,14 +83,14 @@ def uncertainty_modes(
 ) -> Array:
     r"""Return the paper's uncertainty modes H_0^k = V_k + E_k with E_k = -min V_k (eq. 13 and Algorithm 1).
 
-    These are not the maxima of a density: a mode is how far the potential lies above its lower bound, never negative.
+    A mode is the height of the potential above its lower bound, never negative; it is not a maximum of a density.
 
     Args:
         field: A `Field` or a `BinnedField`.
         y: The queries, in the shapes that the field takes.
         orders: Hermite orders >= 0, each at most once.
         root: Take the square root of the field first.
-        lower_bound: Where the minimum is taken. "neighbourhood": over {y - r, y, y + r}, in R^d along the gradient of
+        lower_bound: The points of the minimum. "neighbourhood": over {y - r, y, y + r}, in R^d along the gradient of
             log psi, so that a mode measures local variability; "batch": over all queries; "reference": over the
             points given as `reference` and the query itself.
         radius: The distance r, in the units of the samples.

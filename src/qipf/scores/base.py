@@ -7,6 +7,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from numbers import Integral, Real
 from os import PathLike
 from types import MappingProxyType
@@ -204,9 +205,10 @@ class Scorer(ABC):
         limit = GATHERED if self.by_row else math.inf
         rows = start.source.rows if limit == math.inf else None
         scores, width = [], 1
-        for outputs, numbers in gathered(start.task, found, Draw(0), store=store, rows=rows, limit=limit):
-            scores.append(self._named(outputs, numbers))
-            width = len(outputs) // len(numbers)
+        with closing(gathered(start.task, found, Draw(0), store=store, rows=rows, limit=limit)) as blocks:
+            for outputs, numbers in blocks:
+                scores.append(self._named(outputs, numbers))
+                width = len(outputs) // len(numbers)
         xp = namespace(scores[0])
         joined = scores[0] if len(scores) == 1 else xp.concat(scores, axis=0)
         return joined if start.task.independent else xp.reshape(joined, (-1, width))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -65,7 +65,8 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     Raises:
         Problem: There is no data, or it fits no task.
     """
-    runner = model if isinstance(model, Runner) else open_model(model, device=device)
+    runner = open_model(model, device=device)
+    batch_size = runner.fixed if batch_size is None else batch_size
     indexed = not isinstance(data, Source) and Source(data, 1).indexed
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
@@ -74,34 +75,15 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     source = Source.of(data, size if batch_size is None else batch_size)
     with runner.peeking():
         raw = source.peek()
-    first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
-    if raw is None or first is None:
+    first = None if raw is None else next(runner.batches([raw]), None)
+    if first is None:
         raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
     batch = first
-    found = find_task(lambda: _output(runner, batch), first.labels, task).resolved(first)
+    found = find_task(lambda: tuple(runner.output_shape(batch)), first.labels, task).resolved(first)
     if batch_size is None and indexed and found.batch_size != usual:
         source = Source(data, found.batch_size)
         first = first.first(found.batch_size)
     return Start(runner, source, found, first)
-
-
-def _output(runner: Runner, batch: Batch) -> tuple[int, ...]:
-    """Return the shape of the output for two rows, or for all rows of a model that takes no other number of them."""
-    try:
-        return tuple(runner.output_shape(batch))
-    except Problem:
-        with runner.reading({}, raw=True, show=False) as run:
-            return tuple(run(batch).logits.shape)
-
-
-class _One:
-    """A source of one batch, which has been read already."""
-
-    def __init__(self, raw: Any) -> None:
-        self._raw = raw
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([self._raw])
 
 
 def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[Any] = ()) -> dict[str, Any]:
@@ -139,7 +121,7 @@ def _layer(runner: Runner, layer: Any) -> Any:
 
 def parts(
     start: Start, read: Mapping[str, FeatureSpec | View], *, progress: bool, words: str = "collecting"
-) -> Iterator[Part]:
+) -> Generator[Part]:
     """Yield what the passes over all batches leave; drop each part before the next one is asked for."""
     with start.reading(read, show=progress) as run:
         batches = start.runner.batches(start.source)
@@ -223,7 +205,7 @@ def collect_from(
 
 
 def gather(
-    task: Task, found: Iterator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
+    task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
 ) -> tuple[Outputs, list[int]]:
     """Return the rows that a task samples from parts, and the number of each input in the user's data.
 
@@ -242,22 +224,23 @@ def gather(
 
 
 def gathered(
-    task: Task, found: Iterator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
+    task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
     limit: float = math.inf,
-) -> Iterator[tuple[Outputs, list[int]]]:  # fmt: skip
+) -> Generator[tuple[Outputs, list[int]]]:  # fmt: skip
     """Yield what `gather` returns, in blocks of whole batches that hold about `limit` numbers."""
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
-    for part in found:
-        if part.batch is not batch:
-            if kept.size >= limit:
-                yield kept.finish(task), numbers
-                kept, numbers = Columns(store, None, half), []
-            batch, first = part.batch, len(numbers)
-            labels = task.check(batch, tuple(part.logits.shape))
-            numbers.extend(batch.numbers)
-        kept.append(task.sample(part, labels, draw), first, batch)
-        del part  # the logits of two passes would exist at once
+    with closing(found):  # so that an error here leaves the model as it was found at once
+        for part in found:
+            if part.batch is not batch:
+                if kept.size >= limit:
+                    yield kept.finish(task), numbers
+                    kept, numbers = Columns(store, None, half), []
+                batch, first = part.batch, len(numbers)
+                labels = task.check(batch, tuple(part.logits.shape))
+                numbers.extend(batch.numbers)
+            kept.append(task.sample(part, labels, draw), first, batch)
+            del part  # the logits of two passes would exist at once
     if numbers:
         yield kept.finish(task), numbers
 
@@ -313,7 +296,7 @@ def collect_augmented(
         room = max(1, memory // (copies * _bytes_per_input(task, next(task.passes(run, start.first.first(2))), best)))
         source = start.source.sample(min(room, size or room), seed)
 
-        def every() -> Iterator[Part]:
+        def every() -> Generator[Part]:
             for batch in track(runner.batches(source), "reading the network", total=source.count, show=progress):
                 if batch.labels is None:
                     raise Problem(

@@ -17,6 +17,7 @@ from torch.nn import functional
 from qipf._common.progress import bar
 from qipf._common.schedule import one_cycle
 from qipf.arrays import widest_float
+from qipf.runners.recorder import seeding
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.minibatches import Augment, minibatches
 from qipf.training.split import Split, SplitLike, as_split
@@ -233,9 +234,12 @@ def _set_rate(group: dict[str, Any], rate: float) -> None:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed the global generators, which dropout draws from, inside the block, and restore them after it."""
+    """Seed the global generators, which dropout draws from, inside the block, and restore them after it.
+
+    Other threads that seed wait, and those that read a model leave the generators alone.
+    """
     cuda = device.type == "cuda"
-    with torch.random.fork_rng(devices=[device] if cuda else []):
+    with seeding(), torch.random.fork_rng(devices=[device] if cuda else []):
         torch.default_generator.manual_seed(seed)
         if cuda:
             with torch.cuda.device(device):
