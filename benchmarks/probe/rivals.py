@@ -107,9 +107,9 @@ def _probes(net: nn.Module, data: StudyData, first: bool) -> tuple[dict[str, Pro
     probes["probe, head alone"] = alone
     start = begin(net, data.train, batch_size=4000)
     spec = start.runner.best_reading(start.first)
-    outputs, _ = collect_augmented(start, spec, draws=4, progress=False)
+    outputs = collect_augmented(start, spec, draws=4, progress=False)
     probes["logistic head on the same data"] = _logistic(outputs, standard)
-    clean, _ = collect_augmented(start, spec, draws=0, perturb=False, progress=False)
+    clean = collect_augmented(start, spec, draws=0, perturb=False, progress=False)
     probes["probe without perturbations"] = Probe(space=standard.space).fit(net, clean)
     return probes, spent
 

@@ -40,7 +40,7 @@ def test_the_default_scorer_of_a_session(tmp_path, rows) -> None:
     x, y = rows
     session = onnxruntime.InferenceSession(table(tmp_path / "net.onnx", "Softmax"))
     uq = qipf.default(session, (x[:200], y[:200]), progress=False)
-    assert uq.layers == ("m@rows",)
+    assert uq.space == "m@rows"
     scores = uq.score(session, x[200:], progress=False)
     outputs = qipf.collect(session, (x[200:], y[200:]), layers=uq.layers, progress=False)
     np.testing.assert_allclose(scores, uq(outputs), rtol=1e-5)
@@ -65,8 +65,7 @@ def test_copies_are_the_networks_view_of_perturbed_inputs(tmp_path, rows) -> Non
         return 2 * inputs
 
     model = OnnxModel(table(tmp_path / "net.onnx"))
-    outputs, form = collect_augmented(model, (x, y), draws=2, perturb=double, batch_size=300, progress=False)
-    assert form == "other"
+    outputs = collect_augmented(model, (x, y), draws=2, perturb=False, own=[double], batch_size=300, progress=False)
     assert len(outputs) == 900
     (space,) = outputs.layers
     for start, values in ((0, x), (300, 2 * x), (600, 2 * x)):
@@ -92,8 +91,7 @@ def test_images_are_perturbed_in_their_own_type_and_layout(tmp_path, rng, last, 
     given = given.astype(np.uint8) if dtype == TensorProto.UINT8 else (given / 255).astype(np.float32)
     model = OnnxModel(images(tmp_path / "net.onnx", dtype, last))
     y = np.arange(40) % 3
-    outputs, form = collect_augmented(model, (given, y), draws=1, batch_size=40, progress=False)
-    assert form == "images"
+    outputs = collect_augmented(model, (given, y), draws=1, batch_size=40, progress=False)
     assert list(outputs.layers) == ["map@4x6"]
     scale = 1 if dtype == TensorProto.UINT8 else 255
     close(outputs.layers["map@4x6"][:40], image_map(whole / scale).reshape(40, -1))
@@ -103,13 +101,13 @@ def test_images_are_perturbed_in_their_own_type_and_layout(tmp_path, rng, last, 
 
 def test_memory_and_size_limit_what_is_kept(tmp_path, rows) -> None:
     model = OnnxModel(table(tmp_path / "net.onnx"))
-    few, _ = collect_augmented(model, rows, draws=1, size=50, batch_size=20, progress=False)
+    few = collect_augmented(model, rows, draws=1, size=50, batch_size=20, progress=False)
     assert len(few) == 100
     row = 2 * (3 + 5) + 8
-    small, _ = collect_augmented(model, rows, draws=1, memory=30 * 2 * row, batch_size=20, progress=False)
+    small = collect_augmented(model, rows, draws=1, memory=30 * 2 * row, batch_size=20, progress=False)
     assert len(small) == 60
     streamed = iter([(rows[0][:40], rows[1][:40]), (rows[0][40:], rows[1][40:])])
-    first, _ = collect_augmented(model, streamed, draws=1, size=50, progress=False)
+    first = collect_augmented(model, streamed, draws=1, size=50, progress=False)
     assert len(first) == 100
     close(first.logits[:40], table_logits(rows[0][:40])[0])
 
