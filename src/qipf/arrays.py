@@ -35,7 +35,7 @@ def as_array(values: Any, name: str) -> Array:
         TypeError: The values are complex, integer, boolean or not numbers at all.
     """
     array: Any = values
-    check_not_masked(values)
+    check_not_masked(values, name)
     if not compat.is_array_api_obj(values):
         if not isinstance(values, int | float | list | tuple):
             raise TypeError(f"{name}: expected an array, a number or a list of numbers, got {type(values).__name__}")
@@ -106,11 +106,11 @@ def to_numpy(values: Array) -> np.ndarray:
     return np.asarray(values)
 
 
-def check_not_masked(values: Any) -> None:
+def check_not_masked(values: Any, name: str = "array") -> None:
     """Raise Problem if an array has masked values, which NumPy would turn into numbers without a word."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.ma.getmaskarray(values).sum())
-        raise Problem("", f"{count} of {values.size} values of an array are masked", hint="leave such rows out first")
+        raise Problem(name, f"{count} of {values.size} values are masked", hint="leave such rows out first")
 
 
 def like(values: Array, reference: Array) -> Array:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import io
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import h5py
@@ -15,13 +17,16 @@ import numpy as np
 import pyarrow
 import pyarrow.parquet
 import torch
+from mutations import mutate
 from PIL import Image
 from safetensors.torch import save
 
 from onnx_graphs import table
-from qipf.data.images import read_images
+from qipf._common.text import MOST_DOTS, parse_toml
+from qipf.data.images import SCANS, read_images
+from qipf.data.npz import LONGEST_LISTING, read_arrays
 from qipf.data.reading import open_data
-from qipf.data.tables import read_columns
+from qipf.data.tables import MOST_COLUMNS, read_columns
 from qipf.runners.loading import load_model
 from qipf.scores import Mahalanobis, WeightQIPF
 from qipf.scores.saving import load
@@ -51,6 +56,8 @@ class Format:
     checked: bool = False
     share: int = 10
     """how many cases of all it gets, in relation to the others"""
+    change: Callable[[bytes, Random], tuple[bytes, str]] = lambda data, rng: (mutate(data, rng), "")
+    """another file, and what must come of it: "read", "refused", or "" for either"""
 
 
 def _onnx(path: Path) -> np.ndarray:
@@ -98,13 +105,59 @@ def _keras3(path: Path) -> None:
         file["layers/dense_1/vars/0"] = LOGITS.astype("f4")
 
 
-def _image(ending: str) -> Callable[[Path], None]:
+def _image(ending: str, **settings: bool) -> Callable[[Path], None]:
     def make(path: Path) -> None:
         pixels = io.BytesIO()
-        Image.fromarray(RNG.integers(0, 256, (9, 8, 3), dtype=np.uint8)).save(pixels, ending)
+        Image.fromarray(RNG.integers(0, 256, (9, 8, 3), dtype=np.uint8)).save(pixels, ending, **settings)
         path.write_bytes(pixels.getvalue())
 
     return make
+
+
+def _size(rng: Random, most: float) -> int:
+    return int(10 ** rng.uniform(0, most))
+
+
+def _wide(data: bytes, rng: Random) -> tuple[bytes, str]:
+    """Up to 300,000 columns in the header, or in a row."""
+    columns, kind = _size(rng, 5.5), rng.randrange(3)
+    if kind == 2:
+        return data + b"," * columns + b"\n", "refused" if columns != 3 else "read"
+    names = "," * columns if kind else "".join(f",c{number}" for number in range(columns))
+    text = f"u,correct{names}\n" + f"0.5,1{',1' * columns}\n" * 2
+    return text.encode(), "refused" if columns + 2 > MOST_COLUMNS else "" if kind else "read"
+
+
+def _deep(data: bytes, rng: Random) -> tuple[bytes, str]:
+    """Keys of many parts, arrays in arrays, tables in tables."""
+    depth, part = _size(rng, 4.5), rng.choice(("a", "1", '"="', "'['", '"\\\\\u2028"', " a "))
+    kind = rng.randrange(4)
+    key = ".".join([part] * depth)
+    text = (f"{key} = 1", f"[{key}]", f"x = {'[' * depth}{']' * depth}", f"x = {'{a = ' * depth}1{'}' * depth}")[kind]
+    bounds = (MOST_DOTS, MOST_DOTS, 100, 100)[kind], (MOST_DOTS + 1, MOST_DOTS + 1, 2000, 2000)[kind]
+    wanted = "read" if depth <= bounds[0] else "refused" if depth > bounds[1] else ""
+    return f"{text}\n".encode() + (b"" if kind == 1 else data), wanted
+
+
+def _many(data: bytes, rng: Random) -> tuple[bytes, str]:
+    """Up to 30,000 members."""
+    members, name, archive = _size(rng, 4.5), "m" * rng.randint(1, 60), io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as one:
+        array = one.read("a.npy")
+    with zipfile.ZipFile(archive, "w") as file:
+        for number in range(members):
+            file.writestr(f"{name}{number}.npy", array)
+    listing = sum(46 + len(f"{name}{number}.npy") for number in range(members))
+    return archive.getvalue(), "refused" if listing > LONGEST_LISTING else "read"
+
+
+def _scans(data: bytes, rng: Random) -> tuple[bytes, str]:
+    """A progressive JPEG with up to 3,000 more scans, or damaged."""
+    if rng.random() < 0.5:
+        return mutate(data, rng), ""
+    start, more = data.rindex(b"\xff\xda"), _size(rng, 3.5)
+    scans = data.count(b"\xff\xda") + more
+    return data[:start] + data[start:-2] * (more + 1) + data[-2:], "refused" if scans > SCANS else "read"
 
 
 def _pixels(path: Path) -> np.ndarray:
@@ -136,4 +189,16 @@ FORMATS = [
     Format("net.onnx", lambda path: table(path, "Softmax") and None, _onnx),
     Format("plan.toml", lambda path: path.write_text(PLAN) and None, lambda path: plans.load(str(path)), share=20),
     *(Format(f"image.{ending}", _image(ending), _pixels, share=5) for ending in ("png", "jpeg", "bmp", "webp")),
+    Format("wide.csv", lambda path: path.write_text(CSV) and None, _columns, share=3, change=_wide),
+    Format(
+        "deep.toml",
+        lambda path: path.write_text("b = 1\n") and None,
+        lambda path: len(parse_toml(path.read_text())),
+        share=6,
+        change=_deep,
+    ),
+    Format(
+        "many.npz", lambda path: np.savez(path, a=LABELS), lambda path: len(read_arrays(path)), share=1, change=_many
+    ),
+    Format("scans.jpeg", _image("JPEG", progressive=True), _pixels, share=3, change=_scans),
 ]

@@ -9,24 +9,24 @@ from pathlib import Path
 import fuzz
 import prepared
 import pytest
-from formats import FORMATS, Format
+from formats import FORMATS
 
 CASES = int(os.environ.get("QIPF_FUZZ_CASES", "1200"))
 SEED = int(os.environ.get("QIPF_FUZZ_SEED", "0"))
-SHARES = sum(kind.share for kind in FORMATS)
+SHARES = {**{kind.name: kind.share for kind in FORMATS}, "lost": 4, "links": 2, "code": 4}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux")
 
 
-@pytest.mark.parametrize("kind", FORMATS, ids=lambda kind: kind.name)
-def test_damaged_files_give_a_right_result_or_one_line(kind: Format, tmp_path: Path) -> None:
-    count = -(-CASES * kind.share // SHARES)
-    found, code = prepared.call(fuzz.run, kind.name, count, SEED, errors=tmp_path / "errors.txt")
+@pytest.mark.parametrize("name", SHARES)
+def test_damaged_files_give_a_right_result_or_one_line(name: str, tmp_path: Path) -> None:
+    count = -(-CASES * SHARES[name] // sum(SHARES.values()))
+    found, code = prepared.call(fuzz.run, name, count, SEED, errors=tmp_path / "errors.txt")
     assert code == 0, (tmp_path / "errors.txt").read_text()[-2000:]
-    print(f"{kind.name}: {count} cases, {found['read']} read, {found['refused']} refused")
+    print(f"{name}: {count} cases, {found['read']} read, {found['refused']} refused")
     assert found["failures"] == {}
     assert found["read"] + found["refused"] == count
-    assert found["refused"] > 0
+    assert found["refused"] > 0 or name == "links"
 
 
 def test_there_are_enough_cases() -> None:
-    assert sum(-(-CASES * kind.share // SHARES) for kind in FORMATS) >= 1000
+    assert CASES >= 1000

@@ -17,11 +17,13 @@ from qipf._common.errors import Problem
 from qipf._common.text import parse_toml
 from qipf.arrays import to_numpy
 from qipf.cli import main
+from qipf.data.batches import Source
 from qipf.data.images import read_images
 from qipf.data.npz import read_arrays
 from qipf.data.reading import FileSource, open_data
 from qipf.data.tables import read_columns
 from qipf.data.tail import Tail
+from qipf.tasks.outputs import Outputs
 
 
 @pytest.mark.parametrize("line", ["," * 1_000_000, "\n" + "," * 200_000, '"a",' * 20_000])
@@ -66,14 +68,20 @@ def test_a_jpeg_of_very_many_scans_is_refused(tmp_path: Path) -> None:
         read_images((path,), "RGB")
 
 
-@pytest.mark.parametrize("text", ["a" + ".a" * 30_000 + " = 1", "a = " + "[" * 50_000, "[" + "a." * 30_000 + "a]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("a" + ".a" * 30_000 + " = 1", "a = " + "[" * 50_000, "[" + "a." * 30_000 + "a]", "1." * 30_000 + "1 = 1"),
+        *('a."=".' * 15_000 + "a = 1", 'a."\u2028".' * 15_000 + "a = 1"),
+    ],
+)
 def test_toml_that_is_nested_deeply_is_refused(tmp_path: Path, capsys, text: str) -> None:
     (tmp_path / "plan.toml").write_text(text)
     started = time.perf_counter()
     assert main(["bench", str(tmp_path / "plan.toml")]) == 1
     assert "plan.toml" in capsys.readouterr().err
     assert time.perf_counter() - started < 20
-    assert parse_toml('a.b.c = "1.2.3"\nd = [1.5, 2.5]\n') == {"a": {"b": {"c": "1.2.3"}}, "d": [1.5, 2.5]}
+    assert parse_toml(f'a.b.c = "1.2.3"\nd = {[1.5] * 2000}\n') == {"a": {"b": {"c": "1.2.3"}}, "d": [1.5] * 2000}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not allow such names")
@@ -100,6 +108,12 @@ def test_masked_values_are_refused() -> None:
     with pytest.raises(Problem, match="1 of 3 values"):
         to_numpy(masked)
     np.testing.assert_array_equal(to_numpy(np.ma.masked_array([1.0, 2.0])), [1.0, 2.0])
+    labels, logits = np.ma.masked_array([0, 1, 2], [False, True, False]), np.eye(3)
+    for inputs, given in ((logits, labels), (np.ma.masked_less(logits, 1), np.arange(3))):
+        with pytest.raises(Problem, match="masked"):
+            Outputs(inputs, labels=given)
+        with pytest.raises(Problem, match="masked"):
+            next(iter(Source((inputs, given), 2)))
 
 
 def test_an_output_does_not_overwrite_an_input(tmp_path: Path, monkeypatch, capsys) -> None:
@@ -107,19 +121,20 @@ def test_an_output_does_not_overwrite_an_input(tmp_path: Path, monkeypatch, caps
     Path("s.csv").write_text("u,correct\n0.5,1\n0.6,0\n")
     np.savez("train.npz", logits=np.eye(3), labels=np.arange(3))
     Path("w.safetensors").write_bytes(b"weights")
-    Path("link.npz").symlink_to("train.npz")
+    Path("link.qipf").symlink_to("train.npz")
     cases = [
         ["evaluate", "s.csv", "-o", "s.csv"],
         ["evaluate", "s.csv", "-o", f"{tmp_path}/./s.csv"],
         ["fit", "w.safetensors", "train.npz", "--scorer", "entropy", "-o", "train.npz"],
-        ["fit", "w.safetensors", "train.npz", "--scorer", "entropy", "-o", "link.npz"],
-        ["fit", "nets:build", "train.npz", "--weights", "w.safetensors", "-o", "w.safetensors"],
+        ["fit", "w.safetensors", "train.npz", "--scorer", "entropy", "-o", "link.qipf"],
+        ["fit", "nets:build", "train.npz", "--weights", "w.safetensors", "-o", "nets.py"],
+        ["report", "s.csv", "-o", "s.csv"],
         ["score", "train.npz", "s.csv", "-o", "s.csv"],
     ]
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for words in cases:
         assert main(words) == 2
-        assert "would be overwritten" in capsys.readouterr().err
+        assert "put: " in (said := capsys.readouterr().err) or "--out: " in said
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 

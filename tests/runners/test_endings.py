@@ -10,6 +10,7 @@ from qipf.data.batches import Source
 from qipf.runners.features import HEAD
 from qipf.runners.loading import open_model
 from qipf.runners.runner import Pass
+from qipf.tasks.collect import collect
 
 X = torch.randn(40, 6, generator=torch.Generator().manual_seed(0))
 END = {1: nn.Sigmoid(), 3: nn.Softmax(1), 5: nn.LogSoftmax(-1)}
@@ -62,7 +63,12 @@ def test_the_module_before_is_read_after_an_export_and_inside_a_compiled_network
 
 @pytest.mark.parametrize(
     ("columns", "end"),
-    [(1, torch.sigmoid), (3, lambda y: y.softmax(1)), (3, lambda y: nn.Softmax(1)(y).clamp(0, 0.99))],
+    [
+        (1, torch.sigmoid),
+        (3, lambda y: y.softmax(1)),
+        (3, lambda y: nn.Softmax(1)(y).clamp(0, 0.99)),
+        (3, lambda y: y.softmax(1).round(decimals=2)),
+    ],
 )
 def test_a_function_at_the_end_is_refused(columns: int, end: object) -> None:
     model = Through(network(columns), end)
@@ -86,3 +92,12 @@ def test_pixels_too(end: nn.Module, columns: int) -> None:
     body = nn.Conv2d(2, columns, 3)
     with torch.no_grad():
         assert torch.equal(run(nn.Sequential(body, end), images).logits, body(images))
+
+
+def test_a_sigmoid_of_several_labels_is_read_before_or_refused() -> None:
+    body, labels = network(3), torch.ones(40, 3).triu()
+    found = collect(nn.Sequential(body, nn.Sigmoid()), (X, labels), progress=False)
+    assert found.task == "labels"
+    assert torch.equal(found.logits.reshape(40, 3), body(X))
+    with pytest.raises(ValueError, match="probabilities"):
+        collect(Through(body, torch.sigmoid), (X, labels), progress=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from typing import Any
 
@@ -9,8 +10,9 @@ from qipf._common.errors import Problem
 
 LONGEST = 2000
 """Characters of a message; a library can put a whole array into one."""
-DEEPEST = 100
-"""Levels of tables in a TOML file; the parser takes memory that grows with their square."""
+MOST_DOTS = 1000
+"""Dots in a line of a TOML file, numbers apart: each may be a part of a key."""
+_FLOAT = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 
 
 def printable(text: object) -> str:
@@ -29,17 +31,14 @@ def _escaped(letter: str) -> str:
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Return the values of a TOML file that is nested at most `DEEPEST` levels.
+    """Return the values of a TOML file whose keys are short: the memory grows with the square of their parts.
 
     Raises:
-        Problem: It is nested more deeply, or is not TOML.
+        Problem: A line has more than `MOST_DOTS` dots outside numbers, or it is not TOML.
     """
-    for number, line in enumerate(text.splitlines(), 1):
-        parts = 0
-        for part in line.split("."):
-            parts = 0 if set(part) & set("=,[]{}#") else parts + 1
-            if parts > DEEPEST:
-                raise Problem("", f"a key of more than {DEEPEST} parts in line {number}")
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.count(".") > MOST_DOTS and _FLOAT.sub("", line).count(".") > MOST_DOTS:
+            raise Problem("", f"more than {MOST_DOTS} dots in line {number}")
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

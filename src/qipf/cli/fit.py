@@ -106,7 +106,7 @@ def fit(
         quiet: No progress bar and no summary.
     """
     check_at_least("--batch-size", batch_size, 1)
-    check_output(output, "--output", model, data, weights, labels, calibrate)
+    check_output(output, "--output", model, data, weights, labels, calibrate, endings=[".qipf"])
     settings = read_settings(option or [])
     made = make_scorer(scorer, settings)
     if coverage is not None and not 0 < coverage < 1:

@@ -10,6 +10,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from qipf.cli.arguments import check_output
+
 
 def report(
     store: Path,
@@ -38,6 +40,7 @@ def report(
     """
     from qipf.study.report import write_report
 
+    check_output(output, "--output", endings=[".html"])
     with _notes_on_stderr():
         size = write_report(store, output, data=data)
     print(f"{output}: {size / 1e6:.1f} MB")

@@ -16,7 +16,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf._common.errors import Problem, check_whole
-from qipf.arrays import Array
+from qipf.arrays import Array, check_not_masked
 
 LABELS = ("labels", "label", "targets", "target", "y")
 """Keys of a dict that hold its labels."""
@@ -340,6 +340,7 @@ def _converted(values: Any, name: str) -> Array:
 
 
 def _to_array(values: Any, name: str) -> np.ndarray:
+    check_not_masked(values, name)
     try:
         return np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     except ValueError:
@@ -434,7 +435,7 @@ def _stacked(items: list[Any]) -> Any:
         return tuple(_stacked(list(column)) for column in zip(*items, strict=True))
     if compat.is_torch_array(first):
         return sys.modules["torch"].stack(items)
-    return np.stack([np.asarray(item) for item in items])
+    return np.stack([_to_array(item, "data") for item in items])
 
 
 def _is_torch(data: Any, name: str) -> bool:

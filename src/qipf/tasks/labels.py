@@ -12,6 +12,7 @@ import numpy as np
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch
+from qipf.runners.runner import SURE
 from qipf.tasks.outputs import Outputs, Scored, zeros_and_ones
 from qipf.tasks.task import Draw, Part, ProbeSettings, Task
 
@@ -65,6 +66,11 @@ class Labels(Task):
         count, names = part.logits.shape
         if not bool(xp.all(xp.isfinite(part.logits))):
             self.check_finite(part)
+        if count > 1 and count * names >= 3 * SURE and bool(xp.all((part.logits >= 0) & (part.logits <= 1))):
+            raise Problem(  # every label of every input would be predicted
+                "model", "it returns probabilities, and scores need logits",
+                hint="let it return what goes into its sigmoid, or end in that module",
+            )  # fmt: skip
         device = compat.device(part.logits)
         logits = xp.reshape(part.logits, (-1, 1))
         which = xp.arange(names, device=device)

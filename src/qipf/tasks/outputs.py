@@ -12,7 +12,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf._common.errors import Problem
-from qipf.arrays import Array, is_traced, namespace, to_numpy, widest_float
+from qipf.arrays import Array, check_not_masked, is_traced, namespace, to_numpy, widest_float
 
 PROBABILITIES = (
     "logits: these look like probabilities, not logits; give what goes into the softmax (or the sigmoid), or the "
@@ -81,6 +81,7 @@ class Outputs:
     def __post_init__(self) -> None:
         object.__setattr__(self, "layers", dict(self.layers))
         for name, values, dimensions in self._columns():
+            check_not_masked(values, name)
             shape = getattr(values, "shape", None)
             if shape is None:
                 hint = "convert it first, for instance by numpy.asarray or torch.as_tensor"

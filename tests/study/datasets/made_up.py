@@ -37,7 +37,7 @@ def tiny_cifar() -> dict[str, bytes]:
 
 
 def known(contents: dict[str, bytes]) -> dict:
-    return {n: _files._File(len(c), hashlib.sha256(c).hexdigest()) for n, c in contents.items()}
+    return {n: _files.PublishedFile(len(c), hashlib.sha256(c).hexdigest()) for n, c in contents.items()}
 
 
 def archive(contents: dict[str, bytes]) -> bytes:

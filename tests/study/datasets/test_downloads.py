@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from made_up import archive, known, leftovers, tiny_cifar, tiny_idx_set
+from made_up import archive, leftovers, tiny_cifar, tiny_idx_set
 
 from qipf.study import datasets
 from qipf.study.datasets import _files
@@ -88,11 +88,10 @@ def test_a_broken_cifar_archive_leaves_nothing(web, cache, spoil) -> None:
 def test_published_files_are_found_checked_and_downloaded(tmp_path, cache, server, monkeypatch) -> None:
     content = {"a.th": b"weights", "b.th": b"more weights"}
     sources = {
-        name: _files.RemoteFile(f"{server.address}{name[0]}/", len(c), hashlib.sha256(c).hexdigest())
+        name: _files.PublishedFile(len(c), hashlib.sha256(c).hexdigest(), f"{server.address}{name[0]}/")
         for name, c in content.items()
     }
-    monkeypatch.setitem(_files.OTHERS, "cifar10h", sources)
-    monkeypatch.setitem(_files.FILES, "cifar10h", known(content))
+    monkeypatch.setitem(_files.FILES, "cifar10h", sources)
     server.files = {"a/a.th": content["a.th"], "b/b.th": content["b.th"]}
     place = tmp_path / "data" / "cifar10h"
     place.mkdir(parents=True)
@@ -116,9 +115,10 @@ def test_names_of_published_files_are_not_datasets() -> None:
 
 def test_published_files_come_from_fixed_addresses() -> None:
     """A commit, or for PyPI the digest of the file: no address whose content may change."""
-    for files in _files.OTHERS.values():
-        for source in files.values():
-            assert source.address.startswith("https://")
-            assert source.address.endswith("/")
-            assert re.search(r"/[0-9a-f]{40}/|/[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{60}/", source.address)
+    for name in _files.OTHERS:
+        for source in _files.FILES[name].values():
+            (address,) = (source.address,) if source.address else _files.ADDRESSES[name]
+            assert address.startswith("https://")
+            assert address.endswith("/")
+            assert re.search(r"/[0-9a-f]{40}/|/[0-9a-f]{2}/[0-9a-f]{2}/[0-9a-f]{60}/", address)
             assert len(source.sha256) == 64

@@ -297,3 +297,35 @@ def test_what_determines_a_cell_changes_its_key_and_nothing_else_does(tmp_path):
         np.savez(tmp_path / f"{name}.npz", x=x + (name == "b"), y=np.arange(20) % 10)
         found.append(keys(with_pair(dataset=str(tmp_path / f"{name}.npz")), "train"))
     assert not found[0] & found[1]
+
+
+@pytest.mark.parametrize(
+    ("task", "changes", "methods", "words"),
+    [
+        ("boxes", {}, {"entropy": {}}, "predicts"),
+        ("number", {}, {"entropy": {}}, "did you mean 'numbers'"),
+        ("pixels", {"model": None, "net": "lenet"}, {"entropy": {}}, "your own `model`"),
+        ("pixels", {"shifts": {"rotation": [30]}}, {"entropy": {}}, "rotation"),
+        ("tokens", {"shifts": {"word-drops": [2]}}, {"entropy": {}}, "word-drops"),
+        ("labels", {"out_of_distribution": ["digits"]}, {"entropy": {}}, "out_of_distribution"),
+        ("labels", {"coverage": 0.9}, {"entropy": {}}, "coverage"),
+        ("numbers", {"seeds": [0, 1]}, {"one-width": {}}, "seeds"),
+        ("numbers", {"coverage": 1.5}, {"one-width": {}}, "coverage"),
+        ("pixels", {}, {"mc-dropout": {}}, "methods.mc-dropout"),
+        ("tokens", {}, {"knn": {}}, "knn is not for tokens"),
+        ("labels", {}, {"knn": {"fit_on": "perturbed"}}, "fit_on"),
+        ("labels", {}, {"default": {"effort": "quick"}}, "methods.default.effort"),
+        ("labels", {}, {"one-width": {}}, "one-width is for numbers"),
+        ("numbers", {}, {"entropy": {}}, "entropy is not for numbers"),
+        ("numbers", {}, {"head": {"kind": "residual-scale", "fit_on": "held-out"}}, "fit_on"),
+        ("numbers", {}, {"head": {"kind": "residual-scale", "method": "probe"}}, "probe"),
+        ("numbers", {}, {"one-width": {"kind": "residual-scale"}}, "taken"),
+        ("numbers", {}, {"one-width": {"k": 3}}, "unknown key 'k'"),
+    ],
+)
+def test_what_does_not_fit_a_task_is_named(tmp_path, task, changes, methods, words):
+    np.savez(tmp_path / "own.npz", x=np.zeros(1))
+    pair = {"dataset": "own.npz", "net": "mine", "model": "nets:build", "predicts": task, **changes}
+    pair = {key: value for key, value in pair.items() if value is not None}
+    with pytest.raises(PlanError, match=words):
+        parse({"name": "own", "pairs": [pair], "methods": methods}, folder=tmp_path)

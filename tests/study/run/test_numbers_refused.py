@@ -13,43 +13,6 @@ from qipf.study.plan.plan import PlanError, parse
 from qipf.study.run.run import run_plan
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"model": None, "net": "lenet"}, "predicts: numbers need your own `model`"),
-        ({"seeds": [0, 1]}, "seeds: expected one for numbers"),
-        ({"coverage": 1.5}, "coverage: expected a number"),
-        ({"coverage": "much"}, "coverage: expected a number"),
-        ({"out_of_distribution": ["digits"]}, "out_of_distribution: is for classes"),
-        ({"predicts": "labels"}, "one-width is for numbers; leave it out"),
-        ({"predicts": "number"}, "did you mean 'numbers'"),
-    ],
-)
-def test_settings_that_do_not_fit_are_named(tmp_path: Path, changes: dict, said: str) -> None:
-    write(tmp_path)
-    pair = {key: value for key, value in {**values()["pairs"][0], **changes}.items() if value is not None}
-    with pytest.raises(PlanError, match=said):
-        parse({**values(), "pairs": [pair]}, folder=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("methods", "said"),
-    [
-        ({"entropy": {}}, "entropy is not for numbers; there are one-width, residual-scale"),
-        ({"default": {}}, "default is not for numbers"),
-        ({"mc-dropout": {}}, "mc-dropout is not for numbers"),
-        ({"probe": {"kind": "residual-scale", "method": "probe"}}, "'neighbours', 'head' or 'qipf', got 'probe'"),
-        ({"head": {"kind": "residual-scale", "fit_on": "held-out"}}, "fit_on: expected reference"),
-        ({"one-width": {"kind": "residual-scale"}}, "this name is taken"),
-        ({"one-width": {"k": 3}}, "unknown key 'k'"),
-    ],
-)
-def test_methods_that_do_not_fit_are_named(tmp_path: Path, methods: dict, said: str) -> None:
-    write(tmp_path)
-    with pytest.raises(PlanError, match=said):
-        parse({**values(), "methods": methods}, folder=tmp_path)
-
-
 def test_scales_and_coverage_are_refused_for_classes_and_numbers_do_not_mix(tmp_path: Path) -> None:
     write(tmp_path)
     digits = {"name": "digits", "pairs": [{"dataset": "digits", "net": "lenet"}], "methods": {"entropy": {}}}

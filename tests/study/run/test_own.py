@@ -222,21 +222,3 @@ def test_files_of_scores_that_do_not_fit(tmp_path):
     says("index,score\n0,nan\n", "line 2: score 'nan'")
     (tmp_path / "s.csv").write_text("index,score,seed\n2,3.5,0\n1,2,0\n0,1,0\n0,9,1\n")
     assert read(params, base, (tmp_path / "s.csv").read_bytes())["score/0"].tolist() == [1.0, 2.0, 3.5]
-
-
-def test_datasets_of_ones_own_that_do_not_fit(tmp_path):
-    def says(words, **arrays):
-        np.savez(tmp_path / "d.npz", **arrays)
-        with pytest.raises(ValueError, match=words):
-            study_data.read_npz(tmp_path / "d.npz")
-
-    x, y = np.zeros((6, 1, 4, 4), np.float32), np.arange(6)
-    says("expected x and y", images=x)
-    says("expected one label per input", x=x, y=y + 0.5)
-    says("expected inputs", x=x.astype(np.int64), y=y)
-    says("it has only x_held_out", x=x, y=y, x_held_out=x)
-    says("6 inputs and 5 labels", x_train=x, y_train=y[:5], x_test=x, y_test=y)
-    np.savez(tmp_path / "d.npz", x=x[:, 0], y=y)
-    found = study_data.read_npz(tmp_path / "d.npz")
-    assert found.train.inputs.shape == (3, 1, 4, 4)
-    assert sorted([*found.train.targets.tolist(), *found.test.targets.tolist()]) == [0, 1, 2, 3, 4, 5]

@@ -14,7 +14,6 @@ from qipf.metrics import roc_auc
 from qipf.study.plan.plan import Plan, PlanError, parse
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
-from qipf.study.run.study_data import Group, inputs_of, load_data
 from qipf.study.shifts import table, text
 
 RNG = np.random.default_rng(0)
@@ -143,34 +142,3 @@ def test_mistakes_in_a_plan_are_named(tmp_path: Path, shifted: object, words: st
     save(tmp_path / "a.npz", x=x, y=y)
     with pytest.raises(PlanError, match=words):
         plan(tmp_path, "nearest", "a.npz", shifted=shifted)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "words"),
-    [
-        ({"x": np.zeros((5, 4), np.float32), "y": np.zeros(5, np.int64)}, r"expected inputs of shape \(N, 6\)"),
-        ({"x": np.zeros((5, 6), np.int64), "y": np.zeros(5, np.int64)}, "type torch.float32"),
-        ({"x": np.zeros((5, 6), np.float32), "y": np.arange(5)}, "expected classes from 0 to 2, .* got 3 in row 3"),
-        ({"inputs": np.zeros((5, 6), np.float32)}, "expected x and y, or x_test and y_test; it has inputs"),
-    ],
-)
-def test_files_that_do_not_fit_are_named(tmp_path: Path, arrays: dict[str, np.ndarray], words: str) -> None:
-    x, y = rows(400, 1)
-    save(tmp_path / "mine.npz", x=x, y=y)
-    save(tmp_path / "later.npz", **arrays)
-    made = plan(tmp_path, "nearest", "mine.npz", shifted={"later": "later.npz"})
-    with pytest.raises(ValueError, match=rf"later\.npz.*{words}"):
-        run_plan(made, tmp_path / "out", engine="serial", quiet=True)
-    assert not (tmp_path / "out").exists()
-
-
-def test_images_of_another_range_are_refused(tmp_path: Path) -> None:
-    images, labels = np.random.default_rng(0).integers(0, 256, (40, 1, 6, 6)), np.arange(40) % 2
-    save(tmp_path / "mine.npz", x=images.astype(np.uint8), y=labels)
-    save(tmp_path / "bytes.npz", x=images[:9].astype(np.uint8), y=labels[:9])
-    save(tmp_path / "floats.npz", x=images[:9].astype(np.float32), y=labels[:9])
-    data, files = load_data(str(tmp_path / "mine.npz"), 2, None, "cpu"), ("bytes.npz", "floats.npz")
-    group = Group("winter", (1.0, 2.0), 0, files=tuple(str(tmp_path / file) for file in files))
-    assert inputs_of(data, group, 0, None, "cpu").inputs.max() <= 1
-    with pytest.raises(ValueError, match="holds numbers from 0 to 255"):
-        inputs_of(data, group, 1, None, "cpu")

@@ -10,11 +10,10 @@ import pytest
 import torch
 from torch import nn
 
-from qipf.metrics import evaluate, roc_auc
+from qipf.metrics import roc_auc
 from qipf.scores.default import default
-from qipf.study.plan.plan import Plan, PlanError, parse
+from qipf.study.plan.plan import Plan, parse
 from qipf.study.report import write_report
-from qipf.study.run import cells
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 from qipf.study.tables import answer
@@ -34,10 +33,6 @@ def labels() -> nn.Module:
 def tokens() -> nn.Module:
     torch.manual_seed(0)
     return nn.Sequential(nn.Embedding(20, 12), nn.Linear(12, 20))
-
-
-def tags() -> nn.Module:
-    return tokens()
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +56,6 @@ def examples(kind: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
                 [ids, np.where(rng.random(count) < 0.5, follow, rng.integers(1, 20, count))[:, None]], 1
             )
         return ids, ids
-    if kind == "tags":
-        ids = rng.integers(1, 20, (count, 10))
-        return ids, (made(tags(), ids) + 0.3 * rng.gumbel(size=(count, 10, 20))).argmax(2)
     if kind == "pixels":
         x = rng.random((count, 1, 6, 7)).astype(np.float32)
         y = (made(pixels(), x) + 0.1 * rng.gumbel(size=(count, 3, 6, 7))).argmax(1)
@@ -81,7 +73,6 @@ def values(kind: str, **settings: object) -> dict:
 
 SHIFTS = {
     "tokens": {"typos": [2, 5]},
-    "tags": {"typos": [2, 5]},
     "pixels": {"gaussian-noise": [2, 5]},
     "labels": {"swapped-values": [1, 4]},
 }
@@ -94,12 +85,12 @@ def write(folder: Path, kind: str) -> tuple[np.ndarray, np.ndarray]:
         folder / f"{kind}.npz", **{f"{x}_{part}": both[i] for part, both in parts.items() for i, x in enumerate("xy")}
     )
     x, y = examples(kind, 40, 4)
-    x = np.where(x < 5, 19, x) if kind in ("tokens", "tags") else x * np.float32(0.7)
+    x = np.where(x < 5, 19, x) if kind == "tokens" else x * np.float32(0.7)
     np.savez(folder / "late.npz", x=x, y=y)
     return x, y
 
 
-@pytest.mark.parametrize("kind", ["tokens", "tags", "pixels", "labels"])
+@pytest.mark.parametrize("kind", ["tokens", "pixels", "labels"])
 def test_a_plan_judges_every_prediction(tmp_path: Path, kind: str) -> None:
     x, y = write(tmp_path, kind)
     plan = parse(values(kind, shifted={"late": "late.npz"}, shifts=SHIFTS[kind]), folder=tmp_path)
@@ -113,12 +104,6 @@ def test_a_plan_judges_every_prediction(tmp_path: Path, kind: str) -> None:
         logits, truth = logits[:, :-1], torch.from_numpy(y[:, 1:])
         right, entropy = logits.argmax(2) == truth, torch.distributions.Categorical(logits=logits).entropy()
         group = np.repeat(np.arange(40), 9)
-    elif kind == "tags":
-        right, entropy = (
-            logits.argmax(2) == torch.from_numpy(y),
-            torch.distributions.Categorical(logits=logits).entropy(),
-        )
-        group = np.repeat(np.arange(40), 10)
     elif kind == "pixels":
         known = torch.from_numpy(y != 255)
         entropy = torch.distributions.Categorical(logits=logits.movedim(1, 3)).entropy()[known]
@@ -146,91 +131,6 @@ def test_a_plan_judges_every_prediction(tmp_path: Path, kind: str) -> None:
     assert len(answer.image_gains(bench, places, "default", "entropy")) == answer.RESAMPLES
     write_report(tmp_path / "out", tmp_path / "report.html")
     assert "late" in (tmp_path / "report.html").read_text()
-
-
-def test_an_interrupted_plan_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path, "labels")
-    plan = parse(values("labels", shifts=SHIFTS["labels"]), folder=tmp_path)
-    run_plan(plan, tmp_path / "whole", engine="serial", quiet=True, times=False)
-    calls: list[str] = []
-    score = cells.score
-
-    def interrupted(*given, **named):
-        calls.append(given[1]["group"]["name"])
-        if len(calls) == 4:
-            raise KeyboardInterrupt
-        return score(*given, **named)
-
-    monkeypatch.setattr(cells, "score", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        run_plan(plan, tmp_path / "cut", engine="serial", quiet=True, times=False)
-    assert len(calls) == 4
-    report, _ = run_plan(plan, tmp_path / "cut", engine="serial", quiet=True, times=False)
-    assert report.complete
-    assert len(calls) == 4 + 9 - 3  # three methods on three groups, of which three were done
-    assert (tmp_path / "cut" / "table.csv").read_bytes() == (tmp_path / "whole" / "table.csv").read_bytes()
-
-
-def test_intervals_resample_whole_inputs() -> None:
-    rng = np.random.default_rng(0)
-    groups = np.repeat(np.arange(30), 40)
-    shift = rng.normal(size=30)[groups]  # predictions of one input are alike
-    wrong = shift + 0.1 * rng.normal(size=1200) > 1
-    u = shift + rng.normal(size=30)[groups]
-    found = evaluate(u, ~wrong, groups=groups, bootstrap=200)
-    alone = evaluate(u, ~wrong, bootstrap=200)
-    assert found["roc_auc"] == alone["roc_auc"]
-    assert found["roc_auc_high"] - found["roc_auc_low"] > 2 * (alone["roc_auc_high"] - alone["roc_auc_low"])
-
-
-@pytest.mark.parametrize(
-    ("kind", "changes", "said"),
-    [
-        ("pixels", {"predicts": "boxes"}, "predicts: 'boxes' is not known"),
-        ("pixels", {"model": None, "net": "lenet"}, "predicts: pixels need your own `model`"),
-        ("pixels", {"shifts": {"rotation": [30]}}, "rotation moves pixels away"),
-        ("tokens", {"shifts": {"word-drops": [2]}}, "word-drops moves tokens away"),
-        ("labels", {"out_of_distribution": ["digits"]}, "out_of_distribution: is for classes"),
-    ],
-)
-def test_what_does_not_fit_is_named(tmp_path: Path, kind: str, changes: dict, said: str) -> None:
-    write(tmp_path, kind)
-    settings = {**values(kind)["pairs"][0], **changes}
-    pair = {key: value for key, value in settings.items() if value is not None}
-    with pytest.raises(PlanError, match=said):
-        parse({**values(kind), "pairs": [pair]}, folder=tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("kind", "methods", "said"),
-    [
-        ("pixels", {"mc-dropout": {}}, "methods.mc-dropout: is for one prediction"),
-        ("tokens", {"knn": {}}, "methods.knn: knn is not for tokens"),
-        ("labels", {"knn": {"fit_on": "perturbed"}}, "expected reference or held-out"),
-        ("labels", {"default": {"effort": "quick"}}, "methods.default.effort"),
-    ],
-)
-def test_methods_that_do_not_fit_are_named(tmp_path: Path, kind: str, methods: dict, said: str) -> None:
-    write(tmp_path, kind)
-    with pytest.raises(PlanError, match=said):
-        parse({**values(kind), "methods": methods}, folder=tmp_path)
-
-
-def test_labels_that_do_not_fit_are_named(tmp_path: Path) -> None:
-    write(tmp_path, "labels")
-    with np.load(tmp_path / "labels.npz") as file:
-        arrays = dict(file)
-    np.savez(tmp_path / "labels.npz", **{**arrays, "y_test": arrays["y_test"] * 2})
-    plan = parse(values("labels"), folder=tmp_path)
-    with pytest.raises(ValueError, match=r"labels\.npz, y_test: expected labels \(N, L\) of 0 and 1"):
-        run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
-
-
-def test_labels_of_a_tagger_are_not_taken_for_the_next_token(tmp_path: Path) -> None:
-    write(tmp_path, "tags")
-    plan = parse(values("tags", predicts="tokens"), folder=tmp_path)
-    with pytest.raises(ValueError, match=r'tags\.npz.*set predicts = "tags"'):
-        run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
 
 
 def test_a_score_reads_the_module_that_the_plan_names(tmp_path: Path) -> None:

@@ -5,7 +5,9 @@ import json
 import multiprocessing
 import os
 import stat
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from qipf.study.run import store as store_module
 from qipf.study.run.read import open_store
 from qipf.study.run.sealed import seal
 from qipf.study.run.store import BusyError, DamagedError, Store, StoreError
-from qipf.study.run.verify import clean
+from qipf.study.run.verify import clean, repair
 
 
 def test_what_is_written_is_read_back_bit_for_bit(tmp_path):
@@ -96,6 +98,19 @@ def test_a_folder_that_is_a_link_is_used_and_only_files_of_a_store_are_deleted_t
     assert store.record("train", key)["x"] == 1
     assert list((store.path / "scratch").glob("d" * 32 + "*")) == []
     assert {file.name for file in elsewhere.iterdir()} >= own
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second file system")
+@pytest.mark.parametrize("folder", ["cells", "damaged"])
+def test_a_damaged_file_is_set_aside_on_another_disk(tmp_path, folder):
+    store = Store(tmp_path / "s", create=True)
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as elsewhere:
+        (store.path / folder).rmdir()
+        (store.path / folder).symlink_to(elsewhere)
+        store.write("train", "c" * 32, {"x": 1})
+        store.file("train", "c" * 32, ".json").write_text("{")
+        assert repair(store)[0] == {"c" * 32}
+        assert [file.read_text() for file in (store.path / "damaged").iterdir()] == ["{"]
 
 
 def test_a_lock_that_is_a_link_is_refused_and_its_target_kept(tmp_path):

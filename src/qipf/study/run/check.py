@@ -1,4 +1,4 @@
-"""Check a user's own data before anything runs, so that a mistake in a file is one line and not a failed cell."""
+"""Check a user's data before anything runs: a mistake in a file is one line and not a failed cell."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from qipf.tasks.collect import begin, collect
 from qipf.tasks.tokens import Tokens
 
 FEW = 2
-"""Inputs that show how many classes a model has, and whether a shift fits them."""
+"""Inputs used to find the number of classes of a model, and whether a shift fits."""
 
 
 def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
-    """Read the data of every pair that has an .npz file, and all shifted files, and compare them with the model.
+    """Read every .npz file of a plan, shifted files included, and compare it with the model.
 
-    A model that cannot be built, or cannot read the dataset, is left to its cell, which says why.
+    A model that cannot be built or cannot read the dataset is left to its cell, which reports why.
 
     Raises:
-        ValueError: Something does not fit; the message names the file, or the pair.
+        ValueError: A file does not fit; the message names it, or the pair.
     """
     for pair in plan.pairs:
         if pair.dataset.endswith(".npz") or any(group.files for group in groups(pair)):
@@ -73,7 +73,7 @@ def _check_pair(pair: Pair, data: StudyData) -> None:
 
 
 def _check_parts(pair: Pair, data: StudyData) -> None:
-    """Raise ValueError if there are too few held-out inputs for intervals, or the parts of a file differ in shape."""
+    """Raise ValueError for too few held-out inputs, or parts of a file with different shapes."""
     try:
         conformal_rank(len(data.held_out.inputs), pair.coverage)
     except ValueError as error:
@@ -95,7 +95,7 @@ def _load(pair: Pair) -> Any:
 
 
 def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
-    """Return the shape of the logits for a few inputs; None if the model does not fit the dataset."""
+    """Return the shape of the logits of a few inputs; None if the model does not fit the dataset."""
     if data.task.judged_by == "intervals":
         return None
     try:
@@ -134,7 +134,7 @@ def check_labels(
 
 
 def _check_file(data: StudyData, group: Group, place: int) -> Split:
-    """Read a shifted file; its labels have the shape of those of the test data."""
+    """Read a shifted file and compare the shape of its labels with those of the test data."""
     found = study_data.inputs_of(data, group, place, None, "cpu")
     expected = tuple(data.test.targets.shape[1:])
     if tuple(found.targets.shape[1:]) != expected:
@@ -147,7 +147,7 @@ def _check_file(data: StudyData, group: Group, place: int) -> Split:
 
 
 def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> None:
-    """Run the model on the texts with the largest and the smallest id, which it may not know."""
+    """Run the model on the texts with the largest and the smallest token id."""
     if found.inputs.is_floating_point() or _failure(net, data.test.inputs[:1]) is not None:
         return
     for row in (int(place) // found.inputs.shape[1] for place in (found.inputs.argmax(), found.inputs.argmin())):
@@ -161,7 +161,7 @@ def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> Non
 
 
 def _failure(net: Any, given: torch.Tensor) -> Exception | None:
-    """Return what the model raises for these inputs."""
+    """Return the exception that the model raises."""
     try:
         with torch.no_grad():
             net(given)

@@ -1,4 +1,4 @@
-"""The finished cells of a study as one long table, in an order that does not depend on how they were run."""
+"""The finished cells of a study as one long table, in an order independent of how they ran."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run.store import Store
 
 TABLES = ("table.csv", "table.parquet", "times.csv")
-"""The documents that are written when a run ends."""
+"""Documents written at the end of a run."""
 
 TIMES = ("dataset", "net", "method", "passes", "forward_ms", "method_ms", "extra_ms", "ratio", "samples", "device")
 
@@ -20,26 +20,26 @@ class Row(NamedTuple):
     """One number of the long table.
 
     Attributes:
-        dataset: its name.
-        net: the network's name.
-        seed: of the base network.
+        dataset: Name of the dataset.
+        net: Name of the network.
+        seed: Seed of the base network.
         shift: "clean", a shift, or "ood:" and a dataset.
-        intensity: in the shift's own unit.
-        severity: place in the shift's grid, 1 to 10; 0 for clean and out-of-distribution inputs.
-        method: its name in the plan.
-        score: "score" for a method of one pass; "std" (as in the paper), "entropy" or "mutual_information" for several.
-        errors: the errors that the score should find: "base", "own" or "ood"; "size" for a regression, which has no
-            wrong predictions, only errors of different sizes.
-        metric: a name in `qipf.metrics.METRICS`, or "ece_confidence" or "brier_confidence", whose confidence is the
-            predicted probability of the class. For a regression, "inside", "width", "loss" or "surest" (see
-            `qipf.decisions.comparison.IntervalsCompared`), or "error", its mean absolute error.
-        value: NaN where the metric is not defined.
-        low: lower end of the 95 % bootstrap interval; NaN without one.
-        high: its upper end.
-        n: number of predictions.
-        accuracy: share of correct ones among them (of clean inputs where `errors` is "ood"); NaN for a regression.
-        subset: "all", or "common" for the inputs that every method scored, where those of several passes see only some
-            (`multi_pass_size`). Compare methods on these, see `qipf.study.tables.frame.comparable`.
+        intensity: In the unit of the shift.
+        severity: Position in the grid of the shift, from 1; 0 without a shift.
+        method: Its name in the plan.
+        score: "score" for one pass; "std" (the paper's), "entropy", ... for several.
+        errors: What the score should find: errors of the "base" network or of the method's "own" mean, "ood" inputs, or
+            "size" for a regression.
+        metric: A name in `qipf.metrics.METRICS`, "ece_confidence" or "brier_confidence" (of the predicted probability);
+            for a regression, a measure of `qipf.decisions.comparison.IntervalsCompared` or "error", the mean absolute
+            error.
+        value: NaN if the metric is undefined.
+        low: Lower end of the 95 % bootstrap interval, or NaN.
+        high: Upper end.
+        n: Number of predictions.
+        accuracy: Share of correct predictions (of clean inputs for "ood"); NaN for a regression.
+        subset: "all", or "common" for the inputs that every method scored; compare methods on these, see
+            `qipf.study.tables.frame.comparable`.
     """
 
     dataset: str
@@ -61,7 +61,7 @@ class Row(NamedTuple):
 
 
 def rows(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> Iterator[Row]:
-    """The rows of all finished measuring cells, in the order of the plan."""
+    """Yield the rows of all finished measuring cells, in the order of the plan."""
     by_name = {(pair.dataset_name, pair.net): pair for pair in plan.pairs}
     for entry in index:
         if entry["kind"] != "measure" or not store.has("measure", entry["key"]):
@@ -78,7 +78,7 @@ def rows(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> Iterat
 
 
 def times(store: Store, index: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Milliseconds per sample of every method that was timed (Table 3)."""
+    """Return milliseconds per sample of every timed method (Table 3)."""
     found = []
     for entry in index:
         if entry["kind"] == "time" and store.has("time", entry["key"]):
@@ -91,7 +91,7 @@ def times(store: Store, index: Sequence[Mapping[str, Any]]) -> list[dict[str, An
 
 
 def write(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Write the documents `TABLES`; returns notes for the user."""
+    """Write the documents `TABLES` and return notes for the user."""
     table = list(rows(store, plan, index))
     store.documents.write("table.csv", _csv(Row._fields, table))
     found = times(store, index)
@@ -111,7 +111,7 @@ def write(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> list[
 
 
 def condition_of(pair: Pair, group: str, place: int) -> tuple[float, int]:
-    """The intensity and the severity of a group at a place in the grid of its shift."""
+    """Return the intensity and severity of a group at a position in the grid of its shift."""
     if group not in pair.shifts:
         return 0.0, 0
     return pair.shifts[group][place], pair.severity[group][place]

@@ -1,11 +1,12 @@
-"""Run tasks in this process, in processes of this machine, or on the workers of a Dask cluster.
+"""Run tasks in this process, in local processes, or on the workers of a Dask cluster.
 
-An executor takes a task with `submit` and returns a future of the state of its cells. Results do not travel through it:
-they are in the store when a task is finished, so an executor that loses a worker loses only the time of its task.
+`submit` takes a task and returns a future of the states of its cells. Results go to the store, so a lost worker costs
+only the time of its task.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -21,18 +22,18 @@ from qipf.study.run.store import RefusedError
 from qipf.study.run.worker import DEATHS, SAFE_PATH, Job, code, run_for, run_task
 
 ENGINES = ("auto", "serial", "local")
-"""The executors that have a name."""
+"""Executors with a name."""
 _THREADS = 1024
 _SECONDS_TO_FETCH = 10  # a result is a few words per cell
 
 States = dict[str, str]
-"""What a future returns: "done", "failed" or "skipped" for the key of each cell."""
+""""done", "failed" or "skipped" by the key of each cell."""
 
 
 def open_engine(name: str, *, device: str, workers: int | None = None) -> Executor:
-    """Return an executor by name: "auto", "serial", "local", or the address of a Dask scheduler ("tcp://host:port").
+    """Return an executor: "auto", "serial", "local", or the address of a Dask scheduler ("tcp://host:port").
 
-    "auto" is one process per core; on a GPU, one process for it and the others for tasks that do not need it.
+    "auto" is one process per core; with a GPU, one process for it and the others for tasks that do not need it.
     """
     if "://" in name:
         return Cluster(name)
@@ -47,10 +48,10 @@ def open_engine(name: str, *, device: str, workers: int | None = None) -> Execut
 
 
 class Executor:
-    """Run tasks, several at once. A thread waits for each of them and starts it again if its worker dies.
+    """Run several tasks at once; a thread waits for each and starts it again if its worker dies.
 
     Attributes:
-        capacity: How many tasks fit into each lane; the caller keeps to it.
+        capacity: Tasks that fit into each lane; the caller keeps to it.
     """
 
     capacity: dict[str, int]
@@ -61,15 +62,12 @@ class Executor:
         self._closed = False
 
     def lane(self, task: WorkItem) -> str:
-        """Return the lane that a task belongs to."""
+        """Return the lane of a task."""
         del task
         return "all"
 
     def submit(self, job: Job) -> Future[States]:
-        """Start a task.
-
-        The future raises RefusedError if a worker runs other code or the scheduler is lost.
-        """
+        """Start a task. The future raises RefusedError if a worker runs other code or the scheduler is lost."""
         return self._threads.submit(self._run, job)
 
     def _run(self, job: Job) -> States:
@@ -82,7 +80,7 @@ class Executor:
 
 
 class Serial(Executor):
-    """Run everything in this process, one task after another: `submit` returns when the task has ended."""
+    """Run one task after another in this process; `submit` returns when the task has ended."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -98,10 +96,7 @@ class Serial(Executor):
 
 
 class Local(Executor):
-    """Run tasks in processes of this machine (loky of joblib), kept alive between tasks.
-
-    Each process has a pool of its own: a process that dies takes only its own task with it.
-    """
+    """Run tasks in local processes (loky of joblib), one pool per process: one that dies loses only its own task."""
 
     def __init__(self, workers: int) -> None:
         super().__init__(workers)
@@ -114,7 +109,7 @@ class Local(Executor):
             self._loky.backend.resource_tracker.ensure_running()
 
     def _run(self, job: Job) -> States:
-        """Run a task in the process of this thread. A task whose process died is tried again, see `worker.DEATHS`."""
+        """Run a task in the process of this thread; try it again if the process died, see `worker.DEATHS`."""
         thread, last = threading.get_ident(), None
         for _ in range(1 + DEATHS * (1 + len(job["cells"]))):
             if thread not in self._pools:
@@ -139,7 +134,7 @@ class Local(Executor):
 
 
 class Accelerated(Executor):
-    """Run tasks for the GPU in this process, and at the same time tasks that do not need it in local processes."""
+    """Run tasks for the GPU in this process and other tasks in local processes."""
 
     def __init__(self, workers: int) -> None:
         self._heavy, self._light = Serial(), Local(workers)
@@ -150,7 +145,7 @@ class Accelerated(Executor):
         return "light" if task.light else "heavy"
 
     def submit(self, job: Job) -> Future[States]:
-        """Give the task to the processes, or run it."""
+        """Start the task where it belongs."""
         return (self._light if job["light"] else self._heavy).submit(job)
 
     def close(self) -> None:
@@ -159,11 +154,11 @@ class Accelerated(Executor):
 
 
 class Cluster(Executor):
-    """Run tasks on the workers of a Dask scheduler, which need the same version of qipf and the files of the store.
+    """Run tasks on Dask workers, which need the same version of qipf and the files of the store.
 
     Args:
-        address: Address of the scheduler, for instance "tcp://host:8786".
-        patience: Seconds to wait for the scheduler, at the start and after its connection is lost.
+        address: The scheduler, for instance "tcp://host:8786".
+        patience: Seconds to wait for it, at the start and after a lost connection.
 
     Raises:
         Problem: No scheduler answers.
@@ -172,6 +167,8 @@ class Cluster(Executor):
 
     def __init__(self, address: str, *, patience: float = 20.0) -> None:
         distributed = require("distributed", extra="distributed")
+        for name in [name for name in logging.root.manager.loggerDict if name.startswith(("distributed", "tornado"))]:
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)  # they log a lost scheduler, which is reported here
         self._killed: type[BaseException] = distributed.KilledWorker
         self._address, self._patience = address, patience
         try:
@@ -188,7 +185,7 @@ class Cluster(Executor):
             raise
 
     def _check_code(self) -> None:
-        """Raise RefusedError that names the workers with other code, before anything is given to them."""
+        """Raise RefusedError that names the workers with other code."""
         found = self._client.run(code, on_error="return")
         listed = "; ".join(
             f"{name} has {f'source {answer}' if isinstance(answer, str) else f'no usable qipf ({answer})'}"
@@ -205,10 +202,18 @@ class Cluster(Executor):
         return max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
 
     def _run(self, job: Job) -> States:
-        """Wait for a task, which the scheduler runs on another worker if its worker dies; workers may come and go.
+        try:
+            return self._wait_for(job)
+        except Exception as error:
+            if isinstance(error, RefusedError) or self._client.status == "running":
+                raise
+            raise self._gone() from None  # whatever a client raises while it loses its scheduler
 
-        Dask gives up a task that was on several workers when they died, even if another task killed them. Such a task
-        is tried again: which cell runs while its process dies is counted in the store, see `worker.DEATHS`.
+    def _wait_for(self, job: Job) -> States:
+        """Wait for a task; workers may come and go, and the scheduler moves the task of one that dies.
+
+        Dask gives up a task that was on several dying workers, even if another task killed them. Such a task is tried
+        again; the store counts which cell runs while a process dies, see `worker.DEATHS`.
         """
         deaths, most = 0, DEATHS * (1 + len(job["cells"]))
         while True:
@@ -231,20 +236,23 @@ class Cluster(Executor):
                     raise error
 
     def _wait(self, woken: threading.Event) -> None:
-        """Wait until a future ends, or for half a second; raise RefusedError if the scheduler does not come back.
+        """Wait half a second or until a future ends; raise RefusedError if the scheduler does not come back.
 
-        A future tells of its first end only: one whose result is lost with its worker, and which ends again, does not.
+        A future reports only its first end: one whose result is lost with its worker ends again unnoticed.
         """
         woken.wait(0.5)
         woken.clear()
         since = time.monotonic()
         while self._client.status != "running":
             if self._closed or self._client.status == "closed" or time.monotonic() - since > self._patience:
-                raise RefusedError(
-                    f"the Dask scheduler at {self._address} is gone; finished cells are kept: start it and its "
-                    "workers, then run the same command again"
-                )
+                raise self._gone()
             time.sleep(0.1)
+
+    def _gone(self) -> RefusedError:
+        return RefusedError(
+            f"the Dask scheduler at {self._address} is gone; finished cells are kept: start it and its workers, then "
+            "run the same command again"
+        )
 
     def close(self) -> None:
         """Leave the cluster, which goes on without this process."""
@@ -256,7 +264,7 @@ class Cluster(Executor):
 
 @contextmanager
 def _safe_path() -> Iterator[None]:
-    """Start Python processes in the block that do not import from the working folder."""
+    """Start Python processes that do not import from the working folder."""
     before = os.environ.get(SAFE_PATH)
     os.environ[SAFE_PATH] = "1"
     try:

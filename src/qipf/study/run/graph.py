@@ -1,4 +1,4 @@
-"""Cells: units of work that are pure functions of their parameters and of the results of other cells."""
+"""Cells: work that is a pure function of parameters and of the results of other cells."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from qipf.study.run.store import Store
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One unit of work. Its result is kept under a key that is a hash of everything that determines it.
+    """One unit of work. The key of its result is a hash of everything that determines it.
 
     Attributes:
-        kind: what is done; the folder of the result in the store.
-        function: where the code is, as "module:name"; called as `function(context, params, parents)`.
-        version: changes whenever the code of this kind changes its results.
-        params: JSON values; the function depends on nothing else apart from its parents.
-        parents: the cells whose results it reads, by role.
-        task: cells with the same task run one after another in one process, so that they share what they load.
-        label: its name in the progress display.
-        cost: expected work in arbitrary units, for the progress bar only.
-        exclusive: whether it runs alone (timing).
-        light: whether it does not need an accelerator and can run next to cells that do.
+        kind: Folder of the result in the store.
+        function: "module:name", called as `function(context, params, parents)`.
+        version: Changes when the code of this kind changes its results.
+        params: JSON values; nothing else but the parents affects the result.
+        parents: Cells whose results are read, by role.
+        task: Cells of one task run one after another in one process and share what they load.
+        label: Name in the progress display.
+        cost: Expected work, for the progress bar.
+        exclusive: Run alone (timing).
+        light: Needs no accelerator and can run beside cells that do.
     """
 
     kind: str
@@ -44,7 +44,7 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """A hash of the kind, its version, the parameters and the keys of the parents."""
+        """The hash of kind, version, parameters and keys of the parents."""
         parts = {
             "kind": self.kind,
             "version": self.version,
@@ -54,7 +54,7 @@ class Cell:
         return hashlib.sha256(canonical(parts).encode()).hexdigest()[:32]
 
     def spec(self) -> dict[str, Any]:
-        """What a worker needs to run this cell, as plain JSON values."""
+        """Return what a worker needs to run this cell, as JSON values."""
         return {
             "kind": self.kind,
             "key": self.key,
@@ -74,32 +74,32 @@ class WorkItem:
 
     @property
     def cost(self) -> float:
-        """The expected work of all its cells."""
+        """Expected work of all its cells."""
         return sum(cell.cost for cell in self.cells)
 
     @property
     def exclusive(self) -> bool:
-        """Whether it has to run alone."""
+        """True if it runs alone."""
         return any(cell.exclusive for cell in self.cells)
 
     @property
     def light(self) -> bool:
-        """Whether none of its cells needs an accelerator."""
+        """True if no cell needs an accelerator."""
         return all(cell.light for cell in self.cells)
 
     def needs(self) -> set[str]:
-        """Keys of the cells of other tasks that have to be finished first."""
+        """Return the keys of cells of other tasks that must be finished first."""
         own = {cell.key for cell in self.cells}
         return {parent.key for cell in self.cells for parent in cell.parents.values()} - own
 
 
 def canonical(value: Any) -> str:
-    """JSON in which equal values have equal texts."""
+    """Return JSON that is equal for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def in_order(targets: Iterable[Cell]) -> list[Cell]:
-    """The targets and everything they need, each once, parents before children."""
+    """Return the targets and what they need, each once, parents first."""
     ordered: dict[str, Cell] = {}
 
     def visit(cell: Cell) -> None:
@@ -115,7 +115,7 @@ def in_order(targets: Iterable[Cell]) -> list[Cell]:
 
 
 def needed(targets: Iterable[Cell], done: set[str]) -> list[Cell]:
-    """The cells that are still to run: unfinished targets and the unfinished cells that they need, parents first."""
+    """Return the unfinished targets and unfinished cells that they need, parents first."""
     todo: dict[str, Cell] = {}
 
     def visit(cell: Cell) -> None:
@@ -131,7 +131,7 @@ def needed(targets: Iterable[Cell], done: set[str]) -> list[Cell]:
 
 
 def as_tasks(cells: Iterable[Cell]) -> list[WorkItem]:
-    """Group cells by their task name (a cell without one is a task of its own), keeping the order."""
+    """Group cells by task, in order; a cell without a task is one of its own."""
     tasks: dict[str, WorkItem] = {}
     for cell in cells:
         name = cell.task or cell.key
@@ -140,12 +140,12 @@ def as_tasks(cells: Iterable[Cell]) -> list[WorkItem]:
 
 
 Parents = Mapping[str, Mapping[str, str]]
-"""The kind and the key of each parent, by role."""
+"""Kind and key of each parent, by role."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a cell runs: the store with the results of its parents, its own kind and key, and the folder with data."""
+    """The store, the kind and key of the running cell, and the folder with data."""
 
     store: Store
     kind: str
@@ -153,23 +153,17 @@ class Context:
     data: str | None = None
 
     def record(self, parent: Mapping[str, str]) -> dict[str, Any]:
-        """The record of a parent."""
+        """Return the record of a parent."""
         return self.store.record(parent["kind"], parent["key"])
 
     def arrays(self, parent: Mapping[str, str]) -> dict[str, np.ndarray]:
-        """The arrays of a parent."""
+        """Return the arrays of a parent."""
         return self.store.arrays(parent["kind"], parent["key"])
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a cell leaves in the store.
-
-    Attributes:
-        facts: JSON values for its record.
-        arrays: arrays by name.
-        files: the bytes of other files by suffix, for instance ".qipf".
-    """
+    """The result of a cell: JSON `facts` for its record, `arrays` by name, and other `files` by suffix."""
 
     facts: Mapping[str, Any]
     arrays: Mapping[str, np.ndarray] | None = None

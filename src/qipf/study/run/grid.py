@@ -17,17 +17,18 @@ from qipf.study.run.own_model import digest
 from qipf.study.run.study_data import Group, held_out_of
 
 VERSIONS = {"train": "1", "model": "2", "fit": "2", "base": "2", "score": "3", "measure": "3", "time": "3"}
-"""The version of each kind of cell. Raise it when the code changes the results: its cells and all that need them are
-then computed again."""
+"""Versions of the kinds of cells. Raise one when its code changes results: its cells and their children are then
+computed again.
+"""
 MAPS = "1"
-"""The version of the maps of segmented images that cells of scores keep."""
+"""Version of the maps that score cells of pixels keep."""
 MODULES = {"measure": "measure", "time": "timing"}
-"""The module of `qipf.study.run` whose function of the same name computes each kind of cell; "cells" for the others."""
+"""The module of `qipf.study.run` with the function of a kind; "cells" for the others."""
 
 
 @dataclass(frozen=True)
 class IndexEntry:
-    """A cell and what it is about, for readers of the store."""
+    """A cell and what it is about."""
 
     cell: Cell
     dataset: str
@@ -37,7 +38,7 @@ class IndexEntry:
     method: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """An entry of index.json."""
+        """Return an entry of index.json."""
         about = {
             "dataset": self.dataset,
             "net": self.net,
@@ -49,18 +50,18 @@ class IndexEntry:
 
 
 def entries(plan: Plan, device: str = "cpu") -> list[IndexEntry]:
-    """Every cell of a plan, in the order of the final table."""
+    """Return every cell of a plan, in the order of the final table."""
     return [entry for pair in plan.pairs for entry in _PairCells(pair, device).entries()]
 
 
 def targets(all_entries: list[IndexEntry], *, times: bool = True) -> list[Cell]:
-    """The cells whose results are wanted; the others only serve them."""
+    """Return the cells whose results are wanted."""
     kinds = ("measure", "base", "score", *(("time",) if times else ()))
     return [entry.cell for entry in all_entries if entry.cell.kind in kinds]
 
 
 def groups(pair: Pair) -> list[Group]:
-    """What is evaluated: clean test inputs, every shift, those of the user's own included, and other datasets."""
+    """Return what is evaluated: clean test inputs, every shift, and other datasets."""
     found = [Group("clean", (0.0,), pair.test_size)]
     for name, intensities in pair.shifts.items():
         found.append(Group(name, intensities, pair.test_size, files=pair.shifted.get(name, ())))
@@ -126,7 +127,7 @@ class _PairCells:
                     )
 
     def network(self, seed: int) -> Cell:
-        """The base network with this seed, from the pool if there is one."""
+        """Return the base network of a seed, from the pool if there is one."""
         if seed not in self.networks:
             self.networks[seed] = self._own_model() if self.pair.model is not None else self._train(seed)
         return self.networks[seed]
@@ -144,14 +145,14 @@ class _PairCells:
         return self._cell("model", params, label=f"load {self.pair.name}")
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
-        """The base network and other members: its neighbours in the pool, or networks of their own."""
+        """Return the members of an ensemble: neighbours of the base network in the pool, or networks of its own."""
         count = method.params.get("members", 10)
         if self.pair.pool:
             return [self.network((seed + k) % self.pair.pool) for k in range(count)]
         return [self.network(seed), *(self.network(1000 * (seed + 1) + k) for k in range(1, count))]
 
     def _fitted(self, method: Method, seed: int) -> dict[str, Cell]:
-        """The cells that the method scores with, by role: the base network and what was fitted."""
+        """Return the cells that a method scores with, by role."""
         network = self.network(seed)
         kind = KINDS[method.kind]
         if kind.passes == "file" or kind.name == ONE_WIDTH:
@@ -239,7 +240,7 @@ class _PairCells:
         return replace(cell, light=True)
 
     def _subset(self) -> int:
-        """Number of inputs that all methods are compared on, if methods of several passes see only some (0: all)."""
+        """Return how many inputs all methods are compared on (0: all)."""
         many = any(KINDS[method.kind].passes == "many" for method in self.pair.methods)
         return self.pair.multi_pass_size if many else 0
 

@@ -1,4 +1,4 @@
-"""Maps of a few segmented images, which a cell keeps so that a report can show them without the network."""
+"""Maps of a few segmented images, stored so that a report can show them without the network."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from qipf.tasks.outputs import Outputs
 from qipf.training.split import Split
 
 SUFFIX = ".maps"
-"""The ending of the file in a cell of scores."""
+"""Ending of the file in a score cell."""
 LONGEST = 128
-"""Pixels of the longer side of a kept map: larger images are kept at every second, third, ... pixel."""
+"""Pixels of the longer side of a stored map; larger images are thinned."""
 
 
 @dataclass(frozen=True)
 class KeptMaps:
-    """A few images of one set, of which only some pixels may be kept.
+    """A few images of one set, thinned if they are large.
 
     Attributes:
         images: (M, c, h, w) bytes, with one or three channels.
         uncertainty: (M, h, w).
-        wrong: (M, h, w) which pixels have a label and another prediction.
-        labelled: (M, h, w) which pixels have a label.
-        rows: (M,) the number of each image in its set.
-        shares: (M,) how many of all labelled pixels of each image are wrong, from 0 to 1.
+        wrong: (M, h, w), True for labelled pixels with another prediction.
+        labelled: (M, h, w).
+        rows: (M,) index of each image in its set.
+        shares: (M,) share of wrong pixels among all labelled pixels of the full image.
     """
 
     images: np.ndarray
@@ -41,20 +41,20 @@ class KeptMaps:
     shares: np.ndarray
 
     def as_bytes(self) -> bytes:
-        """The contents of a file; `from_bytes` reads it."""
+        """Return the content of a file."""
         save = require("safetensors.numpy", extra="torch").save
         return save({name: np.ascontiguousarray(values) for name, values in sorted(vars(self).items())})
 
     @staticmethod
     def from_bytes(content: bytes) -> KeptMaps:
-        """The maps that `as_bytes` wrote."""
+        """Read what `as_bytes` wrote."""
         return KeptMaps(**require("safetensors.numpy", extra="torch").load(content))
 
 
 def map_some(
     net: Any, split: Split, scored: Outputs, scores: np.ndarray, scorer: Any, features: str | None, device: str | None
 ) -> KeptMaps:
-    """The images of a set that a score is surest of, least sure of, and the one in the middle, with their maps."""
+    """Map the images that a score is surest and least sure of, and the median one."""
     groups = to_numpy(scored.groups)
     rows = choose_images(scores, groups, len(split.inputs))
     kept = []
@@ -73,14 +73,14 @@ def map_some(
 
 
 def _few(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Evenly spaced rows and columns of a map, at most `LONGEST` of the longer side."""
+    """Return evenly spaced rows and columns, at most `LONGEST` of the longer side."""
     step = -(-max(shape) // LONGEST)
     down, across = (np.arange(0, size, step) for size in shape)
     return down, across
 
 
 def _as_bytes(image: np.ndarray) -> np.ndarray:
-    """The image as bytes; numbers beyond [0, 1] are mapped to that range first."""
+    """Return the image as bytes; values beyond [0, 1] are rescaled."""
     values = np.nan_to_num(image.astype(np.float64))
     low, high = min(0.0, float(values.min())), max(1.0, float(values.max()))
     return np.rint((values - low) / (high - low) * 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Measure scores: every metric for every intensity of a group, and the intervals that scales of numbers give."""
+"""Measure scores by every metric, and the intervals of a regression."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ SCORES = {
     "contrast": "contrast_of_base_class",
     "max_logit_one_pass": "minus_max_logit_of_one_pass",
 }
-"""The scores of a method of several passes and their names in `qipf.predictive.Summary`; the paper's is the first."""
+"""Scores of a method of several passes by their names in `qipf.predictive.Summary`; the paper's first."""
 COLUMNS = ("index", "score", "errors", "metric", "value", "low", "high", "n", "accuracy", "subset")
-"""The columns of the rows in a record; `index` is the position of the intensity in its group."""
+"""Columns of the rows in a record; `index` is the position of the intensity in its group."""
 ERRORS = "size"
-"""The column `errors` of numbers: there are no wrong predictions, only errors of some size."""
+"""The column `errors` of a regression, which has no wrong predictions."""
 MEASURES = ("inside", "width", "loss", "surest")
-"""The measures of `IntervalsCompared` that go into the long table."""
+"""Measures of `IntervalsCompared` in the long table."""
 ERROR = "error"
-"""The metric of a network that predicts numbers: its mean absolute error."""
+"""The mean absolute error of a regression."""
 
 
 def common_rows(count: int, size: int) -> np.ndarray:
-    """The rows of the test inputs that all methods are compared on: `size` of `count` at random, or all of them for 0.
+    """Return the rows that all methods are compared on: `size` of `count` at random, or all for 0.
 
-    The draw depends on the two numbers alone, so it is the same for every network, seed, shift and method of a dataset.
+    The draw depends on these two numbers alone: it is the same for every network, seed, shift and method.
     """
     if not 0 < size < count:
         return np.arange(count)
@@ -44,15 +44,12 @@ def common_rows(count: int, size: int) -> np.ndarray:
 
 
 def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Every metric for every intensity of a group.
+    """Measure every metric for every intensity of a group.
 
-    `errors` says which errors the score should find: "base" (those of the network, for every method), "own" (those of
-    the mean over the passes of a method, by its entropy), or "ood" (inputs of another dataset among clean ones). Errors
-    that a predicted probability is about also have a conventional ECE and Brier score, with that probability as the
-    confidence: the network's for a method of one pass, the mean over the passes for the others.
-    `subset` is "all", or "common" for the inputs that every method scored where methods of several passes see only
-    some; methods of one pass are measured on both.
-    A regression has other measures and no wrong predictions, see `qipf.study.run.measure`.
+    `errors` names what the score should find: errors of the "base" network, errors of the method's "own" mean (by its
+    entropy), or "ood" inputs among clean ones. Errors with a predicted probability also get a conventional ECE and
+    Brier score. `subset` is "all", or "common" for the inputs that every method scored; methods of one pass are
+    measured on both.
     """
     if "coverage" in params:
         return Result({"columns": list(COLUMNS), "rows": _measure_numbers(context, params, parents)})
@@ -93,14 +90,13 @@ def measure(context: Context, params: Mapping[str, Any], parents: Parents) -> Re
 
 
 def _chosen(scores: np.ndarray, kept: np.ndarray) -> np.ndarray:
-    """The scores of these rows; a method of several passes has no others."""
     return (scores if len(scores) == len(kept) else scores[kept]).astype(np.float64)
 
 
 def _calibrator(
     scores: Mapping[str, np.ndarray], base: Mapping[str, np.ndarray], name: str, *, own: bool
 ) -> ErrorProbability | None:
-    """Fitted on clean inputs that no network saw; None if a file of scores has none for them."""
+    """Fit a calibrator on clean inputs that no network saw; None if a file of scores has none for them."""
     if f"{name}/0" not in scores:
         return None
     u = scores[f"{name}/0"].astype(np.float64)
@@ -135,7 +131,7 @@ def _confidence_rows(
 
 
 def _plain(value: float | None) -> float | None:
-    """None instead of NaN, which JSON does not have."""
+    """Return None for NaN, which JSON does not have."""
     return None if value is None or math.isnan(value) else float(value)
 
 
@@ -143,14 +139,7 @@ def _plain(value: float | None) -> float | None:
 
 
 class PredictedNumbers(NamedTuple):
-    """Predictions of one set of inputs, and the scales that methods give them.
-
-    Attributes:
-        predicted: (N, targets).
-        targets: (N, targets).
-        scales: By the name of the method, (N, targets).
-        scores: By the name of the method, one uncertainty per input, (N,).
-    """
+    """Predictions and targets (N, k) of one set, and by method the scales (N, k) and scores (N,)."""
 
     predicted: np.ndarray
     targets: np.ndarray
@@ -159,14 +148,14 @@ class PredictedNumbers(NamedTuple):
 
     @property
     def error(self) -> float:
-        """The mean absolute error, over inputs and targets."""
+        """The mean absolute error."""
         return float(np.mean(np.abs(self.targets - self.predicted)))
 
 
 def numbers_of(
     base: Mapping[str, np.ndarray], scored: Mapping[str, Mapping[str, np.ndarray]], place: int
 ) -> PredictedNumbers:
-    """Return the predictions at one intensity of a group, from the arrays of its base and, by method, of its scores."""
+    """Return the predictions at one intensity from the arrays of a base cell and, by method, of score cells."""
     scales, scores = (
         {name: found[f"{what}/{place}"] for name, found in scored.items() if f"{what}/{place}" in found}
         for what in ("scale", "score")
@@ -177,10 +166,9 @@ def numbers_of(
 def compare_scales(
     held_out: PredictedNumbers, live: PredictedNumbers, coverage: float, *, methods: Iterable[str], bootstrap: int
 ) -> list[IntervalsCompared]:
-    """Learn intervals from held-out predictions and measure them on others; the lowest loss first.
+    """Learn intervals from clean held-out predictions and measure them on others; the lowest loss first.
 
-    Intervals of one width are measured as well: all others are compared with them. `held_out` are clean predictions
-    that neither the network nor a scale has seen.
+    Intervals of one width are included: all others are compared with them.
     """
     ends, scores = {}, {}
     for name in dict.fromkeys([ONE_WIDTH, *methods]):
@@ -195,7 +183,7 @@ def compare_scales(
 
 
 def _measure_numbers(context: Context, params: Mapping[str, Any], parents: Parents) -> list[list[Any]]:
-    """The rows of the long table for every intensity of a group, see `qipf.study.run.measure.COLUMNS`."""
+    """Return the rows of a regression, with `COLUMNS`."""
     base, base_held_out = context.arrays(parents["base"]), context.arrays(parents["base_held_out"])
     scored, scored_held_out = ({"": context.arrays(parents[role])} for role in ("score", "score_held_out"))
     held_out = numbers_of(base_held_out, scored_held_out, 0)

@@ -1,4 +1,4 @@
-"""Load a user's own model, and refuse a file, source or model that is not the one of the plan."""
+"""Load a user's model, and refuse a file, source or model that is not the one of the plan."""
 
 from __future__ import annotations
 
@@ -18,26 +18,23 @@ from qipf.study.plan.methods import MODEL_FILES, ONE_PASS_FILES
 
 
 class ChangedError(ValueError):
-    """A file or a model is not the one that the plan was made with."""
+    """A file or model is not the one of the plan."""
 
 
 def file_digest(path: str | Path) -> str:
-    """The SHA-256 of a file."""
+    """Return the SHA-256 of a file."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def digest(name: str) -> str:
-    """What identifies the bytes behind a name in a plan: the SHA-256 of a file, or the name of a shipped dataset.
-
-    The files of shipped datasets are compared with published digests whenever they are read.
-    """
+    """Return the SHA-256 of a file in a plan, or the name of a shipped dataset, whose files are checked when read."""
     path = Path(name)
     return file_digest(path) if path.suffix and path.is_file() else name
 
 
 def model_file_digest(path: str | Path) -> str:
-    """Return the SHA-256 of a file with a network; for ONNX, of the graph and the files with its external weights."""
+    """Return the SHA-256 of a network file; for ONNX, of the graph and its external weights."""
     if Path(path).suffix != ".onnx":
         return file_digest(path)
     helper = require("onnx.external_data_helper", extra="onnxruntime")
@@ -55,16 +52,12 @@ def model_file_digest(path: str | Path) -> str:
 
 
 def short(text: str) -> str:
-    """The beginning of a digest, for messages."""
+    """Return the beginning of a digest, for messages."""
     return text[:12]
 
 
 def read_unchanged(path: str, expected: str) -> bytes:
-    """The bytes of a file.
-
-    Raises:
-        ChangedError: they are not those that the plan was made with.
-    """
+    """Return the bytes of a file; raise ChangedError if it is not that of the plan."""
     content = Path(path).read_bytes()
     _check(path, hashlib.sha256(content).hexdigest(), expected)
     return content
@@ -72,11 +65,7 @@ def read_unchanged(path: str, expected: str) -> bytes:
 
 @contextmanager
 def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
-    """A block that reads a file by its path; the digest is checked before and after it.
-
-    Raises:
-        ChangedError: the file is not the one that the plan was made with.
-    """
+    """Check the digest of a file before and after a block that reads it; raise ChangedError if it differs."""
     if path is None or not expected:
         yield
         return
@@ -97,10 +86,10 @@ _INSTALLED = {"site-packages", "dist-packages"}
 
 
 def module_digest(name: str, source: Path) -> str:
-    """A digest of a module's source file and of the files of the same folder that it imports, directly or not.
+    """Return a digest of a module and of the files in its folder that it imports, directly or not.
 
-    Imports are found by reading, not by running: those inside functions count, and those that are made by
-    `importlib.import_module` do not. Of an installed module only files of the same package count.
+    Imports are found in the source, those inside functions included, but not calls of `importlib.import_module`. For an
+    installed module, only files of its package count.
     """
     files = imported_files(name, source)
     if len(files) == 1:
@@ -112,7 +101,7 @@ def module_digest(name: str, source: Path) -> str:
 
 
 def imported_files(name: str, source: Path) -> dict[str, Path]:
-    """The module itself and what it imports from its own folder, by dotted name."""
+    """Return the module and what it imports from its folder, by dotted name."""
     source = source.resolve()
     package = source.name == "__init__.py"
     root = source.parents[name.count(".") + package]
@@ -132,7 +121,7 @@ def imported_files(name: str, source: Path) -> dict[str, Path]:
 
 
 def _imports(module: str, file: Path) -> Iterator[str]:
-    """The dotted names that a file may import; `from a import b` may mean the module a.b."""
+    """Yield the dotted names that a file may import; `from a import b` may mean the module a.b."""
     try:
         tree = ast.parse(file.read_bytes())
     except (SyntaxError, ValueError):  # compiled, or not Python
@@ -160,19 +149,19 @@ def _file(root: Path, name: str) -> Path | None:
 
 
 _PINNED = "__qipf_module_digest__"
-"""Attribute of an imported module: the digest of its source when this process first built a network from it."""
+"""Attribute of an imported module with the digest of its source at the first build."""
 
 
 def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = None) -> nn.Module:
-    """Load the model. This runs the user's code, with a fixed seed, so that every process gets the same network.
+    """Build the model with a fixed seed, so that every process gets the same network. This runs the user's code.
 
     Args:
-        model: "file.pt2", "file.onnx", "file.h5" (a sequential Keras network) or "module:callable".
-        weights: a safetensors file for "module:callable", or None.
-        expected: what `digests` returned for the plan; None to skip the check.
+        model: "file.pt2", "file.onnx", "file.h5" (sequential Keras) or "module:callable".
+        weights: A safetensors file for "module:callable", or None.
+        expected: The `digests` of the plan; None skips the check.
 
     Raises:
-        ChangedError: the model differs from the one of the plan.
+        ChangedError: The model differs from the one of the plan.
     """
     program = model.endswith(MODEL_FILES)
     wanted = expected or {}
@@ -189,11 +178,9 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
 
 
 def digests(model: str, weights: str | None) -> dict[str, str | None]:
-    """What identifies the model: digests of its files or, for "module:callable", of the source and all tensors.
+    """Return digests of the model's files or, for "module:callable", of its source and tensors.
 
-    The source is that of the module and of the files in its folder that it imports.
-
-    A model that cannot be built is identified by its name alone: its cell will fail and say why.
+    A model that cannot be built is identified by its name: its cell fails and reports why.
     """
     of_weights = None if weights is None else file_digest(weights)
     if model.endswith(MODEL_FILES):
@@ -231,10 +218,7 @@ def _network_digest(model: str, net: nn.Module) -> str:
 
 
 def _pinned_digest(name: str) -> str:
-    """The digest of a module's source, and of its helpers beside it, as this process imported them.
-
-    It is kept with the module: a process that lives longer than an edit of the file still runs the old source.
-    """
+    """Return the digest of a module's source as this process imported it, even if the file was edited since."""
     module = sys.modules[name]
     if _PINNED not in vars(module):
         source = getattr(module, "__file__", None)

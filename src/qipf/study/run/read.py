@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 __all__ = ["Bench", "Condition", "Predictions", "Row", "open_store"]
 
 ENTRY = {"kind", "key", "dataset", "net", "seed", "group", "method"}
-"""The keys of an entry of index.json, see `qipf.study.run.grid.IndexEntry`."""
+"""Keys of an entry of index.json."""
 
 
 class Condition(NamedTuple):
@@ -65,7 +65,7 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Predictions:
-    """What the base network predicted, and how sure every method was."""
+    """Predictions of the base network and the scores of every method."""
 
     labels: np.ndarray
     predicted: np.ndarray
@@ -73,15 +73,15 @@ class Predictions:
     own_predicted: dict[str, np.ndarray] = field(default_factory=dict)
     common_rows: np.ndarray | None = None
     groups: np.ndarray | None = None
-    """the input of each prediction, where a model makes several per input"""
+    """The input of each prediction if a model makes several per input."""
 
     @property
     def correct(self) -> np.ndarray:
-        """Whether each prediction of the base network is correct."""
+        """True for each correct prediction of the base network."""
         return self.predicted == self.labels
 
     def common(self) -> Predictions:
-        """The same for the inputs that every method scored, on which methods are compared."""
+        """Return the part for the inputs that every method scored, on which methods are compared."""
         if self.common_rows is None:
             return self
         rows = self.common_rows
@@ -91,11 +91,7 @@ class Predictions:
 
 
 def open_store(path: str | os.PathLike[str]) -> Bench:
-    """Open the store of a study for reading.
-
-    Raises:
-        StoreError: there is no store at `path`, or nothing was ever run in it.
-    """
+    """Open the store of a study; raise StoreError if nothing was ever run in it."""
     return Bench(Store(path))
 
 
@@ -130,7 +126,7 @@ class Bench:
 
     @cached_property
     def index(self) -> list[dict[str, Any]]:
-        """Which cell is about what: kind, key, dataset, net, seed, group, method."""
+        """What each cell is about: kind, key, dataset, net, seed, group, method."""
         entries = self._document("index.json")
         if not isinstance(entries, list) or not all(isinstance(e, dict) and e.keys() >= ENTRY for e in entries):
             why = f"expected a list of entries with {', '.join(sorted(ENTRY))}"
@@ -148,15 +144,15 @@ class Bench:
             raise damaged(self.store.path / name, str(error)) from None
 
     def rows(self) -> list[Row]:
-        """The long table, from the finished cells."""
+        """Return the long table of the finished cells."""
         return list(consolidate.rows(self.store, self.plan, self.index))
 
     def times(self) -> list[dict[str, Any]]:
-        """Milliseconds per sample of every timed method, and of the forward pass that was measured with it."""
+        """Return milliseconds per sample of every timed method and its forward pass."""
         return consolidate.times(self.store, self.index)
 
     def conditions(self) -> list[Condition]:
-        """Every set of predictions in the store, in the order of the plan."""
+        """Return every set of predictions in the order of the plan."""
         found = []
         for entry in self._finished("base"):
             if entry["group"] == "held-out":
@@ -170,24 +166,24 @@ class Bench:
         return found
 
     def predictions(self, condition: Condition, methods: Iterable[str] | None = None) -> Predictions:
-        """The predictions of a condition, with the scores of all methods or of those named."""
+        """Return the predictions of a condition with the scores of all, or of the named, methods."""
         pair = self._pair(condition.dataset, condition.net)
         place = pair.shifts[condition.shift].index(condition.intensity) if condition.shift in pair.shifts else 0
         return self._predictions(condition[:3], condition.shift, place, methods)
 
     def held_out(self, dataset: str, net: str, seed: int, methods: Iterable[str] | None = None) -> Predictions:
-        """The predictions for clean inputs that no network was trained on: what calibrators are fitted on."""
+        """Return the predictions for clean inputs that no network was trained on, for calibration."""
         return self._predictions((dataset, net, seed), "held-out", 0, methods)
 
     def images(
         self, condition: Condition, rows: Sequence[int] | np.ndarray, data: str | os.PathLike[str] | None = None
     ) -> np.ndarray:
-        """The inputs behind some rows of the predictions, shifted again.
+        """Return the inputs behind some rows of the predictions, shifted again.
 
         Args:
-            condition: which predictions.
-            rows: positions in them.
-            data: the folder with the dataset's files, as in `qipf bench --data`.
+            condition: Which predictions.
+            rows: Positions in them.
+            data: Folder with the dataset's files.
         """
         from qipf.arrays import to_numpy
         from qipf.study.run import study_data
@@ -213,21 +209,20 @@ class Bench:
         return to_numpy(study_data.inputs_of(loaded._replace(test=chosen), group, place, folder, "cpu").inputs)
 
     def _data_digest(self, condition: Condition) -> str:
-        """The digest of the dataset that the predictions of a condition were made with."""
         for entry in self._finished("train", "model"):
             if (entry["dataset"], entry["net"]) == condition[:2]:
                 return self.store.record(entry["kind"], entry["key"])["params"]["data"]["digest"]
         return ""
 
     def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
-        """A fitted scorer; None for methods of several passes and scores from a file."""
+        """Return a fitted scorer; None for methods of several passes and scores from a file."""
         for entry in self._finished("fit"):
             if (entry["dataset"], entry["net"], entry["seed"], entry["method"]) == (dataset, net, seed, method):
                 return self.store.scorer("fit", entry["key"])
         return None
 
     def networks(self) -> list[dict[str, Any]]:
-        """The trained networks with their accuracy on the clean test set; a regression has none and is left out."""
+        """Return the networks with their accuracy on clean test inputs; a regression has none."""
         found = [(entry, self.store.record(entry["kind"], entry["key"])) for entry in self._finished("train", "model")]
         return [
             {**{name: entry[name] for name in ("dataset", "net", "seed")}, "accuracy": record["accuracy"]}
@@ -236,12 +231,12 @@ class Bench:
         ]
 
     def failures(self) -> list[dict[str, Any]]:
-        """Label, kind, error and traceback of the cells that failed and have no result yet."""
+        """Return label, kind, error and traceback of failed cells."""
         found = [self.store.failure(key) for key in dict.fromkeys(entry["key"] for entry in self.index)]
         return [failure for failure in found if failure is not None]
 
     def notes(self) -> list[str]:
-        """What a reader should know: cells of other code, choices of fits, and how a user's model was calibrated."""
+        """Return notes about cells of other code, fits, and the calibration of a user's model."""
         found = [note for note in (note_of(self.environment),) if note]
         if self.lost:
             found.append(f"{len(self.lost)} records of the store are lost; run the plan again to compute them")
@@ -302,14 +297,13 @@ class Bench:
         return Predictions(base["labels"], base[f"predicted/{place}"], scores, own, common, base.get("groups"))
 
     def _scored(self, key: str, count: int) -> np.ndarray:
-        """The inputs of a condition that a method scored."""
         from qipf.study.run.study_data import common_rows
 
         return common_rows(count, self.store.record("score", key)["params"]["group"]["subset"])
 
 
 def read_maps(bench: Bench, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:
-    """The place in the grid of a shift whose images were kept, and their maps; None where there are none."""
+    """Return the position in the grid of a shift whose images were kept, and their maps, or None."""
     for entry in bench._places.get((dataset, net, seed, shift), []):
         if entry["kind"] == "score" and entry["method"] == method:
             content = bench.store.content("score", entry["key"], SUFFIX)
@@ -320,11 +314,7 @@ def read_maps(bench: Bench, dataset: str, net: str, seed: int, shift: str, metho
 
 
 def read_numbers(bench: Bench, condition: Condition) -> tuple[PredictedNumbers, PredictedNumbers]:
-    """The held-out predictions that intervals are learned from, and those of a condition.
-
-    Raises:
-        StoreError: they are not in the store.
-    """
+    """Return the held-out predictions, from which intervals are learned, and those of a condition."""
     pair = bench._pair(condition.dataset, condition.net)
     grid = pair.shifts.get(condition.shift, (condition.intensity,))
     return _numbers(bench, condition, "held-out", 0), _numbers(

@@ -28,10 +28,7 @@ from qipf.study.run.verify import clean, repair, source_digest
 
 
 class Display:
-    """A bar with the time that is left, a line for each running task, and a line for each that ended.
-
-    On a terminal the bar is live. Elsewhere, lines are printed to standard error; with `quiet`, only those of failures.
-    """
+    """A progress bar, live on a terminal; otherwise one line per task, with `quiet` for failures only."""
 
     def __init__(self, *, quiet: bool = False, log: bool = True) -> None:
         self.console = require("rich.console", extra="torch").Console(stderr=True)
@@ -43,7 +40,7 @@ class Display:
         self.start = time.monotonic()
 
     def showing(self, tasks: list[WorkItem]) -> Any:
-        """The context in which the bar is shown."""
+        """Return the context in which the bar is shown."""
         progress = require("rich.progress", extra="torch")
         self.cells, self.total = sum(len(task.cells) for task in tasks), sum(task.cost for task in tasks)
         self.bar = progress.Progress(
@@ -61,12 +58,12 @@ class Display:
         return self.bar
 
     def started(self, task: WorkItem) -> None:
-        """A task began."""
+        """Show a task that began."""
         more = f" and {len(task.cells) - 1} more" if len(task.cells) > 1 else ""
         self.lines[task.name] = self.bar.add_task(f"  {printable(task.cells[0].label)}{more}", total=None, count="")
 
     def ended(self, task: WorkItem, states: dict[str, str]) -> None:
-        """A task ended."""
+        """Count a task that ended."""
         self.finished += len(task.cells)
         self.spent += task.cost
         self.bar.update(self.overall, completed=self.spent, count=f"{self.finished}/{self.cells}")
@@ -88,14 +85,7 @@ def _span(seconds: float) -> str:
 
 @dataclass
 class RunSummary:
-    """How a run ended.
-
-    Attributes:
-        done: number of cells that were run.
-        reused: number of cells whose results the store had.
-        failed: the record of each failure.
-        skipped: labels of the cells that need a failed one.
-    """
+    """The outcome of a run: cells `done` and `reused`, records of the `failed` and labels of the `skipped` ones."""
 
     done: int = 0
     reused: int = 0
@@ -104,7 +94,7 @@ class RunSummary:
 
     @property
     def complete(self) -> bool:
-        """Whether every cell has a result."""
+        """True if every cell has a result."""
         return not self.failed and not self.skipped
 
 
@@ -119,12 +109,12 @@ def run(
 ) -> RunSummary:
     """Run what the targets need and the store lacks.
 
-    Finished cells are kept whatever happens. A cell that fails is recorded with its traceback, the cells that need it
-    are skipped, and the rest goes on. Failed cells are tried again in the next run.
+    A failed cell is recorded with its traceback, its children are skipped, and the rest goes on. The next run tries it
+    again.
 
     Raises:
-        StoreError: the store can no longer be written.
-        RefusedError: a worker runs other code, or the cluster is gone.
+        StoreError: The store can no longer be written.
+        RefusedError: A worker runs other code, or the cluster is gone.
     """
     targets = list(targets)
     finished = store.finished()
@@ -169,7 +159,7 @@ def run(
 def _ready(
     waiting: list[WorkItem], running: list[WorkItem], states: dict[str, str], cells: dict[str, Cell], engine: Executor
 ) -> list[WorkItem]:
-    """Return the tasks that can start now, light ones first: what they need is settled, and the engine has room."""
+    """Return the tasks that can start now, light ones first."""
     if any(task.exclusive for task in running):
         return []
     chosen: list[WorkItem] = []
@@ -238,25 +228,25 @@ def run_plan(
     times: bool = True,
     quiet: bool = False,
 ) -> tuple[RunSummary, list[str]]:
-    """Run what a store lacks of a plan and write its tables; start it again after any interruption.
+    """Run what a store lacks of a plan and write its tables; call it again after any interruption.
 
     Args:
-        plan: from `qipf.study.plan.plan.load`.
-        store: the folder of the results, made if it does not exist.
-        engine: "auto", "serial", "local" or a Dask scheduler's address; see `qipf.study.run.executors`.
-        device: "cpu" or "cuda"; None for CUDA where there is one.
-        data: folder with dataset files.
-        workers: processes of the local engine; None for one per core.
-        times: whether to measure the time per sample (Table 3) as well. A later run on an idle machine can add it.
-        quiet: print only failures, and what makes results doubtful.
+        plan: From `qipf.study.load_plan`.
+        store: Folder of the results, made if it does not exist.
+        engine: "auto", "serial", "local" or the address of a Dask scheduler.
+        device: "cpu" or "cuda"; None for CUDA if there is one.
+        data: Folder with dataset files.
+        workers: Local processes; None for one per core.
+        times: Measure the time per sample as well; a later run on an idle machine can add it.
+        quiet: Print only failures, and what makes results doubtful.
 
     Returns:
-        How it ended, and notes for the user.
+        The outcome, and notes for the user.
 
     Raises:
-        BusyError: another process writes to the store.
-        StoreError: the store cannot be written, or has the results of another plan.
-        ValueError: a file of the plan, or a model of numbers, does not fit.
+        BusyError: Another process writes to the store.
+        StoreError: The store cannot be written, or belongs to another plan.
+        ValueError: A file or model of the plan does not fit.
     """
     find_data(plan, data)
     check_own(plan, data)
@@ -273,7 +263,7 @@ def run_plan(
 
 
 class _Run:
-    """A plan and the store that it runs in. The caller is the only writer of the store."""
+    """A plan and its store, of which the caller is the only writer."""
 
     def __init__(self, plan: Plan, store: Store, device: str, data: str | os.PathLike[str] | None, times: bool) -> None:
         self.plan, self.store, self.device = plan, store, device
@@ -297,7 +287,7 @@ class _Run:
             )
 
     def prepare(self, engine: str) -> list[str]:
-        """Set damaged files aside, remove what a killed run left and write the documents; returns notes."""
+        """Set damaged files aside, remove what a killed run left, write the documents, and return notes."""
         notes = self._repair()
         clean(self.store, (cell.key for cell in needed(self._wanted(), self.store.finished())))
         self._write_index()
@@ -311,11 +301,11 @@ class _Run:
         return notes
 
     def _wanted(self) -> list[Cell]:
-        """The targets, and cells whose results were there and damaged."""
+        """Return the targets, and cells whose results were damaged."""
         return [*self.targets, *(entry.cell for entry in self.entries if entry.cell.key in self.damaged)]
 
     def _write_index(self) -> None:
-        """Write the plan and its index. Tables of an earlier version of the plan are removed first."""
+        """Write the plan and its index, and remove tables of an earlier version of the plan."""
         documents = self.store.documents
         contents = {
             "plan.json": json.dumps(self.plan.as_json(), indent=1, sort_keys=True).encode(),
@@ -329,7 +319,7 @@ class _Run:
             documents.write(name, content)
 
     def run(self, engine: str, workers: int | None, display: Display) -> RunSummary:
-        """Run the cells. If files were damaged meanwhile, they are set aside and their cells run again."""
+        """Run the cells; set files aside that were damaged meanwhile and run their cells again."""
         total = RunSummary()
         for attempt in range(ATTEMPTS):
             chosen = open_engine(engine, device=self.device, workers=workers)
@@ -343,7 +333,7 @@ class _Run:
         return total
 
     def consolidate(self) -> list[str]:
-        """Write the tables; returns notes for the user."""
+        """Write the tables and return notes for the user."""
         notes = consolidate.write(self.store, self.plan, self.index)
         self.store.seal_records()
         for entry in self.index:
@@ -354,7 +344,7 @@ class _Run:
 
 
 def find_data(plan: Plan, data: str | os.PathLike[str] | None) -> None:
-    """Find or download every dataset before any worker starts, so that errors come first."""
+    """Find or download every dataset before any worker starts."""
     from qipf.study import datasets
 
     for name in dict.fromkeys(n for pair in plan.pairs for n in (pair.dataset, *pair.out_of_distribution)):
@@ -363,7 +353,7 @@ def find_data(plan: Plan, data: str | os.PathLike[str] | None) -> None:
 
 
 def environment(device: str, engine: str) -> dict[str, Any]:
-    """What the numbers may depend on in addition to the plan."""
+    """Return what the numbers may depend on besides the plan."""
     torch = require("torch", extra="bench")
     packages = ("qipf", "numpy", "scipy", "scikit-learn", "torch", "safetensors")
     versions = {}

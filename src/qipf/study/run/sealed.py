@@ -19,17 +19,13 @@ _DIGITS = 64
 
 
 def seal(content: Any) -> bytes:
-    """The bytes of a sealed file; the same content always gives the same bytes."""
+    """Return the bytes of a sealed file; equal content gives equal bytes."""
     body = json.dumps(content, sort_keys=True, indent=1, allow_nan=False).encode()
     return _BEGIN + sha256_of(body).encode() + _MIDDLE + body + _END
 
 
 def unseal(data: bytes) -> Any:
-    """The content of a sealed file.
-
-    Raises:
-        ValueError: the bytes are not those that were written.
-    """
+    """Return the content of a sealed file; raise ValueError if the bytes are not those that were written."""
     start = len(_BEGIN) + _DIGITS
     body = data[start + len(_MIDDLE) : -len(_END)]
     if data != _BEGIN + data[len(_BEGIN) : start] + _MIDDLE + body + _END:
@@ -40,5 +36,5 @@ def unseal(data: bytes) -> Any:
 
 
 def sha256_of(data: bytes) -> str:
-    """The SHA-256 of some bytes, as 64 hexadecimal digits."""
+    """Return the SHA-256 as 64 hexadecimal digits."""
     return hashlib.sha256(data).hexdigest()

@@ -1,4 +1,4 @@
-"""What can go wrong with a store or a worker, apart from the results of a cell."""
+"""The store of a study: sealed files of finished cells, documents with checksums, and a lock for one writer."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from qipf.scores import Scorer
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What the operating system says when a disk is full."""
+"""Error codes of a full disk."""
 
 
 class StoreError(OSError):
@@ -34,7 +35,7 @@ class StoreError(OSError):
 
 
 class DamagedError(StoreError):
-    """A file of the store is missing or is not what was written; `why` says which of the two, in words."""
+    """A file of the store is missing or altered; `why` tells which."""
 
     why = ""
 
@@ -44,12 +45,12 @@ class BusyError(StoreError):
 
 
 class RefusedError(RuntimeError):
-    """A worker does not run the code that the study was started with."""
+    """A worker runs other code than the process that started the study, or the cluster is gone."""
 
 
 @contextlib.contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn errors of the operating system into sentences that say what to do."""
+    """Turn errors of the operating system into messages with a remedy."""
     try:
         yield
     except StoreError:
@@ -65,24 +66,24 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def damaged(file: Path, why: str) -> DamagedError:
-    """The error about a damaged file of a store, with what to do."""
+    """Return the error about a damaged file, with a remedy."""
     error = DamagedError(f"{file} is damaged: {why}; run `qipf bench` with the same plan to compute it again")
     error.why = why
     return error
 
 
 NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""What file systems answer that have no locks."""
+"""Error codes of file systems without locks."""
 
 
 @contextmanager
 def only_writer(file: Path, plan: str) -> Iterator[bool]:
-    """Hold the lock `file` while the block runs; yields whether the file system has locks.
+    """Hold the lock `file` during the block; yield False if the file system has no locks.
 
-    The content of the file only says who holds the lock. A file that a killed process left behind does not lock.
+    The content only names the holder: a file left by a killed process does not lock.
 
     Raises:
-        BusyError: another process holds the lock; the message names it.
+        BusyError: Another process holds the lock.
     """
     try:
         import fcntl
@@ -130,17 +131,13 @@ CHECKSUMS = "checksums.json"
 
 
 class Documents:
-    """The documents of the store in a folder."""
+    """The documents in the folder of a store, each with a checksum."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def write(self, name: str, data: str | bytes) -> None:
-        """Write a document and its checksum.
-
-        The checksum is written first, and the checksum of the present file stays valid until the next write: a crash
-        in between leaves a document that is right.
-        """
+        """Write the checksum, then the document; that of the present file stays valid in case of a crash in between."""
         data = data.encode() if isinstance(data, str) else data
         try:
             sums = self.checksums()
@@ -154,11 +151,11 @@ class Documents:
             atomic_write(file, data)
 
     def read(self, name: str) -> bytes:
-        """The bytes of a document.
+        """Return the bytes of a document.
 
         Raises:
-            DamagedError: they are not what was written.
-            StoreError: there is no such document.
+            DamagedError: They are not what was written.
+            StoreError: There is no such document.
         """
         file = self.path / name
         try:
@@ -170,7 +167,7 @@ class Documents:
         return data
 
     def has(self, name: str) -> bool:
-        """Whether there is such a document."""
+        """Return True if the document exists."""
         return (self.path / name).is_file()
 
     def remove(self, name: str) -> None:
@@ -185,11 +182,7 @@ class Documents:
             (self.path / name).unlink(missing_ok=True)
 
     def checksums(self) -> dict[str, list[str]]:
-        """The checksums that each document may have.
-
-        Raises:
-            DamagedError: the file with the checksums is itself damaged.
-        """
+        """Return the checksums that each document may have; raise DamagedError if their file is damaged."""
         file = self.path / CHECKSUMS
         try:
             return unseal(file.read_bytes())
@@ -211,11 +204,11 @@ class Store:
     """The folder with the results of one study.
 
     Args:
-        path: the folder.
-        create: make it if it does not exist.
+        path: The folder.
+        create: Make it if it does not exist.
 
     Raises:
-        StoreError: it does not exist, is not a store, has another format or cannot be written.
+        StoreError: It does not exist, is no store, has another format or cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = False) -> None:
@@ -261,7 +254,7 @@ class Store:
             )
 
     def _format(self) -> Any:
-        """The format in store.json; None if it is damaged."""
+        """Return the format in store.json; None if it is damaged."""
         try:
             data = (self.path / "store.json").read_bytes()
             content = json.loads(data)  # format 1 had no checksums
@@ -270,58 +263,54 @@ class Store:
             return None
 
     def set_aside(self, file: Path) -> Path:
-        """Move a damaged file out of the way, for a person to look at; returns where it is now."""
+        """Move a damaged file to the folder "damaged" and return its new path."""
         name = "-".join(file.relative_to(self.path).parts)
         with explained(self.path):
             folder = self.path / "damaged"
             folder.mkdir(exist_ok=True)
             names = itertools.chain([name], (f"{name}.{number}" for number in itertools.count(2)))
             target = next(path for path in map(folder.joinpath, names) if not path.exists())
-            file.replace(target)
+            shutil.move(file, target)  # the folders may be links to other disks
         return target
 
     @contextmanager
     def writing(self, plan: str = "") -> Iterator[bool]:
-        """Be the only writer while the block runs; yields whether the file system has locks.
-
-        Raises:
-            BusyError: another process writes; the message names it.
-        """
+        """Be the only writer during the block, or raise BusyError; yield False if the file system has no locks."""
         with only_writer(self.path / "store.lock", plan) as locked:
             yield locked
 
     # --- cells
 
     def file(self, kind: str, key: str, suffix: str) -> Path:
-        """Where a file of a cell is, or will be."""
+        """Return the path of a file of a cell."""
         return self.path / "cells" / _part(kind) / f"{_part(key)}{suffix}"
 
     def scratch(self, key: str, suffix: str) -> Path:
-        """A file that a cell needs only until it is finished."""
+        """Return the path of a file that a cell needs until it is finished."""
         return self.path / "scratch" / f"{_part(key)}{suffix}"
 
     def checkpoint(self, key: str) -> Path:
-        """The checkpoint of the training in a cell."""
+        """Return the path of the checkpoint of a training."""
         return self.scratch(key, ARRAYS)
 
     def has(self, kind: str, key: str) -> bool:
-        """Whether the cell is finished."""
+        """Return True if the cell is finished."""
         return self.file(kind, key, ".json").is_file()
 
     def finished(self) -> set[str]:
-        """The keys of all finished cells."""
+        """Return the keys of all finished cells."""
         return {file.stem for file in (self.path / "cells").glob("*/*.json")}
 
     def seal_records(self) -> None:
-        """List all records in a document with a checksum, so that a record which is lost later is noticed."""
+        """List all records in a document with a checksum, so that a lost one is noticed."""
         found = sorted(f"{file.parent.name}/{file.stem}" for file in (self.path / "cells").glob("*/*.json"))
         self.documents.write(RECORDS, json.dumps(found, indent=0))
 
     def lost_records(self) -> list[tuple[str, str]]:
-        """Return the kind and the key of every cell whose record was there when the last run ended, and is gone.
+        """Return kind and key of the cells whose record was listed at the end of the last run and is gone.
 
         Raises:
-            DamagedError: The list itself is damaged.
+            DamagedError: The list is damaged.
         """
         if RECORDS not in self.documents.checksums():
             return []  # no run has ended, or an older version made the store
@@ -336,9 +325,9 @@ class Store:
         arrays: Mapping[str, np.ndarray] | None = None,
         files: Mapping[str, bytes] | None = None,
     ) -> None:
-        """Keep the result of a cell: its files first, and last the record that makes it finished.
+        """Write the files of a cell and last its record, which makes it finished.
 
-        A cell that is finished already keeps its result: a worker that was given up may still end its work.
+        A finished cell keeps its result: a worker that was given up may still end its work.
         """
         if self.has(kind, key):
             return
@@ -357,11 +346,11 @@ class Store:
                 leftover.unlink(missing_ok=True)
 
     def record(self, kind: str, key: str) -> dict[str, Any]:
-        """The record of a finished cell.
+        """Return the record of a finished cell.
 
         Raises:
-            DamagedError: it is not what was written.
-            StoreError: the cell is not finished.
+            DamagedError: It is not what was written.
+            StoreError: The cell is not finished.
         """
         file = self.file(kind, key, ".json")
         try:
@@ -370,17 +359,13 @@ class Store:
             raise StoreError(f"the cell {kind}/{key} is not in the store {self.path}") from None
         except ValueError as error:
             raise damaged(file, str(error)) from None
-        if record["cell"] != f"{kind}/{key}":
-            raise damaged(file, f"it is the record of {record['cell']}")
+        of = record.get("cell") if isinstance(record, dict) else None
+        if of != f"{kind}/{key}":
+            raise damaged(file, f"it is the record of {of}" if of else "it is not the record of a cell")
         return record
 
     def content(self, kind: str, key: str, suffix: str) -> bytes | None:
-        """The bytes of a file of a finished cell; None if the cell has no such file.
-
-        Raises:
-            DamagedError: the file is missing or not what was written.
-            StoreError: the cell is not finished.
-        """
+        """Return the bytes of a file of a finished cell; None if it has no such file. Raises as `record` does."""
         expected = self.record(kind, key)["files"].get(suffix)
         if expected is None:
             return None
@@ -394,12 +379,12 @@ class Store:
         return data
 
     def arrays(self, kind: str, key: str) -> dict[str, np.ndarray]:
-        """The arrays of a finished cell, {} if it has none; raises as `content` does."""
+        """Return the arrays of a finished cell, {} if it has none. Raises as `record` does."""
         data = self.content(kind, key, ARRAYS)
         return {} if data is None else dict(sorted(require("safetensors.numpy", extra="torch").load(data).items()))
 
     def scorer(self, kind: str, key: str) -> Scorer | None:
-        """The fitted scorer of a finished cell, None if it has none; raises as `content` does."""
+        """Return the scorer of a finished cell, None if it has none. Raises as `record` does."""
         from qipf.scores.saving import load
 
         data = self.content(kind, key, ".qipf")
@@ -412,23 +397,23 @@ class Store:
     # --- about cells, and never part of a result
 
     def write_failure(self, key: str, record: Mapping[str, Any]) -> None:
-        """Keep why a cell failed."""
+        """Record why a cell failed."""
         self._write_note("failed", key, dict(record))
 
     def failure(self, key: str) -> dict[str, Any] | None:
-        """Why a cell failed the last time, or None."""
+        """Return why a cell failed the last time, or None."""
         return self._note("failed", key)
 
     def write_seconds(self, key: str, seconds: float) -> None:
-        """Keep how long a cell took."""
+        """Record how long a cell took."""
         self._write_note("seconds", key, seconds)
 
     def write_source(self, key: str, digest: str) -> None:
-        """Keep which code makes a cell; before its record, so that every finished cell has a source."""
+        """Record the code of a cell, before its result, so that every finished cell has a source."""
         self._write_note("sources", key, digest)
 
     def source(self, key: str) -> str | None:
-        """The digest of the code that made a cell, if that is known."""
+        """Return the digest of the code that made a cell, or None."""
         return self._note("sources", key)
 
     def _write_note(self, folder: str, key: str, content: Any) -> None:
@@ -443,7 +428,7 @@ class Store:
 
     @contextmanager
     def attempt(self, key: str) -> Iterator[int]:
-        """Run a cell in the block; yields how many times a process died while it ran this cell."""
+        """Mark a cell as running during the block; yield how many processes died while running it."""
         file = self.path / "running" / _part(key)
         with explained(self.path), file.open("ab") as marks:
             deaths = marks.tell()
@@ -455,7 +440,7 @@ class Store:
 
 
 def _part(name: str) -> str:
-    """The name, if it can only be a file of the folder that it is meant for."""
+    """Return the name if it cannot lead out of its folder."""
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise StoreError(f"expected the kind or the key of a cell, got {name!r}")
     return name

@@ -1,4 +1,4 @@
-"""The data that a plan names, loaded once per process and kept on the device."""
+"""The data of a plan, loaded once per process and kept on the device."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from qipf.study.plan.plan import Pair
 
 PARTS = ("y", "y_train", "y_test", "y_held_out")
-"""The labels in a file."""
+"""Names of the labels in a file."""
 UNLABELLED = {"tokens": (-100,), "tags": (-100,), "pixels": IGNORED}
 """Labels that do not count."""
 FORMS = {
@@ -41,7 +41,7 @@ FORMS = {
     "labels": ((2,), "iubf", "labels (N, L) of 0 and 1"),
     "numbers": ((1, 2), "f", "targets (N,) or (N, k) as floating-point numbers"),
 }
-"""Dimensions and types of labels by what a model predicts, and the words for them."""
+"""Dimensions, types and description of the labels of each task."""
 HINTS = {
     ("classes", "f"): '; for a regression, set predicts = "numbers"',
     **{("numbers", kind): "; if these integers are amounts, save y.astype('float64')" for kind in "iu"},
@@ -50,20 +50,19 @@ HINTS = {
 
 @dataclass(frozen=True)
 class OwnDataset(Dataset):
-    """A user's dataset, which may have inputs that no network was trained on and that are not evaluated."""
+    """A user's dataset, with held-out inputs that no network was trained on if it has them."""
 
     held_out: Split | None = None
 
 
 def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
-    """A user's dataset: x_train, y_train, x_test and y_test; or x and y, which are split into random halves.
+    """Read a dataset: x_train, y_train, x_test and y_test, or x and y, which are split into random halves.
 
-    x_held_out and y_held_out are optional in both cases. They are used for calibration; no network was trained on them.
-    Images are (N, c, h, w) or (N, h, w), floats in [0, 1] or uint8; the rows of a table (N, d), floats, and token ids
-    (N, T), whole numbers, are used as they are.
+    x_held_out and y_held_out are optional and serve for calibration. Images are (N, c, h, w) or (N, h, w), floats in
+    [0, 1] or uint8; rows of a table (N, d) are floats, token ids (N, T) integers.
 
     Raises:
-        ValueError: an array is missing, of the wrong shape or type.
+        ValueError: An array is missing, or has the wrong shape or type.
     """
     arrays = _arrays(path)
     halves = {"x", "y"} <= set(arrays)
@@ -96,11 +95,7 @@ def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
 
 
 def read_shifted(path: Path, predicts: str = "classes") -> Split:
-    """Shifted inputs of the user's own, with their labels: x and y, or x_test and y_test.
-
-    Raises:
-        ValueError: an array is missing, of the wrong shape or type.
-    """
+    """Read shifted inputs with labels: x and y, or x_test and y_test. Raises as `read_npz` does."""
     arrays = _arrays(path)
     end = next((end for end in ("", "_test") if {f"x{end}", f"y{end}"} <= set(arrays)), None)
     if end is None:
@@ -134,7 +129,7 @@ def _split(arrays: dict[str, np.ndarray], end: str, path: Path, predicts: str) -
 
 
 def _inputs(array: np.ndarray, place: str, *, ids: bool = False) -> Tensor:
-    """The inputs as the model reads them; bytes are pixels, unless the inputs are `ids` of tokens."""
+    """Return the inputs as the model reads them; bytes are pixels, unless the inputs are token `ids`."""
     if array.dtype == np.uint8 and not ids:
         array = array.astype(np.float32)
         array /= np.float32(255)
@@ -187,7 +182,7 @@ def _check_not_classes(targets: np.ndarray, place: str) -> None:
 
 
 def labelled(labels: Tensor, predicts: str) -> Tensor:
-    """Which of several labels per input count, (N, ...): of tokens those that follow another one."""
+    """Return True for each label that counts, (N, ...); the first token of a text has no prediction."""
     if predicts == "labels":
         return torch.ones_like(labels, dtype=torch.bool)
     counts = ~torch.isin(labels, torch.tensor(UNLABELLED[predicts], device=labels.device))
@@ -197,7 +192,7 @@ def labelled(labels: Tensor, predicts: str) -> Tensor:
 
 
 class StudyData(NamedTuple):
-    """A dataset in three parts without overlap: to train networks, to calibrate, and to evaluate."""
+    """Disjoint parts of a dataset: to train networks, to calibrate, and to evaluate."""
 
     train: Split
     held_out: Split
@@ -207,17 +202,17 @@ class StudyData(NamedTuple):
 
     @property
     def task(self) -> Task:
-        """What one prediction is."""
+        """The task of its labels."""
         return PREDICTS[self.predicts]
 
 
 def first(split: Split, size: int) -> Split:
-    """The first `size` rows of a split; all of them for 0."""
+    """Return the first `size` rows, or all for 0."""
     return Split(split.inputs[:size], split.targets[:size]) if size else split
 
 
 def some_labelled(split: Split, size: int, predicts: str) -> Split:
-    """At most `size` rows that have a label that counts, evenly spaced because files may be sorted by their labels."""
+    """Return at most `size` rows with a label that counts, evenly spaced because files may be sorted."""
     rows = labelled(split.targets, predicts).flatten(1).any(dim=1).nonzero().flatten()
     places = np.unique(np.linspace(0, len(rows) - 1, min(size, len(rows))).round().astype(int))
     return _rows(split, rows[torch.from_numpy(places).to(rows.device)])
@@ -234,24 +229,23 @@ def load_data(
     digest: str = "",
     predicts: str = "classes",
 ) -> StudyData:
-    """The dataset on the device, with inputs set apart that no network learns from, the same for every seed.
+    """Load a dataset onto the device, with held-out inputs that no network learns from, the same for every seed.
 
-    If the file has x_held_out and y_held_out, these are used and `calibration_size` has no meaning. Otherwise they are
-    drawn from the training data, and networks are trained without them. A network that was trained elsewhere may have
-    seen all training data: for it they are drawn from the test data, which is then evaluated without them.
+    These are x_held_out of the file if it has them. Otherwise they are drawn from the training data or, for a network
+    trained elsewhere, which may have seen all of that, from the test data, which is evaluated without them.
 
     Args:
-        dataset: the name of a dataset, or an .npz file.
-        calibration_size: number of inputs to set apart.
-        folder: where the files of datasets are.
-        device: where the tensors go.
+        dataset: The name of a dataset, or an .npz file.
+        calibration_size: Number of inputs to draw.
+        folder: Folder with dataset files.
+        device: Device of the tensors.
         held_out_of: "train" or "test".
-        digest: of an .npz file, to be sure that it is the file of the plan; empty to skip the check.
-        predicts: what the labels of an .npz file are about, one of `qipf.study.plan.predicts.PREDICTS`.
+        digest: SHA-256 of the .npz file of the plan; empty to skip the check.
+        predicts: Task of the labels of an .npz file.
 
     Raises:
-        ChangedError: the file is not the file of the plan.
-        ValueError: there are too few inputs.
+        ChangedError: The file is not that of the plan.
+        ValueError: There are too few inputs.
     """
     found = _read(dataset, folder, digest, predicts)
     train, test = found.train, found.test
@@ -276,13 +270,13 @@ def load_data(
 
 
 def brings_held_out(dataset: str, digest: str = "", predicts: str = "classes") -> bool:
-    """Whether the file of a dataset has x_held_out and y_held_out."""
+    """Return True if the file of a dataset has x_held_out and y_held_out."""
     found = _read(dataset, None, digest, predicts) if dataset.endswith(".npz") else None
     return isinstance(found, OwnDataset) and found.held_out is not None
 
 
 def held_out_of(pair: Pair) -> str:
-    """Which part the held-out inputs of a pair are drawn from: nobody knows which training data a user's model saw."""
+    """Return the part that held-out inputs are drawn from; a user's model may have seen all training data."""
     return "train" if pair.model is None else "test"
 
 
@@ -302,13 +296,13 @@ class Group(NamedTuple):
     """Inputs that are evaluated together: a shift with all its intensities.
 
     Attributes:
-        name: a shift, "clean", "held-out", or "ood:" followed by a dataset.
-        intensities: of the shift; a single 0.0 for the others.
-        size: number of inputs, from the first (0: all).
-        subset: number of these that are drawn by `common_rows` (0: all).
-        digest: of the .npz file of another dataset; empty for the others.
-        files: of a shift of the user's own, one per intensity; empty for the others.
-        digests: of these files.
+        name: A shift, "clean", "held-out", or "ood:" and a dataset.
+        intensities: Of the shift; a single 0.0 for the others.
+        size: Number of inputs, from the first (0: all).
+        subset: Number of these drawn by `common_rows` (0: all).
+        digest: Of the .npz file of another dataset.
+        files: Files of the user's own shift, one per intensity.
+        digests: Of these files.
     """
 
     name: str
@@ -321,7 +315,7 @@ class Group(NamedTuple):
 
 
 def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, device: str) -> Split:
-    """The inputs of a group at its `index`-th intensity, shifted on the device."""
+    """Return the inputs of a group at its `index`-th intensity."""
     if group.name == "held-out":
         return first(data.held_out, group.size)
     if group.name.startswith("ood:"):
@@ -340,12 +334,12 @@ def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, dev
 
 
 def form(shape: Sequence[int]) -> str:
-    """Return a shape of any number of rows in words, "(N, 6, 7)"."""
+    """Return a shape with any number of rows as a string, "(N, 6, 7)"."""
     return f"({', '.join(map(str, ('N', *shape)))}{'' if len(shape) else ','})"
 
 
 def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
-    """The inputs of a file of the user's own; labels are those of the first file of the shift."""
+    """Return the inputs of a user's shifted file; all severities share the labels of the first."""
     first_file, here = (
         _shifted(group.files[place], group.digests[place] if group.digests else "", data.predicts)
         for place in (0, index)
@@ -378,7 +372,7 @@ def _shifted(path: str, digest: str, predicts: str) -> Split:
 
 
 def forget() -> None:
-    """Release the data that this process has read."""
+    """Release the data of this process."""
     for read in (load_data, _read, _shifted):
         read.cache_clear()
 
@@ -391,7 +385,7 @@ def _some(split: Split, group: Group) -> Split:
 
 
 def new_network(net: str, data: StudyData, seed: int | None = None) -> nn.Module:
-    """A new network by name for this data. Without a seed, its weights come from the global generator of torch."""
+    """Return a new network for this data; without a seed, torch's global generator draws its weights."""
     shape = tuple(data.train.inputs.shape[1:])
     if net.startswith("mlp") != (len(shape) == 1):
         raise ValueError(f"network {net} does not take inputs of shape {shape}")
@@ -399,11 +393,11 @@ def new_network(net: str, data: StudyData, seed: int | None = None) -> nn.Module
 
 
 REPEATED = 0.05
-"""The share of test inputs that may occur in another part of the data before it is noted."""
+"""Share of test inputs that may occur in another part before it is noted."""
 
 
 def notes_of(data: StudyData) -> list[str]:
-    """What a reader should know about the data of a plan, one sentence each."""
+    """Return notes about test inputs that occur in other parts."""
     parts = (
         ("x_train", data.train, "scores are fitted"),
         ("the held-out inputs", data.held_out, "scores and intervals are calibrated"),
@@ -426,6 +420,5 @@ def _repeated_note(name: str, part: Split, test: Split, use: str) -> str:
 
 
 def _row_digests(split: Split) -> list[bytes]:
-    """A digest of each input with its labels."""
     inputs, targets = (np.ascontiguousarray(to_numpy(part)) for part in split)
     return [blake2b(x.tobytes() + y.tobytes(), digest_size=16).digest() for x, y in zip(inputs, targets, strict=True)]

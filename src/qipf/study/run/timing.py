@@ -1,4 +1,4 @@
-"""Time per sample (Table 3): every method next to a bare forward pass, while nothing else of the study runs."""
+"""Time per sample (Table 3): every method beside a bare forward pass, while nothing else runs."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ REPEATS = 5
 
 
 def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Result:
-    """Measure milliseconds per sample of a forward pass and of the method, in one batch of `SAMPLES` or fewer.
+    """Measure milliseconds per sample of a forward pass and of the method, in one batch.
 
-    A method of one pass costs the forward pass and its score; one of several costs all its passes. The forward pass is
-    measured right before the method, so that the ratio is fair on a machine whose speed changes.
+    A method of one pass costs the forward pass and its score; one of several, all its passes. Both are measured one
+    after the other, so that the ratio is fair if the speed of the machine changes.
     """
     net, data, device = cells.network_of(context, parents["network"])
     x = study_data.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
@@ -36,7 +36,7 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
         x, targets = study_data.some_labelled(data.test, size, data.predicts)
 
     def measure(count: int) -> tuple[float, float]:
-        """Return the seconds of a forward pass, and of the method with its passes."""
+        """Return the seconds of a forward pass and of the method with its passes."""
         some, outputs = x[:count], None
         if not many and not several:
             outputs = collect(net, some, task=data.task, layers=method.layers, store=device, progress=False)
@@ -84,7 +84,7 @@ def _forward(net: Any, x: torch.Tensor, task: Task) -> Any:
 
 
 def _seconds(function: Callable[[], Any], device: str, repeats: int = REPEATS) -> float:
-    """Return the median of several repetitions, after one that is not counted."""
+    """Return the median of several calls, after one that is not counted."""
     function()
     taken = []
     for _ in range(repeats):

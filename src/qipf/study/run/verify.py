@@ -23,13 +23,12 @@ PACKAGE = Path(__file__).parents[2]
 
 @cache
 def source_digest() -> str:
-    """Return a digest of all Python files of the running package except the plans; line endings do not matter."""
+    """Return a digest of the code and data of the running package except the plans, whatever the line endings."""
     return digest_of(PACKAGE)
 
 
 def digest_of(package: Path) -> str:
-    """The digest of a package's folder."""
-    files = {file.relative_to(package).as_posix(): file for file in package.rglob("*.py")}
+    files = {file.relative_to(package).as_posix(): file for end in ("py", "toml") for file in package.rglob(f"*.{end}")}
     digest = hashlib.sha256()
     for name in sorted(files):
         if not name.startswith("study/plan/plans/"):
@@ -39,7 +38,7 @@ def digest_of(package: Path) -> str:
 
 
 def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Number of finished cells of the index that other code than the running one made, by its digest."""
+    """Count the finished cells of the index that other code made, by its digest."""
     finished = store.finished()
     keys = {entry["key"] for entry in index} & finished
     made_by = Counter(store.source(key) or UNKNOWN for key in keys)
@@ -48,7 +47,7 @@ def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str,
 
 
 def note_of(environment: Mapping[str, Any]) -> str:
-    """A sentence about the cells of other code that the run of an environment.json found; empty if there were none."""
+    """Return a sentence about cells of other code, from environment.json; empty if there are none."""
     others = environment.get("other_sources")
     if not isinstance(others, Mapping) or not others:
         return ""
@@ -67,20 +66,14 @@ def _called(source: str) -> str:
 
 NOTES = ("failed", "seconds", "sources")
 KEY = re.compile("[0-9a-f]{32}")
-"""The key of a cell in the name of a file."""
+"""The key of a cell in a file name."""
 CHECKPOINT = re.compile(r"(safetensors|qipf)(\.\d+)?")
 TEMPORARY = re.compile(r"\.([0-9a-f]{32}|[a-z]+)\.[a-z]+(\.\d+)?\.[0-9a-f]{8}\.part")
-"""The name of a temporary file of a cell or of a document, see `qipf._common.files.atomic_write`."""
+"""The name of a temporary file, see `qipf._common.files.atomic_write`."""
 
 
 class Damage(NamedTuple):
-    """A damaged file.
-
-    Attributes:
-        file: which.
-        why: what is wrong with it.
-        cell: the key of its cell; empty for the others.
-    """
+    """A damaged file, what is wrong with it, and the key of its cell, if it has one."""
 
     file: Path
     why: str
@@ -91,13 +84,13 @@ class Damage(NamedTuple):
 
 
 def damages(store: Store) -> Iterator[Damage]:
-    """Every damaged file of a store: cells, notes about cells, documents and checkpoints."""
+    """Yield every damaged file of a store: cells, notes, documents and checkpoints."""
     yield from _documents(store)
-    for kind in sorted(path for path in (store.path / "cells").iterdir() if path.is_dir()):
+    for kind in sorted((store.path / "cells").glob("*/")):
         for file in sorted(kind.glob("*.json")):
             yield from _cell(store, kind.name, file.stem)
     for folder in NOTES:
-        for file in sorted((store.path / folder).glob("*.json")):
+        for file in sorted(file for file in (store.path / folder).glob("*.json") if KEY.fullmatch(file.stem)):
             try:
                 unseal(file.read_bytes())
             except ValueError as error:
@@ -106,7 +99,7 @@ def damages(store: Store) -> Iterator[Damage]:
 
 
 def _documents(store: Store) -> Iterator[Damage]:
-    """Damaged and lost documents; records that are not there although the list of records has them."""
+    """Yield damaged and lost documents, and lost records."""
     try:
         sums = store.documents.checksums()
     except DamagedError as error:
@@ -137,12 +130,12 @@ def _cell(store: Store, kind: str, key: str) -> Iterator[Damage]:
 
 
 def _checkpoints(store: Store) -> Iterator[Damage]:
-    files = sorted((store.path / "scratch").glob(f"*{ARRAYS}*"))
+    files = [file for file in (store.path / "scratch").glob(f"*{ARRAYS}*") if KEY.fullmatch(file.name.partition(".")[0])]
     if not files:
         return
     from qipf.training.state import check
 
-    for file in files:
+    for file in sorted(files):
         try:
             check(file)
         except ValueError as error:
@@ -150,12 +143,10 @@ def _checkpoints(store: Store) -> Iterator[Damage]:
 
 
 def repair(store: Store) -> tuple[set[str], list[str]]:
-    """Move every damaged file to the folder "damaged", and with it the other files of its cell.
-
-    The caller is the only writer of the store.
+    """Move every damaged file, with the others of its cell, to the folder "damaged".
 
     Returns:
-        The keys of the cells that have to be computed again, and a sentence about each damaged file.
+        The keys of the cells to compute again, and a sentence about each damaged file.
     """
     cells: set[str] = set()
     notes = []
@@ -180,10 +171,9 @@ def repair(store: Store) -> tuple[set[str], list[str]]:
 
 
 def clean(store: Store, unfinished: Iterable[str]) -> None:
-    """Remove what a killed run left behind: temporary files, marks, and checkpoints that no cell will continue from.
+    """Remove what a killed run left: temporary files, marks, and checkpoints that no cell continues from.
 
-    A folder of the store may be a link to a folder with other files, so only names that a store makes are removed. The
-    caller is the only writer of the store.
+    A folder may be a link to one with other files, so only names that a store makes are removed.
     """
     keys = set(unfinished)
     folders = [store.path, *(store.path / name for name in FOLDERS), *(store.path / "cells").glob("*/")]

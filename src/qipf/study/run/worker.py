@@ -1,4 +1,4 @@
-"""What runs in a worker, whichever engine it belongs to: the cells of one task."""
+"""Run the cells of one task, in a worker of any executor."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from qipf.study.run.store import FULL, DamagedError, RefusedError, Store, StoreE
 from qipf.study.run.verify import PACKAGE, digest_of, source_digest
 
 Job = Mapping[str, Any]
-"""What a worker needs, as plain values: store, data, device, light, task, source, cells."""
+"""Plain values: store, data, device, light, task, source, cells."""
 
 DEATHS = 3
 """A cell during which this many processes died is not tried again."""
 
 SAFE_PATH = "PYTHONSAFEPATH"
-"""Environment variable that keeps a Python process from importing modules of the working folder."""
+"""Environment variable that keeps Python from importing modules of the working folder."""
 NEEDED = (
     "arrays", "metrics", "fields", "data", "runners", "tasks", "weights", "models", "training", "scores", "predictive",
     "decisions", "study.datasets", "study.nets", "study.recipes", "study.shifts", "study.plan", "study.run",
@@ -41,10 +41,10 @@ _AT_START = source_digest()
 
 @cache
 def code() -> str:
-    """Return the digest of the code that this process runs, after importing everything that a cell may need.
+    """Return the digest of the running code, after importing everything that a cell may need.
 
     Raises:
-        RefusedError: The files changed while they were imported.
+        RefusedError: The files changed during the import.
     """
     for name in NEEDED:
         _import(f"qipf.{name}")
@@ -80,7 +80,7 @@ def check_code() -> None:
 
 
 def place() -> str:
-    """Which worker this is, for messages."""
+    """Name this worker, for messages."""
     process = f"process {os.getpid()} on {socket.gethostname()}"
     distributed = sys.modules.get("distributed")
     if distributed is not None:
@@ -92,11 +92,11 @@ def place() -> str:
 
 
 def run_task(job: Job) -> dict[str, str]:
-    """Run the cells of a task that are not in the store yet; returns "done", "failed" or "skipped" for each.
+    """Run the cells of a task that the store lacks; return "done", "failed" or "skipped" for each.
 
     Raises:
-        RefusedError: this process runs other code than the process that started the study.
-        StoreError: the store cannot be written, so nothing else can be done.
+        RefusedError: This process runs other code than the one that started the study.
+        StoreError: The store cannot be written.
     """
     if job["source"] != code():
         raise RefusedError(
@@ -118,7 +118,7 @@ def run_task(job: Job) -> dict[str, str]:
 
 
 def run_for(parent: int, job: Job) -> dict[str, str]:
-    """`run_task` in a process that ends when `parent` does: a process of loky would wait for work indefinitely."""
+    """Call `run_task` in a process that ends with `parent`; one of loky would wait for work forever."""
     global _watcher
     if _watcher is None:
         os.environ.pop(SAFE_PATH, None)  # it is for this process, not for those that a user's model may start
@@ -176,7 +176,7 @@ def _call(store: Store, spec: Mapping[str, Any], job: Job, deaths: int) -> Any:
 
 
 def _one_thread(device: str) -> ExitStack:
-    """One thread for torch and BLAS on the CPU: the same sums in every engine, and no processes that compete."""
+    """Limit torch and BLAS to one thread on the CPU: equal sums in every executor, and no competing processes."""
     stack = ExitStack()
     if device == "cpu":
         torch = sys.modules.get("torch")  # a function that needs it has imported it by now

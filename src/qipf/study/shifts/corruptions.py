@@ -30,7 +30,9 @@ frosted glass jump at once, spatter is always mud, and images go on beyond their
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable
+from importlib import resources
 
 import torch
 from torch import Tensor
@@ -42,58 +44,10 @@ from qipf.tasks.perturbations import check_images, perturb
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
-Five = tuple[tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...], tuple[float, ...]]
-
-GREY: dict[str, Five] = {
-    "shot-noise": ((60,), (25,), (12,), (5,), (3,)),
-    "impulse-noise": ((0.03,), (0.06,), (0.09,), (0.17,), (0.27,)),
-    "motion-blur": ((10, 3), (15, 5), (15, 8), (15, 12), (20, 15)),
-    "glass-blur": ((0.7, 1, 2), (0.9, 2, 1), (1, 2, 3), (1.1, 3, 2), (1.5, 4, 2)),
-    "fog": ((1.5, 2, 3), (2, 2, 3), (2.5, 1.7, 3), (2.5, 1.5, 3), (3, 1.4, 3)),
-    "snow": (
-        (0.1, 0.3, 3, 0.5, 10, 4, 0.8),
-        (0.2, 0.3, 2, 0.5, 12, 4, 0.7),
-        (0.55, 0.3, 4, 0.9, 12, 8, 0.7),
-        (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65),
-        (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55),
-    ),
-    "spatter": ((4, 0.03, 0.6), (3, 0.14, 0.6), (2, 0.24, 0.5), (1, 0.5, 1.5), (1, 0.57, 1.5)),
-    "jpeg": ((25,), (18,), (15,), (10,), (7,)),
-    "saturation": ((0.7,), (0.5,), (0.35,), (0.25,), (0.15,)),
-    "stripes": ((0.05,), (0.1,), (0.15,), (0.2,), (0.25,)),
-    "scale": ((0.9,), (0.8,), (0.7,), (0.6,), (0.5,)),
-    "gaussian-noise": ((0.08,), (0.12,), (0.18,), (0.26,), (0.38,)),
-    "speckle-noise": ((0.15,), (0.2,), (0.35,), (0.45,), (0.6,)),
-    "defocus-blur": ((3, 0.1), (4, 0.5), (6, 0.5), (8, 0.5), (10, 0.5)),
-    "contrast": ((0.6,), (0.7,), (0.8,), (0.9,), (0.95,)),
-    "pixelate": ((0.4,), (0.5,), (0.6,), (0.7,), (0.75,)),
-}
-"""What each function is given at each severity, images of one channel (and of any number but three)."""
-
-COLOUR: dict[str, Five] = {
-    "shot-noise": ((500,), (250,), (100,), (75,), (50,)),
-    "impulse-noise": ((0.01,), (0.02,), (0.03,), (0.05,), (0.07,)),
-    "motion-blur": ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
-    "glass-blur": ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
-    "fog": ((0.2, 3, 0), (0.5, 3, 0), (0.75, 2.5, 0), (1, 2, 0), (1.5, 1.75, 0)),
-    "snow": (
-        (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
-        (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
-        (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
-        (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
-        (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
-    ),
-    "spatter": ((1, 0.04, 0.6), (1, 0.06, 0.6), (1, 0.09, 0.6), (0.7, 0.16, 0.6), (0.5, 0.3, 0.6)),
-    "jpeg": ((80,), (65,), (58,), (50,), (40,)),
-    "saturation": ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
-    "stripes": GREY["stripes"],
-    "scale": GREY["scale"],
-    "gaussian-noise": ((0.04,), (0.06,), (0.08,), (0.09,), (0.1,)),
-    "speckle-noise": ((0.06,), (0.1,), (0.12,), (0.16,), (0.2,)),
-    "defocus-blur": ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
-    "contrast": ((0.25,), (0.5,), (0.6,), (0.7,), (0.85,)),
-    "pixelate": ((0.05,), (0.1,), (0.15,), (0.25,), (0.35,)),
-}
+_ARGUMENTS = tomllib.loads(resources.files("qipf.study.shifts").joinpath("corruptions.toml").read_text("utf-8"))
+GREY: dict[str, list[list[float]]] = _ARGUMENTS["grey"]
+"""Arguments of each function at each severity, for images of one channel (and of any number but three)."""
+COLOUR: dict[str, list[list[float]]] = _ARGUMENTS["colour"]
 """The same for images of three channels."""
 
 CORRUPTIONS = tuple(GREY)
