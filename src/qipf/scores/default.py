@@ -34,8 +34,6 @@ class Effort(NamedTuple):
     epochs: int
 
 
-FEW = 16
-"""Inputs per class below which a warning reports that the head has little weight."""
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 8), "thorough": Effort(8, 8)}
 
 
@@ -149,14 +147,7 @@ def _probe(
     if not best:
         return _noted(_fitted(Probe(**settings), model, outputs, progress), start, features)
     settings |= {"space": str(spec), "epochs": EFFORTS[effort].epochs}
-    probe = _noted(_fitted(Probe(**settings), model, outputs, progress, in_place=True), start, None)
-    if probe.share > 0.5 and outputs.inputs < FEW * max(2, outputs.logits.shape[1]):  # pyright: ignore
-        warnings.warn(
-            f"data: the head learned little from {outputs.inputs} inputs, so the network's own softmax has a weight of "
-            f"{probe.share:g} in the score; more labels help",
-            stacklevel=3,
-        )
-    return probe
+    return _noted(_fitted(Probe(**settings), model, outputs, progress, in_place=True), start, None)
 
 
 def _known(start: Start, own: Sequence[Perturb]) -> bool:

@@ -34,8 +34,8 @@ MANY = 2000
 """Inputs from which on a single part is held out, a tenth or about this number."""
 SEEN_COPIES = 2
 """Perturbed copies of each held-out input that count when a share is chosen."""
-CLEAN = 0.8
-"""Weight of a held-out input against the mean of its perturbed copies."""
+DOUBT = 200
+"""Inputs on which a head is assumed to be wrong, in addition to those that were held out."""
 
 
 class ProbeHead(NamedTuple):
@@ -227,36 +227,38 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
         tested = tested[to_numpy(tested.positions) <= SEEN_COPIES]
         both = head.fit(model, rest).posterior(tested), own.class_probabilities(tested, {})
         at = np.arange(len(tested)), to_numpy(tested.labels).astype(np.int64)
-        found.append([*(to_numpy(one)[at] for one in both), to_numpy(tested.groups), to_numpy(tested.positions)])
-    probe.share = best_share(*map(np.concatenate, zip(*found, strict=True)))[0] if found else 1.0
+        found.append([*(to_numpy(one)[at] for one in both), to_numpy(tested.positions) > 0])
+    columns: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
+    probe.share = best_share(*columns, inputs=len(np.unique(to_numpy(outputs.groups))))[0] if found else 1.0
     if many and probe.share < 1:
         probe._use(head._require_fitted())
         return probe
     return probe.fit(model, outputs)
 
 
-def best_share(head: np.ndarray, own: np.ndarray, groups: np.ndarray, copies: np.ndarray) -> tuple[float, float]:
-    r"""Return a share and the mean log-likelihood of held-out inputs with it.
+def best_share(head: np.ndarray, own: np.ndarray, perturbed: np.ndarray, inputs: int) -> tuple[float, float]:
+    r"""Return the share that makes the labels of held-out rows most likely, and their mean log-likelihood.
 
-    The log-likelihood of a row is :math:`\log((1 - s) h + s p)`. It is the largest share :math:`s` whose mean is not
-    worse than the best one by more than two standard errors: the network has been trained on these inputs, so that
-    they say little about its errors, and with few inputs a head must prove itself.
+    With :math:`n` inputs, :math:`d` of `DOUBT`, and the mean over clean rows as much as that over perturbed ones, it is
+
+    .. math:: \arg\max_s \; \overline{\log((1 - s) h + s p)} + \frac{d}{n} \log s.
+
+    The network was trained on these inputs, so they hardly show its errors; the last term makes a head prove itself.
 
     Args:
         head: (N,) the probability :math:`h` that the head gives to the label of each row.
         own: (N,) the probability :math:`p` of the network's softmax.
-        groups: (N,) the input that each row belongs to.
-        copies: (N,) 0 for an input itself, which has the weight `CLEAN`; its perturbed copies share the rest.
+        perturbed: (N,) True for perturbed copies of inputs.
+        inputs: The number of inputs that the head is fitted to.
     """
-    _, groups = np.unique(groups, return_inverse=True)
-    perturbed = np.bincount(groups, copies > 0)[groups]
-    weights = np.where(perturbed == 0, 1.0, np.where(copies == 0, CLEAN, (1 - CLEAN) / np.maximum(perturbed, 1)))
-    shares = np.arange(101) / 100
-    likely = np.stack([np.bincount(groups, weights * np.log((1 - s) * head + s * own)) for s in shares])
-    behind = likely[np.argmax(likely.mean(axis=1))] - likely
-    close = behind.mean(axis=1) <= 2 * behind.std(axis=1) / len(likely[0]) ** 0.5
-    chosen = int(np.flatnonzero(close)[-1])
-    return float(shares[chosen]), float(likely[chosen].mean())
+    kinds = [kind for kind in (perturbed, ~perturbed) if kind.any()]
+    shares = np.arange(1, 101) / 100
+    likely = [
+        np.mean([np.log((1 - s) * head[kind] + s * own[kind]).mean() for kind in kinds]) + DOUBT / inputs * np.log(s)
+        for s in shares
+    ]
+    best = int(np.argmax(likely))
+    return float(shares[best]), float(likely[best])
 
 
 def _held_out(outputs: Outputs, seed: int) -> np.ndarray:

@@ -130,7 +130,9 @@ def _cell(store: Store, kind: str, key: str) -> Iterator[Damage]:
 
 
 def _checkpoints(store: Store) -> Iterator[Damage]:
-    files = [file for file in (store.path / "scratch").glob(f"*{ARRAYS}*") if KEY.fullmatch(file.name.partition(".")[0])]
+    files = [
+        file for file in (store.path / "scratch").glob(f"*{ARRAYS}*") if KEY.fullmatch(file.name.partition(".")[0])
+    ]
     if not files:
         return
     from qipf.training.state import check
