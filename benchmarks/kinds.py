@@ -1,4 +1,4 @@
-"""Measure what the uncertainty of every token and of every pixel costs beside the forward pass.
+"""Measure the cost of scores of tokens and pixels beside the forward pass.
 
 python benchmarks/kinds.py                     # a few batches, about five minutes on two cores
 python benchmarks/kinds.py --device cuda       # many batches, 1,000 images, and peak memory

@@ -1,4 +1,4 @@
-"""Every table and number that README.md, docs and benchmarks/README.md quote, from results/.
+"""Compute every table and number that README.md, docs and benchmarks/README.md quote, from results/.
 
 python benchmarks/reproduction.py              # lists the marks that are out of date
 python benchmarks/reproduction.py --print      # prints every table
@@ -16,7 +16,7 @@ from evidence.results import ROOT, Results
 
 
 def main() -> int:
-    """Print, check or write; returns 1 where a page is out of date."""
+    """Print, check or write; return 1 if a page is out of date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "results", help="folder with the results")
     parser.add_argument("--print", action="store_true", help="print every table")

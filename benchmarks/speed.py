@@ -1,10 +1,11 @@
-"""Measure what the scores of images cost beside the network itself, on one CPU core or on a GPU.
+"""Measure the cost of scores of images beside the network itself, on one CPU core or on a GPU.
 
     python benchmarks/speed.py --quick                                  # two minutes on a CPU
     python benchmarks/speed.py --out results/speed/cpu.json             # about twenty minutes
     python benchmarks/speed.py --device cuda --out results/speed/cuda.json
 
-Images are random and networks untrained, which does not change what is computed. Nothing else should run.
+Images are random and networks untrained, which does not change what is computed. Times on a CPU are processor time of
+one thread.
 """
 
 from __future__ import annotations
@@ -139,6 +140,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--quick", action="store_true", help="LeNet alone, fewer weights, fewer rounds")
+    parser.add_argument("--nets", nargs="+", choices=NETS, default=list(NETS))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     if given.device == "cpu":
@@ -149,7 +151,7 @@ def main() -> None:
     write(given.out, found)
     found["by weights"] = by_weights(given.device, budget, most)
     write(given.out, found)
-    for name in ("lenet",) if given.quick else NETS:
+    for name in ("lenet",) if given.quick else given.nets:
         probe, cost = fitting(name, given.device)
         found[name] = {**cost, **beside_a_pass(name, probe, given.device, rounds)}
         write(given.out, found)

@@ -17,9 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from qipf.study.plan.plan import load, parse
-from qipf.study.run.read import open_store
-from qipf.study.run.run import run_plan
+from qipf.study import load_plan, open_store, parse_plan, run_plan
 from timing import environment
 
 PAIRS = {
@@ -67,7 +65,7 @@ def times_of(name: str, device: str, folder: Path) -> list[dict[str, object]]:
         arrays[f"x_{part}"] = rng.integers(0, 256, (count, channels, size, size), dtype=np.uint8)
         arrays[f"y_{part}"] = rng.integers(0, 10, count)
     np.savez(folder / f"{net}.npz", **arrays)
-    (settings,) = load(name).pairs
+    (settings,) = load_plan(name).pairs
     tables = {}
     for method in [method for method in settings.methods if method.name in METHODS]:
         params = {key: 0 if key == "epochs" else value for key, value in method.params.items()}
@@ -77,7 +75,9 @@ def times_of(name: str, device: str, folder: Path) -> list[dict[str, object]]:
         "multi_pass_size": 10, "reference_size": PARTS["train"], "shifts": [], "methods": tables,
         "pairs": [{"dataset": f"{net}.npz", "net": net, "train": {"epochs": 0}}],
     }  # fmt: skip
-    report, _ = run_plan(parse(values, folder=folder), folder / "store", engine="serial", device=device, quiet=True)
+    report, _ = run_plan(
+        parse_plan(values, folder=folder), folder / "store", engine="serial", device=device, quiet=True
+    )
     if report.failed:
         raise SystemExit("\n".join(f"{name}: {failure}" for failure in report.failed))
     return [{**line, "dataset": dataset} for line in open_store(folder / "store").times()]

@@ -1,1 +1,1 @@
-"""What the README and the docs quote, computed from results/ alone. The command is `benchmarks/reproduction.py`."""
+"""Tables and numbers of the README and the docs, from results/ alone. The command is `benchmarks/reproduction.py`."""

@@ -45,7 +45,7 @@ SMALL = "paper/small-claims.json"
 
 
 def facts_of(results: Results) -> dict[str, Any]:
-    """Return what was found out about each dataset's networks."""
+    """Return the facts about each dataset's networks."""
     return {dataset: results.json(f"authors/{dataset}.json") for dataset in DATASETS}
 
 
@@ -62,7 +62,7 @@ def scores(results: Results, metric: str) -> str:
 
 @table("authors-bench")
 def bench(results: Results) -> str:
-    """What `qipf bench` found on the authors' networks: means over shifts and intensities."""
+    """Means over shifts and intensities that `qipf bench` found on the authors' networks."""
     rows = pd.read_csv(results.folder / "authors" / "bench.csv")
     means = rows[rows["severity"] > 0].groupby(["dataset", "method", "score", "metric"])["value"].mean()
     return grid(

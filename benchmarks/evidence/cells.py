@@ -50,7 +50,7 @@ def by_shift(results: Results, metric: str) -> str:
 
 @value("agreement")
 def agreement(results: Results, metric: str) -> str:
-    """In how many cells the paper's number lies within our spread."""
+    """Return the number of cells in which the paper's number lies within our spread."""
     return "{} of {}".format(*within(results, metric))
 
 
@@ -65,7 +65,7 @@ def within(results: Results, metric: str = "roc_auc") -> tuple[int, int]:
 
 
 def best_at(results: Results, pair: tuple[str, str], shift: str, metric: str, ours: str) -> tuple[int, int]:
-    """At how many intensities a QIPF is the best of the paper's methods, on average over networks; and of how many."""
+    """Return the number of intensities at which a QIPF is the best of the paper's methods, and of all intensities."""
     levels = _levels(results, pair, shift, metric)
     if ours not in levels or not set(RIVALS) <= set(levels):
         return 0, 0
@@ -159,7 +159,7 @@ def _levels(results: Results, pair: tuple[str, str], shift: str, metric: str) ->
 
 @value("above-one")
 def above_one(results: Results) -> str:
-    """How many values of the paper's calibration table exceed 1, and whose they are."""
+    """Return the number of values above 1 in the paper's calibration table, and their methods."""
     values = [key for metric in ("ece_paper", "brier_paper") for key in paper.values(metric).items()]
     found = [method for (_, method), value in values if value.mean > 1]
     return f"{len(found)}, all of {' and '.join(SHORT[method] for method in dict.fromkeys(found))}"

@@ -1,4 +1,4 @@
-"""What our numbers say to the paper's claims about detection, calibration and correlation, and to its choices."""
+"""The paper's claims about detection, calibration and correlation, and its choices, beside our numbers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from evidence.detection import pair_heads
 from evidence.marks import table, value
 from evidence.results import NETS, NOTHING, PAIRS, Results, grid, markdown, number, short, signed
 from qipf.metrics import METRICS
+from qipf.study import claims
 from qipf.study.plan.registry import REGISTRY
 from qipf.study.tables import paper
-from qipf.study.tables.claims import RIVALS, TOPICS, Claim, claims, paper_best, paper_gap
+from qipf.study.tables.claims import RIVALS, TOPICS, Claim, paper_best, paper_gap
 from qipf.study.tables.paired import Difference, Verdict
 
 OURS = {"qipf": "exact, cross-validated", "qipf-published": "authors' program, factor 80"}
@@ -81,13 +82,13 @@ def surviving(results: Results) -> tuple[frozenset[tuple[str, str, str]], int, i
 
 @value("chance")
 def chance(results: Results, what: str) -> str:
-    """How many verdicts were given, how many decide, how many are left after Holm's correction."""
+    """Return the number of verdicts, of those that decide, or of those left after Holm's correction."""
     kept, decided, count = surviving(results)
     return str({"given": count, "decided": decided, "left": len(kept), "expected": round(LEVEL * count)}[what])
 
 
 def _cell(results: Results, metric: str, ours: str, other: str, marks: dict[Verdict, str]) -> str:
-    """A difference with its interval and its verdict: ≈ where it cannot matter, ° where Holm's correction undoes it."""
+    """A difference with its interval and its verdict: ≈ if it cannot matter, ° if Holm's correction undoes it."""
     gap = results.difference(metric, ours, other)
     if gap is None:
         return NOTHING
@@ -129,13 +130,13 @@ def means(results: Results, metric: str) -> str:
 
 @cache
 def paper_claims(results: Results, metric: str, ours: str) -> list[Claim]:
-    """What our numbers say to the paper's claims in one metric, for one form of QIPF against the paper's methods."""
+    """Return the paper's claims in one metric, judged by one form of QIPF against the paper's methods."""
     rows = results.under_shift(metric)
     return claims(rows[rows["column"].isin([*RIVALS, ours])], metrics=[metric], ours=ours)
 
 
 def paper_share(metric: str) -> str:
-    """In how many of the paper's cases QIPF is first in the paper's own numbers."""
+    """Return the share of the paper's cases in which QIPF is first by the paper's own numbers."""
     best = paper_best(metric)
     return f"{np.mean(best):.0%} ({sum(best)} of {len(best)})"
 

@@ -22,16 +22,12 @@ from evidence.results import (
     short,
     signed,
     slashed,
-    title,
 )
 
 METRICS = ("roc_auc", "pr_auc")
 MAIN = ("default", "ensemble (entropy)", "entropy", "qipf-published")
-RIVALS = ("ensemble (entropy)", "entropy", "max-logit", "knn")
 FEWER = "† measured on fewer networks than the other rows."
 PART = "‡ every row on the same random part of the test images: {}."
-DEVELOPED_ON = {("mnist", "lenet"), ("cifar10", "vgg3")}
-DEVELOPED_UNDER = {"rotation", "shear", "brightness"}
 PAPER_ACCURACY = {
     ("mnist", "lenet"): 98.6, ("kmnist", "lenet"): 91.9, ("cifar10", "vgg3"): 87.5, ("cifar10", "resnet18"): 91.5,
 }  # fmt: skip
@@ -61,33 +57,11 @@ def everything(results: Results) -> str:
     )
 
 
-@table("by-shift")
-def by_shift(results: Results) -> str:
-    """ROC-AUC by shift, mean over the four pairs."""
-    return grid(
-        "score (ROC-AUC, mean of the four pairs)",
-        {column: title(column) for column in MAIN},
-        dict(zip(SHIFTS, SHIFTS, strict=True)),
-        lambda column, shift: number(results.mean("roc_auc", column, shift=shift)),
-    )
-
-
 @table("authors-lenet")
 def authors_lenet(results: Results) -> str:
     """ROC-AUC of the authors' own network under shift."""
     rows = pd.read_csv(results.folder / "paper" / "authors-lenet.csv")
     return markdown(["score", *rows.columns[1:]], [[row[0], *map(number, row[1:])] for row in rows.to_numpy().tolist()])
-
-
-@table("differences-{metric}", metric=METRICS)
-def differences(results: Results, metric: str) -> str:
-    """The class fields minus a rival, by pair and over all pairs."""
-    return grid(
-        f"{title('default')} minus",
-        {rival: title(rival) for rival in RIVALS},
-        {**pair_heads(results), None: "mean"},
-        lambda rival, pair: signed(results.difference(metric, "default", rival, pair)),
-    )
 
 
 @table("clean")
@@ -170,19 +144,6 @@ def _parts(results: Results) -> dict[tuple[str, str], int]:
     return {(str(d), str(n)): int(size) for (d, n), size in common.groupby(["dataset", "net"])["n"].max().items()}
 
 
-@value("unseen")
-def unseen(results: Results, column: str) -> str:
-    """ROC-AUC over the pairs and shifts that were not used in the development of the class fields."""
-    values = results.means("roc_auc")
-    found = [
-        values.get((column, *pair, shift), np.nan)
-        for pair in PAIRS
-        for shift in SHIFTS
-        if not (pair in DEVELOPED_ON and shift in DEVELOPED_UNDER)
-    ]
-    return number(float(np.mean(found)))
-
-
 @value("geometric")
 def geometric(results: Results, column: str) -> str:
     """ROC-AUC over all shifts except brightness."""
@@ -195,26 +156,11 @@ def gap(results: Results, metric: str, ours: str, theirs: str, pair: str = "") -
     return signed(results.difference(metric, ours, theirs, _pair(pair)))
 
 
-@value("clear-of-zero")
-def clear_of_zero(results: Results, metric: str, ours: str, theirs: str, pair: str = "") -> str:
-    """Whether a difference's interval leaves zero out."""
-    found = results.difference(metric, ours, theirs, _pair(pair))
-    return "does" if found is not None and found.verdict in ("yes", "no") else "does not"
-
-
 def _pair(name: str) -> tuple[str, str] | None:
     pair = tuple(name.split())
     if pair and pair not in PAIRS:
         raise ValueError(f"unknown pair {name!r}; there are {', '.join(' '.join(pair) for pair in PAIRS)}")
     return pair or None
-
-
-@value("networks")
-def networks(results: Results, column: str, pair: str) -> str:
-    """ROC-AUC of every network of a pair."""
-    dataset, net = pair.split()
-    rows = results.rows_of("roc_auc", (dataset, net), column=column)
-    return ", ".join(number(value) for value in rows.groupby("seed")["value"].mean())
 
 
 @table("runs")

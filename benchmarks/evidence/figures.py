@@ -1,7 +1,8 @@
-"""The figures of docs/reproduction.md and the chart of README.md, for light and dark pages."""
+"""Figures of the evidence pages and of README.md, for light and dark pages."""
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,14 @@ import numpy as np
 
 from evidence.marks import table
 from evidence.results import PAIRS, SHIFTS, Results, plain_title
+from probe.decision_tables import read
+from probe.reading import PAIRS as PROBE_PAIRS
 from probe.reading import Study
 from qipf.study.gallery import DARK, LIGHT, Palette, Plate
 from qipf.study.gallery.plate import new_figure
 from qipf.study.plan.registry import info, split_column
 from qipf.study.report.severity import severity_of
+from twin.tables import Twins
 
 FOLDER = Path("paper") / "figures"
 RESOLUTION = 90  # dots per inch
@@ -26,18 +30,27 @@ ALT = {
     "cost": "ROC-AUC of error detection against time, in units of one forward pass",
 }
 CHART = {
-    "probe": ("qipf.default", 1, 0),
-    "ensemble of 10, contrast": ("ensemble of 10, best statistic", 10, 1),
-    "ensemble of 10, entropy": ("ensemble of 10, entropy", 10, 1),
-    "MC dropout, contrast": ("MC dropout", 20, 3),
-    "entropy": ("entropy", 1, 4),
-    "QIPF, authors' program": ("the paper's QIPF", 1, 2),
+    "entropy": ("entropy", 1, 4, "x"),
+    "QIPF, authors' program": ("the paper's QIPF", 1, 2, "o"),
+    "logistic head on the same data": ("logistic head, same images", 1, 1, "1"),
+    "probe": ("qipf.default (probe)", 1, 0, "D"),
+    "ensemble of 10, contrast": ("ensemble of 10, best statistic", 10, 1, "o"),
+    "MC dropout, entropy": ("MC dropout, better statistic", 20, 3, "o"),
 }
-"""By score of the probe study: its name in the chart, forward passes per prediction, and colour."""
+"""By score of the probe study: its name in the chart, forward passes per prediction, colour and marker."""
+TWIN_CHART = {
+    "probe without elastic": ("probe without elastic distortion", 1, 0, "d"),
+    "twin": ("twin", 1, 5, "o"),
+    "twin x2": ("twin, two views", 2, 5, "s"),
+    "5 second networks": ("5 networks, perturbed images", 6, 1, "s"),
+}
+"""The same for rows of the twin study; the network's pass and the twin's share of one are added up."""
+HERO = ("mnist", "resnet18")
+"""The pairs in the picture of accepted and flagged predictions."""
 
 
 def write(results: Results, folder: Path) -> list[Path]:
-    """Draw every figure of docs/reproduction.md; returns the files."""
+    """Draw every figure of docs/reproduction.md; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, draw in (("severity", severity), ("cost", cost)):
@@ -50,18 +63,20 @@ def write(results: Results, folder: Path) -> list[Path]:
 
 
 def write_chart(results: Results, folder: Path) -> list[Path]:
-    """Draw the chart of README.md; returns the files."""
-    study = Study(results.folder / "probe")
-    plate = Plate("cost", lambda palette: chart(study, palette), {}, "")
-    files = {folder / "cost.png": LIGHT, folder / "cost-dark.png": DARK}
-    for file, palette in files.items():
-        file.write_bytes(plate.images(palette)["png"])
-    return list(files)
+    """Draw the chart and the picture of README.md; return the files."""
+    files = []
+    for name, draw in (("cost", chart), ("hero", hero)):
+        plate = Plate(name, partial(draw, results), {}, "")
+        for end, palette in (("", LIGHT), ("-dark", DARK)):
+            file = folder / f"{name}{end}.png"
+            file.write_bytes(plate.images(palette)["png"])
+            files.append(file)
+    return files
 
 
 @table("figure-{name}", name=ALT)
 def shown(results: Results, name: str) -> str:
-    """The lines that show a figure in the documentation, or a note where it has not been drawn."""
+    """The lines that show a figure in the documentation, or a note if it has not been drawn."""
     if not (results.folder / FOLDER / f"{name}.png").is_file():
         return "*Not drawn yet.*"
     place = Path("..") / "results" / FOLDER
@@ -102,31 +117,67 @@ def severity_means(results: Results, column: str, pair: tuple[str, str], shift: 
     return own.assign(severity=levels).groupby("severity")["value"].mean()
 
 
-def chart(study: Study, palette: Palette) -> Any:
-    """Draw error detection against the number of forward passes, from the probe study."""
-    figure = new_figure(5.0, 4.4)
-    axis = figure.subplots()
-    for score, (name, passes, colour) in CHART.items():
-        value, strong, many = study.mean(score, "shift"), score == "probe", passes >= 10
-        axis.scatter(passes, value, s=130 if strong else 60, color=palette.series[colour], zorder=3)
-        axis.annotate(
-            name, (passes, value), (-9 if many else 9, 0), textcoords="offset points", va="center",
-            ha="right" if many else "left", fontsize=12 if strong else 10, fontweight="bold" if strong else "normal",
-            color=palette.ink,
-        )  # fmt: skip
-    axis.set_xscale("log")
-    axis.set_xlim(0.8, 28)
-    axis.set_ylim(0.69, 0.87)
-    axis.set_xticks([1, 10, 20], ["1", "10", "20"])
-    axis.minorticks_off()
-    axis.grid(axis="y", color=palette.muted, alpha=0.25)
-    axis.set_xlabel("forward passes per prediction")
-    axis.set_ylabel("ROC-AUC of finding errors under shift")
-    axis.yaxis.set_major_formatter("{x:.2f}")
-    axis.set_yticks([0.7, 0.75, 0.8, 0.85])
-    for label in (axis.xaxis.label, axis.yaxis.label, *axis.get_xticklabels(), *axis.get_yticklabels()):
-        label.set_fontsize(10)
-    axis.set_title(f"mean of {len(study.pairs)} pairs of dataset and network", fontsize=11)
+def chart(results: Results, palette: Palette) -> Any:
+    """Draw error detection against forward passes for every pair, from the probe study and the twin study."""
+    probe, twins = Study(results.folder / "probe"), Twins(results.folder / "twin")
+    figure = new_figure(9.0, 3.6)
+    axes = figure.subplots(1, len(probe.pairs), sharey=True)
+    for axis, (name, pair) in zip(axes, probe.pairs.items(), strict=True):
+        twin = twins.pairs[name]
+        share = twin.units[0]["parts"]["cost"]["added_share_of_a_pass"]["2000"]
+        for score, (words, passes, colour, marker) in CHART.items():
+            _point(axis, passes, pair.value(score, "shift"), words, palette.series[colour], marker)
+        for score, (words, passes, colour, marker) in TWIN_CHART.items():
+            if twin.has(score):
+                count = passes * (1 + share) if score.startswith("twin") else passes
+                _point(axis, count, twin.value(score, "shift"), words, palette.series[colour], marker)
+        axis.set_xscale("log")
+        axis.set_xlim(0.8, 26)
+        axis.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
+        axis.minorticks_off()
+        axis.grid(axis="y", color=palette.muted, alpha=0.25)
+        axis.set_title(f"{PROBE_PAIRS[name]}")
+        axis.set_xlabel("forward passes")
+    axes[0].set_ylabel("ROC-AUC of finding errors\nunder the five shifts")
+    axes[0].yaxis.set_major_formatter("{x:.2f}")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def _point(axis: Any, passes: float, value: float, words: str, colour: str, marker: str) -> None:
+    axis.plot(
+        passes,
+        value,
+        marker,
+        color=colour,
+        label=words,
+        ms=8 if marker in "x1" else 6,
+        zorder=3 + (marker in "x1"),
+        ls="",
+    )
+
+
+def hero(results: Results, palette: Palette) -> Any:
+    """Draw the error rates of all, of accepted and of flagged predictions by shift, after a promise of 1 %."""
+    records = read(results.folder)
+    figure = new_figure(9.0, 3.2)
+    axes = figure.subplots(1, len(HERO), sharey=True)
+    for axis, name in zip(axes, HERO, strict=True):
+        families = ("clean", *SHIFTS)
+        rates = 100 * np.array([records[name].error_rates("probe", family) for family in families])
+        x = np.arange(len(families))
+        kinds = (("flagged", 1, 1), ("all", 2, None), ("accepted", 0, 0))
+        for place, (words, column, colour) in enumerate(kinds):
+            shade = palette.muted if colour is None else palette.series[colour]
+            axis.bar(x + 0.27 * (place - 1), rates[:, column], 0.25, color=shade, label=words)
+        for at, row in zip(x, rates, strict=True):
+            axis.annotate(f"{row[0]:.1f}", (at + 0.27, row[0]), ha="center", va="bottom", fontsize=7, color=palette.ink)
+        shares = [f"{family}\n{row[3]:.0f} %" for family, row in zip(families, rates, strict=True)]
+        axis.set_xticks(x, shares)
+        axis.set_xlabel("shift, and the share that is accepted")
+        axis.set_title(PROBE_PAIRS[name])
+    axes[0].set_ylabel("wrong predictions, %")
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -166,7 +217,7 @@ def _dash(column: str) -> str:
 
 
 def _covers(points: list[tuple[float, float]], time: float, height: float) -> bool:
-    """Whether a label to the right of a point would cover another point."""
+    """Return True if a label to the right of a point would cover another point."""
     areas = [area for _, area in points]
     near = 0.02 * (max(areas) - min(areas))
     return any(time < other < 4 * time and abs(area - height) < near for other, area in points)

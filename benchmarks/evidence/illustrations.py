@@ -10,7 +10,8 @@ from typing import NamedTuple
 from evidence.claims import MARKS
 from evidence.marks import table
 from evidence.results import ROOT, Results, markdown
-from qipf.study.tables.paired import Verdict, verdict
+from qipf.study import verdict
+from qipf.study.tables.paired import Verdict
 
 PARTLY = "partly"
 IMAGES = ROOT / "docs" / "images"
@@ -20,7 +21,7 @@ NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?"
 
 
 class Spread(NamedTuple):
-    """A median and its range over seeds; the range is the median where the caption has none."""
+    """A median and its range over seeds; the range is the median if the caption has none."""
 
     value: float
     low: float
@@ -38,7 +39,7 @@ def judged(results: Results) -> str:
 
 @table("illustrations-differences")
 def differences(results: Results) -> str:
-    """What the captions say about where a figure differs from the paper's description."""
+    """Remarks of the captions on differences from the paper's description."""
     parts = []
     for name in ("sine", "regression", "moons", "regularisation", "corruptions"):
         text = (IMAGES / f"{name}.md").read_text()

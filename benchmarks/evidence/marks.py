@@ -1,4 +1,4 @@
-"""Marks in Markdown files, between which stands what was computed, and the functions that compute it.
+"""Marks in Markdown files around computed content, and the functions that compute it.
 
     <!-- table: NAME -->            a table (or another block), on lines of its own
     <!-- end -->
@@ -20,13 +20,13 @@ CODE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 Render = Callable[[str, str], str]
 Made = TypeVar("Made", bound=Callable[..., str])
 TABLES: dict[str, Callable[..., str]] = {}
-"""By name, what gives the content of a table from the results."""
+"""By name, the function that makes a table from the results."""
 VALUES: dict[str, Callable[..., str]] = {}
-"""By name, what gives the content of a value from the results and the arguments of its mark."""
+"""By name, the function that makes a value from the results and the arguments of its mark."""
 
 
 def table(name: str, /, **settings: Any) -> Callable[[Made], Made]:
-    """Register what makes a table; a setting that the name has in braces is a list, with one table per item."""
+    """Register a function that makes a table; a setting in braces in the name is a list, with one table per item."""
 
     def register(make: Made) -> Made:
         listed = [key for key in settings if f"{{{key}}}" in name]
@@ -41,7 +41,7 @@ def table(name: str, /, **settings: Any) -> Callable[[Made], Made]:
 
 
 def value(name: str) -> Callable[[Made], Made]:
-    """Register what makes a value."""
+    """Register a function that makes a value."""
 
     def register(make: Made) -> Made:
         VALUES[name] = make

@@ -52,7 +52,7 @@ def means(results: Results, runs: dict[str, str]) -> str:
 
 @table("onnx-cells-{suite}", suite=("magika-apart", "magika", "characters", "lines"))
 def by_cell(results: Results, suite: str) -> str:
-    """Every cell: how many are wrong, the default, and the best other score."""
+    """Every cell: errors, the default, and the best other score."""
     _, file, _, key = SUITES[suite]
     rows = []
     for name, cell in results.json(f"real/{file}")[key].items():
@@ -69,7 +69,7 @@ def by_cell(results: Results, suite: str) -> str:
 
 
 def summary(results: Results, suite: str) -> dict[str, Any]:
-    """What the study says about all shifted cells of a suite."""
+    """Return the summary of all shifted cells of a suite."""
     _, file, keys, _ = SUITES[suite]
     return results.json(f"real/{file}", "shifted", *keys)
 
@@ -93,5 +93,5 @@ def fact(results: Results, file: str, *keys: str) -> str:
 
 @value("onnx-minutes")
 def minutes(results: Results, file: str) -> str:
-    """How long a study took, in minutes."""
+    """Return the minutes that a study took."""
     return f"{results.json(f'real/onnx-{file}.json')['seconds']['all'] / 60:.0f}"

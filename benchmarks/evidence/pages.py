@@ -1,4 +1,4 @@
-"""The pages that quote results, and what gives the content of every mark in them."""
+"""Pages that quote results, and the functions that fill their marks."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from evidence.results import ROOT, Missing, Results, number
 
 MODULES = (
     "evidence.authors", "evidence.cells", "evidence.claims", "evidence.detection", "evidence.figures",
-    "evidence.illustrations", "evidence.onnx_networks", "evidence.research", "evidence.rivals", "evidence.speed",
+    "evidence.illustrations", "evidence.onnx_networks", "evidence.rivals", "evidence.speed",
     "evidence.verdicts", "probe.tables", "probe.decision_tables", "real.tables",
     "twin.tables",
 )  # fmt: skip
-"""What registers tables and values."""
+"""Modules that register tables and values."""
 for module in MODULES:
     import_module(module)
 
@@ -43,7 +43,6 @@ PAGES = {
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {
-    "percent": lambda share: f"{100 * share:.2g} %",
     "share": lambda share: f"{100 * share:.1f} %",
     "ratio": lambda number: f"{number:.2f}",
     "count": lambda number: f"{number:,.0f}",

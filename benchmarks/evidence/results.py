@@ -12,9 +12,10 @@ import numpy as np
 import pandas as pd
 
 from probe.reading import Interval
-from qipf.study.plan.registry import REGISTRY, column, column_title, info, split_column
-from qipf.study.tables.frame import comparable, long_frame, shifted
-from qipf.study.tables.paired import Difference, Paired
+from qipf.study import Paired, column_title, comparable, long_frame
+from qipf.study.plan.registry import REGISTRY, column, info, split_column
+from qipf.study.tables.frame import shifted
+from qipf.study.tables.paired import Difference
 
 ROOT = Path(__file__).parents[2]
 PAIRS = {
@@ -184,14 +185,8 @@ class Results:
 
 
 def plain_title(column: str) -> str:
-    """A column in words. What these runs call `default` are class fields; the probe has a study of its own."""
+    """A column in words. The `default` of these runs are class fields; the probe has a study of its own."""
     return "Class fields (the previous default)" if column == "default" else column_title(column)
-
-
-def title(column: str) -> str:
-    """A column in words, class fields in bold."""
-    bold = "**" if info(split_column(column)[0]).family == "recommended" else ""
-    return f"{bold}{plain_title(column)}{bold}"
 
 
 SHORT = {
@@ -220,7 +215,7 @@ def short(column: str) -> str:
 
 
 def number(value: float, digits: int = 3, bold: bool = False) -> str:
-    """A number as .772 or 1.204; a dash where nothing was measured."""
+    """A number as .772 or 1.204; a dash if nothing was measured."""
     if not np.isfinite(value):
         return NOTHING
     text = f"{value:.{digits}f}"

@@ -8,8 +8,8 @@ import pandas as pd
 from evidence.claims import MARKS
 from evidence.marks import table, value
 from evidence.results import NOTHING, SHORT, Results, markdown
+from qipf.study import claims
 from qipf.study.tables import paper
-from qipf.study.tables.claims import claims
 
 METHODS = ("mc-dropout", "mc-dropout-ll", "svi", "ensemble", "qipf", "qipf-published", "entropy", "default")
 DEVICES = {"cuda": "GPU", "cpu": "CPU"}
@@ -67,13 +67,6 @@ def forward_noise(results: Results, device: str) -> str:
     return f"{100 * (forward.max() / forward.min() - 1).max():.0f} %"
 
 
-@value("extra-time")
-def extra_time(results: Results, method: str, net: str, device: str) -> str:
-    """What a method adds to a forward pass, as a share of it."""
-    found = _time(results.times, net, method, device)
-    return NOTHING if found is None else f"{100 * (float(found['ratio']) - 1):.2g} %"
-
-
 def _time(times: pd.DataFrame, net: str, method: str, device: str) -> pd.Series | None:
     own = times[(times["net"] == net) & (times["method"] == method) & (times["device"] == device)]
     return None if own.empty else own[["passes", "method_ms", "ratio"]].mean()
@@ -108,6 +101,24 @@ def passes(results: Results) -> str:
         own = [net["passes"][method] for net in nets.values()]
         rows.append([words.format(**own[0]), *(_two(found["seconds"] / found["passes"]) for found in own)])
     return markdown(["seconds", *(paper.NETS[net] for net in nets)], rows)
+
+
+@value("fitting-cost")
+def fitting_cost(results: Results) -> str:
+    """Return the time of fitting the recommended scorer, in trainings of the network, on a GPU and on one CPU core."""
+    cuda, cpu = results.json("probe/cost-cuda.json"), results.json("speed/cpu.json")
+    lenet, vgg3, core = (one["fit_standard_in_trainings"] for one in (cuda["lenet"], cuda["vgg3"], cpu["lenet"]))
+    return (
+        f"{lenet:.2f} trainings of a LeNet and {vgg3:.2f} of VGG-3 on an H200, and {core:.1f} of a LeNet on a CPU core"
+    )
+
+
+@value("wrap-times")
+def wrap_times(results: Results, net: str) -> str:
+    """Return the time of `wrap` with the recommended scorer by batch size, in forward passes on one CPU core."""
+    found = results.json("speed/cpu.json", net, "wrap, by batch")
+    ratios = [f"{1 + one['qipf.default'] / 100:.1f}" for one in found.values()]
+    return f"{', '.join(ratios[:-1])} and {ratios[-1]}"
 
 
 @value("recorded-steps")

@@ -21,8 +21,9 @@ from evidence.marks import table, value
 from evidence.results import PAIRS, SHORT, Missing, Results, markdown, number
 from evidence.rivals import PAPER_RATES, mean_rates
 from probe.tables import study
-from qipf.study.tables.claims import RIVALS, claims, paper_best
-from qipf.study.tables.paired import SMALLEST, Difference, Verdict, verdict
+from qipf.study import claims, verdict
+from qipf.study.tables.claims import RIVALS, paper_best
+from qipf.study.tables.paired import SMALLEST, Difference, Verdict
 
 HOLDS, FAILS, OPEN, PARTLY, UNKNOWN = "holds", "does not hold", "undecided", "partly", "not determined"
 WORDS: dict[Verdict, str] = {"yes": HOLDS, "no": FAILS, "undecided": OPEN, "not measured": "not measured"}
@@ -51,7 +52,7 @@ def claims_of(results: Results, part: str) -> str:
 
 @table("comparisons")
 def comparisons(results: Results) -> str:
-    """What the paper does not claim, and is compared here."""
+    """Comparisons that the paper does not make."""
     rows = []
     for claim, (found, reason) in _judged(results):
         if claim["part"] == OURS_ALONE:
@@ -61,7 +62,7 @@ def comparisons(results: Results) -> str:
 
 @value("claims")
 def count(results: Results, wanted: str) -> str:
-    """How many claims have one verdict, or how many there are (`all`); or how many comparisons are ours (`ours`)."""
+    """Return the number of claims with a verdict, of all claims (`all`), or of our own comparisons (`ours`)."""
     if wanted == "ours":
         return str(sum(claim["part"] == OURS_ALONE for claim, _ in _judged(results)))
     found = [word for claim, (word, _) in _judged(results) if claim["part"] != OURS_ALONE]

@@ -1,4 +1,4 @@
-"""How wrong promises and estimated accuracies become under shift, as docs/howto/{decide,watch}.md quote it.
+"""Tables about promises and estimated accuracies under shift.
 
 Computed from the `*-decisions.json.gz` files in results/probe, of those pairs that have been run.
 """
@@ -98,6 +98,22 @@ class Record:
         """Return the share that one network accepts in a condition, and the error rate among it."""
         share, wrong = network["conditions"][place]["promises"][score][f"{self.limit:g}"]
         return [share, np.nan if wrong is None else wrong]
+
+    def error_rates(self, score: str, family: str) -> tuple[float, float, float, float]:
+        """Return the shares of errors among accepted, flagged and all predictions of a family, and the share accepted.
+
+        Each is a mean over intensities and networks; an intensity at which nothing is accepted or flagged is left out.
+        """
+        places = [n for n, c in enumerate(self.listed) if c["family"] == family and c["group"] in ("clean", *SHIFTED)]
+        rows = []
+        for network in self.networks:
+            for n in places:
+                share, wrong = self.promise(network, n, score)
+                every = 1 - network["conditions"][n]["accuracy"]
+                rest = every - (share * wrong if share else 0.0)
+                rows.append((wrong, rest / (1 - share) if share < 1 else np.nan, every, share))
+        accepted, flagged, every, share = np.nanmean(np.array(rows, dtype=np.float64), axis=0)
+        return float(accepted), float(flagged), float(every), float(share)
 
     def raised(self, check: str, places: list[int]) -> np.ndarray:
         """Whether a check raises: (networks, conditions)."""

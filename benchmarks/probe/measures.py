@@ -1,8 +1,14 @@
-"""ROC-AUC, average precision and AURC of many conditions at once, with replicates for intervals."""
+"""ROC-AUC, average precision and AURC of many conditions at once, with replicates for intervals, and their record."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 import torch
+from conditions import Condition
 from torch import Tensor
 
 BINS = 100
@@ -10,7 +16,7 @@ REPLICATES = 50
 
 
 def detection(scores: Tensor, wrong: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor]:
-    """ROC-AUC, average precision and AURC of every row of (K, N) scores; NaN where all or none is wrong.
+    """Return ROC-AUC, average precision and AURC of every row of (K, N) scores; NaN if all or none are wrong.
 
     Args:
         scores: higher is less sure.
@@ -22,12 +28,12 @@ def detection(scores: Tensor, wrong: Tensor, weights: Tensor | None = None) -> t
 
 
 def ranking(scores: Tensor) -> Tensor:
-    """The order of every row, least sure first."""
+    """Return the order of every row, least sure first."""
     return scores.double().argsort(dim=1, descending=True, stable=True)
 
 
 def ranked_detection(order: Tensor, ranked: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """`detection` with the ranking, and what is wrong in that order, given."""
+    """Return `detection` from the ranking and the errors in that order."""
     error = ranked.double()
     weight = torch.ones_like(error) if weights is None else weights.double()[order]
     error, right = error * weight, (1 - error) * weight
@@ -43,13 +49,55 @@ def ranked_detection(order: Tensor, ranked: Tensor, weights: Tensor | None) -> t
 
 
 def errors_by_rank(scores: Tensor, wrong: Tensor) -> Tensor:
-    """How many predictions are wrong in each of `BINS` equal parts of the ranking, least sure first: (K, BINS)."""
+    """Return the errors in each of `BINS` equal parts of the ranking, least sure first, (K, BINS)."""
     ranked = wrong.gather(1, ranking(scores))
     usable = ranked.shape[1] // BINS * BINS
     return ranked[:, :usable].reshape(len(ranked), BINS, -1).sum(2).to(torch.uint8)
 
 
 def replicate_weights(count: int, device: torch.device | str) -> Tensor:
-    """(REPLICATES, count) Poisson weights, the same for every score."""
+    """Return (REPLICATES, count) Poisson weights, the same for every score."""
     generator = torch.Generator().manual_seed(12345)
     return torch.poisson(torch.ones(REPLICATES, count), generator=generator).to(device)
+
+
+class Record:
+    """Metrics, errors by rank and replicates of every score on every network."""
+
+    def __init__(self, listed: list[Condition], count: int, device: str) -> None:
+        self.listed, self.weights = listed, replicate_weights(count, device)
+        self.families = list(dict.fromkeys((c.group, c.family) for c in listed if c.group != "ood"))
+        self.rows: list[dict[str, Any]] = []
+        self.values: dict[str, list[np.ndarray]] = {name: [] for name in ("metrics", "ranks", "replicates")}
+
+    def add(
+        self, base: int, name: str, scores: Tensor, wrong: Tensor, images: Tensor | None = None, **more: Any
+    ) -> None:
+        """Add the (K, N) scores of one method on one base network; `images` are those that it saw (None: all)."""
+        errors = wrong if images is None else wrong[:, images]
+        weights = self.weights if images is None else self.weights[:, images]
+        shown = [i for i, c in enumerate(self.listed) if c.group != "ood"]
+        metrics = torch.stack(detection(scores, errors))
+        outside = [i for i, c in enumerate(self.listed) if c.group == "ood"]
+        for i in outside:  # tell inputs of another dataset from clean test images
+            both = torch.cat([scores[0], scores[i]])[None]
+            foreign = torch.cat([torch.zeros_like(errors[0]), torch.ones_like(errors[0])])[None]
+            metrics[:, i] = torch.stack(detection(both, foreign))[:, 0]
+        order = ranking(scores[shown])
+        ranked = errors[shown].gather(1, order)
+        drawn = [torch.stack(ranked_detection(order, ranked, each)[:2]) for each in weights]
+        drawn = torch.stack(drawn, dim=2)  # (ROC-AUC and average precision, conditions, replicates)
+        inside = [[shown.index(i) for i in shown if self.listed[i][:2] == family] for family in self.families]
+        replicates = torch.stack([drawn[:, rows].nanmean(1) for rows in inside], dim=1).cpu()
+        self.rows.append({"base": base, "score": name, "images": errors.shape[1], **more})
+        self.values["metrics"].append(metrics.float().cpu().numpy())
+        self.values["ranks"].append(errors_by_rank(scores, errors).cpu().numpy())
+        self.values["replicates"].append(replicates.half().numpy())
+
+    def write(self, path: Path, facts: dict[str, Any]) -> None:
+        """Write one file of arrays and one of facts."""
+        arrays = {name: np.stack(values) for name, values in self.values.items()}
+        np.savez_compressed(path.with_suffix(".npz"), **arrays)
+        listed = [condition._asdict() for condition in self.listed]
+        about = {"conditions": listed, "families": self.families, "rows": self.rows, **facts}
+        path.with_suffix(".json").write_text(json.dumps(about, indent=1))

@@ -1,4 +1,4 @@
-"""Train the networks of the probe study and keep what they say about every condition."""
+"""Train the networks of the probe study and keep their predictions in every condition."""
 
 from __future__ import annotations
 

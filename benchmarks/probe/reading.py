@@ -50,7 +50,7 @@ class Interval(NamedTuple):
 
 
 class Pair:
-    """What was measured on the networks of one pair.
+    """Measurements on the networks of one pair.
 
     Args:
         path: of its record, without a suffix.
@@ -79,7 +79,7 @@ class Pair:
         return [number for number, row in enumerate(self.rows) if row["score"] == score]
 
     def family(self, score: str, group: str, family: str, metric: str, base: int | None = None) -> float:
-        """The mean of a score over the intensities of one family, and over networks; NaN where it was not measured."""
+        """The mean of a score over the intensities of one family, and over networks; NaN if it was not measured."""
         wanted = _whole(group)
         conditions = [number for number, place in enumerate(self.places) if place == (wanted, family)]
         rows = [number for number in self.of(score) if base in (None, self.rows[number]["base"])]

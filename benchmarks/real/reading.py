@@ -52,7 +52,7 @@ RESAMPLES = 2000
 
 
 class Group:
-    """What was measured on the networks of one family.
+    """Measurements on the networks of one family.
 
     Args:
         path: of its record, without a suffix.
@@ -74,7 +74,7 @@ class Group:
         return [score for (own, score), kind in self._kind.items() if own == network and kind in kinds]
 
     def _family(self, network: str, score: str, metric: str) -> np.ndarray:
-        """The values of all families, (F,); NaN where no condition has both errors and right predictions."""
+        """The values of all families, (F,); NaN if no condition has both errors and right predictions."""
         values = self._metrics[self._row[network, score], METRICS.index(metric)]
         found = []
         for family in self.families:
@@ -101,7 +101,7 @@ class Group:
         return 1 + sum(value > own for value in rivals), 1 + len(rivals), own not in rivals
 
     def has(self, suite: str) -> bool:
-        """Whether some condition belongs to a suite; `STRICT` is for images."""
+        """Return True if some condition belongs to a suite; `STRICT` is for images."""
         return suite in self.suites or (suite == STRICT and ("unseen", "fog") in self.families)
 
     def _inside(self, suite: str) -> np.ndarray:

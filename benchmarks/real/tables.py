@@ -223,14 +223,14 @@ def bars(results: Results, group: str = "") -> str:
 
 @value("real-behind")
 def behind(results: Results, group: str = "") -> str:
-    """In how many cells with a bar the default is behind the best rival by more than .01."""
+    """Return the number of cells with a bar in which the default is behind the best rival by more than .01."""
     cells = _barred(_of(results), (group,) if group else FIRST)
     return f"{sum(value < -0.01 for value, *_ in cells)} of {len(cells)}"
 
 
 @value("real-first")
 def first(results: Results, group: str = "") -> str:
-    """In how many cells with a bar the default is ahead of every rival with one pass."""
+    """Return the number of cells with a bar in which the default is ahead of every rival with one pass."""
     cells = _barred(_of(results), (group,) if group else FIRST)
     return f"{sum(place == 1 and alone for *_, (place, _, alone) in cells)} of {len(cells)}"
 
@@ -269,19 +269,10 @@ def _right(found: Group, values: list[float], suite: str) -> float:
     return float(np.mean([np.mean(shares) for shares in by_family.values()]))
 
 
-@value("real-right")
 def right(results: Results, group: str, who: str, suite: str) -> str:
     """The share of right classes in a suite, mean of the networks: of the networks ("network") or of a posterior."""
     found = _group(results, group)
     return number(float(np.mean([_right(found, own[who], suite) for own in found.facts["accuracy"].values()])))
-
-
-@value("real-loss")
-def loss(results: Results, group: str, network: str, task: str = "") -> str:
-    """How much less often than the network the posterior of one network names the right class of clean inputs."""
-    found = _group(results, group)
-    own, end = found.facts["accuracy"][network], f", {task}" if task else ""
-    return number(_right(found, own["network" + end], "clean") - _right(found, own["probe" + end], "clean"))
 
 
 @value("real-gap")
@@ -293,15 +284,9 @@ def gap(results: Results, suites: str, group: str = "", rival: str = "best", own
     return signed(found.mean(chosen, rival=theirs, group=group, own=own))
 
 
-@value("real-strongest")
-def strongest(results: Results, group: str = "") -> str:
-    """The name of the strongest single rival, of one family of networks or of all."""
-    return _of(results).strongest(group)
-
-
 @table("real-newcomer")
 def newcomer(results: Results) -> str:
-    """What each command of the page took."""
+    """Times of each command of the page."""
     found = results.json("real/newcomer.json")
     steps = {"install": "pip install", "fit": "qipf fit", "score": "qipf score", "compare": "qipf compare"}
     parts = {f"`{words}`": found["steps"][name] for name, words in steps.items() if name in found["steps"]}
@@ -337,13 +322,13 @@ def few_images(results: Results) -> str:
     for row in found["rows"]:
         pairs = zip(row["roc_auc"], row["deviation"], strict=True)
         rows.append([str(row["images_per_class"]), *(f"{number(value)} ± {number(spread)}" for value, spread in pairs)])
-    defaults = {0.2: " (the default from 16 on)", 0.8: " (the default below 16)"}  # of the version that measured it
+    defaults = {0.2: " (the default from 16 on)", 0.8: " (the default below 16)"}
     head = [f"share {share:g}{defaults.get(share, '')}" for share in found["shares"]]
     return markdown(["images per class", *head], rows)
 
 
 @value("real-g2p-check")
 def g2p_check(results: Results) -> str:
-    """ROC-AUC and PRR of the probability of the whole word, where the set-up was checked."""
+    """ROC-AUC and PRR of the probability of the whole word, in the check of the set-up."""
     found = results.json("real/g2p.json", "check")
     return f"{number(found['roc_auc'])} and {number(found['prr'])}"

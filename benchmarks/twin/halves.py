@@ -1,4 +1,4 @@
-"""A network in pieces, copies of its last pieces, and how they learn: twins, second networks and sub-ensembles."""
+"""Pieces of a network, copies of its last pieces, and their training: twins, second networks and sub-ensembles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MIDDLE = {"lenet": "all but the first convolution", "vgg3": "the last two blocks
 
 
 class Fit(NamedTuple):
-    """How a twin, or another part of a network, learns: `batch` clean images, and as many perturbed ones, a step."""
+    """Settings of training a part of a network: `batch` clean and `batch` perturbed images per step."""
 
     epochs: int
     batch: int

@@ -26,6 +26,7 @@ from halves import (
     second_network,
     views,
 )
+from measures import Record
 from networks import cached_probabilities, network, probabilities
 from setting import Setting
 from torch import Tensor, nn
@@ -40,7 +41,6 @@ from qipf.study import nets
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 from qipf.training import train
-from study import Record
 
 Facts = dict[str, Any]
 Guard = Callable[[str, float], None]
@@ -249,7 +249,7 @@ def fit_twin(unit: Unit, record: Record, facts: Facts) -> None:
 
 
 def measure_cost(unit: Unit, record: Record, facts: Facts) -> None:
-    """What the twin adds to a pass of the network, and the probe for comparison."""
+    """Measure the time that the twin and the probe add to a pass of the network."""
     twin, _ = unit.twin("twin", unit.start)
     facts["added_share_of_a_pass"] = added_share(unit, twin, unit.start)
     facts["parameters"] = {"network": _count(unit.net), "twin": _count(twin)}

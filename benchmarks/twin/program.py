@@ -108,7 +108,7 @@ def assemble(unit: Unit, out: Path) -> None:
 
 
 def done(out: Path, name: str) -> bool:
-    """Whether a unit is complete, perhaps from an earlier machine."""
+    """Return True if a unit is complete, perhaps from an earlier machine."""
     file = out / f"{name}.json"
     return file.exists() and json.loads(file.read_text())["complete"]
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from evidence.marks import table, value
 from evidence.results import NOTHING, Missing, Results, grid, markdown, number, signed, slashed
-from probe.reading import PAIRS, Pair, Study
+from probe.reading import PAIRS, SETS, Pair, Study
 
 COLUMNS = {
     "shift": "five shifts",
@@ -219,6 +219,13 @@ def one(results: Results, score: str, column: str, *pairs: str) -> str:
     """Return the ROC-AUC of a row on some pairs."""
     values = [number(_of(results).pairs[name].value(score, column)) for name in pairs]
     return " and ".join(filter(None, [", ".join(values[:-1]), values[-1]]))
+
+
+@value("no-elastic")
+def without_elastic(results: Results) -> str:
+    """Return ROC-AUC under the five shifts of the probe without elastic distortion and of the ensemble on CIFAR-10."""
+    found = [one(results, score, "shift", *SETS["cifar"]) for score in ("probe without elastic", "ensemble of 10")]
+    return " against ".join(found)
 
 
 @table("twin-accuracy")

@@ -34,6 +34,7 @@ from qipf.scores import Probe as Probe
 from qipf.scores import ResidualScale as ResidualScale
 from qipf.scores import Scorer as Scorer
 from qipf.scores import SoftmaxResponse as SoftmaxResponse
+from qipf.scores import Twin as Twin
 from qipf.scores import WeightQIPF as WeightQIPF
 from qipf.scores.default import default as default
 from qipf.scores.saving import load as load
@@ -67,6 +68,7 @@ __all__ = [
     "ResidualScale",
     "Scorer",
     "SoftmaxResponse",
+    "Twin",
     "WeightQIPF",
     "collect",
     "default",

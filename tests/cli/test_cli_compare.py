@@ -57,7 +57,7 @@ def test_all_scores_of_a_model(place: Path, capsys) -> None:
     with Path("a.csv").open() as file:
         rows = {row["score"]: row for row in csv.DictReader(file)}
     left_out = {line.split(":")[0] for line in captured.err.splitlines() if "left out" in line}
-    assert set(rows) | left_out == (set(SCORERS) - {"combine", "probe", "residual-scale"}) | {"default"}
+    assert set(rows) | left_out == (set(SCORERS) - {"combine", "probe", "residual-scale", "twin"}) | {"default"}
     assert {"default", "knn", "entropy", "softmax-response", "energy"} <= set(rows)
     assert float(rows["softmax-response"]["roc_auc"]) > 0.6
     assert all(float(row["ms_per_1000"]) > 0 for row in rows.values())

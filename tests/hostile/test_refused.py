@@ -23,6 +23,7 @@ from qipf.data.npz import read_arrays
 from qipf.data.reading import FileSource, open_data
 from qipf.data.tables import read_columns
 from qipf.data.tail import Tail
+from qipf.runners.loading import load_model
 from qipf.tasks.outputs import Outputs
 
 
@@ -114,6 +115,13 @@ def test_masked_values_are_refused() -> None:
             Outputs(inputs, labels=given)
         with pytest.raises(Problem, match="masked"):
             next(iter(Source((inputs, given), 2)))
+
+
+def test_a_damaged_program_is_one_line(tmp_path: Path, capfd) -> None:
+    (tmp_path / "net.pt2").write_bytes(b"no program")
+    with pytest.raises(Problem, match=r"net\.pt2"):
+        load_model(str(tmp_path / "net.pt2"))
+    assert capfd.readouterr().err == ""
 
 
 def test_an_output_does_not_overwrite_an_input(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -183,10 +183,9 @@ def test_a_signal_gives_the_mean_over_its_length() -> None:
     torch.testing.assert_close(rows, net[1](net[0](signals)).mean(2))
 
 
-def test_nothing_to_read_names_the_candidates() -> None:
+def test_a_single_layer_is_read_at_its_input_and_nothing_to_read_is_an_error() -> None:
     net = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
-    with pytest.raises(ValueError, match=r"features=.*'0'.*'1'"):
-        found(net, torch.rand(2, 12))
+    assert found(net, torch.rand(2, 12)) == "1@input"
     with pytest.raises(ValueError, match="named_modules"):
         found(nn.Linear(4, 3), torch.rand(2, 4))
 

@@ -55,6 +55,15 @@ def test_the_model_is_left_as_it_was_found(x: Tensor, y: Tensor, failure: type[B
     unchanged(before, state(model))
 
 
+def test_a_kept_error_about_the_data_does_not_hold_the_model(x: Tensor, y: Tensor) -> None:
+    model = net().train()
+    with pytest.raises(ValueError, match="labels") as error:
+        collect(model, (x, y + 1), batch_size=5)
+    assert torch.is_grad_enabled()
+    assert model.training
+    assert error.value is not None  # its traceback holds the frames
+
+
 def test_overridden_train_is_not_called(x: Tensor) -> None:
     class Merging(Net):
         def train(self, mode: bool = True) -> Any:

@@ -39,7 +39,7 @@ def test_it_finds_errors_under_a_shift_better_than_entropy_and_names_more_classe
     assert torch.equal(probe.score(net, shifted[0], progress=False), probe(outputs))
 
 
-@pytest.mark.parametrize("effort", EFFORTS)
+@pytest.mark.parametrize("effort", ["quick", "standard"])
 def test_effort_sets_draws_and_epochs(effort, monkeypatch) -> None:
     calls = []
     table = torch.rand(90, 4), torch.arange(90) % 3
@@ -130,8 +130,8 @@ def test_a_model_that_is_not_of_torch() -> None:
     assert roc_auc_score(~test.correct, probe(test)) > roc_auc_score(~test.correct, qipf.Entropy()(test)) - 0.01
     named = qipf.default(None, qipf.Outputs(logits[:900], None, y[:900], {"hidden": hidden[:900]}), progress=False)
     assert named.layers == ("hidden",)
-    with pytest.raises(TypeError, match=r"got function.*Outputs"):
-        qipf.default(lambda x: x, (x, y), progress=False)
+    with pytest.raises(TypeError, match="Outputs"):
+        qipf.default(object(), (x, y), progress=False)
     with pytest.raises(ValueError, match=r"layers.*'hidden'"):
         qipf.default(None, qipf.Outputs(logits, None, y, {"hidden": hidden}), features="other", progress=False)
     with pytest.raises(ValueError, match="features"):

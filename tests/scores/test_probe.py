@@ -154,7 +154,7 @@ def test_bad_features_are_named(probe) -> None:
         Probe().fit(None, Outputs(outputs.logits, features, outputs.labels))
     with pytest.raises(ValueError, match="expected 6 columns"):
         probe(Outputs(outputs.logits, outputs.features[:, :5]))
-    with pytest.raises(ValueError, match=r"'layer4@2x2'.*layers=probe.layers"):
+    with pytest.raises(ValueError, match="layer4@2x2"):
         Probe(space="layer4@2x2").fit(None, outputs)
     with pytest.raises(ValueError, match="labels"):
         Probe().fit(None, Outputs(outputs.logits, outputs.features))

@@ -1,4 +1,4 @@
-"""The tables about decisions compute what was planted, and read what the study's program writes."""
+"""The tables about decisions compute what was planted."""
 
 from __future__ import annotations
 
@@ -7,22 +7,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from table_lines import line
 
 pytest.importorskip("pandas")
-pytest.importorskip("sklearn")
 
-import qipf
 from evidence import pages
 from evidence.results import Missing, Results
 from probe import decision_tables as tables
-from probe.decisions import Judge
 from probe.reading import PAIRS
-from qipf.study import datasets, nets, shifts
-from qipf.tasks.perturb import draw_images
-from qipf.training import train
 
 LISTED = [
     ("clean", "clean", 0.0),
@@ -122,37 +115,9 @@ def test_no_pair_and_no_promise(tmp_path: Path) -> None:
         tables.families(Results(tmp_path))
 
 
-def test_a_record_of_digits(tmp_path: Path) -> None:
-    """What `Judge` writes about a real network is what the tables read."""
-    torch = pytest.importorskip("torch")
-    digits = datasets.load("digits")
-    net = nets.build("small-cnn", seed=0)
-    net = train(net, digits.train, epochs=10, learning_rate=1e-2, progress=False).eval()
-    uq = qipf.default(net, digits.train, effort="quick", progress=False)
-    x, y = digits.test.inputs, digits.test.targets
-
-    def outputs(images: Any, labels: Any = None) -> qipf.Outputs:
-        return qipf.collect(net, images if labels is None else (images, labels), layers=uq.layers, progress=False)
-
-    drawn = draw_images(x[:200], torch.Generator().manual_seed(0))
-    perturbed = outputs(torch.cat([x[:200], drawn]), torch.cat([y[:200], y[:200]]))
-    judge = Judge(uq, outputs(x[:200], y[:200]), perturbed)
-    live, labels = x[200:], y[200:]
-    shown = [("clean", "clean", 0.0), ("shift", "rotation", 60.0)]
-    images = [live, shifts.apply(live, "rotation", 60)]
-    network = {"held_out": judge.facts(), "conditions": [judge(outputs(each), labels) for each in images]}
-    listed = [dict(zip(("group", "family", "intensity"), place, strict=True)) for place in shown]
-    (tmp_path / "probe").mkdir()
-    file = tmp_path / "probe" / "mnist-decisions.json.gz"
-    write(file, {"conditions": listed, "networks": {"0": network}})
-    record = tables.read(tmp_path)["mnist"]
-    right = float((net(images[1]).argmax(1) == labels).double().mean())
-    confidence = float(net(images[1]).softmax(1).max(1).values.detach().double().mean())
-    assert record.error("confidence", "shift") == pytest.approx(abs(confidence - right), abs=1e-4)
-    assert record.limit is not None
-    share, wrong = record.accepted("probe", record.places("shift"))
-    decision = judge.known["probe"].decisions[record.limit]
-    taken = np.asarray(decision(outputs(images[1]))).astype(bool)
-    assert share[0] == pytest.approx(taken.mean(), abs=1e-4)
-    assert wrong[0] == pytest.approx(1 - (net(images[1]).argmax(1) == labels).numpy()[taken].mean(), abs=1e-4)
-    assert "MNIST LeNet" in tables.promises(Results(tmp_path))
+def test_error_rates_of_accepted_and_flagged(planted: Results) -> None:
+    """60 % are accepted and half of all is wrong: what is not among the accepted is among the flagged."""
+    accepted, flagged, every, share = tables.read(planted.folder)["mnist"].error_rates("probe", "rotation")
+    assert (accepted, every, share) == pytest.approx((0.03, 0.5, 0.6))
+    assert 0.6 * accepted + 0.4 * flagged == pytest.approx(every)
+    assert tables.broken(planted, "mnist") == "0.4 to 0.4 %"

@@ -32,11 +32,8 @@ def test_planted_levels(planted):
     assert line(table, "ensemble, entropy")[-1] == ".805 / .705"
     assert "‡ every row on the same random part of the test images: 2,000." in table
     assert "CIFAR-10 ResNet-18‡" in table
-    assert detection.unseen(planted, "default") == ".827"  # (2 * 0.81 + 5 * 0.82 + 2 * 0.83 + 5 * 0.84) / 14
     render = pages.renderer(planted)
     assert planted.mean("roc_auc", "default", ("kmnist", "lenet"), "zoom") == pytest.approx(0.82)
-    assert render("value", "clear-of-zero; roc_auc; default; ensemble (entropy)") == "does"
-    assert render("value", "networks; default; cifar10 vgg3") == ".820, .840"
     assert render("value", "gap; roc_auc; default; ensemble (entropy)") == "+0.020 [+0.020, +0.020]"
 
 

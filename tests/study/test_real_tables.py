@@ -96,7 +96,7 @@ def test_tables_of_every_score(planted):
     assert table.splitlines()[3].startswith("| **qipf.default")
     assert line(TABLES["real-people"](planted), "**qipf.default (the probe)**")[0] == ".500 ± .010"
     assert line(TABLES["real-accuracy-cifar"](planted), "the network itself") == [".900", ".600", ".400"]
-    assert tables.strongest(planted) == "entropy"
+    assert Study(planted.folder / "real").strongest("") == "entropy"
 
 
 def test_intervals_cover_the_planted_difference(planted):

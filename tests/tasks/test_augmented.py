@@ -137,8 +137,6 @@ def test_what_is_missing_is_named(table) -> None:
         collect_augmented(Tiny(), iter(()), draws=1, progress=False)
     with pytest.raises(ValueError, match="size"):
         collect_augmented(Tiny(), table, draws=1, size=0, progress=False)
-    with pytest.raises(TypeError, match=r"torch.nn.Module.*Outputs"):
-        collect_augmented(lambda x: x, table, draws=1, progress=False)  # pyright: ignore
     broken = table[0].clone()
     broken[7, 1] = torch.nan
     with pytest.raises(ValueError, match=r"data: NaN.*inputs.*row 7"):

@@ -200,7 +200,7 @@ def test_what_does_not_fit_is_named(model, images, labels) -> None:
     with pytest.raises(ValueError, match="batch 0: the model failed on float32"):
         read(model, images[:, :1])
     for given, words in (
-        (labels[:, 0], r"shape \(4, 6, 7\).* got int64 of shape \(4, 7\)"),
+        (labels[:, 0], r"\(N, 6, 7\)"),
         (labels.clamp(0, 254) + 4, "expected classes from 0 to 3"),
         (labels[:, None], r"give labels\[:, 0\]"),
         (nn.functional.one_hot(labels.clamp(0, 3), 4), r"labels\.argmax\(3\)"),

@@ -132,7 +132,7 @@ def test_half_precision_logits_are_reduced_in_single(ids) -> None:
 def test_what_does_not_fit_is_named(model, ids) -> None:
     with pytest.raises(ValueError, match=r"\(N, T, V\)"):
         read(nn.Linear(T, 3), ids.float())
-    with pytest.raises(ValueError, match=r"shape \(5, 9\).*got int64 of shape \(5,\)"):
+    with pytest.raises(ValueError, match=r"\(N, 9\)"):
         read(model, (ids, ids[:, 0]))
     with pytest.raises(ValueError, match=r"logits\.transpose\(1, 2\)"):
         read(Last(), (ids_of(6, 5), ids_of(6, 5)), shift=True)

@@ -43,6 +43,7 @@ SKIPPED = {
     "combine": "it needs parts",
     "probe": "it is fitted by default",
     "residual-scale": "it is for regressions, whose predictions are not right or wrong",
+    "twin": "it learns from inputs; fit it with effort=thorough",
 }
 """Scorers that cannot be compared here, and why."""
 SCALES = (ONE_WIDTH, *METHODS)

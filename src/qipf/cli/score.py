@@ -41,6 +41,7 @@ def score(
     features: str | None = None,
     onnx_output: str | None = None,
     modes: bool = False,
+    views: int | None = None,
     device: str | None = None,
     batch_size: int = 500,
     quiet: bool = False,
@@ -76,6 +77,7 @@ def score(
         onnx_output: The name of the output of an .onnx file that holds the logits; the one that FILE was fitted to if
             left out, and no other.
         modes: Also write the modes, one column per order, for a scorer that has them.
+        views: How many views of an image, itself included, to average over, with one pass each.
         device: Where to run the model, for instance cuda.
         batch_size: How many examples at once.
         quiet: No progress bar and no summary.
@@ -85,6 +87,10 @@ def score(
     check_at_least("--batch-size", batch_size, 1)
     check_output(output, "--output", file, data, model, weights, labels)
     scorer = load_scorer(file)
+    if views is not None and (viewed := scorer.with_views(views)) is not scorer:
+        if scorer.attachments:
+            raise UserError(f"--views: what FILE promises was learned with {getattr(scorer, 'views', 1)}")
+        scorer = viewed
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
     noted_features(scorer, features)

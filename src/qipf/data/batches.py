@@ -80,10 +80,13 @@ class Batch(NamedTuple):
 
     def first(self, rows: int) -> Batch:
         """Return the first rows."""
-        if rows >= self.rows:
-            return self
-        args, kwargs, labels, mask = (take(part, slice(rows)) for part in self[:4])
-        return Batch(args, kwargs, labels, mask, rows, self.number, self.numbers[:rows])
+        return self if rows >= self.rows else self.chosen(slice(rows))
+
+    def chosen(self, rows: slice | np.ndarray) -> Batch:
+        """Return some rows: a slice, or an array of row numbers."""
+        args, kwargs, labels, mask = (take(part, rows) for part in self[:4])
+        numbers: list[int] = np.asarray(self.numbers)[rows].tolist()
+        return Batch(args, kwargs, labels, mask, len(numbers), self.number, numbers)
 
     @property
     def texts(self) -> bool:
@@ -385,6 +388,9 @@ def _check_data(data: Any) -> None:
     if hint or isinstance(data, bytes) or not (hasattr(data, "__iter__") or hasattr(data, "__getitem__")):
         expected = "an array, (inputs, labels), a dict of arrays, a dataset, a DataLoader or an iterable of batches"
         raise Problem("data", type(data).__name__, expected=expected, hint=hint)
+    if isinstance(data, tuple) and len(data) > 2 and all(map(is_array, data)):
+        hint = "put batches in a list, and several inputs in a tuple of their own: ((a, b), labels)"
+        raise Problem("data", f"a tuple of {len(data)} arrays", expected="(inputs, labels)", hint=hint)
     if not isinstance(data, list | tuple) or len(data) != 2:
         return
     if not is_array(data[0]) or not (is_array(data[1]) or is_numbers(data[1])):
@@ -393,7 +399,7 @@ def _check_data(data: Any) -> None:
     if first.ndim != second.ndim or str(first.dtype) != str(second.dtype):  # pyright: ignore
         raise Problem(
             "data", f"{describe(first)} and {describe(second)}", expected="a list of batches of one kind",
-            hint="pass inputs and labels as a tuple (x, y)",
+            hint="pass inputs and labels as a tuple (x, y), several inputs as ((a, b), y)",
         )  # fmt: skip
 
 

@@ -7,7 +7,9 @@ from torch import nn
 from qipf._common.errors import Problem
 from qipf.runners.features import HEAD, FeatureSpec
 from qipf.runners.recorder import Recorder, named_modules
+from qipf.runners.torch import TorchRunner
 from qipf.scores.base import Scorer
+from qipf.tasks.views import View
 
 
 def attach_recorder(model: nn.Module, scorer: Scorer, features: str | None) -> Recorder:
@@ -25,7 +27,8 @@ def attach_recorder(model: nn.Module, scorer: Scorer, features: str | None) -> R
     Raises:
         Problem: There is no such layer.
     """
-    read = {name: FeatureSpec.parse(name) for name in scorer.layers}
+    layers, runner = [one for one in scorer.layers if not isinstance(one, View)], TorchRunner(model)
+    read = {str(one): FeatureSpec.parse(one) if isinstance(one, str) else one.spec(runner) for one in layers}
     head = None
     if scorer.reads_features:
         read = {"features": HEAD if features is None else FeatureSpec.parse(features), **read}

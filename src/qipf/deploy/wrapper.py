@@ -21,15 +21,18 @@ from qipf.runners.loading import check_facts
 from qipf.runners.torch import check_logits, find_values, original
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.confidence import Confidence
+from qipf.scores.mixture import Mixture
 from qipf.scores.precision import without_autocast
-from qipf.scores.probe import Probe
 from qipf.scores.saving import upgraded
 from qipf.tasks.classes import Classes
 from qipf.tasks.finding import TASKS
 from qipf.tasks.outputs import Outputs
+from qipf.tasks.views import View, viewed
 
 
-def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False) -> Wrapped:
+def wrap(
+    model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False, views: int | None = None
+) -> Wrapped:
     """A module that returns the model's own output and the uncertainty of every prediction.
 
     Where the scorer has a probability of error or a decision, it returns a named tuple of the output, the uncertainty,
@@ -48,13 +51,15 @@ def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None, poste
         scorer: a fitted scorer. Fitting it again later does not change the wrapped module.
         features: the name of the module whose output a scorer reads as features; None is the input of the last linear
             layer. Give what was given to `qipf.collect`.
-        posterior: return a named tuple that also has the probability of every class that a `Probe` finds, (N, C): often
-            a better prediction than the output of the model, which stays as it is.
+        posterior: return a named tuple that also has the probability of every class that a probe or a twin finds,
+            (N, C): often a better prediction than the output of the model, which stays as it is.
+        views: how many views of an image, itself included, to average over, with one pass each; None for the number
+            that the scorer has.
 
     Raises:
         RuntimeError: the scorer is not fitted.
-        TypeError: the model is not a module, the scorer is not a scorer, or `posterior` is asked of one that is not a
-            `Probe`.
+        TypeError: the model is not a module, the scorer is not a scorer, or `posterior` is asked of one that has
+            none.
         ValueError: there is no such layer.
     """
     if isinstance(model, Scorer) and isinstance(scorer, nn.Module):
@@ -63,12 +68,17 @@ def wrap(model: nn.Module, scorer: Scorer, *, features: str | None = None, poste
         raise TypeError(f"model: expected a torch.nn.Module, got an object of type {type(model).__name__}")
     check_scorer(scorer)
     facts = scorer._require_fitted().facts
+    if views is not None and (viewed := scorer.with_views(views)) is not scorer:
+        if scorer.attachments:
+            found = f"{' and '.join(scorer.attachments)} of this scorer hold for other views"
+            raise Problem("views", found, hint=f"learn them about scorer.with_views({views})")
+        scorer = viewed
     task = TASKS.get(scorer.task_name)
     if task is not None and not task.independent:
         raise Problem(
             "scorer", f"it was fitted to {task.name}, not to one prediction per input", hint="call scorer.score instead"
         )
-    check_facts({name: value for name, value in facts.items() if name == "model"}, model)
+    check_facts({name: value for name, value in facts.items() if name in ("model", "cut")}, model)
     return Wrapped(model, scorer, features=features, posterior=posterior)
 
 
@@ -79,10 +89,8 @@ class Wrapped(nn.Module):
         self, model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False
     ) -> None:
         super().__init__()
-        if posterior and not isinstance(scorer, Probe):
-            raise TypeError(
-                f"posterior: {scorer.name} has none; only Probe has one, which qipf.default(model, data) fits"
-            )
+        if posterior and not isinstance(scorer, Mixture):
+            raise TypeError(f"posterior: {scorer.name} has none; what qipf.default(model, data) fits has one")
         self.posterior = posterior
         self.model = model = original(model)
         self.scorer = ScorerModule(scorer)
@@ -92,6 +100,9 @@ class Wrapped(nn.Module):
             self.scorer.to(home)
             self.judge.to(home)
         self._recorder = attach_recorder(model, scorer, features)
+        copies = {key: hook.spec.copy for key, hook in self._recorder.hooks.items() if hook.spec.copy is not None}
+        self._copied, self.twin = next(iter(copies.items()), ("", None))
+        self._views = tuple(dict.fromkeys(layer.name for layer in scorer.layers if isinstance(layer, View)))
         self.training = model.training
         self._unseen = isinstance(scorer, Confidence)  # others were fitted to logits that were looked at
 
@@ -110,15 +121,25 @@ class Wrapped(nn.Module):
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
         """The output of the model, unchanged, and what the scorer reads from this forward pass."""
+        output, logits, taken = self._pass(args, kwargs)
+        if self._unseen and not is_traced(logits) and len(logits) > 1:
+            check_logits(logits)
+            self._unseen = False
+        for name in self._views:
+            _, seen, layers = self._pass(viewed(args, name), viewed(kwargs, name))
+            taken |= {f"{name}:logits": _rows(seen), **{f"{name}:{key}": values for key, values in layers.items()}}
+        features = taken.pop("features", None)
+        return output, _outputs(_rows(logits), features, taken)
+
+    def _pass(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Tensor, dict[str, Tensor]]:
+        """Return the output of the model, its logits, and what was read by the key of a layer."""
         self._recorder.open()
         output = self.model(*args, **kwargs)
         logits = self._recorder.before_ending(find_values(output))
         taken = self._recorder.taken()
-        if self._unseen and not is_traced(logits) and len(logits) > 1:
-            check_logits(logits)
-            self._unseen = False
-        features = taken.pop("features", None)
-        return output, _outputs(_rows(logits), features, taken)
+        if self.twin is not None:
+            taken[self._copied] = _rows(self.twin(taken[self._copied], args, kwargs))
+        return output, logits, taken
 
 
 class ScorerModule(PreciseBuffers):
@@ -129,6 +150,8 @@ class ScorerModule(PreciseBuffers):
         fitted = scorer._require_fitted()
         self._kind = type(scorer)
         for key, value in fitted.tensors.items():
+            if "." in key:  # the weights of a twin, which is a module of its own
+                continue
             self.register_buffer(key, torch.from_numpy(np.array(value, order="C")))
         self._rebuild(scorer.settings(), fitted.facts)
 
@@ -145,9 +168,9 @@ class ScorerModule(PreciseBuffers):
         return self.scorer.graph_score(known, self._buffers) + mark
 
     def improved(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
-        """The uncertainty (N,) and the posterior (N, C) of a `Probe`, computed together; NaN as in `forward`."""
-        if not isinstance(self.scorer, Probe):
-            raise TypeError(f"{self.scorer.name} has no posterior; only Probe has one")
+        """The uncertainty (N,) and the posterior (N, C), computed together; NaN as in `forward`."""
+        if not isinstance(self.scorer, Mixture):
+            raise TypeError(f"{self.scorer.name} has no posterior")
         mark, known = (None, outputs) if self._has_no_marks(outputs.logits) else self._prepared(outputs)
         with without_autocast(known.logits):
             posterior = self.scorer.class_probabilities(known, self._buffers)

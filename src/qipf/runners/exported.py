@@ -1,4 +1,4 @@
-"""An exported program as a module with the modules that it was made of, so that their outputs can be read."""
+"""Restore the modules of an exported program, so that their outputs can be read."""
 
 from __future__ import annotations
 
@@ -13,27 +13,32 @@ LINEAR, CONVOLUTION = "torch.nn.modules.linear.Linear", "torch.nn.modules.conv.C
 
 
 def exported_module(program: ExportedProgram) -> nn.Module:
-    """The program with its modules called by their names, or as one flat graph where torch cannot restore them.
+    """Return the program with its modules called by name, or as one flat graph if torch cannot restore them.
 
-    `program.module()` runs the same operations, but calls no submodule: hooks see nothing of it. Linear layers and
-    convolutions become `nn.Linear` and `nn.Conv2d` again, which is how features are found. All parameters are those of
-    the program.
+    `program.module()` runs the same operations, but calls no submodule, so that hooks see nothing of it. Linear layers
+    and convolutions become `nn.Linear` and `nn.Conv2d` again, by which features are found. All parameters are those of
+    the program. The attribute `fixed_batch` of the module is the number of rows that it takes, or None for any number.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch warns of its own use of what it deprecates
             module = unflatten(program)
     except Exception:  # torch raises whatever it meets in graphs that it cannot split
-        return program.module()
-    for name, part in [*module.named_modules(remove_duplicate=False)]:
-        if name and (layer := _layer(part)) is not None:
-            parent, _, last = name.rpartition(".")
-            setattr(module.get_submodule(parent), last, layer)
+        module = program.module()
+    else:
+        for name, part in [*module.named_modules(remove_duplicate=False)]:
+            if name and (layer := _layer(part)) is not None:
+                parent, _, last = name.rpartition(".")
+                setattr(module.get_submodule(parent), last, layer)
+    inputs = [node.meta.get("val") for node in program.graph.nodes if node.name in program.graph_signature.user_inputs]
+    sizes = [one.shape[0] for one in inputs if isinstance(one, torch.Tensor) and one.ndim]
+    fixed = sizes[0] if sizes and all(type(size) is int and size == sizes[0] for size in sizes) else None
+    module.__dict__["fixed_batch"] = fixed
     return module
 
 
 def _layer(part: nn.Module) -> nn.Linear | nn.Conv2d | None:
-    """The linear layer or convolution that a piece of graph was exported from; None where it is something else."""
+    """Return the linear layer or convolution that a piece of graph was exported from; None for anything else."""
     graph: Any = getattr(part, "graph", None)
     kind = getattr(part, "_ty", None)
     parameters = dict(part.named_parameters())

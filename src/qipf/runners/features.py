@@ -153,7 +153,8 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     * The same if the inputs are texts, which are padded: what the model itself makes of the tokens, the input of the
       layer that makes the logits; the mean of all tokens if that layer makes logits of every token.
     * It is a signal (N, channels, length), as of a one-dimensional convolution: its mean.
-    * There is no spatial candidate: the output of the first hidden linear layer.
+    * There is no spatial candidate: the output of the first hidden linear layer, or else what enters the layer that
+      makes the logits.
 
     Args:
         candidates: In the order of computation, without those that are logits of every position.
@@ -176,6 +177,9 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     linear = [one for one in candidates if one.layer == "linear" and one.head is None]
     if linear and len(linear[0].shape) == 2:
         return FeatureSpec(linear[0].name, "rows")
+    pooled = [one.head for one in heads if one.head is not None and len(one.shape) == 2]
+    if pooled:
+        return pooled[-1]
     named = [f"{one.name!r} {one.shape}" for one in candidates if one.name and math.prod(one.shape[1:]) > 1]
     shown = ", ".join(named[-5:]) or "those that model.named_modules() lists"
     raise Problem(

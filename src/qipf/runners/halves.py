@@ -50,7 +50,8 @@ class Cut:
         return f"{self.split}@copy"
 
 
-class Copied(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Copied:
     """A layer that a scorer reads: the logits of a trained copy of the second half of a network."""
 
     cut: Cut
@@ -65,7 +66,10 @@ class Copied(NamedTuple):
         Raises:
             Problem: It runs no torch module, or another network than the one that was copied.
         """
-        half = SecondHalf(splittable(runner), self.cut)
+        module = splittable(runner)
+        if any(name not in dict(module.named_modules()) for name in (*self.cut.past, self.cut.split)):
+            raise _other_network()
+        half = SecondHalf(module, self.cut)
         half.load(self.weights)
         return half.spec
 
@@ -152,7 +156,7 @@ class SecondHalf(nn.Module):
         """
         own = self.network.state_dict()
         if {name: tuple(one.shape) for name, one in own.items()} != {n: w.shape for n, w in weights.items()}:
-            raise Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
+            raise _other_network()
         with torch.no_grad():
             for name, values in weights.items():
                 own[name].copy_(torch.from_numpy(np.array(values)))
@@ -164,6 +168,10 @@ class SecondHalf(nn.Module):
         home = next((one for one in self.network.parameters()), None)
         if found is not None and home is not None and home.device != found.device:
             self.to(found.device)
+
+
+def _other_network() -> Problem:
+    return Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
 
 
 _HALF = (torch.float16, torch.bfloat16)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 import traceback
@@ -13,6 +14,7 @@ from typing import Any
 
 from qipf._common.errors import Problem
 from qipf._common.optional import require
+from qipf.runners.function import FunctionRunner
 from qipf.runners.onnx import OnnxRunner, is_session
 from qipf.runners.runner import OUTPUT, Runner, differ
 from qipf.runners.sklearn import SklearnRunner, is_estimator
@@ -24,8 +26,8 @@ WAYS_OUT = {
     ".keras": "unzip it and give its model.weights.h5",
     **dict.fromkeys(
         (".pt", ".pth", ".ckpt", ".bin"),
-        "it may hold pickled code; in Python, safetensors.torch.save_file(torch.load(FILE, weights_only=True), "
-        "'net.safetensors') makes a file of weights, and the model is module:callable",
+        "it may hold code; load it in Python and write it with torch.export.save, or give module:callable with a "
+        ".safetensors file of weights",
     ),
 }
 """What to do with files that are not read, by their ending."""
@@ -38,7 +40,8 @@ def open_model(
 
     Args:
         model: A torch module, an exported program, the path of an `.onnx` file, an `onnxruntime.InferenceSession`, a
-            scikit-learn estimator, or a runner, which is returned as it is.
+            scikit-learn estimator, a function of arrays that returns logits or probabilities, or a runner, which is
+            returned as it is.
         device: Where the inputs of a torch module go; None is the device of the module.
         output: The output of an ONNX model that holds the logits.
         providers: Where an ONNX file runs, as ONNX Runtime names it; None for the CPU.
@@ -46,34 +49,34 @@ def open_model(
     Raises:
         Problem: It is something else, or it has no device.
     """
-    if isinstance(model, str | os.PathLike) and Path(model).suffix == ".pt2":
-        raise Problem("model", f"{model} is the path of a torch program", hint="give torch.export.load(path)")
-    onnx = is_session(model) or isinstance(model, str | os.PathLike)
-    if (onnx or isinstance(model, Runner) or is_estimator(model)) and device is not None:
-        found = None if onnx or not isinstance(model, Runner) else model.device
-        if found is None or str(found).partition(":")[0] != str(device).partition(":")[0]:
-            raise Problem(
-                "device", f"this model does not run on {str(device)!r}",
-                hint="an ONNX model runs where its session does: leave device out, or give a session with providers",
-            )  # fmt: skip
-    if isinstance(model, Runner):
-        return model
-    if onnx:
-        return OnnxRunner(model, output=output, providers=providers)
-    if output is not None or providers is not None:
+    path = isinstance(model, str | os.PathLike)
+    if not (output is None and providers is None) and not (path or is_session(model)):
         raise Problem("output", "only ONNX models have named outputs", hint="leave output and providers out")
-    if is_estimator(model):
-        return SklearnRunner(model)
-    torch = require("torch", extra="torch")
-    if not isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module | torch.export.ExportedProgram):
+        from qipf.runners.torch import TorchRunner
+
+        return TorchRunner(model, device)
+    if path and Path(model).suffix == ".pt2":
+        raise Problem("model", f"{model} is the path of a torch program", hint="give torch.export.load(path)")
+    if isinstance(model, Runner):
+        runner = model
+    elif path or is_session(model):
+        runner = OnnxRunner(model, output=output, providers=providers)
+    elif is_estimator(model):
+        runner = SklearnRunner(model)
+    elif callable(model) and not isinstance(model, type):
+        runner = FunctionRunner(model)
+    else:
         raise Problem(
             "model", type(model).__name__,
-            expected="a torch.nn.Module, an exported program, an ONNX file or session, or a scikit-learn estimator",
-            hint="for a model of another library give qipf.Outputs with its logits, features and labels",
+            expected="a torch module, an exported program, an ONNX file or session, an estimator, or a function",
+            hint="otherwise give qipf.Outputs with logits, features and labels",
         )  # fmt: skip
-    from qipf.runners.torch import TorchRunner
-
-    return TorchRunner(model, device)
+    if device is not None and str(runner.device).partition(":")[0] != str(device).partition(":")[0]:
+        hint = "leave device out; an ONNX model runs where its session does"
+        raise Problem("device", f"this model does not run on {str(device)!r}", hint=hint)
+    return runner
 
 
 def model_facts(model: Any) -> dict[str, Any]:
@@ -95,7 +98,7 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
     """Compare a model with the one that a scorer with these facts was fitted to: warn about other weights.
 
     Raises:
-        Problem: Another output of an ONNX model is read.
+        Problem: Another output of an ONNX model is read, or a twin is given another network.
     """
     found = model_facts(model)
     noted, read = facts.get(OUTPUT), found.get(OUTPUT)
@@ -106,6 +109,8 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
         )  # fmt: skip
     known, other = facts.get("model"), found.get("model")
     if known and other is not None and differ(known, other):
+        if "cut" in facts:
+            raise Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
         warnings.warn(
             "model: its weights are not those that this scorer was fitted to, so its scores mean little; give that "
             "model, or fit the scorer to this one",
@@ -179,10 +184,15 @@ def _exported(path: Path) -> Any:
     torch = require("torch", extra="torch")
     from qipf.runners.exported import exported_module
 
+    log = logging.getLogger("torch.export")
+    silent, log.disabled = log.disabled, True  # it logs what is wrong with a file; the error below reports it
     try:
         program = torch.export.load(path)
     except Exception as error:  # torch raises whatever its archive reader meets
-        raise Problem("model", f"{path} is not an exported program that this torch can read ({error})") from error
+        hint = "export the model again, with torch.export.save of this version of torch"
+        raise Problem("model", f"{path} is not an exported program that this torch can read", hint=hint) from error
+    finally:
+        log.disabled = silent
     return exported_module(program)
 
 

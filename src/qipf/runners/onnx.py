@@ -16,14 +16,14 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf._common.budget import GIB, VARIABLE, budget
-from qipf._common.errors import Problem, check_flag
+from qipf._common.errors import Problem
 from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.data.batches import INPUTS, Batch, InputSpec, shape_text
 from qipf.runners.features import Candidate, FeatureSpec
 from qipf.runners.onnx_files import has_external_data, read_model
-from qipf.runners.onnx_graph import Graph, LogitsAt, class_axis, corner, in_rows
-from qipf.runners.runner import SURE, Pass, Run, Runner
+from qipf.runners.onnx_graph import Graph, LogitsAt, corner, in_rows
+from qipf.runners.runner import Pass, Run, Runner, check_single, has_probabilities, log_probabilities
 
 TYPES = {
     "tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16,
@@ -34,8 +34,6 @@ TYPES = {
 """NumPy's types by the names that ONNX Runtime gives them."""
 FLOATING = ("tensor(float)", "tensor(float16)", "tensor(double)")
 """The types of outputs that may be logits."""
-TINY = np.finfo(np.float32).tiny
-"""The least probability, whose logarithm stays finite."""
 MOST_SESSIONS = 3
 """Sessions that are kept for one model: each holds its weights once more."""
 FOLDER = "session.model_external_initializers_file_folder_path"
@@ -67,17 +65,12 @@ class OnnxRunner(Runner):
         output: The name of the output that holds the logits; None for the one called "logits", or else the first that
             has floating-point numbers.
         providers: Where a file runs, as ONNX Runtime names it; None for the CPU. A session has its own.
-        as_is: Read the output as it is, as the numbers of a regression are read. Otherwise what enters a softmax or a
-            sigmoid is read, unless the labels of the data are the targets of a regression.
 
     Raises:
         Problem: The source is of another type, the file cannot be read, or the model has no such output.
     """
 
-    def __init__(
-        self, source: Any, *, output: str | None = None, providers: Sequence[str] | None = None, as_is: bool = False
-    ) -> None:
-        self.as_is = check_flag("as_is", as_is)
+    def __init__(self, source: Any, *, output: str | None = None, providers: Sequence[str] | None = None) -> None:
         self._providers = list(providers or ["CPUExecutionProvider"])
         self.path: Path | None = None
         if isinstance(source, str | os.PathLike):
@@ -127,7 +120,7 @@ class OnnxRunner(Runner):
 
     def parse(self, text: str) -> FeatureSpec:
         """Return the reading that a user wrote; names of tensors may contain an "@"."""
-        spec = FeatureSpec.parse(text, self.graph.tensors)
+        spec = FeatureSpec.parse(text, [*self.graph.tensors, *(one.name for one in self.inputs)])
         if spec.form == "input":
             raise Problem("layers", f"{text!r}: tensors have no input", hint="name the tensor that enters the layer")
         return spec
@@ -151,7 +144,6 @@ class OnnxRunner(Runner):
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
         """Return a context in which passes run; the first one shows where the logits are."""
-        raw = raw or self.as_is
         at: LogitsAt | None = None
         tensors: dict[str, FeatureSpec] = {}
         if len(self.choices) > 1:
@@ -170,10 +162,11 @@ class OnnxRunner(Runner):
                         form = "mean-last" if not spec.source and spec.form == "mean" else spec.form
                         tensors[key] = FeatureSpec(name, form)
                 self._tell(show, raw)
-            values = self.run(feeds, [at.tensor, *(spec.source for spec in tensors.values())])
+            wanted = (spec.source for spec in tensors.values() if spec.source not in feeds)
+            values = {**feeds, **self.run(feeds, [at.tensor, *wanted])}
             logits = _as_logits(at, values[at.tensor])
             if not raw and at == LogitsAt(self.output):
-                _check_single(self.output, logits)
+                check_single(logits)
             return Pass(logits, {key: spec.rows(values[spec.source]) for key, spec in tensors.items()})
 
         yield run
@@ -199,8 +192,10 @@ class OnnxRunner(Runner):
         flat = [name for name, shape in shapes.items() if len(shape) == 2 and shape[1] > 1]
         last = head if head in flat else next((name for name in reversed(flat) if shapes[name][1] != classes), None)
         first = graph.first_linear()
-        first = first if first in flat and first != logits else head if head in flat else (flat or [None])[-1]
+        first = first if first in flat and first != logits else head if head in flat else last
         found = []
+        if not shapes or (first is None and not any(len(shape) > 2 for shape in shapes.values())):
+            return self._inputs(feeds)
         for name, shape in shapes.items():
             signal = len(shape) == 3 and shape[1] == width and shape[2] != width
             layer = "signal" if signal else "linear" if name == first else ""
@@ -210,12 +205,20 @@ class OnnxRunner(Runner):
                 found.append(one)
         return tuple(found)
 
+    def _inputs(self, feeds: Mapping[str, np.ndarray]) -> tuple[Candidate, ...]:
+        """Return the only input if it is a table, for a model without hidden layers such as a forest."""
+        tables = [(name, one.shape) for name, one in feeds.items() if one.ndim == 2 and one.dtype.kind == "f"]
+        return tuple(Candidate(name, shape, "linear") for name, shape in tables if len(feeds) == 1)
+
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
         """Return the tensor that enters the linear layer, or for pixels the convolution; None if there is none."""
         feeds = self._feeds(batch.first(2))
         single = all(size == 1 for size in output[2:])
         name = self._find_head(self._find_logits(feeds), feeds, not single)
-        return None if name is None else FeatureSpec(name, "mean-last" if single else "whole")
+        if name is not None:
+            return FeatureSpec(name, "mean-last" if single else "whole")
+        tables = self._inputs(feeds) if self.find_graph() is not None and self.graph.first_linear() is None else ()
+        return FeatureSpec(tables[0].name, "rows") if tables else None
 
     def run(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return the tensors with these names for one batch, in runs of as many rows as the model takes.
@@ -269,19 +272,12 @@ class OnnxRunner(Runner):
                 after = in_rows(found[self.output])
                 for at in (LogitsAt(name, flat=after.ndim == 2), LogitsAt(name, last=True)):
                     if at.agrees(found[name], after, ending.operator):
-                        self._note("ending", f"{self.output!r} comes out of a {ending.operator}, so the tensor before "
-                                   f"it, {name!r}, is read as the logits; if these are the numbers of a regression, "
-                                   "give OnnxModel(..., as_is=True)")  # fmt: skip
+                        told = f"{self.output!r} comes out of a {ending.operator}, so the tensor before it, {name!r}, "
+                        self._note("ending", f"{told}is read as the logits; for a regression give task='numbers'")
                         return at
-        values = corner(in_rows(self.run(few, [self.output])[self.output])).astype(np.float64)
-        axis = class_axis(values)
-        positive = values.shape[axis] > 1 and values.size > 0 and bool((values >= 0).all())
-        if positive and bool((np.abs(values.sum(axis) - 1) < 1e-3).all()):
-            self._note(
-                "ending",
-                f"{self.output!r} has probabilities, which sum to 1 over the classes, so their logarithms are the "
-                "logits; energy and max-logit would need the values before the softmax",
-            )
+        if has_probabilities(corner(in_rows(self.run(few, [self.output])[self.output]))):
+            self._note("ending", f"{self.output!r} has probabilities, whose logarithms are read as the logits; energy "
+                       "and max-logit would need the values before the softmax")  # fmt: skip
             return LogitsAt(self.output, probabilities=True)
         return LogitsAt(self.output)
 
@@ -452,17 +448,8 @@ def _as_logits(at: LogitsAt, found: np.ndarray) -> np.ndarray:
     values = at.moved(found)
     values = values.astype(np.float32) if values.dtype.itemsize < 4 else values
     if at.probabilities:
-        values = np.log(np.maximum(values, TINY))
+        values = log_probabilities(values)
     return values.reshape(len(values), -1) if at.flat else values
-
-
-def _check_single(name: str, values: np.ndarray) -> None:
-    """Raise if one column of logits is probably behind a sigmoid that the graph does not show."""
-    if values.size == len(values) >= SURE and bool(((values >= 0) & (values <= 1)).all()):
-        raise Problem(
-            "model", f"the output {name!r} has probabilities, and scores need logits",
-            hint="export what enters the sigmoid, or give OnnxModel(..., as_is=True) for a regression",
-        )  # fmt: skip
 
 
 def _one_row_each(shape: tuple[int, ...], logits: tuple[int, ...], flat: bool) -> bool:

@@ -10,9 +10,8 @@ import numpy as np
 from scipy import special
 
 from qipf._common.errors import Problem
+from qipf.runners.runner import CORNER, class_axis
 
-CORNER = 64
-"""Height and width of the part of an image whose logits are looked at."""
 _PASS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Dropout", "Transpose")
 """Operators that change neither values nor their order within a row."""
 _SAME_ORDER = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
@@ -228,11 +227,6 @@ def _moves_rows(node: Any) -> bool:
     """Return True if a transposition moves the first dimension."""
     order = next((list(part.ints) for part in node.attribute if part.name == "perm"), [])
     return node.op_type == "Transpose" and order[:1] != [0]
-
-
-def class_axis(values: np.ndarray) -> int:
-    """Return the axis of the classes: the second for pixels (N, C, H, W), otherwise the last."""
-    return 1 if values.ndim == 4 else -1
 
 
 def corner(values: np.ndarray) -> np.ndarray:

@@ -6,6 +6,7 @@ modes, buffers and random states are saved by the first of several calls and res
 
 from __future__ import annotations
 
+import copy
 import difflib
 import random
 import sys
@@ -122,6 +123,11 @@ class _HeadHook(_Hook):
 
 class _CopyHook(_Hook):
     """Keeps what a copy of the second half of the model needs of a pass."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _CopyHook:  # the modules that it refers to have it as their hook
+        other = memo[id(self)] = _CopyHook(self.name, self.spec)
+        other.spec = copy.deepcopy(self.spec, memo)
+        return other
 
     def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         (cell,) = self.cells()[:1]

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import array_api_compat as compat
+import numpy as np
 
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.data.batches import Batch, InputSpec, Source, as_numbers, mask_key, one_per_row
+from qipf.data.batches import Batch, InputSpec, as_numbers, mask_key, one_per_row
 from qipf.runners.features import Candidate, FeatureSpec, choose_reading
 
 OUTPUT = "onnx_output"
 """The name of the output that was read among the facts of a fitted scorer."""
+CORNER = 64
+"""Height and width of the part of an image whose logits are checked."""
 SURE = 10
-"""Rows of one column in [0, 1] from which on they are taken for probabilities; a few logits may be so by chance."""
+"""The least number of rows at which one column in [0, 1] counts as probabilities; fewer logits may be so by chance."""
+TINY = np.finfo(np.float32).tiny
+"""The smallest probability, so that its logarithm is finite."""
+REMEDY = "return what enters the sigmoid; if these are logits, give task=qipf.tasks.Classes(raw=True)"
 TOLERANCE = 1e-3
 HALF_TOLERANCE = 2e-2
 """Rounding weights to half precision moves a projection by about 0.001."""
@@ -48,12 +54,14 @@ class Runner(ABC):
         inputs: The names and types of the inputs; empty if the model does not tell them.
         device: The device that inputs go to and generators live on; None outside torch.
         noted_output: The name of the output that is read, if the model has several that could be; otherwise None.
+        fixed: The number of rows that a pass takes; None for any number.
         regression: True if the model is known to predict numbers, whatever its labels look like.
     """
 
     inputs: Sequence[InputSpec] = ()
     device: Any = None
     noted_output: str | None = None
+    fixed: int | None = None
     regression: bool = False
 
     @abstractmethod
@@ -105,7 +113,7 @@ class Runner(ABC):
         """Return the reading that a user wrote."""
         return FeatureSpec.parse(text)
 
-    def batches(self, source: Source) -> Iterator[Batch]:
+    def batches(self, source: Iterable[tuple[Any, Any, Sequence[int]]]) -> Iterator[Batch]:
         """Yield the batches of a source, bound to the inputs, with one label per row; empty batches are skipped."""
         names = [one.name for one in self.inputs]
         for number, (inputs, labels, numbers) in enumerate(source):
@@ -121,7 +129,7 @@ class Runner(ABC):
 
     def best_reading(self, batch: Batch) -> FeatureSpec:
         """Return what a probe of classes reads by default."""
-        return choose_reading(self.candidates(batch.first(2)), batch.texts)
+        return choose_reading(self.candidates(batch), batch.texts)
 
     def fingerprint(self) -> list[float] | str | None:
         """Return what tells the weights from those of another model; None if that cannot be told."""
@@ -160,3 +168,28 @@ def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
         return True
     pairs = zip(one[2:-1], other[2:-1], strict=True)
     return not (math.isclose(one[1], other[1], rel_tol=tolerance) and all(abs(a - b) <= tolerance for a, b in pairs))
+
+
+def class_axis(values: Array) -> int:
+    """Return the axis of the classes: the second for pixels (N, C, H, W), otherwise the last."""
+    return 1 if values.ndim == 4 else -1
+
+
+def has_probabilities(values: np.ndarray, tolerance: float = 1e-3) -> bool:
+    """Return True if there are several classes and every prediction is non-negative and sums to 1 over them."""
+    axis = class_axis(values)
+    if values.ndim < 2 or values.shape[axis] < 2 or values.size == 0 or not bool((values >= 0).all()):
+        return False
+    return bool((np.abs(values.sum(axis, dtype=np.float64) - 1) < tolerance).all())
+
+
+def log_probabilities(values: np.ndarray) -> np.ndarray:
+    """Return logits whose softmax gives these probabilities."""
+    return np.log(np.maximum(values, TINY))
+
+
+def check_single(values: Array) -> None:
+    """Raise if one column of logits is probably behind a sigmoid that the model does not show."""
+    single = values.shape[0] >= SURE and math.prod(values.shape) == values.shape[0]
+    if single and bool(((values >= 0) & (values <= 1)).all()):
+        raise Problem("model", "it returns one column of probabilities, and scores need logits", hint=REMEDY)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import array_api_compat as compat
@@ -14,15 +13,14 @@ from qipf._common.errors import Problem
 from qipf._common.optional import require
 from qipf.arrays import to_numpy
 from qipf.data.batches import Batch, InputSpec, as_numbers
-from qipf.runners.features import Candidate, FeatureSpec
-from qipf.runners.runner import Pass, Run, Runner
+from qipf.runners.function import FunctionRunner
+from qipf.runners.runner import has_probabilities, log_probabilities
 
-INPUTS = FeatureSpec("inputs", "rows")  # the only thing to read of an estimator
-TINY = np.finfo(np.float32).tiny  # the least probability, whose logarithm stays finite
+SEVERAL = "it predicts several outputs at once"
 
 
-class SklearnRunner(Runner):
-    """Runs a fitted estimator.
+class SklearnRunner(FunctionRunner):
+    """Runs a fitted estimator of scikit-learn, or one with the same methods, as those of XGBoost and LightGBM.
 
     The logits are log(p) of `predict_proba`, or else `decision_function`, of which one column stays one logit, or else
     the numbers of `predict`.
@@ -32,14 +30,15 @@ class SklearnRunner(Runner):
     """
 
     inputs = (InputSpec("inputs"),)
+    returns_logits = True
 
     def __init__(self, model: Any) -> None:
-        self.model = model
+        super().__init__(model)
         self._classes = getattr(model, "classes_", None)
         self._numbers: list[float] | None = None
         if isinstance(self._classes, list) or getattr(model, "multilabel_", False):
-            raise Problem("model", "it predicts several outputs at once", hint="give one estimator per output")
-        self.regression = self._classes is None
+            raise Problem("model", SEVERAL, hint="give one estimator per output")
+        self.regression = self._classes is None and not hasattr(model, "predict_proba")
         last = model.steps[-1][1] if hasattr(model, "steps") else model
         if getattr(last, "decision_function_shape", "ovr") == "ovo" and not hasattr(model, "predict_proba"):
             raise Problem("model", "decision_function_shape='ovo' compares pairs of classes", hint="give 'ovr'")
@@ -57,31 +56,6 @@ class SklearnRunner(Runner):
             raise Problem("data", f"batch {number}: shape {table.shape}", expected=expected)
         return (table if table.dtype in (np.float32, np.float64) else table.astype(np.float64),), {}
 
-    @contextmanager
-    def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context in which passes run."""
-        for spec in read.values():
-            if spec.source not in ("", INPUTS.source):
-                raise Problem("features", f"an estimator has nothing called {spec.source!r}", hint="give 'inputs'")
-
-        def run(batch: Batch) -> Pass:
-            table = np.asarray(to_numpy(batch.args[0]))
-            return Pass(self._values(table, raw), {key: spec.rows(table) for key, spec in read.items()})
-
-        yield run
-
-    def output_shape(self, batch: Batch) -> tuple[int, ...]:
-        """Return the shape of the output for the first two rows."""
-        return self._values(np.asarray(to_numpy(batch.first(2).args[0])), False).shape
-
-    def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the inputs."""
-        return (Candidate(INPUTS.source, tuple(batch.first(2).args[0].shape), "linear"),)
-
-    def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec:
-        """Return the inputs."""
-        return INPUTS
-
     def encode(self, labels: Any) -> Any:
         """Return the index of each label among the classes of the estimator; targets of a regression as they are."""
         if self._classes is None:
@@ -98,23 +72,29 @@ class SklearnRunner(Runner):
         """Return numbers of the predictions for fixed rows, which tell two fitted estimators apart."""
         width = getattr(self.model, "n_features_in_", None)
         if self._numbers is None and width is not None:
-            values = self._values(np.random.default_rng(0).standard_normal((64, width)), raw=False)
+            values = self._predict(np.random.default_rng(0).standard_normal((64, width)), raw=False)
             norm = math.sqrt(float((values**2).sum()))
             angles = np.outer(np.arange(1.0, 5.0), np.arange(values.size))
             self._numbers = [float(values.size), norm, *(np.cos(angles) @ values.ravel() / (norm or 1.0)), 0.0]
         return self._numbers
 
-    def _values(self, table: np.ndarray, raw: bool) -> np.ndarray:
+    def _values(self, batch: Batch, raw: bool) -> np.ndarray:
+        return self._predict(to_numpy(batch.args[0]), raw)
+
+    def _predict(self, table: np.ndarray, raw: bool) -> np.ndarray:
         given: Any = table
         if self._columns is not None:  # scikit-learn warns of a table without the names that it was fitted to
             given = require("pandas", extra="bench").DataFrame(table, columns=list(self._columns))
         if not raw and hasattr(self.model, "predict_proba"):
-            return np.log(np.maximum(self.model.predict_proba(given), TINY))
+            found = np.asarray(self.model.predict_proba(given))
+            if not has_probabilities(found):
+                raise Problem("model", SEVERAL, hint="give one estimator per output")
+            return log_probabilities(found)
         known = self._classes is not None and not raw and hasattr(self.model, "decision_function")
         found = self.model.decision_function(given) if known else self.model.predict(given)
         return np.asarray(found, dtype=np.float64).reshape(len(table), -1)
 
 
 def is_estimator(model: Any) -> bool:
-    """Return True for a fitted estimator of scikit-learn, which need not be installed to ask."""
-    return hasattr(model, "predict") and hasattr(model, "get_params") and not hasattr(model, "named_modules")
+    """Return True for an estimator of scikit-learn, XGBoost or LightGBM, none of which need be installed."""
+    return hasattr(model, "predict_proba") or (hasattr(model, "predict") and hasattr(model, "get_params"))

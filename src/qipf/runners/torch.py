@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from qipf._common.errors import Problem, first_line
 from qipf.arrays import widest_float
-from qipf.data.batches import INPUTS, Batch, InputSpec, as_numbers, describe, is_array
+from qipf.data.batches import INPUTS, Batch, InputSpec, as_numbers, describe, is_array, take
 from qipf.runners.exported import exported_module
 from qipf.runners.features import HEAD, Candidate, FeatureSpec
 from qipf.runners.recorder import (
@@ -31,12 +31,10 @@ from qipf.runners.recorder import (
     untouched,
     watching,
 )
-from qipf.runners.runner import SURE, Pass, Run, Runner
+from qipf.runners.runner import CORNER, Pass, Run, Runner, check_single, class_axis, has_probabilities
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TORCH = str(Path(torch.__file__).parent)
-CORNER = 64
-"""Height and width of the part of an image whose logits are looked at."""
 NEAR = 0.2
 """The largest difference between logits and the enlarged output of the layer that makes them, in standard deviations
 of the logits: how images are enlarged is known up to details."""
@@ -47,6 +45,8 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"mode": "bicubic", "align_corners": False},
 )
 """How networks enlarge their logits to the size of the image."""
+MEETING = 8
+"""Rows that are exchanged to find the layers in which several inputs have met."""
 PLACES = 1024
 PROJECTIONS = 4
 _FINGERPRINTS: WeakKeyDictionary[nn.Module, tuple[Any, list[float] | None]] = WeakKeyDictionary()
@@ -69,6 +69,7 @@ class TorchRunner(Runner):
         self.module = unwrap(model)
         self.device = input_device(self.module, device)
         self._made: nn.Module | None = None  # the layer that makes the logits of pixels, once it was searched for
+        self.fixed: int | None = getattr(self.module, "fixed_batch", None)
         self._dtype = next((p.dtype for p in self.module.parameters() if p.dtype in _FLOATS), None)
         self._parameters = forward_parameters(original(self.module))
         several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -100,6 +101,7 @@ class TorchRunner(Runner):
 
         def run(batch: Batch) -> Pass:
             nonlocal checked, settled
+            rows, batch = batch.rows, self._first(batch, batch.rows)
             recorder.open()
             try:
                 values = self._values(batch)
@@ -122,7 +124,8 @@ class TorchRunner(Runner):
                     return run(batch)
             settled = True
             narrow = logits.element_size() < 4 and logits.ndim <= 2  # others are cast block by block: they are large
-            return Pass(logits.float() if narrow else logits, found)
+            logits = logits.float() if narrow else logits
+            return Pass(logits[:rows], {key: values[:rows] for key, values in found.items()})
 
         with untouched(self.module, eager=recorder.active), recorder.attached():
             yield run
@@ -131,30 +134,24 @@ class TorchRunner(Runner):
         """Return the shape of the output for the first two rows."""
         with untouched(self.module, eager=False):
             try:
-                return tuple(self._values(batch.first(2)).shape)
-            except Problem:  # an exported program may have a fixed batch
+                return tuple(self._values(self._first(batch, 2)).shape)
+            except Problem:  # a traced model may take only the rows that it was traced with
                 return tuple(self._values(batch).shape)
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the outputs of all modules that have one row per input."""
+        """Return the outputs of all modules that have one row per input, and depend on every input of the model."""
         module = original(self.module)
         names: dict[nn.Module, list[str]] = {}
         for name, part in named_modules(module).items():
             names.setdefault(part, []).append(name)
-        calls: list[tuple[nn.Module, tuple[int, ...]]] = []
-
-        def note(part: nn.Module, inputs: Any, output: Any) -> None:
-            tensor = first_tensor(output)
-            if tensor is not None and tensor.ndim and tensor.is_floating_point():
-                calls.append((part, tuple(tensor.shape)))
-
-        with untouched(module, eager=True), watching(names, note):
-            logits = self._values(batch.first(2), module)
+        several = len(_tensors(batch)) > 1
+        logits, calls = self._calls(module, names, self._first(batch, MEETING if several else 2))
+        met = self._met(module, names, self._first(batch, MEETING), calls) if several else [True] * len(calls)
         classes = logits.shape[1] if logits.ndim > 1 else 1
         found = [
-            (part, _candidate(name, part, shape, classes))
-            for part, shape in calls
-            if shape[0] == logits.shape[0]
+            (part, _candidate(name, part, tuple(output.shape), classes))
+            for (part, output), together in zip(calls, met, strict=True)
+            if together and output.shape[0] == logits.shape[0]
             for name in names[part]
         ]
         weighted = [one for part, one in found if any(True for _ in part.parameters(recurse=False))]
@@ -164,6 +161,36 @@ class TorchRunner(Runner):
                 (part, one) for part, one in found if not one.spatial or one.shape[axis[len(one.shape)]] != classes
             ]
         return tuple(one for _, one in found)
+
+    def _calls(
+        self, module: nn.Module, names: Mapping[nn.Module, Any], batch: Batch
+    ) -> tuple[Tensor, list[tuple[nn.Module, Tensor]]]:
+        """Return the logits of a batch, and the floating-point outputs of all calls of modules in their order."""
+        calls: list[tuple[nn.Module, Tensor]] = []
+
+        def note(part: nn.Module, inputs: Any, output: Any) -> None:
+            tensor = first_tensor(output)
+            if tensor is not None and tensor.ndim and tensor.is_floating_point():
+                calls.append((part, tensor.clone()))
+
+        with untouched(module, eager=True), watching(names, note):
+            return self._values(batch, module), calls
+
+    def _met(
+        self, module: nn.Module, names: Mapping[nn.Module, Any], batch: Batch, calls: list[tuple[nn.Module, Tensor]]
+    ) -> list[bool]:
+        """Return which calls depend on every input on which the last one depends: another value changes them."""
+        changed: list[list[bool]] = []
+        for key in _tensors(batch):
+            moved = {**dict(enumerate(batch.args)), **batch.kwargs}
+            moved[key] = moved[key].roll(1, 0)
+            args = tuple(moved.pop(index) for index in range(len(batch.args)))
+            again = self._calls(module, names, batch._replace(args=args, kwargs=moved))[1]
+            if len(again) == len(calls):
+                same = zip(calls, again, strict=True)
+                changed.append([not torch.equal(one, other) for (_, one), (_, other) in same])
+        changed = [one for one in changed if any(one)]
+        return [all(one[index] for one in changed) for index in range(len(calls))]
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
         """Return what enters the linear layer, or for (N, C, H, W) the convolution; None if the model has none."""
@@ -184,10 +211,15 @@ class TorchRunner(Runner):
         return fingerprint(self.module)
 
     def _arguments(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if isinstance(inputs, tuple | list):
-            return tuple(inputs), {}
         if not isinstance(inputs, Mapping):
-            return (inputs,), {}
+            given = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+            if len(given) < len(needed := _required(self._parameters)):
+                names = ", ".join(needed)
+                raise Problem(
+                    "data", f"the model takes {len(needed)} inputs ({names}), and the data has {len(given)}",
+                    hint=f"give (({names}), labels), or (({names}), None) without labels",
+                )  # fmt: skip
+            return given, {}
         named = [p.name for p in self._parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         known = {str(key): value for key, value in inputs.items() if key in named}
         missing = [name for name in _required(self._parameters) if name not in known]
@@ -224,6 +256,14 @@ class TorchRunner(Runner):
             return type(value)(self._move(item) for item in value) if type(value) in (tuple, list) else value
         return value
 
+    def _first(self, batch: Batch, rows: int) -> Batch:
+        """Return the first rows; if the model takes a fixed number of rows, that number of them, repeated."""
+        if self.fixed is None or batch.rows > self.fixed:
+            return batch.first(rows)
+        index = np.arange(self.fixed) % batch.rows
+        args, kwargs, labels, mask = (take(part, index) for part in batch[:4])
+        return Batch(args, kwargs, labels, mask, self.fixed, batch.number, [batch.numbers[int(i)] for i in index])
+
     def _values(self, batch: Batch, module: nn.Module | None = None) -> Tensor:
         """Run a batch and return the output that holds the logits, in its own shape and type."""
         module = module or self.module
@@ -234,7 +274,10 @@ class TorchRunner(Runner):
             )
         if values.ndim == 0 or values.shape[0] != batch.rows:
             found = values.shape[0] if values.ndim else "a single number"
-            raise Problem("model", f"batch {batch.number}: the model returned {found} rows for {batch.rows} inputs")
+            raise Problem(
+                "data", f"batch {batch.number}: the model returned {found} rows for {batch.rows} inputs",
+                hint="the first axis must be the batch: x[None] adds it to a single input",
+            )  # fmt: skip
         return values
 
     def _maker(self, batch: Batch, logits: Tensor, last: nn.Module | None) -> nn.Module | None:
@@ -263,7 +306,7 @@ class TorchRunner(Runner):
 
         leaves = [module for module in names if next(module.children(), None) is None]
         with watching(leaves, note):
-            logits = self._values(batch.first(1)).float()
+            logits = self._values(self._first(batch, 1))[:1].float()
         apart = {module: _difference(output, logits) for module, output in outputs.items()}
         order = sorted(apart, key=lambda module: apart[module])
         if not order:
@@ -373,6 +416,9 @@ def _is_explicit(error: BaseException) -> bool:
 
 
 def _hint(model: nn.Module, inputs: list[Any], why: str) -> str:
+    fixed = getattr(model, "fixed_batch", None)
+    if fixed is not None and any(isinstance(one, Tensor) and one.ndim and len(one) != fixed for one in inputs):
+        return f"it was exported for {fixed} rows: give batch_size={fixed}, or export it with dynamic_shapes"
     if "positional argument" in why or "keyword argument" in why:
         return "give one input for each argument of its forward; several inputs go into a tuple: ((a, b), labels)"
     dtype = next((values.dtype for values in model.parameters() if values.is_floating_point()), torch.float32)
@@ -381,7 +427,7 @@ def _hint(model: nn.Module, inputs: list[Any], why: str) -> str:
         scale = "; images as in training, often x.float() / 255" if odd.dtype == torch.uint8 else ""
         names = [str(one).removeprefix("torch.") for one in (odd.dtype, dtype)]
         return f"convert the inputs from {names[0]} to {names[1]}, in which it computes{scale}"
-    return "give inputs of the shape and type that it was trained on"
+    return "give inputs of the shape and type that it was trained on; x[None] adds the batch to a single one"
 
 
 def find_values(result: Any) -> Tensor:
@@ -419,8 +465,10 @@ def _candidate(name: str, part: nn.Module, shape: tuple[int, ...], classes: int)
     return Candidate(name, shape, "linear", FeatureSpec(name, "input") if makes_logits else None, part.in_features)
 
 
-def _channels(shape: tuple[int, ...]) -> int:
-    return shape[1 if len(shape) == 4 else 2]
+def _tensors(batch: Batch) -> list[Any]:
+    """Return the positions and names of the inputs that have rows."""
+    given = {**dict(enumerate(batch.args)), **batch.kwargs}
+    return [key for key, one in given.items() if isinstance(one, Tensor) and one.ndim]
 
 
 def _before(recorder: Recorder, values: Tensor) -> Tensor:
@@ -436,13 +484,8 @@ def _before(recorder: Recorder, values: Tensor) -> Tensor:
 
 def _ends(name: str, entered: Tensor, values: Tensor) -> bool:
     """Return True if a function over the axis of the classes makes the values."""
-    made = torch.sigmoid(entered) if name == "Sigmoid" else torch.softmax(entered, _axis(entered))
+    made = torch.sigmoid(entered) if name == "Sigmoid" else torch.softmax(entered, class_axis(entered))
     return torch.allclose(made.log() if name == "LogSoftmax" else made, values, rtol=1e-2, atol=1e-3)
-
-
-def _axis(values: Tensor) -> int:
-    """Return the axis of the classes: the second for pixels (N, C, H, W), otherwise the last."""
-    return 1 if values.ndim == 4 else -1
 
 
 def _few(values: Tensor) -> Tensor:
@@ -455,15 +498,10 @@ def check_logits(values: Tensor) -> None:
     """Raise if logits look like probabilities: a model that ends in a function, and not a module, hides its logits."""
     few = _few(values)
     few = few.flatten(1) if few.ndim > 2 and all(size == 1 for size in few.shape[2:]) else few
-    if not bool(((few >= 0) & (few <= 1)).all()):
-        return
-    single = few.ndim == 1 or few.shape[_axis(few)] == 1
-    sums = few.sum() if single else few.sum(_axis(few))
-    if few.numel() >= SURE if single else sums.numel() > 1 and bool((sums - 1).abs().max() < 2e-2):
-        raise Problem(
-            "model", "it returns probabilities, and scores need logits",
-            hint=f"let it return what goes into its {'sigmoid' if single else 'softmax'}, or end in that module",
-        )  # fmt: skip
+    check_single(few)
+    if few.numel() > few.shape[class_axis(few)] and has_probabilities(few.numpy(), 2e-2):
+        hint = "return what enters the softmax, or end the model in nn.Softmax"
+        raise Problem("model", "it returns probabilities, and scores need logits", hint=hint)
 
 
 def _difference(output: Tensor, logits: Tensor) -> float:

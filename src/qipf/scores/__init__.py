@@ -22,6 +22,7 @@ from qipf.scores.probe import Probe
 from qipf.scores.rel_u import RelU
 from qipf.scores.residual_scale import ResidualScale
 from qipf.scores.sirc import SIRC
+from qipf.scores.twin import Twin
 from qipf.scores.vim import ViM
 from qipf.scores.weight_qipf import WeightQIPF
 
@@ -50,6 +51,7 @@ __all__ = [
     "ResidualScale",
     "Scorer",
     "SoftmaxResponse",
+    "Twin",
     "ViM",
     "WeightQIPF",
 ]

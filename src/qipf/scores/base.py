@@ -7,6 +7,7 @@ import dataclasses
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from numbers import Integral, Real
 from os import PathLike
 from types import MappingProxyType
@@ -174,7 +175,8 @@ class Scorer(ABC):
 
     def score(
         self, model: Any, data: Any, *, task: Task | str | None = None, features: str | None = None,
-        device: Any = None, store: Any = "cpu", batch_size: int | None = None, progress: bool = True,
+        views: int | None = None, device: Any = None, store: Any = "cpu", batch_size: int | None = None,
+        progress: bool = True,
     ) -> Array:  # fmt: skip
         """Return the uncertainty of every prediction of `model` on `data`, in the shape of the predictions.
 
@@ -186,11 +188,16 @@ class Scorer(ABC):
             data: Inputs as for `qipf.collect`.
             task: What one prediction is; None for the task that the scorer was fitted to, or else to find it.
             features: The module whose output are the features; None for the one that the scorer was fitted to.
+            views: How many views of an image, itself included, to average over, with one pass each; None for the
+                number that the scorer has.
             device: Where the inputs go; None is the device of the model.
             store: Where the outputs and the scores go; None is the device of the model.
             batch_size: Inputs per batch, as for `qipf.collect`.
             progress: Show a progress bar.
         """
+        if views is not None and (other := self.with_views(views)) is not self:
+            return other.score(model, data, task=task, features=features, device=device, store=store,
+                               batch_size=batch_size, progress=progress)  # fmt: skip
         start = self._start(model, data, task, device, batch_size)
         if start.task.whole:
             return _joined([one.uncertainty for one in self._stream(start, features, store, progress)])
@@ -198,9 +205,10 @@ class Scorer(ABC):
         limit = GATHERED if self.by_row else math.inf
         rows = start.source.rows if limit == math.inf else None
         scores, width = [], 1
-        for outputs, numbers in gathered(start.task, found, Draw(0), store=store, rows=rows, limit=limit):
-            scores.append(self._named(outputs, numbers))
-            width = len(outputs) // len(numbers)
+        with closing(gathered(start.task, found, Draw(0), store=store, rows=rows, limit=limit)) as blocks:
+            for outputs, numbers in blocks:
+                scores.append(self._named(outputs, numbers))
+                width = len(outputs) // len(numbers)
         xp = namespace(scores[0])
         joined = scores[0] if len(scores) == 1 else xp.concat(scores, axis=0)
         return joined if start.task.independent else xp.reshape(joined, (-1, width))
@@ -214,6 +222,12 @@ class Scorer(ABC):
         Between two batches the model is as it was found. The arguments are those of `score`.
         """
         return self._stream(self._start(model, data, task, device, batch_size), features, store, progress)
+
+    def with_views(self, views: int) -> Self:
+        """Return the scorer with another number of views of each image, if it can average over views."""
+        if views != 1:
+            raise Problem("views", f"{self.name} has none", expected="1", hint="take what qipf.default returns")
+        return self
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write one file that `qipf.load` reads back to the same scores, bit for bit, with all attachments.
@@ -311,8 +325,8 @@ class Scorer(ABC):
         return self.fitted.facts.get("task", {}).get("name", "") if self.fitted else ""
 
     @property
-    def layers(self) -> tuple[str, ...]:
-        """Names of the layers, in addition to the features, whose outputs this scorer reads."""
+    def layers(self) -> tuple[Any, ...]:
+        """The layers, in addition to the features, that this scorer reads, for `qipf.collect`; names are strings."""
         return ()
 
     @property
@@ -354,7 +368,7 @@ class Scorer(ABC):
         if start.task.whole and not self.by_row:
             raise Problem("scorer", f"{self.name} compares predictions with each other", hint="score(...) of classes")
         for batch in track(batches, "scoring", total=start.source.count, show=progress):
-            with start.runner.reading(read, raw=start.task.raw, show=progress) as run:
+            with start.reading(read, show=progress) as run:
                 scored = self._scored(start.task, run, batch, store)
             yield scored
 

@@ -11,12 +11,16 @@ from qipf._common.optional import require
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.probe import Probe, fit_share
 from qipf.scores.residual_scale import ResidualScale
+from qipf.scores.twin import Twin
 from qipf.tasks.collect import Start, begin, collect_augmented, collect_from, what_to_read
 from qipf.tasks.finding import make_task
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.task import ProbeSettings, Task
+from qipf.tasks.views import FAR, ViewTrial
 
 if TYPE_CHECKING:
+    import os
+
     import torch
 
     from qipf.runners.features import FeatureSpec
@@ -34,6 +38,8 @@ class Effort(NamedTuple):
     epochs: int
 
 
+MOST_SHARE = 0.5
+"""The share of the network's softmax above which a twin is not worth its cost."""
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 8), "thorough": Effort(8, 8)}
 
 
@@ -46,6 +52,9 @@ def default(
     perturb: Perturb | Sequence[Perturb] | bool = True,
     perturb_only: Perturb | Sequence[Perturb] = (),
     features: str | None = None,
+    split: str | None = None,
+    depth: float = 0.5,
+    checkpoint: str | os.PathLike[str] | None = None,
     size: int | None = None,
     memory: int = MEMORY,
     seed: int = 0,
@@ -72,7 +81,9 @@ def default(
         data: Labelled inputs as for `qipf.collect`, or `Outputs` with labels and features, which the head is then
             fitted to as they are; `perturb`, `size`, `memory`, `device` and `batch_size` do not go with them.
         task: What one prediction is, as for `qipf.collect`; None finds it.
-        effort: For classes: "quick" perturbs each input once, "standard" four times, "thorough" eight times.
+        effort: For classes: "quick" perturbs each input once, "standard" four times. "thorough" fits a `Twin`, a copy
+            of the second half of a torch module, and prints first what it will cost; if there can be none, a warning
+            says why, and a probe is fitted with eight perturbed copies of each input.
         perturb: True for the built-in perturbations of `qipf.tasks.perturb`; False for none; one or several functions
             `f(inputs, generator)` to add to the built-in ones. A function returns perturbed inputs of the same form;
             the generator is on the device of its inputs. If classes have inputs that nothing can perturb, the head is
@@ -81,6 +92,9 @@ def default(
         features: What the head reads, as a name of `qipf.runners.features`, for instance `layer4@2x2`; None lets
             `qipf.runners.features.choose_reading` choose for classes, and is the input of the layer that makes the
             logits for other tasks.
+        split: The module behind which a twin copies the network; None finds one by `depth`.
+        depth: The share of the network's multiplications that a twin repeats, about.
+        checkpoint: A file from which an interrupted fit of a twin continues.
         size: How many inputs to take at most: a random sample of arrays and datasets, the first of loaders.
         memory: Bytes that the kept features take at most.
         seed: Of everything that is random here.
@@ -112,6 +126,8 @@ def default(
     if model is None:
         raise Problem("model", "None", expected="a model", hint="without one, give Outputs with features and labels")
     start = begin(model, data, task=task, device=device, batch_size=batch_size)
+    if effort != "thorough" and (split is not None or checkpoint is not None):
+        raise Problem("split" if split else "checkpoint", "only a twin has one", hint='give effort="thorough", too')
     if start.task.name != "classes" and effort != "standard":
         raise Problem("effort", f"{start.task.name} have one way to fit", hint="leave effort out")
     kind = start.task.probe
@@ -119,7 +135,34 @@ def default(
         outputs = collect_from(start, features, progress=progress)
         return _noted(ResidualScale(seed=seed).fit(model, outputs), start, features)
     read = {"perturb": perturb is not False and not only, "own": more or only, "size": size, "memory": memory}
+    if effort == "thorough":
+        twin = Twin(split=split, depth=depth, seed=seed)
+        start, why = _try_twin(twin, start, read, checkpoint, progress)
+        if not why:
+            return twin
+        warnings.warn(f"no twin: {why}; a probe is fitted instead", stacklevel=2)
     return _probe(model, start, kind, effort, features, seed, progress, read)
+
+
+def _try_twin(twin: Twin, start: Start, read: dict[str, Any], checkpoint: Any, progress: bool) -> tuple[Start, str]:
+    """Fit a twin, and return data that can be read again, and why there is no twin; empty if there is one."""
+    require("torch", extra="torch")
+    from qipf.training.copies import gathered_inputs
+
+    if not read["perturb"] and not read["own"]:
+        return start, "it learns from perturbed inputs, and perturb is False"
+    try:
+        twin.prepared(start, read["own"], read["perturb"])
+        if not start.source.indexed:  # it may be one that can be read only once
+            data, _ = gathered_inputs(start, read["size"], read["memory"], twin.seed, progress)
+            start = begin(start.runner, (data.inputs, data.labels), task=start.task)
+        twin.fit_from(start, **read, checkpoint=checkpoint, progress=progress)
+    except Problem as error:
+        if twin.split is not None and error.argument == "split":
+            raise
+        return start, error.message
+    learned = twin.share <= MOST_SHARE
+    return start, "" if learned else f"it learned too little from the inputs (share {twin.share:g})"
 
 
 def _probe(
@@ -142,12 +185,13 @@ def _probe(
         outputs = collect_from(start, False, progress=progress)
         return _noted(Probe(share=1.0, seed=seed).fit(model, outputs), start, None)
     spec = _spec(start, features, best)
-    outputs = collect_augmented(start, spec, draws=draws, seed=seed, progress=progress, **read)
+    trial = ViewTrial(start.task, start.source.rows, seed) if best else None
+    outputs = collect_augmented(start, spec, draws=draws, seed=seed, trial=trial, progress=progress, **read)
     settings: dict[str, Any] = {**kind.settings, "seed": seed}
-    if not best:
+    if trial is None:
         return _noted(_fitted(Probe(**settings), model, outputs, progress), start, features)
     settings |= {"space": str(spec), "epochs": EFFORTS[effort].epochs}
-    return _noted(_fitted(Probe(**settings), model, outputs, progress, in_place=True), start, None)
+    return _noted(_fitted(Probe(**settings), model, outputs, progress, in_place=True), start, None, trial.kept())
 
 
 def _known(start: Start, own: Sequence[Perturb]) -> bool:
@@ -202,9 +246,10 @@ def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool, in_place
         probe.progress = False
 
 
-def _noted(scorer: S, start: Start, features: str | None) -> S:
-    """Record the model, the task with its options, and the named features in a fitted scorer."""
+def _noted(scorer: S, start: Start, features: str | None, views: Sequence[str] = ()) -> S:
+    """Record the model, the task with its options, the named features and the valid views in a fitted scorer."""
     fitted = scorer._require_fitted()
     facts = {**fitted.facts, **start.runner.facts(), "task": start.task.noted()}
+    facts |= {"views": [name for name in views if name != FAR]} if views else {}
     scorer._use(Fitted(fitted.tensors, facts if features is None else {**facts, "features": features}))
     return scorer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -13,16 +12,15 @@ import numpy as np
 from qipf._common.errors import Problem
 from qipf._common.optional import require
 from qipf.arrays import Array, as_array, namespace, to_numpy, widest_float
-from qipf.scores.base import Fitted, Scorer, check_rows, wide
-from qipf.scores.coordinates import class_logits, contrast, softmax
+from qipf.scores.base import Fitted, check_rows, wide
+from qipf.scores.mixture import LEAST as LEAST
+from qipf.scores.mixture import SEEN_COPIES, Mixture, best_share
 from qipf.scores.reference import check_size
 from qipf.tasks.outputs import Outputs, check_classes
 from qipf.tasks.tokens import Tokens
 
 WIDE = 1024
 """Spaces with more features than this are trained with input dropout: their heads overfit otherwise."""
-LEAST = math.exp(-80)
-"""The least probability of a class, so that the score stays finite in single precision."""
 MOST_NUMBERS = 1_970_000
 """The most weights that a head has: in single precision they are below 8 MB."""
 LARGEST_BATCH = 2000
@@ -32,10 +30,6 @@ FOLDS = 4
 """Parts of the inputs that are held out one after the other to choose a share."""
 MANY = 2000
 """Inputs from which on a single part is held out, a tenth or about this number."""
-SEEN_COPIES = 2
-"""Perturbed copies of each held-out input that count when a share is chosen."""
-DOUBT = 200
-"""Inputs on which a head is assumed to be wrong, in addition to those that were held out."""
 
 
 class ProbeHead(NamedTuple):
@@ -48,7 +42,7 @@ class ProbeHead(NamedTuple):
 
 
 @dataclass(eq=False)
-class Probe(Scorer):
+class Probe(Mixture):
     r"""How unlikely a small head on the network's features finds the class that the network predicts.
 
     The head has one hidden layer. It is trained, after the fact, to name the true class of clean and of perturbed
@@ -56,8 +50,6 @@ class Probe(Scorer):
     :math:`T` and :math:`s` for `share`, the posterior over classes and the score of the predicted class :math:`c^*` are
 
     .. math:: q = (1 - s)\, h + s\, p, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
-
-    No probability is below :math:`e^{-80}`.
 
     Args:
         space: what the head reads: the name of one of `Outputs.layers`, as `Runner.best_reading` gives it;
@@ -70,6 +62,7 @@ class Probe(Scorer):
         share: weight of the network's own softmax in the posterior; 1 leaves the head out.
         temperature: what the network's logits are divided by; networks are overconfident.
         seed: of the initial weights, the order of the rows and dropout.
+        views: how many views of an image, itself included, the posterior is averaged over; see `with_views`.
         progress: show a progress bar while the head is trained.
     """
 
@@ -85,6 +78,7 @@ class Probe(Scorer):
     share: float = 0.2
     temperature: float = 1.5
     seed: int = 0
+    views: int = 1
     progress: bool = False
 
     def __post_init__(self) -> None:
@@ -92,7 +86,7 @@ class Probe(Scorer):
             value = getattr(self, name)
             if value is not None and not low <= value <= high:
                 raise ValueError(f"{name}: expected a number from {low} to {high}, got {value!r}")
-        for name in ("hidden", "epochs"):
+        for name in ("hidden", "epochs", "views"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
@@ -105,31 +99,12 @@ class Probe(Scorer):
         """Whether it reads `Outputs.features`, rather than one of the layers."""
         return self.space is None and self.share < 1
 
-    @property
-    def layers(self) -> tuple[str, ...]:
-        """The layer that it reads."""
+    def _own_layers(self) -> tuple[str, ...]:
         return () if self.space is None or self.share == 1 else (self.space,)
 
-    def posterior(self, outputs: Outputs | Array) -> Array:
-        """The probability of every class, (N, C), given the features: often a better prediction than the network's.
-
-        Args:
-            outputs: what the probe scores: `qipf.collect(model, data, layers=probe.layers)`.
-        """
-        fitted = self._require_fitted()
-        checked = self._checked(outputs, fitted)
-        return self.class_probabilities(checked, self._placed(fitted, checked.logits))
-
-    def class_probabilities(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        """The same without any check, with the fitted tensors given: what a compiled or exported graph traces."""
-        own = softmax(class_logits(outputs.logits) / self.temperature)
-        xp = namespace(own)
-        if self.share < 1:
-            rows = wide(self._rows(outputs))
-            weights = (tensors[name] for name in ProbeHead._fields)
-            head = apply_head(rows, ProbeHead(*(_as(part, rows.dtype) for part in weights)))
-            own = (1 - self.share) * _as(softmax(head), own.dtype) + self.share * own
-        return xp.clip(own, LEAST, None)
+    def _head(self, rows: Array, tensors: Mapping[str, Array]) -> Array:
+        rows = wide(rows)
+        return apply_head(rows, ProbeHead(*(_as(tensors[name], rows.dtype) for name in ProbeHead._fields)))
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if outputs is None or outputs.labels is None or outputs.regression:
@@ -156,28 +131,8 @@ class Probe(Scorer):
             raise ValueError("probe: training the head gave weights that are not finite; lower learning_rate")
         return Fitted(tensors=head._asdict(), facts={"columns": columns, "width": width})
 
-    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        return self.contrast(self.class_probabilities(outputs, tensors), outputs.logits, asked=outputs.task == "tokens")
-
-    def contrast(self, chance: Array, logits: Array, asked: bool = False) -> Array:
-        """The score of the class that the network predicts, (N,), from the posterior (N, C); without any check.
-
-        A probe of tokens is `asked` if the predicted token is right, so there it is always the score of class 1.
-        """
-        xp = namespace(chance)
-        predicted = xp.argmax(class_logits(logits), axis=1)
-        return contrast(chance, xp.ones_like(predicted) if asked else predicted)
-
     def _rows(self, outputs: Outputs) -> Array:
-        if self.space is None:
-            return outputs.features
-        if self.space not in outputs.layers:
-            raise ValueError(
-                f"probe: reads the layer {self.space!r}, and these outputs have "
-                f"{', '.join(map(repr, outputs.layers)) or 'none'}; collect it: "
-                "qipf.collect(model, data, layers=probe.layers)"
-            )
-        return outputs.layers[self.space]
+        return outputs.features if self.space is None else outputs.layers[self.space]
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         if isinstance(outputs, Outputs) and outputs.summary is not None:
@@ -234,31 +189,6 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
         probe._use(head._require_fitted())
         return probe
     return probe.fit(model, outputs)
-
-
-def best_share(head: np.ndarray, own: np.ndarray, perturbed: np.ndarray, inputs: int) -> tuple[float, float]:
-    r"""Return the share that makes the labels of held-out rows most likely, and their mean log-likelihood.
-
-    With :math:`n` inputs, :math:`d` of `DOUBT`, and the mean over clean rows as much as that over perturbed ones, it is
-
-    .. math:: \arg\max_s \; \overline{\log((1 - s) h + s p)} + \frac{d}{n} \log s.
-
-    The network was trained on these inputs, so they hardly show its errors; the last term makes a head prove itself.
-
-    Args:
-        head: (N,) the probability :math:`h` that the head gives to the label of each row.
-        own: (N,) the probability :math:`p` of the network's softmax.
-        perturbed: (N,) True for perturbed copies of inputs.
-        inputs: The number of inputs that the head is fitted to.
-    """
-    kinds = [kind for kind in (perturbed, ~perturbed) if kind.any()]
-    shares = np.arange(1, 101) / 100
-    likely = [
-        np.mean([np.log((1 - s) * head[kind] + s * own[kind]).mean() for kind in kinds]) + DOUBT / inputs * np.log(s)
-        for s in shares
-    ]
-    best = int(np.argmax(likely))
-    return float(shares[best]), float(likely[best])
 
 
 def _held_out(outputs: Outputs, seed: int) -> np.ndarray:

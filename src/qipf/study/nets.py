@@ -140,7 +140,7 @@ class SmallCNN(nn.Sequential):
 
 
 class MLP(nn.Sequential):
-    """Three hidden layers of the same width with ReLU, for vectors of `channels` numbers."""
+    """Three hidden layers of the same width with ReLU, for vectors."""
 
     def __init__(self, classes: int, channels: int, width: int) -> None:
         layers: list[nn.Module] = []
@@ -150,7 +150,7 @@ class MLP(nn.Sequential):
 
 
 class Spec(NamedTuple):
-    """The arguments with which `build` makes a network."""
+    """Arguments of `build`."""
 
     name: str
     classes: int
@@ -184,15 +184,14 @@ def build(
     size: int | None = None,
     seed: int | None = None,
 ) -> nn.Module:
-    """Build a new network.
+    """Build a new network; None stands for its default.
 
     Args:
         name: One of `NETS`.
-        classes: Number of outputs; None for the network's default.
-        channels: Channels of the images, or the length of the input vector; None for the network's default.
-        size: Height and width of the images; None for the network's default.
-        seed: What the initial weights follow from, without a change to torch's global generator; None draws them from
-            that generator.
+        classes: Number of outputs.
+        channels: Channels of the images, or the length of the input vector.
+        size: Height and width of the images.
+        seed: Seed of the weights, which leaves torch's global generator unchanged; None draws from that generator.
     """
     if name not in NETS:
         raise ValueError(f"unknown network {name!r}; choose one of {', '.join(NETS)}")
@@ -211,7 +210,7 @@ def build(
 
 
 def spec_for(name: str, dataset: Dataset) -> Spec:
-    """Return the `Spec` of network `name` for the images or vectors of `dataset`."""
+    """Return the `Spec` of a network for a dataset."""
     shape = tuple(dataset.train.inputs.shape[1:])
     if len(shape) == 3 and shape[1] != shape[2]:
         raise ValueError(f"expected square images, got {shape[1]}x{shape[2]}")
@@ -222,7 +221,7 @@ def spec_for(name: str, dataset: Dataset) -> Spec:
 
 
 def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any) -> None:
-    """Write a network made by `build` to safetensors: its weights, its `spec`, and facts `about` it as JSON."""
+    """Write the weights of a network, its `spec`, and JSON facts `about` it to safetensors."""
     safetensors = require("safetensors.torch", extra="torch")
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in net.state_dict().items()}
     header = {"format": _FORMAT, "spec": json.dumps(spec._asdict()), "about": json.dumps(about)}
@@ -230,7 +229,7 @@ def save(net: nn.Module, path: str | os.PathLike[str], spec: Spec, **about: Any)
 
 
 def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]:
-    """Return the network that `save` wrote (in eval mode, on the CPU), its `Spec` and the facts about it."""
+    """Return the network that `save` wrote (in eval mode, on the CPU), its `Spec` and the facts."""
     error_type = require("safetensors", extra="torch").SafetensorError
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no network file {os.fspath(path)}; make one with `qipf train`")

@@ -1,4 +1,4 @@
-"""How each network is trained on each dataset."""
+"""Training recipes of the networks on the datasets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qipf.training.minibatches import Augment
 
 @dataclass(frozen=True)
 class Recipe:
-    """Arguments of `qipf.training.train`, with Adam and a one-cycle schedule whose peak is `learning_rate`."""
+    """Arguments of `qipf.training.train`, with Adam and a one-cycle schedule that peaks at `learning_rate`."""
 
     epochs: int
     batch_size: int
@@ -29,9 +29,9 @@ RECIPES: dict[tuple[str, str], Recipe] = {
     ("mlp-moons", "two-moons"): Recipe(epochs=200, batch_size=100, learning_rate=1e-2),
 }
 USUAL_NET = {dataset: net for net, dataset in reversed(RECIPES)}
-"""The network that the study uses for each dataset (the smaller one for CIFAR-10)."""
+"""The network of the study for each dataset (the smaller one for CIFAR-10)."""
 
 
 def recipe(net: str, dataset: str) -> Recipe:
-    """Return the recipe for a network and a dataset, or a plain one where none has been tuned."""
+    """Return the recipe of a network and a dataset, or a plain one if none was tuned."""
     return RECIPES.get((net, dataset), Recipe(epochs=15, batch_size=128, learning_rate=1e-3))

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from qipf._common.errors import check_flag
 from qipf.arrays import Array, to_numpy
 from qipf.data.batches import Batch
 from qipf.tasks.outputs import as_classes, check_binary, check_classes
@@ -16,11 +17,21 @@ from qipf.tasks.task import ProbeSettings, Task, squeezed
 
 @dataclass(frozen=True)
 class Classes(Task):
-    """One class per input, from logits (N, C), or from one logit (N, 1) of a binary model."""
+    """One class per input, from logits (N, C), or from one logit (N, 1) of a binary model.
+
+    Args:
+        raw: Take the output of the model for logits, even if it looks like probabilities. Otherwise what enters a
+            softmax or a sigmoid at its end is read, and probabilities whose logits are hidden are refused.
+    """
 
     name: ClassVar[str] = "classes"
     noun: ClassVar[str] = "prediction"
     probe: ClassVar[ProbeSettings] = ProbeSettings(None, "best", True, {})
+
+    raw: bool = False  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    def __post_init__(self) -> None:
+        check_flag("raw", self.raw)
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,12 +19,13 @@ from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch, Source, is_array
 from qipf.runners.features import FeatureSpec
 from qipf.runners.loading import open_model
-from qipf.runners.runner import Runner
+from qipf.runners.runner import Run, Runner
 from qipf.tasks.classes import Classes, warn_of_missing_classes
 from qipf.tasks.finding import find_task, make_task
 from qipf.tasks.outputs import Outputs, TokenSummary
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Draw, Part, Task
+from qipf.tasks.views import View, ViewTrial, is_image, with_views
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +51,14 @@ class Start(NamedTuple):
     first: Batch
     """the first batch; the source begins with it all the same"""
 
+    @contextmanager
+    def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
+        """Return a context in which passes run, also over views of the inputs."""
+        views = {key: view for key, view in read.items() if isinstance(view, View)}
+        plain = {key: spec for key, spec in read.items() if not isinstance(spec, View)}
+        with self.runner.reading(plain, raw=self.task.raw, show=show) as run:
+            yield with_views(run, self.task, views)
+
 
 def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_size: int | None = None) -> Start:
     """Open a model, look at the first batch of the data, and find the task.
@@ -56,7 +66,8 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     Raises:
         Problem: There is no data, or it fits no task.
     """
-    runner = model if isinstance(model, Runner) else open_model(model, device=device)
+    runner = open_model(model, device=device)
+    batch_size = runner.fixed if batch_size is None else batch_size
     indexed = not isinstance(data, Source) and Source(data, 1).indexed
     whole = indexed and (is_array(data) or isinstance(data, tuple | Mapping))
     usual = Classes.batch_size if whole or not indexed else LOOK
@@ -65,43 +76,24 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
     source = Source.of(data, size if batch_size is None else batch_size)
     with runner.peeking():
         raw = source.peek()
-    first = None if raw is None else next(runner.batches(_One(raw)), None)  # pyright: ignore[reportArgumentType]
-    if raw is None or first is None:
+    first = None if raw is None else next(runner.batches([raw]), None)
+    if first is None:
         raise Problem("data", "none", expected="at least one row", hint=NO_DATA)
     batch = first
-    found = find_task(lambda: _output(runner, batch), first.labels, task).resolved(first)
+    found = find_task(lambda: tuple(runner.output_shape(batch)), first.labels, task).resolved(first)
     if batch_size is None and indexed and found.batch_size != usual:
         source = Source(data, found.batch_size)
         first = first.first(found.batch_size)
     return Start(runner, source, found, first)
 
 
-def _output(runner: Runner, batch: Batch) -> tuple[int, ...]:
-    """Return the shape of the output for two rows, or for all rows of a model that takes no other number of them."""
-    try:
-        return tuple(runner.output_shape(batch))
-    except Problem:
-        with runner.reading({}, raw=True, show=False) as run:
-            return tuple(run(batch).logits.shape)
-
-
-class _One:
-    """A source of one batch, which has been read already."""
-
-    def __init__(self, raw: Any) -> None:
-        self._raw = raw
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter([self._raw])
-
-
-def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[str] = ()) -> dict[str, FeatureSpec]:
+def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[Any] = ()) -> dict[str, Any]:
     """Return what to read of a model, by "features" and "layer:..."; without features if no layer makes the logits.
 
     Args:
         start: The model and the data.
         features: None for what enters the layer that makes the logits; a name; False for none.
-        layers: Names of further layers.
+        layers: Names of further layers, or what else a scorer reads: views, or a copy of the second half of a model.
     """
     if not isinstance(layers, Iterable):
         raise Problem("layers", f"{layers!r}", expected="names of modules")
@@ -119,14 +111,20 @@ def what_to_read(start: Start, features: str | bool | None, layers: str | Iterab
         if spec is not None:
             read["features"] = spec
     names = (layers,) if isinstance(layers, str) else tuple(layers)
-    return read | {f"layer:{text}": start.runner.parse(text) for text in names}
+    return read | {f"layer:{one}": _layer(start.runner, one) for one in names}
+
+
+def _layer(runner: Runner, layer: Any) -> Any:
+    if isinstance(layer, str | View):
+        return layer if isinstance(layer, View) else runner.parse(layer)
+    return layer.spec(runner)
 
 
 def parts(
-    start: Start, read: Mapping[str, FeatureSpec], *, progress: bool, words: str = "collecting"
-) -> Iterator[Part]:
+    start: Start, read: Mapping[str, FeatureSpec | View], *, progress: bool, words: str = "collecting"
+) -> Generator[Part]:
     """Yield what the passes over all batches leave; drop each part before the next one is asked for."""
-    with start.runner.reading(read, raw=start.task.raw, show=progress) as run:
+    with start.reading(read, show=progress) as run:
         batches = start.runner.batches(start.source)
         for batch in track(batches, words, total=start.source.count, show=progress):
             yield from start.task.passes(run, batch)
@@ -208,7 +206,7 @@ def collect_from(
 
 
 def gather(
-    task: Task, found: Iterator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
+    task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
 ) -> tuple[Outputs, list[int]]:
     """Return the rows that a task samples from parts, and the number of each input in the user's data.
 
@@ -227,22 +225,23 @@ def gather(
 
 
 def gathered(
-    task: Task, found: Iterator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
+    task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
     limit: float = math.inf,
-) -> Iterator[tuple[Outputs, list[int]]]:  # fmt: skip
+) -> Generator[tuple[Outputs, list[int]]]:  # fmt: skip
     """Yield what `gather` returns, in blocks of whole batches that hold about `limit` numbers."""
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
-    for part in found:
-        if part.batch is not batch:
-            if kept.size >= limit:
-                yield kept.finish(task), numbers
-                kept, numbers = Columns(store, None, half), []
-            batch, first = part.batch, len(numbers)
-            labels = task.check(batch, tuple(part.logits.shape))
-            numbers.extend(batch.numbers)
-        kept.append(task.sample(part, labels, draw), first, batch)
-        del part  # the logits of two passes would exist at once
+    with closing(found):  # so that an error here leaves the model as it was found at once
+        for part in found:
+            if part.batch is not batch:
+                if kept.size >= limit:
+                    yield kept.finish(task), numbers
+                    kept, numbers = Columns(store, None, half), []
+                batch, first = part.batch, len(numbers)
+                labels = task.check(batch, tuple(part.logits.shape))
+                numbers.extend(batch.numbers)
+            kept.append(task.sample(part, labels, draw), first, batch)
+            del part  # the logits of two passes would exist at once
     if numbers:
         yield kept.finish(task), numbers
 
@@ -257,6 +256,7 @@ def collect_augmented(
     size: int | None = None,
     memory: int = 2 * 2**30,
     seed: int = 0,
+    trial: ViewTrial | None = None,
     progress: bool = True,
 ) -> Outputs:
     """Return the rows of every input and of its perturbed copies.
@@ -272,6 +272,7 @@ def collect_augmented(
             datasets, and the first inputs of loaders. While data of unknown length is read, up to twice as much is
             allocated.
         seed: Of the sample and of the perturbations.
+        trial: Tries views of some inputs, if they are images.
         progress: Show a progress bar.
 
     Returns:
@@ -299,7 +300,7 @@ def collect_augmented(
         source = start.source.sample(min(room, size or room), seed)
         sizes: list[int] = []
 
-        def every() -> Iterator[Part]:
+        def every() -> Generator[Part]:
             for batch in track(runner.batches(source), "reading the network", total=source.count, show=progress):
                 if batch.labels is None:
                     raise Problem(
@@ -307,6 +308,8 @@ def collect_augmented(
                         hint="give (inputs, labels), or a loader whose batches are (inputs, labels)",
                     )  # fmt: skip
                 sizes.append(batch.rows)
+                if trial is not None and is_image(batch.inputs):
+                    trial.see(run, batch)
                 for copy in range(copies):
                     one = batch if copy == 0 else batch.replaced(change(batch.inputs, ways[copy - 1]))
                     for part in task.passes(run, one):

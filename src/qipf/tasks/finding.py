@@ -10,7 +10,7 @@ from qipf.arrays import Array, namespace
 from qipf.tasks.classes import Classes
 from qipf.tasks.labels import Labels
 from qipf.tasks.numbers import Numbers
-from qipf.tasks.outputs import zeros_and_ones
+from qipf.tasks.outputs import kind_of, zeros_and_ones
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import FORMS, Task, squeezed
 from qipf.tasks.tokens import Tokens
@@ -62,7 +62,7 @@ def find_task(
         xp = namespace(labels)
         if bool(xp.all(xp.sum(xp.astype(labels, xp.int64), axis=1) == 1)):
             raise Problem(
-                "labels", f"exactly one 1 in every row of shape {tuple(labels.shape)}, as for one-hot classes",
+                "labels", "exactly one 1 in every row, as in one-hot classes",
                 hint="give labels.argmax(1) for one class per input, or task='labels' for several labels",
             )  # fmt: skip
         return Labels()
@@ -75,8 +75,8 @@ def find_task(
         return Pixels()  # whose check says what is wrong with the labels
     if len(squeezed(labels).shape) == 1:
         return Classes()
-    found = f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)} for an output {shape}"
-    raise Problem("labels", found, hint=FORMS)
+    sizes = ", ".join(map(str, shape[1:]))
+    raise Problem("labels", f"{kind_of(labels)} for an output (N, {sizes})", hint=FORMS)
 
 
 def _are_targets(labels: Array) -> bool:

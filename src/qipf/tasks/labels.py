@@ -12,8 +12,8 @@ import numpy as np
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch
-from qipf.runners.runner import SURE
-from qipf.tasks.outputs import Outputs, Scored, zeros_and_ones
+from qipf.runners.runner import REMEDY, SURE
+from qipf.tasks.outputs import Outputs, Scored, kind_of, zeros_and_ones
 from qipf.tasks.task import Draw, Part, ProbeSettings, Task
 
 
@@ -23,6 +23,9 @@ class Labels(Task):
 
     The rows are N * L predictions of a one-logit classifier, input by input. Their features are those of the input,
     which label it is about (1 in one of L columns), and the logit of that label.
+
+    Args:
+        raw: Take the output of the model for logits, even if it looks like probabilities.
     """
 
     name: ClassVar[str] = "labels"
@@ -31,6 +34,8 @@ class Labels(Task):
     probe: ClassVar[ProbeSettings] = ProbeSettings(
         2, "head", False, {"hidden": 128, "epochs": 4, "temperature": 1.0}
     )  # fmt: skip
+
+    raw: bool = False  # pyright: ignore[reportIncompatibleVariableOverride]
 
     @classmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
@@ -47,9 +52,11 @@ class Labels(Task):
         xp = namespace(given)
         table = given[:, None] if len(given.shape) == 1 and output[1] == 1 else given
         if tuple(table.shape) != (batch.rows, output[1]):
-            found = f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
-            expected = f"0 or 1 in shape {(batch.rows, output[1])}, one column per logit"
-            raise Problem("labels", found, expected=expected, hint="for one class per input, give task='classes'")
+            expected, hint = (
+                f"0 or 1 in shape (N, {output[1]}), one column per logit",
+                "for one class give task='classes'",
+            )
+            raise Problem("labels", kind_of(given), expected=expected, hint=hint)
         if not zeros_and_ones(table):
             values = to_numpy(table)
             row, column = np.argwhere((values != 0) & (values != 1))[0].tolist()
@@ -66,11 +73,14 @@ class Labels(Task):
         count, names = part.logits.shape
         if not bool(xp.all(xp.isfinite(part.logits))):
             self.check_finite(part)
-        if count > 1 and count * names >= 3 * SURE and bool(xp.all((part.logits >= 0) & (part.logits <= 1))):
-            raise Problem(  # every label of every input would be predicted
-                "model", "it returns probabilities, and scores need logits",
-                hint="let it return what goes into its sigmoid, or end in that module",
-            )  # fmt: skip
+        if (
+            not self.raw
+            and count > 1
+            and count * names >= 3 * SURE
+            and bool(xp.all((part.logits >= 0) & (part.logits <= 1)))
+        ):
+            hint = REMEDY.replace("Classes", "Labels")  # otherwise every label of every input would be predicted
+            raise Problem("model", "it returns probabilities, and scores need logits", hint=hint)
         device = compat.device(part.logits)
         logits = xp.reshape(part.logits, (-1, 1))
         which = xp.arange(names, device=device)

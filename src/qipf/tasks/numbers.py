@@ -10,7 +10,7 @@ import numpy as np
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch
-from qipf.tasks.outputs import Outputs, Scored, zeros_and_ones
+from qipf.tasks.outputs import Outputs, Scored, kind_of, zeros_and_ones
 from qipf.tasks.task import Task, squeezed
 
 
@@ -43,8 +43,7 @@ class Numbers(Task):
         xp = namespace(labels)
         width = labels.shape[1] if len(labels.shape) == 2 else 1
         if len(labels.shape) > 2 or width != output[1]:
-            shape = tuple(batch.labels.shape)
-            raise Problem("labels", f"shape {shape}", expected=f"{output[1]} target(s) per input, one per output")
+            raise Problem("labels", kind_of(batch.labels), expected=f"{output[1]} target(s) per input, one per output")
         if not xp.isdtype(labels.dtype, "real floating"):
             dtype = str(labels.dtype).removeprefix("torch.")
             raise Problem("labels", dtype, expected="floating-point targets", hint="give labels.astype('float64')")

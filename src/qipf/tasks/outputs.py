@@ -375,7 +375,8 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     hint = "convert them to integers first"
     if bad.any():
         targets = "" if integral else f"; a regression with {columns} outputs has targets (N, {columns})"
-        hint = f"remove such rows, or leave the labels out{targets}"
+        from_one = integral and values.min() >= 1 and values.max() == columns
+        hint = "they seem to be counted from 1: give labels - 1" if from_one else f"remove such rows{targets}"
     found = f"{values[row]} ({values.dtype})" if not integral else f"{values[row]}"
     raise Problem("labels", found, expected=expected, row=_number(row, numbers), hint=hint)
 
@@ -432,8 +433,8 @@ def _task_of(outputs: Outputs) -> str:
 
 def _check_columns(labels: Array, columns: int, task: str) -> None:
     """Raise Problem unless labels of several dimensions are the targets of a regression with several outputs."""
-    shape, dtype = tuple(labels.shape), str(labels.dtype).removeprefix("torch.")
-    found = f"{dtype} of shape {shape} for logits with {columns} column{'s' if columns > 1 else ''}"
+    shape = tuple(labels.shape)
+    found = f"{kind_of(labels)} for logits with {columns} column{'s' if columns > 1 else ''}"
     if len(shape) == 2 and shape[1] == 1:
         raise Problem("labels", found, hint="give labels[:, 0], one label per input")
     if len(shape) == 2 and shape[1] == columns:
@@ -445,6 +446,12 @@ def _check_columns(labels: Array, columns: int, task: str) -> None:
         if task != "classes" and namespace(labels).isdtype(labels.dtype, "real floating"):
             return
     raise Problem("labels", found, hint="give one class per row, (N,), or floating-point targets (N, k)")
+
+
+def kind_of(labels: Array) -> str:
+    """Return the type and shape of labels for a message; a batch has only some of the rows, so these are "N"."""
+    sizes = ", ".join(["N", *map(str, labels.shape[1:])])
+    return f"{str(labels.dtype).removeprefix('torch.')} of shape ({sizes}{',' if len(labels.shape) == 1 else ''})"
 
 
 def _number(row: int, numbers: Sequence[int] | None) -> int:

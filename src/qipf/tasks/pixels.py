@@ -15,7 +15,7 @@ from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch, is_array
 from qipf.runners.runner import Pass, Run
-from qipf.tasks.outputs import Method, Outputs, Scored
+from qipf.tasks.outputs import Method, Outputs, Scored, kind_of
 from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
 from qipf.tasks.tiles import Tile, check_tiles, colours_last, cut, cut_batch, find_images, wider
 
@@ -92,9 +92,8 @@ class Pixels(Task):
         given, classes = torch.as_tensor(batch.labels), max(2, output[1])
         expected = self._shape(batch, output)
         if tuple(given.shape) != expected or given.is_floating_point():
-            found = f"{str(given.dtype).removeprefix('torch.')} of shape {tuple(given.shape)}"
             raise Problem(
-                "labels", found, expected=f"integers of shape {expected}, one label per pixel",
+                "labels", kind_of(given), expected=f"integers (N, {expected[1]}, {expected[2]}), one per pixel",
                 hint=_hint(tuple(given.shape), (*output[:2], *expected[1:])),
             )  # fmt: skip
         labels, some = given.to(torch.int64), self.left_out(classes)

@@ -15,7 +15,7 @@ from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.data.batches import Batch
 from qipf.runners.runner import Run
-from qipf.tasks.outputs import PROBABILITIES, Outputs, Scored, look_like_probabilities, summarise
+from qipf.tasks.outputs import PROBABILITIES, Outputs, Scored, kind_of, look_like_probabilities, summarise
 from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
 
 if TYPE_CHECKING:
@@ -125,11 +125,11 @@ class Tokens(Task):
         if labels is None:
             return None
         if tuple(labels.shape) != shape or not _is_integral(labels):
-            found = f"{str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
             last = tuple(labels.shape) == (output[0], output[2])
             hint = "the tokens seem to be last; return logits.transpose(1, 2)" if last else ""
             hint = "convert them to integers" if tuple(labels.shape) == shape else hint
-            raise Problem("labels", found, expected=f"integers of shape {shape}, one label per token", hint=hint)
+            expected = f"integers of shape (N, {shape[1]}), one label per token"
+            raise Problem("labels", kind_of(labels), expected=expected, hint=hint)
         xp = namespace(labels)
         return xp.astype(labels, xp.int64)
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 Augment = Literal["none", "crop", "crop-flip"]
 
-_PADDING = 4  # pixels on every side that a random crop may move by
+PADDING = 4  # pixels on every side that a random crop may move by
 
 
 def minibatches(
@@ -19,26 +19,26 @@ def minibatches(
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the data once in random order. The generator lives on the CPU, so the order is the same on every device."""
     order = torch.randperm(len(inputs), generator=generator)
-    places = torch.randint(0, 2 * _PADDING + 1, (len(inputs), 2), generator=generator)
+    places = torch.randint(0, 2 * PADDING + 1, (len(inputs), 2), generator=generator)
     flips = torch.rand(len(inputs), generator=generator) < 0.5
     device = inputs.device
-    padded = functional.pad(inputs, (_PADDING,) * 4) if augment != "none" else inputs
+    padded = functional.pad(inputs, (PADDING,) * 4) if augment != "none" else inputs
     order, places, flips = order.to(device), places.to(device), flips.to(device)
     for start in range(0, len(inputs), size):
         chosen = slice(start, start + size)
         index = order[chosen]
         x = padded[index]
         if augment != "none":
-            x = _crop(x, places[chosen], flips[chosen] if augment == "crop-flip" else None)
+            x = crop(x, places[chosen], flips[chosen] if augment == "crop-flip" else None)
         if x.ndim == 4 and device.type == "cuda":
             x = x.contiguous(memory_format=torch.channels_last)
         yield x, targets[index]
 
 
-def _crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
+def crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
     """Cut a window of the original size out of each padded image, and reverse its columns where `flips` is true."""
     count, channels, height, width = padded.shape
-    height, width = height - 2 * _PADDING, width - 2 * _PADDING
+    height, width = height - 2 * PADDING, width - 2 * PADDING
     columns = torch.arange(width, device=padded.device).expand(count, -1)
     if flips is not None:
         columns = torch.where(flips[:, None], columns.flip(1), columns)

@@ -96,8 +96,8 @@ def test_parse_idx_errors(data: bytes, message: str) -> None:
 
 
 @pytest.mark.parametrize(("data", "message"), [
-    (b"", "not a whole number"),
-    (bytes(3072), "3072 bytes are not a whole number"),
+    (b"", "truncated"),
+    (bytes(3072), "3072 bytes are not records"),
     (b"\x0a" + bytes(3072), "label 10 found"),
 ])  # fmt: skip
 def test_parse_cifar_errors(data: bytes, message: str) -> None:

@@ -104,14 +104,18 @@ def with_cell(text: str, column: int, value: str) -> str:
         (
             "table.csv",
             lambda text: with_cell(text, 2, "word").encode(),
-            "row 2 below the header: seed: expected a whole",
+            "row 2 below the header: seed: expected an integer",
         ),
         (
             "table.csv",
             lambda text: with_cell(text, 2, "").encode(),
-            "row 2 below the header: seed: expected a whole number, got nothing",
+            "row 2 below the header: seed: expected an integer, got nothing",
         ),
-        ("table.csv", lambda text: with_cell(text, 6, "").encode(), "row 2 below the header: method: expected a text"),
+        (
+            "table.csv",
+            lambda text: with_cell(text, 6, "").encode(),
+            "row 2 below the header: method: expected a string",
+        ),
         ("table.csv", lambda text: text.encode() + bytes(range(128, 256)), "expected text in UTF-8"),
         ("table.csv", lambda text: b"", "expected the columns .* got none"),
     ],

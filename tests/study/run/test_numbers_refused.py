@@ -46,7 +46,7 @@ HOSTILE = {
     "more columns in one part": ({"y_train": lambda y: np.stack([y, y], 1)}, {}, "targets of one shape in all parts"),
     "two targets for one output": (
         {f"y_{part}": lambda y: np.stack([y, y], 1) for part in ("train", "held_out", "test")}, {"shifted": {}},
-        "predicts 2 numbers per input, one per target, got 1",
+        "predicts 2 numbers per input, got 1",
     ),
     "a classifier": ({}, {"model": "number_plans:classifier"}, "got 5; for a classifier"),
     "NaN predictions": ({}, {"model": "number_plans:broken"}, "predictions: NaN or infinite"),

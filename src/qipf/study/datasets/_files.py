@@ -1,4 +1,4 @@
-"""Files of all datasets: where they are, where they come from, and whether they are the right ones."""
+"""Find, download and check the files of datasets."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ FILES = {
     name: {file: PublishedFile(**about) for file, about in found.items()} for name, found in PUBLISHED["files"].items()
 }
 OTHERS = tuple(name for name in FILES if name not in ("mnist", "kmnist", "fashion-mnist", "cifar10"))
-"""The sets that are no datasets of a plan: `read` returns their files as they are."""
+"""Sets that no plan can name; `read` returns their files as they are."""
 CIFAR_ARCHIVE = "cifar-10-binary.tar.gz"
 _CIFAR_FOLDER = "cifar-10-batches-bin"
 _LARGEST_DOWNLOAD = 256 * 2**20
 
 
 def read(name: str, folder: Path | None, *, download: bool, progress: bool) -> dict[str, bytes]:
-    """The checked raw bytes of every file of dataset `name`: from `folder`, the cache, or the network."""
+    """Return the checked raw bytes of every file of a set, from `folder`, the cache, or the network."""
     if folder is not None and not folder.is_dir():
         raise FileNotFoundError(
             f"there is no folder {folder}; --data and QIPF_DATA must name the folder with the files"
@@ -67,7 +67,7 @@ def read(name: str, folder: Path | None, *, download: bool, progress: bool) -> d
 
 
 def cache_folder() -> Path:
-    """Where downloads are kept."""
+    """Return the folder of downloads."""
     return Path(require("pooch", extra="bench").os_cache("qipf"))
 
 
@@ -83,7 +83,7 @@ def _find(name: str, file: str, folder: Path | None) -> Path | None:
 
 
 def _raw(path: Path, size: int) -> bytes:
-    """The bytes of `path`, decompressed where it is gzipped, and never many more than `size` of them."""
+    """Return the decompressed bytes of a file, at most `size` of them."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             return _capped(file, size, str(path))
@@ -116,7 +116,7 @@ def _check(data: bytes, name: str, file: str, path: Path | str) -> bytes:
 
 
 def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]:
-    """Download what is missing into the cache. A file that is not the right one does not stay there."""
+    """Download missing files into the cache; a wrong file does not stay there."""
     target = cache_folder() / name
     target.mkdir(parents=True, exist_ok=True)
     contents: dict[str, bytes] = {}
@@ -136,7 +136,7 @@ def _download(name: str, missing: list[str], progress: bool) -> dict[str, bytes]
 
 
 def _members(archive: Path, wanted: list[str]) -> dict[str, bytes]:
-    """The wanted batches, read straight from the archive: nothing is unpacked, so no path in it matters."""
+    """Return batches read straight from the archive: nothing is unpacked, so no path in it matters."""
     contents: dict[str, bytes] = {}
     try:
         with tarfile.open(archive, "r:gz") as tar:
@@ -163,16 +163,16 @@ def fetched(
     advice: str | None = None,
     most: int | None = None,
 ) -> Iterator[Path]:
-    """A temporary file in `target` with what the first answering address has; it is gone on leaving.
+    """Yield a temporary file in `target` with the content of the first address that answers.
 
     Args:
-        name: Of the set.
-        file: What is asked for at each address.
-        addresses: To be tried in turn.
+        name: Name of the set.
+        file: File at each address.
+        addresses: Tried in turn.
         target: A folder.
-        progress: Whether to show a bar.
-        advice: What to do where no address answers; None to get the file and put it where `read` looks.
-        most: Bytes to accept; None for what is enough for every single file.
+        progress: Show a bar.
+        advice: What to do if no address answers; None to put the file where `read` looks.
+        most: Largest number of bytes; None for that of every single file.
     """
     pooch = require("pooch", extra="bench")
     pooch.get_logger().setLevel(logging.WARNING)  # it would announce the hash of every container
@@ -204,7 +204,7 @@ class _MoreThanAnyFileError(Exception):
 
 
 class _Bar:
-    """What pooch expects of a progress bar, drawn by rich."""
+    """A progress bar of rich with the interface that pooch expects."""
 
     def __init__(self, shown: Any, description: str, most: int) -> None:
         self.shown, self.task, self.received = shown, shown.add_task(description, total=None), 0

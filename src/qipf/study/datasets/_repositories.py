@@ -1,4 +1,4 @@
-"""Sets of many files in public repositories: one archive is downloaded, and all files in it are checked together."""
+"""Sets of many files in public repositories: one archive is downloaded, and its files are checked together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qipf.study.datasets._files import PUBLISHED, cache_folder, fetched
 _ARCHIVES = "https://codeload.github.com/"
 _LARGEST_ARCHIVE = 2**30
 _LARGEST_SET = 2 * _LARGEST_ARCHIVE
-"""Bytes of all files of a set together. Images hardly shrink in an archive, so one that unpacks to more is not ours."""
+"""Bytes of a set; images hardly shrink in an archive, so a larger one is not ours."""
 
 
 class Repository(NamedTuple):
@@ -46,7 +46,7 @@ REPOSITORIES: dict[str, Repository] = {
 
 
 def find(name: str, folder: Path | None, *, download: bool, progress: bool) -> Path:
-    """The checked folder of a set: in `folder`, in the cache, or downloaded into the cache."""
+    """Return the checked folder of a set, in `folder` or in the cache, after a download if needed."""
     found = REPOSITORIES[name]
     places = [] if folder is None else [folder / name]
     places.append(cache_folder() / name)
@@ -73,7 +73,7 @@ def find(name: str, folder: Path | None, *, download: bool, progress: bool) -> P
 
 
 def _put(part: Path, target: Path) -> None:
-    """Give the checked folder its name, unless another process has been faster."""
+    """Rename the checked folder, unless another process was faster."""
     try:
         part.rename(target)
     except OSError:
@@ -89,14 +89,14 @@ def _belongs(found: Repository, path: PurePosixPath) -> bool:
 
 
 def _wanted(found: Repository, root: Path) -> dict[str, Path]:
-    """The files of the set below a folder, by their paths in the repository."""
+    """Return the files of the set below a folder, by their paths in the repository."""
     every = [path for one in found.folders for path in (root.iterdir() if one == "." else (root / one).rglob("*"))]
     paths = {path.relative_to(root).as_posix(): path for path in every if path.is_file()}
     return {name: path for name, path in sorted(paths.items()) if _belongs(found, PurePosixPath(name))}
 
 
 def digest(files: Iterable[tuple[str, bytes]]) -> str:
-    """The SHA-256 of the lines `SHA-256  path` of these files, in the order in which they come."""
+    """Return the SHA-256 of the lines `SHA-256  path` of these files, in order."""
     whole = hashlib.sha256()
     for name, content in files:
         whole.update(f"{hashlib.sha256(content).hexdigest()}  {name}\n".encode())
@@ -118,10 +118,10 @@ def _check(found: Repository, place: Path | str, files: dict[str, Path]) -> None
 
 
 def _unpack(found: Repository, archive: Path, target: Path) -> None:
-    """Write the files of the set and nothing else; a path that would leave the folder belongs to no set.
+    """Write the files of the set and nothing else; a path that leaves the folder belongs to no set.
 
     Raises:
-        ValueError: The archive is broken, or has more or larger files than the set, in which case it is not read on.
+        ValueError: The archive is broken, or has more or larger files than the set.
     """
     files = size = 0
     try:

@@ -1,4 +1,4 @@
-"""Datasets that are drawn or bundled, and the two file formats that the image sets come in, read from bytes."""
+"""Drawn and bundled datasets, and the parsers of the two file formats of images."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _CIFAR_RECORD = 1 + 3 * 32 * 32
 
 
 def parse_idx(data: bytes, name: str) -> np.ndarray:
-    """The uint8 array of an idx file: two zero bytes, type, number of dimensions, dimensions, values.
+    """Return the uint8 array of an idx file: two zero bytes, type, number of dimensions, dimensions, values.
 
     Raises:
-        ValueError: The bytes are not an idx file of unsigned bytes, or there are too few or too many of them.
+        ValueError: The bytes are not an idx file of unsigned bytes, too few or too many.
     """
     if len(data) < 4 or data[:2] != b"\0\0":
         raise ValueError(f"{name}: not an idx file, it starts with {data[:4].hex() or 'nothing'} instead of 0000")
@@ -49,15 +49,13 @@ def parse_idx(data: bytes, name: str) -> np.ndarray:
 
 
 def parse_cifar(data: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images `(N, 3, 32, 32)` and labels `(N,)`, both uint8, of one binary batch of CIFAR-10.
+    """Return images `(N, 3, 32, 32)` and labels `(N,)`, both uint8, of a binary batch of CIFAR-10.
 
     Raises:
-        ValueError: The bytes are not whole records, or a label is above 9.
+        ValueError: The bytes are not complete records, or a label is above 9.
     """
     if not data or len(data) % _CIFAR_RECORD:
-        raise ValueError(
-            f"{name}: {len(data)} bytes are not a whole number of {_CIFAR_RECORD}-byte records; truncated?"
-        )
+        raise ValueError(f"{name}: {len(data)} bytes are not records of {_CIFAR_RECORD} bytes; truncated?")
     records = np.frombuffer(data, dtype=np.uint8).reshape(-1, _CIFAR_RECORD)
     labels = records[:, 0]
     if labels.max() > 9:
@@ -66,15 +64,15 @@ def parse_cifar(data: bytes, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 SEEN = ((-1.2, 0.1), (0.7, 1.0))
-"""Where the regression example has training data: the regions of the authors' program, which the paper only draws."""
+"""Regions with training data of the regression example, from the authors' program; the paper only draws them."""
 SHARE = 80 / 110
 """Share of the pairs that the authors' program draws from the first region."""
 TESTED = (-2.5, 2.0)
-"""Where the regression example is tested: as in the authors' program; the paper's text says [-2, 2.5]."""
+"""Test range of the regression example in the authors' program; the paper's text says [-2, 2.5]."""
 
 
 def digits() -> Dataset:
-    """The 1,797 8x8 digits of scikit-learn, in [0, 1]; a fixed third of every class is the test set."""
+    """Return the 1,797 8x8 digits of scikit-learn in [0, 1]; a fixed third of every class is the test set."""
     bundled = require("sklearn.datasets", extra="torch").load_digits()
     images = torch.from_numpy(bundled.images / 16.0).float()[:, None]
     labels = torch.from_numpy(bundled.target).long()
@@ -88,10 +86,9 @@ def digits() -> Dataset:
 
 
 def two_moons(count: int = 500, *, noise: float = 0.15, seed: int = 0) -> Split:
-    """`count` points on two interleaving half circles of radius 1, with normal noise on both coordinates.
+    """Draw points on two interleaving half circles of radius 1, with normal noise on both coordinates.
 
-    The upper moon (class 0) is `(cos t, sin t)`, the lower (class 1) `(1 - cos t, 1/2 - sin t)`, with t
-    uniform on (0, pi).
+    The upper moon (class 0) is `(cos t, sin t)`, the lower `(1 - cos t, 1/2 - sin t)`, with t uniform on (0, pi).
     """
     generator = np.random.default_rng(seed)
     labels = generator.permutation(np.arange(count) % 2)
@@ -103,10 +100,9 @@ def two_moons(count: int = 500, *, noise: float = 0.15, seed: int = 0) -> Split:
 
 
 def regression(count: int = 120, *, noise: float = 0.03, seed: int = 0) -> Split:
-    """`count` pairs of `y = x + sin(4 (x + e)) + sin(13 (x + e))`, e ~ N(0, noise^2).
+    """Draw pairs of `y = x + sin(4 (x + e)) + sin(13 (x + e))`, e ~ N(0, noise^2).
 
-    x is uniform within each of the seen regions `SEEN`, of which the first gets `SHARE` of the pairs. Inputs are
-    `(count, 1)`.
+    x is uniform within the regions `SEEN`, the first with `SHARE` of the pairs. Inputs are `(count, 1)`.
     """
     generator = np.random.default_rng(seed)
     first = round(SHARE * count)
@@ -116,7 +112,7 @@ def regression(count: int = 120, *, noise: float = 0.03, seed: int = 0) -> Split
 
 
 def curve(x: np.ndarray, noise: np.ndarray | float = 0.0) -> np.ndarray:
-    """The regression function `x + sin(4 (x + e)) + sin(13 (x + e))` for noise e."""
+    """Return `x + sin(4 (x + e)) + sin(13 (x + e))` for noise e."""
     return x + np.sin(4 * (x + noise)) + np.sin(13 * (x + noise))
 
 

@@ -1,6 +1,6 @@
-"""What the scores see, and the paper's illustrations: computed, drawn, and captioned with the numbers that were found.
+"""The paper's illustrations and views of the scores: computed, drawn, and captioned with their numbers.
 
-Each figure has a module of its own with a function `plate(...)` that computes everything and returns a `Plate`.
+Each figure has a module with a function `plate(...)` that returns a `Plate`.
 """
 
 from qipf.study.gallery.plate import DARK, LIGHT, Palette, Plate
@@ -14,6 +14,6 @@ FIGURES: dict[str, str] = {
     "corruptions": "every shift and every common corruption at every intensity (appendix E)",
     "field": "the field of a fitted scorer, and the predictions in it",
 }
-"""What `qipf gallery` can draw: the names and what they show."""
+"""Figures of `qipf gallery` and what they show."""
 
 __all__ = ["DARK", "FIGURES", "LIGHT", "Palette", "Plate"]

@@ -1,4 +1,4 @@
-"""What shifted images look like: the paper's shifts (appendix E) and the common corruptions, at every intensity."""
+"""Shifted images: the paper's shifts (appendix E) and the common corruptions, at every intensity."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ COUNT = 1000  # images over which changes are averaged, at most
 
 
 def plate(dataset: str = "digits", data: Path | None = None) -> Plate:
-    """One test image under every shift and corruption, and how much each changes the test set."""
+    """Draw one test image under every shift and corruption, and measure the change of the test set."""
     images = datasets.load(dataset, data=data, download=False).test.inputs
     if images.ndim != 4:
         raise ValueError(f"corruptions: {dataset} has no images; choose for instance digits, mnist or cifar10")
@@ -38,7 +38,7 @@ def plate(dataset: str = "digits", data: Path | None = None) -> Plate:
 
 
 def draw(image: Tensor, palette: Palette) -> Figure:
-    """Above: the shifts, ten intensities each. Below: the corruptions, five severities each, two families per row."""
+    """Draw the shifts at ten intensities, and below the corruptions at five severities, two families per row."""
     figure = new_figure(10.0, 7.6)
     parts: Any = figure.subfigures(2, 1, height_ratios=[5.4, 8.6])
     upper, lower = parts
@@ -52,7 +52,7 @@ def draw(image: Tensor, palette: Palette) -> Figure:
 
 
 def _strips(figure: Any, image: Tensor, rows: list[list[str]], palette: Palette) -> None:
-    """One row of pictures per list of families: first the image as it is, then the intensities of each family."""
+    """Draw one row of pictures per list of families: the original, then the intensities of each family."""
     widths = [1.6, 1.0] + [1.0] * 10 if len(rows[0]) == 1 else [1.6, 1.0] + [1.0] * 5 + [1.6] + [1.0] * 5
     axes = figure.subplots(len(rows), len(widths), width_ratios=widths, squeeze=False)
     for line, families in zip(axes, rows, strict=True):
@@ -84,7 +84,7 @@ def _kind(name: str) -> str:
 
 
 def caption(dataset: str, count: int, table: Table) -> str:
-    """What the figure shows, with the largest changes of the shifts and of the corruptions."""
+    """Describe the figure, with the largest changes."""
     most: dict[str, tuple[float, float]] = {}
     for name, _, intensity, change, _ in table.rows:
         if change >= most.get(name, (0.0, 0.0))[1]:

@@ -1,4 +1,4 @@
-"""The field of a fitted scorer: the weights, psi, the modes, and where the predictions lie."""
+"""The field of a fitted scorer: weights, psi, modes, and predictions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def plate(shown: FieldView | None = None, what: str = "") -> Plate:
 
 
 def caption(view: FieldView, what: str) -> str:
-    """What the figure shows, with the numbers of this scorer."""
+    """Describe the figure with the numbers of this scorer."""
     mean = view.modes.mean(axis=1)
     lowest = float(view.y[np.argmin(mean)])
     beyond = ""

@@ -1,4 +1,4 @@
-"""Fig. 3 e-h: two moons, and what four methods say about the plane around them."""
+"""Fig. 3 e-h: two moons, and the uncertainty of four methods in the plane around them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Maps:
 
 
 def one_seed(seed: int, size: int = 80) -> Maps:
-    """Train, fit and evaluate everything for one draw of data and weights."""
+    """Train, fit and evaluate for one draw of data and weights."""
     points = two_moons(seed=seed)
     net = TOY.train(points, seed)
     x, y = np.linspace(*AREA[:2], size), np.linspace(*AREA[2:], size)
@@ -66,7 +66,7 @@ def one_seed(seed: int, size: int = 80) -> Maps:
 
 
 def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
-    """The maps of the first seed, and the table of all seeds."""
+    """Draw the maps of the first seed and tabulate all seeds."""
     runs = [one_seed(seed) for seed in track(range(seeds), "moons", show=progress)]
     found = toys.gather([toys.by_region(capped(run.maps), run.regions, np.mean) for run in runs])
     return Plate(
@@ -78,9 +78,9 @@ def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
 
 
 def capped(maps: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The maps without what lies above the percentile `CAP`: next to a pole QIPF is as large as the grid allows.
+    """Cap the maps at the percentile `CAP`: near a pole QIPF is as large as the grid allows.
 
-    A median over a region would be blind to the many-pass methods, whose probabilities do not vary at most places.
+    A median over a region would not see the many-pass methods, whose probabilities are constant at most points.
     """
     return {name: np.minimum(values, np.quantile(values, CAP)) for name, values in maps.items()}
 
@@ -112,7 +112,7 @@ def draw(run: Maps, palette: Palette) -> Figure:
 
 
 def caption(runs: list[Maps], found: toys.Regions) -> str:
-    """What was found, next to what the paper says about its figure."""
+    """Describe what was found beside what the paper says about its figure."""
 
     def median(method: str, region: str) -> str:
         return toys.readable(np.median(toys.ratios(found, method, region)))
@@ -161,7 +161,7 @@ def _both(method: str, region: str, median: Any) -> str:
 
 
 def _map_table(run: Maps) -> Table:
-    """Every fourth place of the maps, in both directions."""
+    """Tabulate every fourth point of the maps."""
     size = len(run.probability)
     x, y = np.meshgrid(np.linspace(*AREA[:2], size), np.linspace(*AREA[2:], size))
     pick = (slice(None, None, 4), slice(None, None, 4))

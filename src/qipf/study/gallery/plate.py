@@ -1,4 +1,4 @@
-"""One figure of the gallery with everything that belongs to it: the palette, the drawing, the numbers, the caption."""
+"""A figure of the gallery: palette, drawing, numbers and caption."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Palette:
-    """Colours for one kind of page. `series` are those of Okabe and Ito, adjusted to stand out from the background."""
+    """Colours of a page; `series` are those of Okabe and Ito, adjusted to the background."""
 
     name: str
     paper: str
     ink: str
     muted: str
     unseen: str
-    """The shade behind regions without training data."""
+    """Shade of regions without training data."""
     series: tuple[str, ...]
     colour_map: str = "cividis"
 
     def rc(self) -> dict[str, Any]:
-        """Settings for `matplotlib.rc_context`."""
+        """Return settings for `matplotlib.rc_context`."""
         return {
             "figure.facecolor": self.paper,
             "savefig.facecolor": self.paper,
@@ -87,7 +87,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Any]]
 
     def csv(self) -> str:
-        """The table as CSV; floating-point numbers have six significant digits."""
+        """Return the table as CSV with six significant digits."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(self.columns)
@@ -97,13 +97,13 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True)
 class Plate:
-    """A figure that can be drawn for light and for dark pages.
+    """A figure for light and dark pages.
 
     Attributes:
-        name: Names the files.
+        name: Name of the files.
         draw: Draws the figure in the colours of a palette.
-        tables: The numbers behind it, by name; the one named "" gets the name of the figure.
-        caption: What it shows, and where that differs from what the paper says about its figure; Markdown.
+        tables: Numbers behind it by name; "" is named like the figure.
+        caption: What it shows, and how it differs from the paper's description; Markdown.
     """
 
     name: str
@@ -112,11 +112,7 @@ class Plate:
     caption: str
 
     def write(self, folder: Path, *, dark: bool = False) -> list[Path]:
-        """Write figure, numbers and caption to a folder below `folder`; with `dark` also the figure for dark pages.
-
-        Returns:
-            The files, in the order in which they were written.
-        """
+        """Write figure, numbers and caption to a folder below `folder`, and return the files."""
         place = folder / self.name
         place.mkdir(parents=True, exist_ok=True)
         files = []
@@ -133,7 +129,7 @@ class Plate:
         return files
 
     def images(self, palette: Palette = LIGHT) -> dict[str, bytes]:
-        """The figure as SVG and PNG."""
+        """Return the figure as SVG and PNG."""
         matplotlib = require("matplotlib", extra="bench")
         images = {}
         with matplotlib.rc_context(palette.rc()):
@@ -147,7 +143,7 @@ class Plate:
 
 
 def _fewer_colours(png: bytes) -> bytes:
-    """The same picture with 256 colours: a third of the size, and no visible difference."""
+    """Reduce a picture to 256 colours: a third of the size, without a visible difference."""
     image = require("PIL.Image", extra="bench")
     smaller = io.BytesIO()
     image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=image.Dither.NONE).save(
@@ -157,18 +153,18 @@ def _fewer_colours(png: bytes) -> bytes:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure that arranges its parts by itself, without a window or global state."""
+    """Return an empty figure with a constrained layout, without a window or global state."""
     return require("matplotlib.figure", extra="bench").Figure(figsize=(width, height), layout="constrained")
 
 
 def markdown(table: Table) -> str:
-    """The table for a caption."""
+    """Return the table as Markdown."""
     lines = [table.columns, ["---"] * len(table.columns), *table.rows]
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
 def write_caption(*paragraphs: str | Table, differs: Sequence[str]) -> str:
-    """Paragraphs and tables, then a list of differences from what the paper says about its figure."""
+    """Return paragraphs and tables, then a list of differences from the paper's description."""
     parts = [markdown(part) if isinstance(part, Table) else _wrapped(part) for part in paragraphs]
     if differs:
         parts.append("Where this differs from the paper's description:")

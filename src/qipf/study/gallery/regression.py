@@ -1,6 +1,6 @@
-"""Fig. 3 a-d: a curve learnt from 120 points with gaps, and what four methods say where there was no data.
+"""Fig. 3 a-d: a curve learned from 120 points with gaps, and the uncertainty of four methods without data.
 
-Regions and places are those of the authors' program; their public repository holds no program for the other panels.
+Regions and points are those of the authors' program; their repository has none for the other panels.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PANELS = ("QIPF, authors' program", "SGD iterates", "SWAG", "MC dropout")
 
 @dataclass(frozen=True)
 class Curves:
-    """One seed: the training pairs, the predictions along x, and half the height of the band of every method."""
+    """One seed: training pairs, predictions along x, and half the height of the band of every method."""
 
     pairs: Split
     x: np.ndarray
@@ -49,7 +49,7 @@ class Curves:
 
 
 def regions(x: np.ndarray) -> dict[str, np.ndarray]:
-    """Masks of the seen regions, of everything else, and of the gap between the seen regions."""
+    """Return masks of the seen regions, of everything else, and of the gap between the seen regions."""
     seen = np.zeros(x.shape, dtype=bool)
     for low, high in SEEN:
         seen |= (x >= low) & (x <= high)
@@ -58,7 +58,7 @@ def regions(x: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def one_seed(seed: int, points: int = 451) -> Curves:
-    """Train, fit and evaluate everything for one draw of data and weights."""
+    """Train, fit and evaluate for one draw of data and weights."""
     pairs = draw_pairs(seed=seed)
     x = np.linspace(*TESTED, points)
     inputs = torch.from_numpy(x[:, None]).float()
@@ -82,10 +82,7 @@ def one_seed(seed: int, points: int = 451) -> Curves:
 
 
 def factor_from_errors(net: nn.Module, pairs: Split, seed: int) -> float:
-    """The factor whose uncertainty finds the large errors best among fresh pairs from the seen regions.
-
-    Regression has no wrong predictions; the largest fifth of the errors stands for them.
-    """
+    """Return the factor whose uncertainty best finds the largest fifth of the errors of new pairs from seen regions."""
     fresh = draw_pairs(HELD_OUT, seed=10_000 + seed)
     held_out = collect(net, fresh, features=False, progress=False)
     error = np.abs(to_numpy(held_out.logits[:, 0]) - to_numpy(fresh.targets))
@@ -104,7 +101,7 @@ def _qipf_half(net: nn.Module, pairs: Split, along: Outputs, factor: float, oper
 
 
 def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
-    """The figure of the first seed, and the table of all seeds."""
+    """Draw the first seed and tabulate all seeds."""
     runs = [one_seed(seed) for seed in track(range(seeds), "regression", show=progress)]
     masks = regions(runs[0].x)
     found = toys.gather([toys.by_region(run.half, masks) for run in runs])
@@ -139,7 +136,7 @@ def draw(run: Curves, palette: Palette) -> Figure:
 
 
 def label_outer(panels: Any) -> None:
-    """Name input and output at the left and the lower panels."""
+    """Label input and output at the left and the lower panels."""
     for axes in panels[-1]:
         axes.set_xlabel("input x")
     for axes in panels[:, 0]:
@@ -159,7 +156,7 @@ def draw_pairs_on(axes: Any, pairs: Split, palette: Palette) -> None:
 
 
 def caption(runs: list[Curves], found: toys.Regions) -> str:
-    """What was found, next to what the paper says about its figure."""
+    """Describe what was found beside what the paper says about its figure."""
     paper, program = "QIPF, paper's factor", "QIPF, authors' program"
     many = [name for name in found if not name.startswith("QIPF")]
     best = max(many, key=lambda name: float(np.median(found[name][toys.AUC])))

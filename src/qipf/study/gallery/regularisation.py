@@ -1,7 +1,7 @@
-"""Appendix C: the modes of the regression example, trained with more and more L2 regularisation.
+"""Appendix C: the modes of the regression example under increasing L2 regularisation.
 
-The penalty is the strength times the sum of the squared kernels of the hidden layers, added to the loss. The paper
-gives no formula; this is what Keras calls L2 and where the authors' regression program has its (disabled) penalties.
+The penalty, strength times the sum of the squared kernels of the hidden layers, is what Keras calls L2; the paper gives
+no formula, and the authors' program has such penalties, disabled.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TRAINING: dict[str, Any] = {"epochs": EPOCHS, "batch_size": 120, "learning_rate"
 
 @dataclass(frozen=True)
 class Fit:
-    """One network: its predictions and the mean of its modes along x, and the error on its training set."""
+    """One network: predictions and mean mode along x, and its training error."""
 
     pairs: Split
     x: np.ndarray
@@ -48,7 +48,7 @@ class Fit:
 
 
 def one_fit(seed: int, strength: float, points: int = 451) -> Fit:
-    """Train with an L2 penalty of this strength, and evaluate the modes along x."""
+    """Train with an L2 penalty and evaluate the modes along x."""
     pairs = draw_pairs(seed=seed)
     net = nets.build("mlp-regression", seed=seed)
     hidden = [layer.weight for layer in net.modules() if isinstance(layer, nn.Linear)][:-1]
@@ -68,10 +68,10 @@ def one_fit(seed: int, strength: float, points: int = 451) -> Fit:
 
 
 def _drop_vanished(kernels: list[Tensor]) -> None:
-    """Set to 0 what the penalty has driven to 0 but for rounding.
+    """Set weights to 0 that the penalty has driven to 0 but for rounding.
 
-    Then more than half of the weights are equal, and Silverman's rule takes their standard deviation instead of their
-    interquartile range, which would be a rounding error.
+    Then more than half of the weights are equal, and Silverman's rule uses their standard deviation instead of an
+    interquartile range that is a rounding error.
     """
     with torch.no_grad():
         for kernel in kernels:
@@ -79,7 +79,7 @@ def _drop_vanished(kernels: list[Tensor]) -> None:
 
 
 def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
-    """The figure of the first seed, and the table of all seeds."""
+    """Draw the first seed and tabulate all seeds."""
     jobs = [(seed, strength) for seed in range(seeds) for strength in STRENGTHS]
     fits = {job: one_fit(*job) for job in track(jobs, "regularisation", show=progress)}
     masks = regions(fits[0, 0.0].x)
@@ -120,7 +120,7 @@ def draw(fits: list[Fit], palette: Palette) -> Figure:
 
 
 def caption(found: toys.Regions, errors: dict[float, float], ranges: dict[float, float], seeds: int) -> str:
-    """What was found, next to what the paper says about its figure."""
+    """Describe what was found beside what the paper says about its figure."""
     seen, unseen, areas = (
         [float(np.median(found[f"L2 {s:g}"][what])) for s in STRENGTHS] for what in ("seen", "unseen", toys.AUC)
     )
@@ -154,7 +154,7 @@ def _list(values: Any) -> str:
 
 
 def _trend(values: list[float], wanted: str) -> str:
-    """Whether the values go the way the paper says, from the first to the last and at every step."""
+    """Describe whether the values follow the paper, step by step."""
     steps = np.diff(values) if wanted == "rising" else -np.diff(values)
     if (steps > 0).all():
         return f"{wanted} at every step"

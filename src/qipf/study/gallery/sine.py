@@ -1,8 +1,8 @@
-"""Fig. 2: the field of a sine wave, its potential and its modes, by the exact operator and as in the authors' script.
+"""Fig. 2: field, potential and modes of a sine wave, by the exact operator and as in the authors' script.
 
-The script (`sine_test.py`) takes 1,000 samples of ten periods between -1 and 1 and does not standardise them. Unlike
-the authors' main program it divides sums over the samples by the 600 places at which it evaluates them, leaves out the
-factorials of the Hermite polynomials, and takes minima over a neighbourhood of two standard deviations.
+The script (`sine_test.py`) takes 1,000 samples of ten periods and does not standardise them. Unlike the authors' main
+program it divides sums over the samples by the 600 evaluation points, omits the factorials of the Hermite polynomials,
+and takes minima over two standard deviations.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ RADIUS = 0.2  # neighbourhood of the exact modes
 
 @dataclass(frozen=True)
 class Sine:
-    """Everything that Fig. 2 shows, at the places `y`.
+    """Everything in Fig. 2, at the points `y`.
 
     Attributes:
         ipf: psi, the information potential field.
-        qipf: The undecomposed potential V_0 less its minimum over `y`.
+        qipf: The undecomposed potential V_0 less its minimum.
         raw: The raw potentials V_k, one column per order.
         exact: The modes, one column per order.
         script: The modes of the authors' script.
-        zeros: For each order, where H_k(phi(y)) = 0.
-        script_zeros: The same for the field of the script, which is larger by `SAMPLES / PLACES`.
+        zeros: For each order, the points with H_k(phi(y)) = 0.
+        script_zeros: The same for the field of the script, larger by `SAMPLES / PLACES`.
     """
 
     y: np.ndarray
@@ -54,13 +54,13 @@ class Sine:
 
     @property
     def peaks(self) -> np.ndarray:
-        """Where the field has its maxima."""
+        """The maxima of the field."""
         inside = (self.ipf[1:-1] > self.ipf[:-2]) & (self.ipf[1:-1] >= self.ipf[2:])
         return self.y[1:-1][inside]
 
 
 def compute(points: int = 1201) -> Sine:
-    """The field of a sine wave between -1 and 1 at kernel width 0.5."""
+    """Compute the field of a sine wave between -1 and 1 at kernel width 0.5."""
     samples = np.sin(2 * np.pi * PERIODS * np.arange(SAMPLES) / SAMPLES)
     field = Field(samples, BANDWIDTH)
     y = np.linspace(-3.0, 3.0, points)
@@ -80,7 +80,7 @@ def compute(points: int = 1201) -> Sine:
 
 
 def _script_modes(field: Field, y: np.ndarray, scale: float, radius: float) -> np.ndarray:
-    """What the authors' script draws: second differences of |H_k / k!| along the order k, over |H_k / k!|."""
+    """Return the modes of the authors' script: second differences of |H_k / k!| along k, over |H_k / k!|."""
     phi = np.sqrt(scale * np.stack([field(y - radius), field(y), field(y + radius)]))
     hermite = [
         np.polynomial.hermite.hermval(phi, [0.0] * order + [1.0]) / factorial(order) for order in range(1, HIGHEST + 1)
@@ -93,7 +93,7 @@ def _script_modes(field: Field, y: np.ndarray, scale: float, radius: float) -> n
 
 
 def plate() -> Plate:
-    """The figure and its numbers."""
+    """Draw the figure and tabulate its numbers."""
     wave = compute()
     columns = ["y", "ipf", "qipf", *(f"exact_{k}" for k in ORDERS), *(f"script_{k}" for k in ORDERS)]
     values = np.column_stack([wave.y, wave.ipf, wave.qipf, wave.exact, wave.script])
@@ -101,7 +101,7 @@ def plate() -> Plate:
 
 
 def draw(wave: Sine, palette: Palette) -> Figure:
-    """Above: field and potential, and where the Hermite polynomials vanish. Below: the modes, computed two ways."""
+    """Draw field, potential and zeros of the Hermite polynomials above, and the modes by both methods below."""
     figure = new_figure(9.0, 6.0)
     panels = figure.subplots(2, 2, sharex=True, gridspec_kw={"height_ratios": [1, 1.2]})
     _draw_field(panels[0, 0], wave, palette)
@@ -160,7 +160,7 @@ def _draw_zeros(axes: Any, wave: Sine, palette: Palette) -> None:
 
 
 def caption(wave: Sine) -> str:
-    """What the figure shows, and which parts of the paper's description do not hold."""
+    """Describe the figure, and which parts of the paper's description do not hold."""
     lowest = abs(wave.y[np.argmin(wave.qipf)])
     peak = float(np.abs(wave.peaks).max())
     bump = wave.ipf.max() / np.interp(0, wave.y, wave.ipf) - 1
@@ -197,7 +197,7 @@ def caption(wave: Sine) -> str:
 
 
 def _crossings(y: np.ndarray, phi: np.ndarray, order: int) -> np.ndarray:
-    """Where H_order(phi(y)) = 0, by linear interpolation between the places."""
+    """Return the points with H_order(phi(y)) = 0, by linear interpolation."""
     found: list[float] = []
     for root in _roots(order):
         apart = phi - root
@@ -212,6 +212,6 @@ def _largest(y: np.ndarray, values: np.ndarray) -> str:
 
 
 def _roots(order: int) -> np.ndarray:
-    """The positive zeros of H_order, smallest first."""
+    """Return the positive zeros of H_order, the smallest first."""
     roots = np.polynomial.hermite.hermroots([0] * order + [1])
     return np.sort(roots[roots > 0])

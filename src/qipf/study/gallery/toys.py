@@ -1,4 +1,4 @@
-"""What the regression and the two-moons figures share: four methods fitted to one small network, seed by seed."""
+"""Four methods fitted to one small network, seed by seed, for the regression and the two-moons figures."""
 
 from __future__ import annotations
 
@@ -24,14 +24,7 @@ ITERATES = 30  # of SGD and SWAG
 
 @dataclass(frozen=True)
 class Toy:
-    """A network and the data it is trained on.
-
-    Attributes:
-        net: Name of the network.
-        data: Name of the dataset.
-        sgd_rate: Constant learning rate at which SGD wanders from the trained network.
-        sgd_batch: Its batch size.
-    """
+    """A network, its dataset, and the constant rate and batch size of SGD from the trained network."""
 
     net: str
     data: str
@@ -43,7 +36,7 @@ class Toy:
         return train(nets.build(self.net, seed=seed), split, seed=seed, progress=False, **self._training)
 
     def many_pass(self, net: nn.Module, split: Split, seed: int) -> dict[str, Predictive]:
-        """Fit SGD iterates, SWAG and MC dropout; MC dropout trains a network of its own that contains dropout."""
+        """Fit SGD iterates, SWAG and MC dropout, which trains a network of its own."""
         wander: dict[str, Any] = {"sgd_rate": self.sgd_rate, "batch_size": self.sgd_batch, "iterates": ITERATES}
         dropout = MCDropout(RATE, passes=PASSES, **self._training)
         return {
@@ -63,7 +56,7 @@ Regions = Mapping[str, Mapping[str, np.ndarray]]
 
 
 def separation(values: np.ndarray, regions: Mapping[str, np.ndarray]) -> float:
-    """The probability that an unseen place is less certain than a seen one, ties counting one half."""
+    """Return the probability that an unseen point is less certain than a seen one, ties counting one half."""
     from scipy.stats import mannwhitneyu
 
     unseen, seen = values[regions["unseen"]], values[regions["seen"]]
@@ -75,10 +68,9 @@ def by_region(
     regions: Mapping[str, np.ndarray],
     summary: Callable[[np.ndarray], Any] = np.median,
 ) -> dict[str, dict[str, float]]:
-    """The uncertainty of every method in every region (boolean masks), and the separation under `AUC`.
+    """Return the uncertainty of every method in every region, and the separation under `AUC`.
 
-    The median over the places of a region stands for it: the modes of QIPF have poles, and one place next to a pole
-    can make up most of a mean.
+    The median stands for a region: a point near a pole of a mode can dominate a mean.
     """
     return {
         method: {region: float(summary(values[mask])) for region, mask in regions.items()}
@@ -88,7 +80,7 @@ def by_region(
 
 
 def gather(found: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, np.ndarray]]:
-    """Collect seeds in arrays: [seed][method][region] becomes [method][region][seed]."""
+    """Turn [seed][method][region] into [method][region][seed]."""
     return {
         method: {region: np.asarray([one[method][region] for one in found]) for region in regions}
         for method, regions in found[0].items()
@@ -96,12 +88,12 @@ def gather(found: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, np.n
 
 
 def ratios(found: Regions, method: str, region: str, base: str = "seen") -> np.ndarray:
-    """The uncertainty in a region over that in the seen one, one value per seed."""
+    """Return the uncertainty in a region over that in the seen one, per seed."""
     return found[method][region] / found[method][base]
 
 
 def as_csv(found: Regions) -> Table:
-    """One row for each method and seed."""
+    """Return one row for each method and seed."""
     regions, others = _regions(found)
     rows = []
     for method, values in found.items():
@@ -113,7 +105,7 @@ def as_csv(found: Regions) -> Table:
 
 
 def as_text(found: Regions) -> Table:
-    """Medians over the seeds, and the smallest and largest ratio and AUC."""
+    """Return medians over the seeds, with the smallest and largest ratio and AUC."""
     regions, others = _regions(found)
     rows = []
     for method, values in found.items():
@@ -124,7 +116,7 @@ def as_text(found: Regions) -> Table:
 
 
 def readable(value: float) -> str:
-    """A number with three significant digits and no exponent."""
+    """Return a number with three significant digits and no exponent."""
     rounded = float(f"{float(value):.3g}")
     if rounded == 0 or not np.isfinite(rounded):
         return f"{rounded:g}"
@@ -137,6 +129,6 @@ def _spread(values: np.ndarray) -> str:
 
 
 def _regions(found: Regions) -> tuple[list[str], list[str]]:
-    """All regions, and those that are compared with the seen one."""
+    """Return all regions, and those compared with the seen one."""
     regions = [region for region in next(iter(found.values())) if region != AUC]
     return regions, [region for region in regions if region != "seen"]

@@ -1,4 +1,4 @@
-"""What the probe and the fields see: two moons, and a map of the features of a network, coloured by each score."""
+"""The probe and the fields on two moons, and on a map of the features of a network."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ SCORES = {
     "weight-qipf": "the paper's field of the weights",
 }
 TURNED = 30.0
-"""Degrees by which every second image is turned."""
+"""Rotation of every second image in degrees."""
 SHOWN = 600
 """Images on the map."""
 TRAINED, EPOCHS = 10_000, 6
-"""How many images of a large data set the network is trained on, and how often."""
+"""Images of a large dataset that the network is trained on, and epochs."""
 
 
 @dataclass(frozen=True)
 class Plane:
-    """Two moons: the uncertainty of each score over the plane, (rows, columns), as the share of it that is surer."""
+    """Two moons: the uncertainty of each score over the plane, as the share that is surer."""
 
     points: Split
     probability: np.ndarray
@@ -53,11 +53,11 @@ class Map:
     """Images on a map of the features of a network.
 
     Attributes:
-        places: (N, 2), without units: neighbours are images that the network sees alike.
-        labels: the true classes.
-        turned: which images were turned.
-        correct: which predictions are right.
-        scores: one uncertainty per image by score.
+        places: (N, 2), without units; similar images are neighbours.
+        labels: True classes.
+        turned: True for rotated images.
+        correct: True for right predictions.
+        scores: One uncertainty per image, by score.
     """
 
     dataset: str
@@ -70,14 +70,14 @@ class Map:
 
 
 def share_below(values: np.ndarray) -> np.ndarray:
-    """For each value the share of all values below it, ties counting one half: from 0 to 1 and of the same shape."""
+    """Return for each value the share of all values below it, ties counting one half."""
     from scipy.stats import rankdata
 
     return (rankdata(values) - 0.5).reshape(values.shape) / values.size
 
 
 def all_scores(net: Any, reference: Split, inputs: torch.Tensor) -> tuple[dict[str, np.ndarray], Outputs]:
-    """The uncertainty of every score at `inputs`, fitted to `reference`; and the outputs there."""
+    """Return the uncertainty of every score at `inputs`, fitted to `reference`, and the outputs."""
     probe = default(net, reference, progress=False)
     known, seen = (collect(net, data, layers=probe.layers, progress=False) for data in (reference, inputs))
     fields = ClassField().fit(net, known), WeightQIPF(factor=moons.PAPER_FACTOR).fit(net, known)
@@ -98,7 +98,7 @@ def plane(seed: int = 0, size: int = 80) -> Plane:
 
 
 def feature_map(dataset: str = "digits", data: Path | None = None, seed: int = 0) -> Map:
-    """Train a network on images, turn every second test image, and put them on a map of its features."""
+    """Train a network, rotate every second test image, and map its features."""
     loaded = datasets.load(dataset, data=data, download=False)
     if loaded.test.inputs.ndim != 4:
         raise ValueError(f"views: {dataset} has no images; choose for instance digits, mnist or cifar10")
@@ -131,7 +131,7 @@ def plate(dataset: str = "digits", data: Path | None = None) -> Plate:
 
 
 def draw(shown: Plane, images: Map, palette: Palette) -> Figure:
-    """Above the plane of the two moons, below the map of the images; one column per score, one scale for all."""
+    """Draw the plane of the two moons above the map of the images, one column per score."""
     figure = new_figure(9.6, 6.8)
     axes = figure.subplots(2, len(SCORES), height_ratios=[1.0, 1.25])
     drawn: Any = None
@@ -181,7 +181,7 @@ def _draw_map(axes: Any, images: Map, name: str, palette: Palette) -> None:
 
 
 def _key(palette: Palette) -> list[Any]:
-    """The marks of the map, for the legend."""
+    """Return the marks of the map for the legend."""
     line = require("matplotlib.lines", extra="bench").Line2D
     marks = {
         "as it is": ("o", palette.muted, palette.paper),
@@ -199,7 +199,7 @@ def _halo(colour: str) -> Any:
 
 
 def caption(images: Map) -> str:
-    """What the figure shows, with the numbers of the map."""
+    """Describe the figure with the numbers of the map."""
     wrong, turned = ~images.correct, images.turned
     found = [f"{title} {roc_auc(images.scores[name], images.correct):.3f}" for name, title in SCORES.items()]
     return write_caption(

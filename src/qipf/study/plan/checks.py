@@ -1,4 +1,4 @@
-"""Decode the values of a plan, with errors that name the key, what was found and what is expected."""
+"""Decode the values of a plan, with errors that name the key, the value and what is expected."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ else:
     msgspec = require("msgspec", extra="bench")
 
 WORDS = {"int": "an integer", "str": "a string", "float": "a number", "array": "a list", "object": "a table"}
-"""Types in the messages of msgspec, and their names in ours."""
+"""Names of types in messages, by those of msgspec."""
 
 
 class PlanError(ValueError):
@@ -28,10 +28,10 @@ class UnknownPlanError(PlanError):
 
 
 def decoded(values: Any, kind: Any, where: str = "") -> Any:
-    """Return the values of a TOML table or key in the type `kind`, a struct, a list or a simple type.
+    """Convert the values of a TOML table or key to `kind`, a struct, a list or a simple type.
 
     Raises:
-        PlanError: A value has another type or is out of range, or a key is not known; `where` begins its name.
+        PlanError: A value has another type or is out of range, or a key is unknown; `where` begins its name.
     """
     if isinstance(values, Mapping) and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         check_keys(values, kind.__struct_fields__, where or "the plan")
@@ -49,7 +49,7 @@ def decoded(values: Any, kind: Any, where: str = "") -> Any:
 
 
 def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> None:
-    """Raise PlanError for a key that is not among `known`, and suggest the nearest one that is."""
+    """Raise PlanError for an unknown key and suggest the nearest known one."""
     known = list(known)
     for key in values:
         if key not in known:
@@ -57,14 +57,14 @@ def check_keys(values: Mapping[str, Any], known: Iterable[str], where: str) -> N
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return 'did you mean X?' if a known name is similar, otherwise the list of known names."""
+    """Return 'did you mean X?' for a similar name, otherwise the list of known names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(known) or '(nothing)'}"
 
 
 def existing(name: str, folder: Path | None, where: str) -> str:
-    """Return the absolute path of a file that a plan names relative to its own folder."""
+    """Return the absolute path of a file named relative to the folder of the plan."""
     path = ((folder or Path()) / name).resolve()
     if not path.is_file():
         raise PlanError(f"{where}: there is no file {path}")

@@ -15,31 +15,31 @@ from qipf.study.plan.checks import PlanError, existing
 from qipf.study.plan.registry import FROM_SCRATCH, REGISTRY
 
 ALIASES = {"qipf": "weight-qipf"}
-"""Names in plans that differ from those of the scorers."""
+"""Names in plans that differ from those of scorers."""
 
 MODEL_FILES = (".pt2", ".h5", ".onnx")
-"""The endings of files that hold a whole network."""
+"""Endings of files that hold a whole network."""
 ONE_PASS_FILES = (".pt2", ".onnx")
-"""Those whose network cannot be changed, so that methods of several passes do not work."""
+"""Those whose network cannot be changed, so that methods of several passes are refused."""
 TOKEN_SCORES = ("softmax-response", "entropy", "margin", "max-logit", "energy", "logit-margin")
-"""The scores of tokens, which need no more than a summary of the logits."""
+"""Scores of tokens, which need only a summary of the logits."""
 FIT_ON = ("reference", "held-out", "perturbed")
-"""Training inputs; inputs that no network saw; training inputs of which every second one is perturbed."""
+"""Training inputs; inputs that no network saw; training inputs and perturbed copies."""
 
 
 @dataclass(frozen=True)
 class MethodKind:
-    """What a plan may say about a method."""
+    """A method in a plan."""
 
     name: str
 
     @property
     def passes(self) -> str:
-        """How many forward passes it takes: "one", "many", or "file" for scores that are read from a file."""
+        """Number of forward passes: "one", "many", or "file" for scores read from a file."""
         return REGISTRY[self.name].passes if self.name in REGISTRY else "one"
 
     def parameters(self) -> list[str]:
-        """The keys that a plan may set."""
+        """Return the keys that a plan may set."""
         if self.name == "ensemble":
             return ["members"]
         if self.name == "scores":
@@ -98,26 +98,26 @@ def is_many(kind: str) -> bool:
 
 
 def is_fitted_passes(kind: str) -> bool:
-    """Whether it is a method of several passes that is fitted. An ensemble is put together from trained networks."""
+    """Return True for a fitted method of several passes; an ensemble is put together from trained networks."""
     return kind != "ensemble" and is_many(kind)
 
 
 def several_pass_class(kind: str) -> Any:
-    """The class of a method of several passes."""
+    """Return the class of a method of several passes."""
     from qipf.predictive import METHODS
 
     return METHODS[kind]
 
 
 def scorer_class(kind: str) -> Any:
-    """The class of a scorer, which takes one pass."""
+    """Return the class of a scorer."""
     from qipf.scores import SCORERS
 
     return SCORERS[ALIASES.get(kind, kind)]
 
 
 def build(kind: str, params: Mapping[str, Any]) -> Any:
-    """A scorer or a method of several passes with these parameters, not fitted yet."""
+    """Return an unfitted scorer or method of several passes."""
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in params.items()}
     if values.get("pool") == "none":
         values["pool"] = None  # TOML cannot express None
@@ -127,9 +127,9 @@ def build(kind: str, params: Mapping[str, Any]) -> Any:
 
 
 def fit_on(kind: str, params: Mapping[str, Any]) -> str:
-    """What a scorer is fitted on, one of `FIT_ON`.
+    """Return what a scorer is fitted on, one of `FIT_ON`.
 
-    Only scorers that learn from errors need held-out inputs: a network makes very few errors on its training data.
+    Scorers that learn from errors need held-out inputs: a network makes few errors on its training data.
     """
     chosen = params.get("fit_on")
     if chosen or kind == "default":
@@ -148,7 +148,7 @@ def _arguments(cls: Any) -> Iterator[str]:
 
 
 class _Kinds(Mapping[str, MethodKind]):
-    """All methods that a plan can name. Scorers register themselves, so the list is made when it is asked for."""
+    """All methods that a plan can name, listed on demand because scorers register themselves."""
 
     def _all(self) -> dict[str, MethodKind]:
         from qipf.predictive import METHODS

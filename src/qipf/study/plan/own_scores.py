@@ -1,4 +1,4 @@
-"""Scores from outside: a CSV file that takes part in a study as a method of its own."""
+"""Scores from a CSV file, as a method of a study."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ KEYS = ("dataset", "net", "seed", "shift", "severity")
 
 
 def read(params: Mapping[str, Any], base: Mapping[str, np.ndarray], content: bytes) -> dict[str, np.ndarray]:
-    """The scores of one group from a CSV file, as `score/0`, `score/1`, and so on.
+    """Return the scores of one group as `score/0`, `score/1`, and so on.
 
-    The file needs two columns: `score` (higher is less sure) and `index`, the number of the evaluated input, from 0. It
-    is the number in x_test, unless the held-out inputs are taken from the test data (see `inputs.load_data`). If the
-    file covers more than one condition it also has `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift)
-    and `severity`; a column that is missing matches everything. A condition without any row is left out of the tables;
-    a condition with some rows needs all of them.
+    The file has the columns `score` (higher is less sure) and `index`, the position of the evaluated input. With
+    several conditions it also has `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift) and `severity`; a
+    missing column matches everything. A condition has all its rows, or none and is then left out of the tables.
 
     Args:
-        params: of the cell: the name of the file, the group, the severities and what the pair is called.
-        base: the predictions of the base network, for the number of inputs.
-        content: the bytes of the file.
+        params: Of the cell: name of the file, group, severities and names of the pair.
+        base: Predictions of the base network, for the number of inputs.
+        content: Bytes of the file.
 
     Raises:
-        ValueError: a column or some scores of a condition are missing, or a value is not a number.
+        ValueError: A column or a score is missing, or a value is not a number.
     """
     where, group = params["where"], params["group"]["name"]
     count = len(base["labels"])

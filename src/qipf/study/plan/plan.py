@@ -42,10 +42,10 @@ from qipf.study.shifts import FAMILIES
 __all__ = ["Method", "Pair", "Plan", "PlanError", "UnknownPlanError", "load", "parse", "shipped"]
 
 DATASETS = tuple(name for name in NAMES if name != "regression")
-"""The datasets that a plan can name. Numbers need a model and data of the user's own."""
+"""Datasets that a plan can name; a regression needs the user's own model and data."""
 NETWORKS = tuple(name for name in NETS if name != "mlp-regression")
 TAKEN = ("clean", "held-out", "none", "perturbed", "reference", *FAMILIES)
-"""Names that groups of inputs have already."""
+"""Names that groups of inputs already have."""
 COUNTS = ("pool", "test_size", "multi_pass_size", "reference_size", "calibration_size", "bootstrap")
 
 Natural = Annotated[int, msgspec.Meta(ge=0)]
@@ -55,7 +55,7 @@ Some = msgspec.Meta(min_length=1)
 
 
 class Settings(msgspec.Struct, kw_only=True):
-    """The settings of a plan or of one of its pairs; None where it leaves them to the plan, or to `DEFAULTS`."""
+    """Settings of a plan or of a pair; None leaves them to the plan, or to `DEFAULTS`."""
 
     train: dict[str, Any] | None = None
     seeds: Annotated[list[Natural], Some] | None = None
@@ -104,10 +104,10 @@ class Method:
     """One method of a pair.
 
     Attributes:
-        name: Its name in the tables.
-        kind: Which method it is, a name in `qipf.study.plan.methods.KINDS`.
-        params: Its parameters for the network of the pair.
-        seeds: The base networks that it is measured on, for expensive methods; None for all of them.
+        name: Name in the tables.
+        kind: Name in `qipf.study.plan.methods.KINDS`.
+        params: Parameters for the network of the pair.
+        seeds: Base networks that it is measured on; None for all.
     """
 
     name: str
@@ -125,29 +125,27 @@ class Pair:
     """A dataset and a network with all settings resolved.
 
     Attributes:
-        dataset: A name that `qipf.study.datasets.load` knows, or an .npz file with x_train, y_train, x_test, y_test,
-            and perhaps x_held_out, y_held_out.
-        net: A name that `qipf.study.nets.build` knows, or the name that the user's own model gets in the tables.
+        dataset: A name in `qipf.study.datasets.NAMES`, or an .npz file.
+        net: A name in `qipf.study.nets.NETS`, or the name of the user's own model in tables.
         model: The user's own model (a file of `MODEL_FILES` or `module:callable`), or None.
         weights: A safetensors file for `module:callable`, or None.
-        train: How networks are trained: the recipe of the pair (`qipf.study.recipes`) with the changes of the plan.
-        seeds: The base networks. With a pool, member `seed` of the pool is the base network.
-        pool: How many networks are trained and shared between base models and ensembles.
-        shifts: Intensities by shift name.
-        severity: Position in the documented grid (1 to 10) for each of `shifts`.
-        test_size: Number of test inputs that are evaluated, from the first (0: all).
-        multi_pass_size: Number of these that methods of several passes see, drawn at random once per dataset (0: all).
-            All other methods are measured on them as well, and compared there.
+        train: The recipe of the pair (`qipf.study.recipes`) with the changes of the plan.
+        seeds: Base networks; with a pool, its members of these numbers.
+        pool: Number of trained networks that base models and ensembles share.
+        shifts: Intensities by shift.
+        severity: Position in the documented grid (1 to 10) of each intensity.
+        test_size: Number of evaluated test inputs, from the first (0: all).
+        multi_pass_size: Number of these for methods of several passes, a random draw per dataset (0: all). Methods are
+            compared on it.
         reference_size: Number of training inputs that scorers are fitted on (0: all).
-        calibration_size: Number of inputs that are set apart for calibration and for choosing factors, so that no
-            network sees them. They come from the training data or, for a model that was trained elsewhere, from the
-            test data, which is then evaluated without them. Not used if the file has x_held_out.
-        bootstrap: Resamples for the intervals (0: none).
-        out_of_distribution: Other datasets whose inputs should get high uncertainty.
+        calibration_size: Number of held-out inputs for calibration, which no network sees: from the training data or,
+            for a model trained elsewhere, from the test data. Unused if the file has x_held_out.
+        bootstrap: Resamples for intervals (0: none).
+        out_of_distribution: Datasets whose inputs should get high uncertainty.
         methods: What is compared.
-        shifted: Files with shifted inputs of the user's own by name, one per severity; the names are in `shifts` too.
-        predicts: The task of the user's own model, one of `qipf.study.plan.predicts.PREDICTS`.
-        coverage: For numbers, the probability with which each target is to be in its interval.
+        shifted: The user's own shifted files by name, one per severity; the names are also in `shifts`.
+        predicts: Task of the user's model, a name in `qipf.study.plan.predicts.PREDICTS`.
+        coverage: Probability that an interval of a regression promises.
     """
 
     dataset: str
@@ -172,12 +170,12 @@ class Pair:
 
     @property
     def dataset_name(self) -> str:
-        """The name of the dataset in tables: for a file, its name without folder and suffix."""
+        """Name of the dataset in tables: a file's name without folder and suffix."""
         return Path(self.dataset).stem if self.dataset.endswith(".npz") else self.dataset
 
     @property
     def name(self) -> str:
-        """The name of the pair in the progress display, "dataset/net"."""
+        """The pair as "dataset/net"."""
         return f"{self.dataset_name}/{self.net}"
 
 
@@ -190,7 +188,7 @@ class Plan:
     pairs: tuple[Pair, ...]
 
     def __post_init__(self) -> None:
-        """Check the name, which is part of a folder's name, "bench-NAME"."""
+        """Check the name, which becomes the folder "bench-NAME"."""
         name = self.name
         fine = name.isprintable() and name == name.strip() and not set(name) & set("/\\")
         if not fine or name[:1] in ("", ".", "-") or len(name) > 100:
@@ -200,7 +198,7 @@ class Plan:
             )
 
     def as_json(self) -> dict[str, Any]:
-        """Return plain JSON values with all settings resolved; `from_json` reads them back."""
+        """Return JSON values with all settings resolved."""
         return asdict(self)
 
     @staticmethod
@@ -210,7 +208,7 @@ class Plan:
 
 
 def shipped() -> tuple[str, ...]:
-    """Return the names of the plans that come with the package."""
+    """Return the names of the plans of the package."""
     files = resources.files("qipf.study.plan.plans").iterdir()
     return tuple(sorted(file.name[:-5] for file in files if file.name.endswith(".toml")))
 
@@ -240,10 +238,10 @@ def load(plan: str | Path) -> Plan:
 
 
 def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
-    """Check the values of a TOML file; relative paths in it are relative to `folder`.
+    """Check the values of a TOML file; relative paths are relative to `folder`.
 
     Raises:
-        PlanError: A key is wrong; the message names it, what was found and what was expected.
+        PlanError: A key is wrong; the message names it, its value and what is expected.
     """
     table: PlanTable = decoded(values, PlanTable)
     if not table.name:
@@ -267,7 +265,7 @@ def _included(name: str, folder: Path | None) -> tuple[Pair, ...]:
 
 
 def _check_together(pairs: list[Pair]) -> None:
-    """Raise PlanError for two pairs with one name, and for numbers beside predictions that are right or wrong."""
+    """Raise PlanError for two pairs with one name, and for a regression beside other tasks."""
     named: dict[str, Pair] = {}
     for pair in pairs:
         other = named.setdefault(pair.name, pair)
@@ -288,7 +286,7 @@ def _check_together(pairs: list[Pair]) -> None:
 
 
 def _methods(tables: Mapping[str, Any]) -> list[Method]:
-    """Return the methods of a plan; their parameters may still be tables by network."""
+    """Return the methods of a plan; parameters may still be tables by network."""
     if not tables:
         raise PlanError(f"methods: missing; name at least one, for instance [methods.{next(iter(KINDS))}]")
     methods = []
@@ -305,7 +303,7 @@ def _methods(tables: Mapping[str, Any]) -> list[Method]:
 
 
 def _pair(entry: Any, where: str, plan: PlanTable, methods: list[Method], folder: Path | None) -> Pair:
-    """Check an entry of `[[pairs]]`. Settings that it leaves out come from the plan, then from `DEFAULTS`."""
+    """Check an entry of `[[pairs]]`; missing settings come from the plan, then from `DEFAULTS`."""
     table: PairTable = decoded(entry, PairTable, where)
     given = {
         name: next((value for source in (table, plan) if (value := getattr(source, name)) is not None), default)
@@ -391,7 +389,7 @@ def _network(table: PairTable, where: str, folder: Path | None) -> tuple[str, st
 def _shifts(
     chosen: list[str] | dict[str, Any], severities: tuple[int, ...], where: str
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, tuple[int, ...]]]:
-    """Return the intensities of every shift, and their positions in its grid."""
+    """Return the intensities of every shift and their positions in its grid."""
     shifts: dict[str, tuple[float, ...]] = {}
     severity: dict[str, tuple[int, ...]] = {}
     for name in chosen:
@@ -409,7 +407,7 @@ def _shifts(
 
 
 def _files(name: str, given: Any, where: str, folder: Path | None) -> tuple[str, ...]:
-    """Return the absolute paths of the .npz files of a shift of the user's own, in the order of their severities."""
+    """Return the absolute paths of a user's shifted files in the order of their severities."""
     if name in TAKEN or ":" in name or not name.isprintable() or name != name.strip() or not name:
         raise PlanError(f"{where}: this name has another meaning or cannot be shown in tables; choose another one")
     found: str | list[str] = decoded(given, str | Annotated[list[str], Some], where)
@@ -421,7 +419,7 @@ def _files(name: str, given: Any, where: str, folder: Path | None) -> tuple[str,
 
 
 def _train(train: Mapping[str, Any], where: str, dataset: str, net: str, *, own: bool) -> dict[str, Any]:
-    """Return the recipe of the pair with the changes of the plan; empty for a user's model, which is not trained."""
+    """Return the recipe of the pair with the changes of the plan; empty for a user's model."""
     if own and train:
         raise PlanError(f"{where}: your own model (`model`) is used as it is and is not trained; remove `train`")
     if own:
@@ -433,7 +431,7 @@ def _train(train: Mapping[str, Any], where: str, dataset: str, net: str, *, own:
 def _method(
     method: Method, net: str, seeds: tuple[int, ...], where: str, model: str | None, pool: int, folder: Path | None
 ) -> Method:
-    """Return a method with its parameters for one network. Its seeds are in the order of the pair's."""
+    """Return a method with its parameters for one network."""
     key = f"methods.{method.name}"
     params = {name: _for_net(value, net, f"{key}.{name}") for name, value in method.params.items()}
     wanted = None

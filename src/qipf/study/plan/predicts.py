@@ -1,4 +1,4 @@
-"""Which methods, shifts and settings of a plan fit the task of a model."""
+"""The tasks of a plan, and the methods, shifts and settings that fit each."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ PREDICTS: dict[str, Task] = {
     "labels": Labels(),
     "numbers": Numbers(),
 }
-"""The tasks that a plan can name: one class per input, the next token, a label per token, and so on."""
+"""Tasks that a plan can name."""
 SCALES = (ONE_WIDTH, "residual-scale")
-"""The methods for numbers: intervals of one width, and scales of the prediction."""
+"""Methods for numbers: intervals of one width, and scales of the prediction."""
 COVERAGE = 0.9
-"""What intervals promise unless the plan says otherwise."""
+"""Coverage of intervals unless the plan sets it."""
 MOVING = ("rotation", "shear", "zoom", "shift", "scale")
 """Shifts that move pixels away from their labels."""
 
@@ -59,7 +59,7 @@ def check_fits(pair: Pair, where: str, *, coverage: float | None) -> None:
 
 
 def _misfit(task: str, name: str, kind: str, params: Mapping[str, Any]) -> str:
-    """Return why a method does not fit a task, as a text that continues "methods.NAME"; empty if it does."""
+    """Return why a method does not fit a task, continuing "methods.NAME"; empty if it does."""
     fit_on = params.get("fit_on", "reference")
     if task == "numbers":
         if kind not in SCALES:

@@ -8,7 +8,7 @@ A method is added here once, and every part of the study reads what it needs:
   colours and markers, and `shown_first()` for the columns that are lit, and illustrated, when a page opens.
 
 A *column* is a method together with one of its statistics. Its identifier is the name of the method, followed by the
-statistic in brackets where it is neither the only one nor the paper's: "entropy", "ensemble", "ensemble (entropy)".
+statistic in brackets if it is neither the only one nor the paper's: "entropy", "ensemble", "ensemble (entropy)".
 `column_title` turns it into words: "Deep ensemble, standard deviation", "Deep ensemble, entropy of the mean".
 
     >>> column_title("mc-dropout")
@@ -37,7 +37,7 @@ Passes = Literal["one", "many", "file"]
 Need = Literal["features", "labels", "training", "dropout"]
 
 COLOURS = 7
-"""Number of colours of a chart. Methods with slots below it differ by colour alone."""
+"""Number of colours of a chart; methods with slots below it differ by colour alone."""
 
 STATISTICS = {
     "score": "",
@@ -48,27 +48,26 @@ STATISTICS = {
     "contrast": "contrast of the mean",
     "max_logit_one_pass": "largest logit of one pass",
 }
-"""What is computed from the passes of a method, in words. A method of one pass has only its "score"."""
+"""What is computed from the passes of a method; one pass has only its "score"."""
 MANY_STATISTICS = tuple(name for name in STATISTICS if name != "score")
-"""The statistics of methods of several passes; the first is the one of the paper, the last is that of SVI alone."""
+"""Statistics of methods of several passes: the paper's first, last that of SVI alone."""
 
 
 @dataclass(frozen=True)
 class MethodInfo:
-    """What the study knows about a method.
+    """An entry of the registry.
 
     Attributes:
-        name: its name in plans and tables.
-        title: its name for readers, without the statistic.
-        family: the group of methods that it belongs to.
-        slot: its place in the charts. No two methods share one; "weight-qipf" is another name of "qipf".
-        passes: "one" forward pass, "many" of them, or "file" for scores that are read from a file.
-        needs: what it needs besides the outputs of the network: "features" of the penultimate layer, "labels" of the
-            reference inputs, "training" steps of its own, "dropout" layers (inserted where the network has none).
-        kind: the method that it is a variant of, as a plan says it in `kind`; its own name where it is none.
-        shown: the statistics that a report shows first.
-        paper_place: its column in the tables of the paper, from 1; 0 for methods that the paper does not have.
-        paper_heading: the heading of that column.
+        name: Name in plans and tables.
+        title: Name for readers, without the statistic.
+        family: Group of methods.
+        slot: Position in charts, unique but for "weight-qipf", another name of "qipf".
+        passes: "one" forward pass, "many", or "file" for scores read from a file.
+        needs: Besides the outputs: "features", "labels" of reference inputs, "training" of its own, "dropout" layers.
+        kind: The method that it is a variant of, or its own name.
+        shown: Statistics that a report shows first.
+        paper_place: Column in the paper's tables, from 1; 0 if it has none.
+        paper_heading: Heading of that column.
     """
 
     name: str
@@ -84,7 +83,7 @@ class MethodInfo:
 
     @property
     def statistics(self) -> tuple[str, ...]:
-        """The statistics that the method has."""
+        """Statistics of the method."""
         if self.passes != "many":
             return ("score",)
         return MANY_STATISTICS if self.kind in ("svi", "svi-ll") else MANY_STATISTICS[:-1]
@@ -153,16 +152,17 @@ _ENTRIES = (
     _many("ensemble", "Deep ensemble", 4, "training", shown=("std", "entropy"), paper=(5, "ENSEMBLE")),
     _many("swag", "SWAG", 26, "training"),
     _many("sgd-iterates", "SGD iterates", 27, "training"),
+    _one("twin", "Twin of the second half of the network", "features", 46, "labels"),
     _one("one-width", "One width for all inputs", "other", 45),
     MethodInfo("scores", "Scores from a file", "file", 15, "file", kind="scores"),
 )  # fmt: skip
 REGISTRY: dict[str, MethodInfo] = {entry.name: entry for entry in _ENTRIES}
-"""Every method by name, in the order in which readers should meet them."""
+"""Every method by name, in the order for readers."""
 
 FROM_SCRATCH = ("svi", "svi-ll", "ensemble")
-"""The methods that train networks of their own and need to know how."""
+"""Methods that train networks of their own."""
 TRAINED = ("svi", "svi-ll", "swag", "sgd-iterates")
-"""The methods of several passes that are fitted by training steps, with the recipe of the pair."""
+"""Methods of several passes that are trained, with the recipe of the pair."""
 
 
 _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingProxyType({}))
@@ -170,10 +170,10 @@ _TITLES: ContextVar[Mapping[str, str]] = ContextVar("titles", default=MappingPro
 
 @contextmanager
 def titled(titles: object) -> Iterator[None]:
-    """Give methods other titles, by name: those of a run in which a name stood for something else than it does today.
+    """Use other titles for methods: those of a run in which a name had another meaning.
 
     Args:
-        titles: what environment.json of the run has as "titles"; whatever is not a string there is left out.
+        titles: "titles" in environment.json of the run; values that are not strings are ignored.
     """
     found = titles.items() if isinstance(titles, Mapping) else ()
     token = _TITLES.set({str(name): title for name, title in found if isinstance(title, str)})
@@ -184,22 +184,19 @@ def titled(titles: object) -> Iterator[None]:
 
 
 def info(name: str) -> MethodInfo:
-    """The entry of a method. A name that only a user's plan has gets one of the family "other"."""
+    """Return the entry of a method; a name of a user's plan gets one of the family "other"."""
     entry = REGISTRY.get(name) or MethodInfo(name, name, "other", slot=-1, kind=name)
     title = _TITLES.get().get(name)
     return entry if title is None else replace(entry, title=title)
 
 
 def column(name: str, statistic: str) -> str:
-    """The identifier of a column, for instance "ensemble (entropy)"."""
+    """Return the identifier of a column, for instance "ensemble (entropy)"."""
     return name if statistic in ("score", MANY_STATISTICS[0]) else f"{name} ({statistic})"
 
 
 def split_column(identifier: str) -> tuple[str, str]:
-    """The method and the statistic of a column; the inverse of `column`.
-
-    A name without a statistic stands for the only one of the method, or for the paper's.
-    """
+    """Return the method and the statistic of a column; without a statistic, the only one or the paper's."""
     name, bracket, rest = identifier.rpartition(" (")
     if bracket and rest.removesuffix(")") in MANY_STATISTICS:
         return name, rest.removesuffix(")")
@@ -207,31 +204,31 @@ def split_column(identifier: str) -> tuple[str, str]:
 
 
 def title(name: str, statistic: str) -> str:
-    """A method and one of its statistics in words, for instance "MC dropout, standard deviation"."""
+    """Return a method with its statistic, "MC dropout, standard deviation"."""
     words = STATISTICS.get(statistic, statistic)
     return f"{info(name).title}, {words}" if words else info(name).title
 
 
 def column_title(identifier: str) -> str:
-    """The title of a column in words; `title` where the method and the statistic are known."""
+    """Return the title of a column."""
     return title(*split_column(identifier))
 
 
 def paper_methods() -> dict[str, str]:
-    """The methods of the paper in the order of its tables, with the headings of its columns."""
+    """Return the paper's methods in its order, with the headings of its columns."""
     entries = sorted((entry for entry in _ENTRIES if entry.paper_place), key=lambda entry: entry.paper_place)
     return {entry.name: entry.paper_heading for entry in entries}
 
 
 def shown_first() -> tuple[str, ...]:
-    """The columns that a report lights and illustrates when it opens, in the order of the registry."""
+    """Return the columns that a report shows when it opens."""
     return tuple(column(entry.name, statistic) for entry in _ENTRIES for statistic in entry.shown)
 
 
 def slots(names: Iterable[str]) -> dict[str, int]:
-    """The places of methods in a chart: the colour is `slot % COLOURS`, and `slot // COLOURS` chooses the marker.
+    """Return positions of methods in a chart: `slot % COLOURS` is the colour, `slot // COLOURS` the marker.
 
-    A registered method always has the same place. Other names get the places that are free, in their order.
+    A registered method always has the same one; other names get the free ones in order.
     """
     names = list(dict.fromkeys(names))
     taken = {REGISTRY[name].slot for name in names if name in REGISTRY}

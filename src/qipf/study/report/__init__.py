@@ -1,8 +1,7 @@
-"""A benchmark as one page: self-contained HTML that opens offline, from a store or from its tables alone.
+"""A benchmark as one page: self-contained HTML that opens offline, from a store or its tables.
 
-The modules follow the data: `source` reads; `facts`, `ranking_view`, `severity`, `pictures`, `maps_view`, `details`,
-`field_view` and `appendix` reduce what was measured to what a page shows, in that order; `page` writes it. The page of
-a regression has other measures and is written by `numbers_page`.
+`source` reads; the views and `severity` reduce what was measured to what a page shows; `page` writes it, from
+`template.html.j2` or, for a study of the paper, `paper.html.j2`. A regression has the page of `number_view`.
 """
 
 from qipf.study.report.page import write_report

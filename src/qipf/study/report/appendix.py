@@ -1,4 +1,4 @@
-"""Facts about a run, and the paper's claims next to what was found."""
+"""Facts about a run, and the paper's claims beside what was found."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _predictions(sizes: list[int], compared: list[int]) -> str:
 
 
 def facts(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What was run, in a few words each."""
+    """Return what was run, as names and values."""
     shifts = list(dict.fromkeys(r.shift for r in source.rows if r.shift != "clean" and not r.shift.startswith("ood:")))
     seeds = {(pair_id(row), row.seed) for row in source.rows}
     base = [row for row in source.rows if row.errors == "base"]
@@ -52,13 +52,12 @@ SCOPES = {"most": "Overall", "headline": "On average over all cases", "speed": "
 
 @dataclass(frozen=True)
 class Verdicts:
-    """The paper's claims next to what was found here.
+    """The paper's claims beside what was found.
 
     Attributes:
-        counts: how many claims with a clear answer in the paper hold here, do not hold, or remain open.
-        front: the claims that are shown first. Empty where none of the paper's own claims can be judged: the study
-            then has nothing to do with the paper.
-        rest: all other claims, by scope.
+        counts: Number of the paper's claims that hold, do not hold, or remain open.
+        front: Claims shown first; empty if none of the paper's own can be judged.
+        rest: All other claims, by scope.
     """
 
     counts: Mapping[str, int]
@@ -67,7 +66,7 @@ class Verdicts:
 
 
 def verdicts(source: Source) -> Verdicts:
-    """The claims that these numbers can speak to; the paper's own about error detection and speed come first."""
+    """Judge the claims that these numbers allow; the paper's own about error detection and speed come first."""
     found = [claim for claim in claims(source.frame, source.times) if claim.here != "not measured"]
     own = [claim for claim in found if claim.paper in ("yes", "no")]
     if not own:
@@ -84,7 +83,7 @@ def verdicts(source: Source) -> Verdicts:
 
 
 def agreement(claim: Claim) -> str:
-    """Whether our numbers agree with the paper's: "holds", "does not hold", "open" or "new"."""
+    """Return "holds", "does not hold", "open", or "new" for a comparison that is not the paper's."""
     if claim.here == "undecided":
         return "open"
     if claim.paper not in ("yes", "no"):
@@ -93,15 +92,15 @@ def agreement(claim: Claim) -> str:
 
 
 def evidence(claim: Claim) -> str:
-    """What a verdict is based on: the difference, its interval and the number of pairs that they come from."""
+    """Return the difference behind a verdict, with its interval and number of pairs."""
     return str(claim).removeprefix(f"{claim.text}: paper {claim.paper}, here {claim.here}").lstrip(", ")
 
 
 def _worth_a_line(claim: Claim) -> bool:
-    """Single cases are thousands: only error detection, against the paper's rivals and the simplest scores."""
+    """Return True for error detection against the paper's rivals and the plain scores; single cases are thousands."""
     return claim.metric == "roc_auc" and (claim.other in RIVALS or _simple(claim))
 
 
 def _simple(claim: Claim) -> bool:
-    """Whether the rival is a score of one pass that needs nothing but the outputs."""
+    """Return True if the rival is a score of the outputs of one pass."""
     return bool(claim.other) and info(split_column(claim.other)[0]).family == "confidence"

@@ -1,4 +1,4 @@
-"""The predictions of single conditions: curves, histograms and reliability, for one network per pair."""
+"""Curves, histograms and reliability of single conditions, for one network per pair."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ FRACTIONS = np.array(
     + [step / 40 for step in range(4, 21)]
     + [step / 20 for step in range(11, 21)]
 )
-"""The fractions of flagged predictions at which the curves are kept."""
+"""Fractions of flagged predictions at which curves are stored."""
 
 BINS = 30
 RELIABILITY_BINS = 10
 
 
 class Axis(NamedTuple):
-    """The range of a histogram; scores outside it are counted in the first or last bin."""
+    """The range of a histogram; scores outside are counted in the end bins."""
 
     low: float
     high: float
@@ -34,7 +34,7 @@ class Axis(NamedTuple):
 
 
 def axis_of(scores: np.ndarray) -> Axis:
-    """A range that shows nearly all scores, logarithmic where they are positive and span several magnitudes."""
+    """Return a range of nearly all scores, logarithmic if they are positive over several magnitudes."""
     low, middle, high = (float(value) for value in np.quantile(scores, [0.005, 0.5, 0.995]))
     if low >= 0 and high > 20 * middle > 0:
         least = float(np.quantile(scores[scores > 0], 0.02))
@@ -46,7 +46,7 @@ def axis_of(scores: np.ndarray) -> Axis:
 
 
 def histogram(scores: np.ndarray, wrong: np.ndarray, axis: Axis, bins: int = BINS) -> list[list[int]]:
-    """Counts of right and of wrong predictions in bins of equal width on the axis."""
+    """Count right and wrong predictions in bins of equal width on the axis."""
     low, high = (np.log10(axis.low), np.log10(axis.high)) if axis.log else (axis.low, axis.high)
     values = np.log10(np.maximum(scores, axis.low)) if axis.log else scores
     place = np.clip(((values - low) / (high - low) * bins).astype(np.int64), 0, bins - 1)
@@ -54,7 +54,7 @@ def histogram(scores: np.ndarray, wrong: np.ndarray, axis: Axis, bins: int = BIN
 
 
 def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABILITY_BINS) -> list[list[float]]:
-    """[predictions, mean probability of error, share of errors] for every bin of probability that is not empty."""
+    """Return [predictions, mean probability of error, share of errors] of every bin that is not empty."""
     place = np.minimum((probability * bins).astype(np.int64), bins - 1)
     result = []
     for number in np.unique(place):
@@ -65,14 +65,14 @@ def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABIL
 
 
 def compact(values: np.ndarray) -> list[Any]:
-    """Numbers with one decimal, whole ones without."""
+    """Round to one decimal, integers without."""
     return [int(value) if value == int(value) else float(value) for value in np.round(values, 1)]
 
 
 def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
-    """By pair and shift, the conditions of one network, from the mildest to the most severe.
+    """Return by pair and shift the conditions of one network, the mildest first.
 
-    It is the first of those networks that the largest number of methods was measured on.
+    It is the first network that most methods were measured on.
     """
     conditions = [condition for condition in bench.conditions() if not condition.shift.startswith("ood:")]
     seeds: dict[str, dict[int, int]] = {}
@@ -92,12 +92,12 @@ def one_seed(bench: Bench) -> dict[str, dict[str, list[Condition]]]:
 
 
 def severity_at(condition: Condition) -> int:
-    """The severity of a condition as the page counts it, see `severity_of`."""
+    """Return the severity of a condition, see `severity_of`."""
     return severity_of(condition.shift, condition.intensity, condition.severity)
 
 
 def details(source: Source) -> dict[str, Any]:
-    """By pair: the histogram axes, and by shift the conditions with every method's curves."""
+    """Return by pair the histogram axes, and by shift the conditions with the curves of every method."""
     if source.bench is None:
         return {}
     result = {}
@@ -154,7 +154,7 @@ def _condition(
 
 
 def _read(source: Source, condition: Condition) -> Predictions | None:
-    assert source.bench is not None  # noqa: S101 (only called where it is there)
+    assert source.bench is not None  # noqa: S101 (the caller has checked)
     try:
         return source.bench.predictions(condition).common()
     except MISSING as error:
@@ -164,7 +164,7 @@ def _read(source: Source, condition: Condition) -> Predictions | None:
 
 
 def _calibrators(source: Source, some: Condition) -> dict[str, ErrorProbability]:
-    """Calibrators that turn each score into a probability of error, fitted on clean held-out predictions."""
+    """Fit calibrators of each score on clean held-out predictions."""
     assert source.bench is not None  # noqa: S101
     try:
         held_out = source.bench.held_out(some.dataset, some.net, some.seed)
@@ -180,7 +180,7 @@ def _calibrators(source: Source, some: Condition) -> dict[str, ErrorProbability]
 
 
 def _axes(every: list[Predictions]) -> dict[str, Axis]:
-    """One axis per column for all conditions of a pair, so that a reader sees the scores move with the severity."""
+    """Return one axis per column for all conditions of a pair, so that scores can be followed."""
     pooled: dict[str, list[np.ndarray]] = {}
     for predictions in every:
         for column, values in columns_of(predictions).items():
@@ -190,6 +190,6 @@ def _axes(every: list[Predictions]) -> dict[str, Axis]:
 
 
 def usable(values: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The finite scores, whether each prediction is wrong, and their rows; a method may have scored only some."""
+    """Return the finite scores, True for each wrong prediction, and their rows."""
     rows = np.flatnonzero(np.isfinite(values))
     return values[rows].astype(np.float64), wrong[rows], rows

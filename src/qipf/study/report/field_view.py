@@ -1,4 +1,4 @@
-"""The field of a network's weights, its modes, and the predictions that enter it."""
+"""The field of a network's weights, its modes, and the predictions in it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BINS = 48
 
 
 def fields(source: Source) -> dict[str, Any]:
-    """By pair, the fields of its weight-QIPF methods: psi and modes over y, and where the predictions lie in them."""
+    """Return by pair and QIPF method psi and the modes over y, and histograms of the predictions."""
     if source.bench is None or source.plan is None:
         return {}
     result: dict[str, Any] = {}
@@ -72,7 +72,7 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
 
 
 def _logits(values: np.ndarray, scorer: Any) -> np.ndarray:
-    """Logits whose coordinate has these values."""
+    """Return logits with these coordinates."""
     classes, task = scorer.fitted.facts["columns"], scorer.fitted.facts["output"]
     if task == "regression":
         return values[:, None]
@@ -88,9 +88,9 @@ def _logits(values: np.ndarray, scorer: Any) -> np.ndarray:
 def _placed(
     bench: Bench, pair: Pair, scorer: Any, by_shift: dict[str, list[Condition]]
 ) -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
-    """Where every prediction enters the field, and whether it is wrong.
+    """Return the position of every prediction in the field, and True for each error.
 
-    The store keeps scores but not logits. The score "max-logit" is the paper's coordinate with its sign changed.
+    The score "max-logit" is the paper's coordinate with its sign changed; logits are not stored.
     """
     name = next((method.name for method in pair.methods if method.kind == "max-logit"), None)
     if name is None or scorer.coordinate != "max_logit":

@@ -1,4 +1,4 @@
-"""Making a page smaller: what is left out first where all predictions would be too much."""
+"""Make a page smaller by leaving out predictions."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class Limits:
     """How much of the predictions goes into a page.
 
     Attributes:
-        severities: severities per shift.
-        mutual_information: whether methods with several passes show this statistic.
-        thumbnails: pictures of each sort.
-        thumbnail_methods: scores that the pictures are sorted by.
-        maps: sets of segmented images of each model.
+        severities: Per shift.
+        mutual_information: Show this statistic of methods with several passes.
+        thumbnails: Pictures of each kind.
+        thumbnail_methods: Scores that pictures are sorted by.
+        maps: Sets of segmented images per model.
     """
 
     severities: int = 10
@@ -36,11 +36,11 @@ LEVELS = (
     Limits(severities=3, mutual_information=False, thumbnails=2, thumbnail_methods=1, maps=2),
     Limits(severities=1, mutual_information=False, thumbnails=0, maps=0),
 )
-"""From everything to almost nothing; the first that fits is taken."""
+"""From everything to almost nothing; the first that fits is used."""
 
 
 def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    """The content of a page with no more of the predictions than `limits` allow."""
+    """Return the content of a page within `limits`."""
     details = {pair: _details(entry, limits) for pair, entry in content["details"].items()}
     fields = {
         pair: {
@@ -56,7 +56,7 @@ def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
 
 
 def thin(found: list[Any], most: int) -> list[Any]:
-    """At most `most` items of a list, evenly spaced and with both ends; where `most` is one, the middle."""
+    """Return at most `most` items, evenly spaced with both ends; the middle one if `most` is one."""
     if len(found) <= most:
         return found
     if most == 1:

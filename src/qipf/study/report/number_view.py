@@ -1,4 +1,4 @@
-"""The page of a regression: the intervals of every scale under every shift, as charts and tables. It has no script."""
+"""The page of a regression: the intervals of every scale under every shift, without a script."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STYLES = [
     for dashes in ("", "7 3", "2 3")
     for colour, marker in (("a", "circle"), ("b", "square"), ("c", "triangle"), ("d", "diamond"))
 ]
-"""Colours, dashes and markers of the lines, so that a line is known without its colour."""
+"""Line styles that differ without their colours."""
 PROMISED = Style("ink", "4 3", 1)
 CSS = """
 .pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(17rem, 1fr)); gap: 0 1.2rem; margin: .4rem 0; }
@@ -32,7 +32,7 @@ NOTHING = (math.nan, math.nan, math.nan)
 
 
 def render_numbers(source: Source, environment: Sequence[tuple[str, str]]) -> bytes:
-    """Return the page for a source whose table is about a regression."""
+    """Return the page of a regression."""
     pairs: dict[tuple[str, str, int], list[IntervalTable]] = {}
     for table in interval_tables(source.rows):
         pairs.setdefault((table.dataset, table.net, table.seed), []).append(table)
@@ -52,7 +52,7 @@ def render_numbers(source: Source, environment: Sequence[tuple[str, str]]) -> by
 
 
 def _advice(source: Source, pair: tuple[str, str, int]) -> str:
-    """Return which scale to use; empty without the predictions."""
+    """Return which scale to use; empty without predictions."""
     if source.bench is None:
         return ""
     try:
@@ -76,13 +76,13 @@ def _pair(source: Source, dataset: str, net: str, tables: list[IntervalTable], n
 
 
 def charts(clean: IntervalTable | None, shift: Sequence[IntervalTable], promised: float | None, key: str) -> str:
-    """Return the two charts of one shift as HTML, with one line per scale; the numbers are in the tables of the page.
+    """Return the two charts of one shift as HTML, with one line per scale.
 
     Args:
-        clean: The table of clean inputs, with which every line begins.
-        shift: The tables of the shift, by severity.
-        promised: The share that the intervals promise.
-        key: The beginning of the ids of the charts.
+        clean: Table of clean inputs, the start of every line.
+        shift: Tables of the shift, by severity.
+        promised: Promised share inside.
+        key: Prefix of the ids of the charts.
     """
     tables = [*([] if clean is None else [clean]), *shift]
     labels = ["clean" if table.shift == "clean" else str(table.severity) for table in tables]

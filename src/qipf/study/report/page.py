@@ -1,4 +1,4 @@
-"""The page itself: data, styles and script in one file that loads nothing from anywhere else."""
+"""Write the page: data, styles and script in one file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from qipf.study.tables.intervals import of_numbers
 from qipf.study.tables.tables import PaperTable, all_tables, notes_on_fewer_networks
 
 LARGEST = 5_000_000
-"""The largest size of a page in bytes."""
+"""Largest size of a page in bytes."""
 SMALL = 50_000
-"""Rows of the long table below which a study of the paper is a small one."""
+"""Rows of the long table below which a study of the paper counts as small."""
 
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
 SCRIPTS = ("charts.js", "views.js", "script.js")
@@ -46,18 +46,17 @@ SCRIPTS = ("charts.js", "views.js", "script.js")
 def write_report(
     store: str | os.PathLike[str], output: str | os.PathLike[str], *, data: str | os.PathLike[str] | None = None
 ) -> int:
-    """Write the report of a benchmark; returns its size in bytes.
+    """Write the report of a benchmark and return its size in bytes.
 
     Args:
-        store: a benchmark's store, or a folder with its tables (see `qipf.study.report.source.open_source`). A page
-            that is made from tables alone has no charts that need predictions.
-        output: the HTML file. It is written completely or not at all.
-        data: the folder with the dataset's files, for the thumbnails.
+        store: A store, or a folder with its tables, which gives no charts of predictions.
+        output: The HTML file, written completely or not at all.
+        data: Folder with dataset files, for thumbnails.
 
     Raises:
-        FileNotFoundError: there is no store and no table, or no folder for the output.
-        IsADirectoryError: the output is a folder.
-        ValueError: nothing has been measured yet.
+        FileNotFoundError: There is no store, no table, or no folder for the output.
+        IsADirectoryError: The output is a folder.
+        ValueError: Nothing has been measured yet.
     """
     target = Path(output).absolute()
     check_parent(target)
@@ -71,7 +70,7 @@ def write_report(
 
 
 def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -> bytes:
-    """The page for a source, with as much detail as fits in `largest` bytes."""
+    """Return the page with as much detail as fits in `largest` bytes."""
     if of_numbers(source.rows):
         return render_numbers(source, _flat(source.environment))
     parts = _parts(source, data, about_paper(source))
@@ -153,7 +152,7 @@ def _tables(source: Source, leads: list[str] | None) -> list[tuple[PaperTable, l
 
 
 def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
-    """The template with its parts in place."""
+    """Fill the template."""
     safe = require("markupsafe", extra="report").Markup  # for our own files and maps, in which all data is escaped
     script = "".join(text_of(name) for name in SCRIPTS)
     values = {
@@ -173,13 +172,13 @@ def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
 
 
 def packed(content: Any) -> str:
-    """JSON, compressed, in base64: a fifth of the size, and nothing in it can break out of its element."""
+    """Return JSON, compressed, in base64, so that nothing in it can break out of its element."""
     text = json.dumps(_plain(content), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode()
 
 
 def _plain(value: Any) -> Any:
-    """The value with null for NaN and infinities, which JSON does not have."""
+    """Replace NaN and infinities by None."""
     if isinstance(value, Mapping):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -188,7 +187,7 @@ def _plain(value: Any) -> Any:
 
 
 def _times(times: list[dict[str, Any]], titles: Mapping[str, str]) -> list[dict[str, Any]]:
-    """By pair, the methods from the fastest on, with the length of their bars on a logarithmic scale."""
+    """Return by pair the methods from the fastest on, with bars on a logarithmic scale."""
     result = []
     for pair, title in titles.items():
         own = [time for time in times if pair_id(time) == pair and _ms(time) > 0]
@@ -220,7 +219,7 @@ def _ms(time: Mapping[str, Any]) -> float:
 
 
 def _version(environment: Mapping[str, Any]) -> str:
-    """The version of qipf that measured, if it is a version: a source tree has a sentence there."""
+    """Return the version of qipf that measured; empty for a source tree."""
     versions = environment.get("versions")
     found = str(versions.get("qipf", "")) if isinstance(versions, Mapping) else ""
     return found if re.fullmatch(r"\d[\w.+-]*", found) else ""

@@ -35,10 +35,10 @@ CLASS_NAMES = {
 def thumbnails(
     source: Source, data: str | None = None, limits: Limits = LIMITS, best: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """By pair, shift and column four lists of pictures, and the pictures themselves by name.
+    """Return pictures by name, and by pair, shift and column four lists of them.
 
-    A picture is [name, true class, predicted class, percentile of its uncertainty]. Every shift is shown at its
-    middle severity. The recommended score comes first, then `best`, then the scores that the registry shows first.
+    An entry is [name, true class, predicted class, percentile of its uncertainty], at the middle severity. The
+    recommended score comes first, then `best`, then those of the registry.
     """
     if source.bench is None:
         return {}
@@ -60,7 +60,7 @@ def thumbnails(
 
 
 def _find_data(dataset: str, data: str | None) -> None:
-    """Raise where the inputs are not on this machine, because a report downloads nothing."""
+    """Raise if the inputs are not on this machine: a report downloads nothing."""
     from qipf.study import datasets
 
     if dataset in datasets.NAMES:
@@ -80,7 +80,7 @@ def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.n
 
 
 def png(image: np.ndarray) -> str:
-    """An image (c, h, w) in [0, 1], grey or RGB, as a data URI."""
+    """Return an image (c, h, w) in [0, 1], grey or RGB, as a data URI."""
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise ValueError(f"inputs of shape {image.shape} are not grey or RGB images")
     pixels = np.rint(np.clip(image, 0, 1) * 255).astype(np.uint8)
@@ -95,7 +95,7 @@ def _thumbnails_of(
     images: dict[str, str],
     best: Sequence[str],
 ) -> dict[str, Any]:
-    assert source.bench is not None  # noqa: S101 (only called where it is there)
+    assert source.bench is not None  # noqa: S101 (the caller has checked)
     predictions = source.bench.predictions(condition)
     every = columns_of(predictions)
     order = dict.fromkeys([*recommended_columns(), *best, *shown_first()])
@@ -136,26 +136,20 @@ def _name(condition: Condition, row: int) -> str:
 
 @dataclass(frozen=True)
 class MapsShown:
-    """The images of one model.
-
-    Attributes:
-        title: the model in words.
-        score: the name of the score whose uncertainty is shown.
-        sets: the pictures by the name of the set, clean inputs first.
-    """
+    """Images of one model: its title, the name of the score, and pictures by set, clean inputs first."""
 
     title: str
     score: str
     sets: Mapping[str, Sequence[Overlay]]
 
     def html(self, most: int) -> str:
-        """The pictures of the first `most` sets; empty for none."""
+        """Return the pictures of the first `most` sets; empty for none."""
         sets = dict(islice(self.sets.items(), most))
         return overlay_section(sets, self.score) if sets else ""
 
 
 def segmented(source: Source, answers: Sequence[Answer]) -> list[MapsShown]:
-    """For each model of pixels, a few images of every set, drawn for the score that finds its errors best."""
+    """Draw a few images of every set for each model of pixels, with the score that finds its errors best."""
     if source.bench is None:
         return []
     found = []

@@ -1,4 +1,4 @@
-"""The scores as one table, the best first: how well each finds errors, and what it costs."""
+"""Rank the scores by how well they find errors, with their cost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qipf.study.tables.frame import comparable
 from qipf.study.tables.tables import Mark, mark, rankings
 
 LISTED = 12
-"""Scores that are always open to the reader; the others are folded, except the recommended one and the baseline."""
+"""Scores shown before the table is unfolded; so are the recommended one and the baseline."""
 
 HEADS = (
     ("ROC-AUC", "how often an error is rated as less certain than a right prediction"),
@@ -27,13 +27,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of the ranking.
-
-    Attributes:
-        text: how it is shown.
-        share: length of its bar, 0 to 1.
-        mark: "best", "second" or None.
-    """
+    """A number of the ranking: its `text`, the length of its bar from 0 to 1, and "best", "second" or None."""
 
     text: str
     share: float = 0.0
@@ -45,10 +39,10 @@ class Line:
     """One score of the ranking.
 
     Attributes:
-        number: its rank among the scores that stand for their methods; 0 for the others.
-        column: the score.
+        number: Rank among the scores that stand for their methods; 0 for the others.
+        column: The score.
         figures: ROC-AUC, average precision and cost, for each pair in turn.
-        open: whether the line is shown before the table is unfolded.
+        open: Shown before the table is unfolded.
     """
 
     number: int
@@ -58,10 +52,9 @@ class Line:
 
 
 def ranking(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> list[Line]:
-    """Every score by pair: mean ROC-AUC and average precision over all shifts and intensities, and the cost.
+    """Return every score by pair: mean ROC-AUC and average precision over shifts and intensities, and cost.
 
-    Without shifts the numbers are those of clean inputs. The order is that of the mean ROC-AUC over the pairs; scores
-    that some pair or shift lacks come last.
+    Without shifts the numbers are those of clean inputs. Scores that some pair or shift lacks come last.
     """
     numbers, complete = {}, {}
     for metric in ("roc_auc", "pr_auc"):
@@ -115,7 +108,7 @@ def _ratio(time: Mapping[str, Any]) -> float | None:
 
 
 def out_of_distribution(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> dict[str, Any]:
-    """ROC-AUC of telling another dataset's inputs from clean ones, by score; empty where it was not measured."""
+    """Return the ROC-AUC of telling another dataset's inputs from clean ones, by score; empty if not measured."""
     rows = source.frame
     rows = comparable(rows[(rows["errors"] == "ood") & (rows["metric"] == "roc_auc")])
     means = rows.groupby(["dataset", "net", "shift", "column"], sort=False)["value"].mean().dropna()

@@ -19,7 +19,7 @@ from qipf.study.tables.answer import BASELINE, recommended_columns
 from qipf.study.tables.frame import Frame, column_of, column_order, comparable
 
 SHAPES = 7
-"""Number of markers that the charts have. A score takes the next one where it would look like a score before it."""
+"""Number of markers in charts; a score takes the next one if it would look like another."""
 
 FEWEST = 3
 """Scores selected when a page opens, at least."""
@@ -30,17 +30,17 @@ class Column:
     """One method with one of its statistics.
 
     Attributes:
-        id: its name in the tables, such as "ensemble (entropy)".
-        label: its name for readers.
-        method: the name of the method in the plan.
-        score: the statistic.
-        many: whether it takes several passes.
-        recommended: whether it is the score that qipf recommends.
-        colour: number of its colour, the same in every report.
-        marker: number of its marker.
-        dash: number of its dash pattern, which tells the statistic.
-        lead: whether it stands for its method: its paper's score, or the best one here.
-        shown: whether it is selected when the page opens.
+        id: Name in tables, such as "ensemble (entropy)".
+        label: Name for readers.
+        method: Name in the plan.
+        score: The statistic.
+        many: Takes several passes.
+        recommended: Is the score that qipf recommends.
+        colour: Number of its colour, the same in every report.
+        marker: Number of its marker.
+        dash: Number of its dash pattern, by statistic.
+        lead: Stands for its method: the paper's statistic, or the best one.
+        shown: Selected when the page opens.
     """
 
     id: str
@@ -92,17 +92,17 @@ def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str
 
 
 def method_title(method: str) -> str:
-    """The name of a method for readers."""
+    """Return the name of a method for readers."""
     return info(method).title
 
 
 def pairs(rows: Iterable[Row]) -> dict[str, str]:
-    """Titles of the pairs of dataset and network by "dataset/net", in the order of the table."""
+    """Return titles of the pairs by "dataset/net", in the order of the table."""
     return {pair_id(row): paper.pair_title(row.dataset, row.net) for row in rows}
 
 
 def pair_id(about: Any) -> str:
-    """The name "dataset/net" of a row, a condition or a mapping."""
+    """Return "dataset/net" of a row, condition or mapping."""
     if isinstance(about, Mapping):
         return f"{about['dataset']}/{about['net']}"
     return f"{about.dataset}/{about.net}"
@@ -112,7 +112,7 @@ UNITS = {"rotation": "{:g}°", "shear": "{:g}°", "brightness": "+{:g}", "zoom":
 
 
 def intensity_label(shift: str, intensity: float) -> str:
-    """An intensity in the unit of its shift."""
+    """Return an intensity in the unit of its shift."""
     if shift == "clean":
         return "clean"
     if shift == "shift":
@@ -121,10 +121,7 @@ def intensity_label(shift: str, intensity: float) -> str:
 
 
 def severity_of(shift: str, intensity: float, severity: int) -> int:
-    """The place of an intensity among those of its shift, from the mildest.
-
-    Zoom is listed by its scale, and a scale of 0.8 is milder than one of 0.4: it is ranked by its distance from 1.
-    """
+    """Return the position of an intensity in its shift, from the mildest; zoom is ranked by its distance from 1."""
     if shift != "zoom" or intensity not in SHIFTS["zoom"]:
         return severity
     return 1 + sorted(SHIFTS["zoom"], key=lambda scale: abs(math.log(scale))).index(intensity)
@@ -134,7 +131,7 @@ SHOWN = (
     "roc_auc", "pr_auc", "fpr_at_95_tpr", "aurc", "spearman", "point_biserial",
     "ece_proper", "brier_proper", "nll_proper", "ece_paper", "brier_paper",
 )  # fmt: skip
-"""The metrics that can be chosen on the page."""
+"""Metrics that a reader can choose."""
 OF_PAPER = ("point_biserial", "ece_paper", "brier_paper")
 """Those that only the page of the paper shows."""
 
@@ -147,10 +144,9 @@ def metric_titles(rows: Iterable[Row], paper: bool = True) -> list[dict[str, Any
 
 
 def against_severity(frame: Frame, metrics: Iterable[str] = SHOWN) -> dict[str, Any]:
-    """By pair and shift: the positions on the axis, the accuracy there, and [mean, low, high] by metric and column.
+    """Return by pair and shift the positions on the axis, the accuracy, and [mean, low, high] by metric and column.
 
-    Over several networks (seeds) the band is one standard deviation of their values. With one network, or for a method
-    that was measured on only one, it is the bootstrap 95 % interval of that network.
+    The band is one standard deviation over networks or, with one network, its bootstrap 95 % interval.
     """
     rows = comparable(frame)
     rows = rows[(rows["errors"] == "base") & rows["metric"].isin(list(metrics))]
@@ -178,7 +174,7 @@ def against_severity(frame: Frame, metrics: Iterable[str] = SHOWN) -> dict[str, 
 
 
 def _bands(rows: Frame) -> dict[tuple[Any, ...], list[float | None]]:
-    """[mean, low, high] by metric, column, intensity and severity, where there is a value."""
+    """Return [mean, low, high] by metric, column, intensity and severity."""
     known = rows[np.isfinite(rows["value"])]
     groups = known.groupby(["metric", "column", "intensity", "severity"], sort=False)
     found = groups.agg(

@@ -1,4 +1,4 @@
-"""Where the numbers of a report come from: a store with everything in it, or a folder with only the tables."""
+"""Read the numbers of a report from a store, or from a folder with its tables."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from qipf.study.run.verify import note_of
 from qipf.study.tables.frame import TABLES, Frame, long_frame, read_table
 
 MISSING = (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, ImportError, csv.Error)
-"""What may go wrong with one piece of a store. The report is written without it and says what is missing."""
+"""What may go wrong with one piece of a store; the report leaves it out and adds a note."""
 
 TINY = 1e-12
-"""Milliseconds. Shorter times are refused, because 0 has no logarithm."""
+"""Milliseconds; shorter times are refused, because 0 has no logarithm."""
 
 NEEDED = {"times": ("dataset", "net", "method", "method_ms"), "networks": ("dataset", "net", "seed", "accuracy")}
 LEAST = {"times": {"method_ms": TINY, "forward_ms": TINY}, "networks": {"accuracy": 0.0}}
-"""Columns that must be there; and columns that, where they are there, must be numbers of at least this value."""
+"""Required columns, and the least value of columns of numbers."""
 
 SHOWN = 3
-"""How many bad rows of a file a note names."""
+"""Bad rows of a file that a note lists."""
 
 LOG = logging.getLogger(__name__)
-"""Tells whoever writes a page what could not be read, because they may never read the notes on it."""
+"""Tells whoever writes a page what could not be read."""
 
 
 @dataclass
@@ -41,16 +41,16 @@ class ReportSource:
     """What a report is made of.
 
     Attributes:
-        name: the name of the plan, or of the folder where there is no plan.
-        rows: the long table.
-        times: milliseconds per sample, by dataset, net and method.
-        plan: the plan as it was run, or None.
-        plan_text: the plan as text for readers.
-        environment: the machine and the versions that it ran with.
-        networks: the trained networks and their accuracy.
-        failures: cells that failed.
-        notes: one sentence each for the reader. Code that leaves something out adds one.
-        bench: the store, for predictions and pictures; None where there are only tables.
+        name: Name of the plan, or of the folder without one.
+        rows: The long table.
+        times: Milliseconds per sample, by dataset, net and method.
+        plan: The plan as it was run, or None.
+        plan_text: The plan for readers.
+        environment: Machine and versions.
+        networks: Trained networks with their accuracy.
+        failures: Failed cells.
+        notes: Sentences for the reader, for instance about what was left out.
+        bench: The store, for predictions and pictures, or None.
     """
 
     name: str
@@ -66,7 +66,7 @@ class ReportSource:
 
     @cached_property
     def frame(self) -> Frame:
-        """The long table as a frame, see `qipf.study.tables.frame.long_frame`."""
+        """The long table as a frame."""
         return long_frame(self.rows)
 
     def note(self, text: str) -> None:
@@ -75,16 +75,12 @@ class ReportSource:
             self.notes.append(text)
 
     def left_out(self, text: str) -> None:
-        """Add a note about something that is there but cannot be used, and log it at once."""
+        """Add a note about something unusable, and log it."""
         self.note(text)
         LOG.warning("%s", text)
 
     def keep(self, name: str, values: Any, file: str) -> None:
-        """Keep one piece if the page can be made with it; of times and networks, keep the rows that are valid.
-
-        Raises:
-            ValueError: the page cannot be made with it; the message says why.
-        """
+        """Keep one piece; of times and networks, the valid rows. Raise ValueError if it is unusable."""
         if name == "environment" and not isinstance(values, Mapping):
             raise ValueError(f"expected names with their values, got {type(values).__name__}")
         if name in NEEDED:
@@ -105,12 +101,12 @@ Source = ReportSource
 def open_source(path: str | os.PathLike[str]) -> Source:
     """Read a store, a table, or a folder with one.
 
-    A table is a table.csv, table.parquet or table.csv.gz. The files times.csv, networks.csv, plan.json and
-    environment.json in the same folder are read as well.
+    A table is a table.csv, table.parquet or table.csv.gz; times.csv, networks.csv, plan.json and environment.json
+    beside it are read as well.
 
     Raises:
-        FileNotFoundError: there is neither a store nor a table.
-        ValueError: there is one, but it does not hold a single number.
+        FileNotFoundError: There is neither a store nor a table.
+        ValueError: It does not hold a single number.
     """
     place = Path(path)
     folder = place.parent if place.is_file() else place
@@ -188,14 +184,14 @@ def _from_tables(table: Path) -> Source:
 
 
 def _check_sum(file: Path) -> None:
-    """Raise DamagedError if a store has a checksum of this file, and the file is not what was written."""
+    """Raise DamagedError if the checksum of a store contradicts this file."""
     documents = Documents(file.parent)
     if file.name in documents.checksums():
         documents.read(file.name)
 
 
 def _wrong(name: str, line: Mapping[str, Any]) -> str:
-    """What is wrong with a row of times or networks; empty where nothing is."""
+    """Return what is wrong with a row of times or networks; empty if nothing is."""
     for key in NEEDED[name]:
         if line.get(key) in (None, ""):
             return f"has no {key}"

@@ -1,4 +1,4 @@
-"""The files of the report: templates, styles and scripts."""
+"""Templates, styles and scripts of the report."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qipf._common.optional import require
 
 @cache
 def template(name: str) -> Any:
-    """Return a template, compiled once per process; values in it are escaped unless it marks them safe."""
+    """Return a compiled template; values are escaped unless it marks them safe."""
     jinja = require("jinja2", extra="report")
     environment = jinja.Environment(
         loader=jinja.FunctionLoader(text_of), autoescape=True, undefined=jinja.StrictUndefined, trim_blocks=True,
@@ -21,5 +21,5 @@ def template(name: str) -> Any:
 
 
 def text_of(name: str) -> str:
-    """Return the text of a file of this folder."""
+    """Return a file of this folder."""
     return resources.files("qipf.study.report").joinpath(name).read_text(encoding="utf-8")

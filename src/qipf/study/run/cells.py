@@ -92,8 +92,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
         if known < SEEN * new:
             notes.append(
                 f"the mean absolute error is {known:.3g} on x_train and {new:.3g} on the test data: the model was "
-                "probably trained on x_train, where its errors say little about new inputs; scales are fitted there, "
-                "so put inputs into x_train that the model has not seen"
+                "probably trained on x_train, and scales are fitted there; put inputs into x_train that it has not seen"
             )
         return Result({"note": "; ".join(notes)})
     one = data.task.independent
@@ -116,8 +115,8 @@ def check_numbers(predicted: Any, targets: Any, where: object) -> None:
     wanted = targets.shape[1] if targets.ndim == 2 else 1
     if predicted.shape[1] != wanted:
         raise ValueError(
-            f"{where}: expected a model that predicts {wanted} number{'s' if wanted > 1 else ''} per input, one per "
-            f"target, got {predicted.shape[1]}; for a classifier, leave `predicts` out and give classes as integers"
+            f"{where}: expected a model that predicts {wanted} number{'s' if wanted > 1 else ''} per input, got "
+            f"{predicted.shape[1]}; for a classifier, leave `predicts` out and give classes as integers"
         )
     check_rows(predicted, f"{where}: predictions")
 

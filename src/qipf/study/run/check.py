@@ -155,8 +155,8 @@ def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> Non
         error = _failure(net, ids)
         if error is not None:
             raise ValueError(
-                f"{path}: the model cannot read the text in row {row}, with token ids from {int(ids.min())} to "
-                f"{int(ids.max())}; those of the test data are from {int(known.min())} to {int(known.max())}: {error}"
+                f"{path}: the model cannot read row {row}, with token ids up to {int(ids.max())}; those of the test "
+                f"data are {int(known.min())} to {int(known.max())}: {error}"
             )
 
 

@@ -77,8 +77,8 @@ def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
 def _check(path: str, found: str, expected: str) -> None:
     if found != expected:
         raise ChangedError(
-            f"{path} is not the file of the plan (SHA-256 {short(found)}, expected {short(expected)}): it was replaced "
-            "during the run or differs on this machine; run the same command again to use the new file everywhere"
+            f"{path} is not the file of the plan (SHA-256 {short(found)}, expected {short(expected)}); run the same "
+            "command again to use this file everywhere"
         )
 
 

@@ -18,7 +18,7 @@
     bench.failures()                          # list[dict]: label, kind, error, traceback
     bench.notes()                             # list[str]: what a reader should know about code and fits
 
-Where methods of several passes saw only some of the inputs (`multi_pass_size`), their scores are NaN for the others
+If methods of several passes saw only some of the inputs (`multi_pass_size`), their scores are NaN for the others
 (and their classes -1), and `p.common()` has the inputs that all methods scored. A store whose run has not ended, or in
 which cells failed, gives what it has. A damaged file raises DamagedError, a StoreError.
 """

@@ -263,7 +263,7 @@ def run_plan(
 
 
 class _Run:
-    """A plan and its store, of which the caller is the only writer."""
+    """A plan and its store; the caller is the only writer."""
 
     def __init__(self, plan: Plan, store: Store, device: str, data: str | os.PathLike[str] | None, times: bool) -> None:
         self.plan, self.store, self.device = plan, store, device

@@ -435,7 +435,7 @@ class Store:
             marks.write(b"x")
         try:
             yield deaths
-        finally:  # not reached where the process dies
+        finally:  # not reached if the process dies
             file.unlink(missing_ok=True)
 
 

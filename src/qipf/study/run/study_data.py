@@ -176,8 +176,8 @@ def _labels(array: np.ndarray, predicts: str, place: str) -> Tensor:
 def _check_not_classes(targets: np.ndarray, place: str) -> None:
     if zeros_and_ones(targets):
         raise ValueError(
-            f"{place}: expected the targets of a regression, got nothing but 0 and 1, which are classes; leave "
-            "`predicts` out for a classifier, and give its classes as integers"
+            f"{place}: expected the targets of a regression, got nothing but 0 and 1; for a classifier, leave "
+            "`predicts` out and give integers"
         )
 
 
@@ -354,8 +354,8 @@ def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Spli
         (low, high), (least, most) = ((float(x.min()), float(x.max())) for x in (data.test.inputs, here.inputs))
         if low >= 0 and high <= 1 and most > 2:
             raise ValueError(
-                f"{path}: holds numbers from {least:g} to {most:g}, and the test images numbers from {low:g} to "
-                f"{high:g}; divide by 255, or store bytes, which are read so"
+                f"{path}: holds numbers from {least:g} to {most:g}, the test images from {low:g} to {high:g}; "
+                "divide by 255, or store bytes"
             )
     if not torch.equal(here.targets, first_file.targets):
         raise ValueError(

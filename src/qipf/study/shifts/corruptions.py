@@ -46,9 +46,9 @@ SEVERITIES = (1, 2, 3, 4, 5)
 
 _ARGUMENTS = tomllib.loads(resources.files("qipf.study.shifts").joinpath("corruptions.toml").read_text("utf-8"))
 GREY: dict[str, list[list[float]]] = _ARGUMENTS["grey"]
-"""Arguments of each function at each severity, for images of one channel (and of any number but three)."""
+"""Arguments at each severity for images of one channel (and of any number but three)."""
 COLOUR: dict[str, list[list[float]]] = _ARGUMENTS["colour"]
-"""The same for images of three channels."""
+"""Arguments for images of three channels."""
 
 CORRUPTIONS = tuple(GREY)
 """Names of all corruptions."""
@@ -66,7 +66,7 @@ UNSEEN = tuple(name for name in CORRUPTIONS if name not in RESEMBLES)
 """Corruptions that resemble none."""
 
 CHUNK = 1 << 22
-"""Values of pixels that are worked on at a time: this bounds the memory and changes no result."""
+"""Pixel values processed at a time, which bounds the memory and changes no result."""
 
 _LENGTHS = {"motion-blur": (0, 1), "glass-blur": (0, 1), "defocus-blur": (0, 1), "spatter": (0, 2), "snow": (2, 4, 5)}
 _RANDOM: dict[str, Callable[..., Tensor]] = {
@@ -83,20 +83,20 @@ _RANDOM: dict[str, Callable[..., Tensor]] = {
 
 
 def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: int = 0) -> Tensor:
-    """Corrupt images: same shape, dtype and device, values within [0, 1].
+    """Return corrupted images of the same shape, dtype and device, within [0, 1].
 
-    What is random depends on `seed`, the corruption and the number of the image, not on the batch or the device.
+    Random numbers depend on `seed`, the corruption and the index of the image, not on batch or device.
 
     Args:
-        images: `(N, c, h, w)`, floating point, values in [0, 1].
+        images: `(N, c, h, w)`, floating point, within [0, 1].
         name: One of `CORRUPTIONS`.
         severity: One of `SEVERITIES`.
-        seed: Chooses what is random.
-        first: The number of the first image, so that batches of a set get what the whole set would.
+        seed: Seed of the random numbers.
+        first: Index of the first image, so that batches get what the whole set would.
 
     Raises:
         TypeError: The images are not a floating-point tensor.
-        ValueError: The name or the severity is unknown, or the images are not within [0, 1].
+        ValueError: The name or severity is unknown, or the images are not within [0, 1].
     """
     if name not in CORRUPTIONS:
         raise ValueError(f"unknown corruption {name!r}; choose one of {', '.join(CORRUPTIONS)}")
@@ -113,7 +113,7 @@ def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: i
 
 
 def parameters(name: str, severity: int, channels: int, side: int) -> tuple[float, ...]:
-    """What the function of a corruption is given: the published values, with lengths in pixels of these images."""
+    """Return the arguments of a corruption, with lengths in pixels of these images."""
     values = (COLOUR if channels == 3 else GREY)[name][severity - 1]
     unit = side / (32 if channels == 3 else 28)
     lengths = _LENGTHS.get(name, ())

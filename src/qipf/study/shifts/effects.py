@@ -160,7 +160,7 @@ def gamma(images: Tensor, power: float) -> Tensor:
 def saturation(images: Tensor, factor: float, offset: float) -> Tensor:
     """Multiply the saturation of hue, saturation and value by `factor` and add `offset`; three channels.
 
-    A grey pixel has no hue and counts as red where the offset colours it.
+    A grey pixel has no hue and counts as red if the offset colours it.
     """
     value = images.amax(dim=1, keepdim=True)
     range_ = value - images.amin(dim=1, keepdim=True)

@@ -35,12 +35,12 @@ IDENTITY: dict[str, float] = {"rotation": 0, "brightness": 0, "shear": 0, "zoom"
 
 
 def apply(images: Tensor, name: str, intensity: float) -> Tensor:
-    """Shift images: a new tensor of the same shape, dtype and device, values within [0, 1].
+    """Return shifted images of the same shape, dtype and device, within [0, 1].
 
     Args:
-        images: `(N, c, h, w)`, floating point, values in [0, 1].
+        images: `(N, c, h, w)`, floating point, within [0, 1].
         name: One of `SHIFTS`.
-        intensity: In the unit of the shift; see the table at the top of this module.
+        intensity: In the unit of the shift.
 
     Raises:
         TypeError: The images are not a floating-point tensor.
@@ -66,7 +66,7 @@ def apply(images: Tensor, name: str, intensity: float) -> Tensor:
 
 
 def _matrix(name: str, intensity: float, height: int, width: int) -> Tensor:
-    """The 2x3 matrix from output to input coordinates, in float64."""
+    """Return the 2x3 matrix from output to input coordinates, in float64."""
     aspect = height / width  # coordinates run from -1 to 1 on both axes, whatever the number of pixels
     if name == "rotation":
         cosine, sine = _cos_sin(intensity)
@@ -85,7 +85,7 @@ def _matrix(name: str, intensity: float, height: int, width: int) -> Tensor:
 
 
 def _cos_sin(degrees: float) -> tuple[float, float]:
-    """Exact at the quarter turns, where `math.cos` leaves 6e-17."""
+    """Return both, exact at quarter turns, where `math.cos` leaves 6e-17."""
     quarter, rest = divmod(degrees, 90)
     if rest == 0:
         return ((1.0, 0.0), (0.0, 1.0), (-1.0, 0.0), (0.0, -1.0))[int(quarter) % 4]

@@ -23,21 +23,21 @@ AMOUNTS: dict[str, tuple[float, ...]] = {
     "swapped-values": (0.05, 0.1, 0.2, 0.3, 0.4),
     "column-drift": (0.25, 0.5, 1.0, 1.5, 2.0),
 }
-"""The share of the values, or the standard deviations, at each severity."""
+"""Share of the values, or standard deviations, at each severity."""
 
 
 def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
-    """Shift the rows of a table: a new tensor of the same shape, dtype and device.
+    """Return a shifted table of the same shape, dtype and device.
 
     Args:
         rows: `(N, d)`, floating point.
         name: One of `AMOUNTS`.
         severity: One of `SEVERITIES`; higher ones shift the values of lower ones and more.
-        seed: Chooses what is random.
+        seed: Seed of the random numbers.
 
     Raises:
         TypeError: The rows are not a floating-point tensor.
-        ValueError: The name or the severity is unknown, or the rows do not have two dimensions.
+        ValueError: The name or severity is unknown, or the rows are not two-dimensional.
     """
     if name not in AMOUNTS:
         raise ValueError(f"unknown shift of tables {name!r}; choose one of {', '.join(AMOUNTS)}")
@@ -62,7 +62,7 @@ def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
 
 
 def _drift(rows: Tensor, deviations: float, stream: int) -> Tensor:
-    """Some columns move up or down as a whole, as if what measures them had lost its calibration."""
+    """Move some columns up or down, as if their instrument had lost its calibration."""
     draws = Counter(stream, rows.shape[1], device=rows.device)
     order, sign = draws.uniform(2).unbind(1)
     moved = torch.zeros_like(order).to(rows)

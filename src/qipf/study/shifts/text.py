@@ -5,7 +5,7 @@
 | typos | letters are left out, doubled, swapped or replaced | other tokens replace tokens | 2, 5, 10, 20, 30 % |
 | word-drops | words are left out | tokens are left out, the rest moves up, and padding follows | 5, 10, 20, 30, 40 % |
 
-Strings are what people write, so shift them (`shift_texts`) before your tokenizer where you can. Token ids (`apply`)
+Strings are what people write, so shift them (`shift_texts`) before your tokenizer if you can. Token ids (`apply`)
 are for sets that are tokenized already: the first token of a text and padding stay as they are, and tokens that replace
 others come from random places of the set. Typos of tokens resemble what `qipf.default` fits a probe to
 (`qipf.tasks.perturb`); those of strings and dropped words do not.
@@ -26,22 +26,22 @@ SHARES: dict[str, tuple[float, ...]] = {
     "typos": (0.02, 0.05, 0.1, 0.2, 0.3),
     "word-drops": (0.05, 0.1, 0.2, 0.3, 0.4),
 }
-"""The share of the letters, words or tokens at each severity."""
+"""Share of the letters, words or tokens at each severity."""
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def shift_texts(texts: Iterable[str], name: str, severity: float, seed: int = 0) -> list[str]:
-    """Shift strings; what is random depends on `seed`, the shift and the number of the text.
+    """Return shifted strings; random numbers depend on `seed`, the shift and the index of the string.
 
     Args:
-        texts: Any strings.
+        texts: Strings.
         name: "typos" or "word-drops".
         severity: One of `SEVERITIES`.
-        seed: Chooses what is random.
+        seed: Seed of the random numbers.
 
     Raises:
-        TypeError: One of the texts is not a string, or all of them are one string.
-        ValueError: The name or the severity is unknown.
+        TypeError: `texts` is a string or has an item that is none.
+        ValueError: The name or severity is unknown.
     """
     share = _share(name, severity)
     if isinstance(texts, str):
@@ -56,23 +56,23 @@ def shift_texts(texts: Iterable[str], name: str, severity: float, seed: int = 0)
 
 
 def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
-    """Shift token ids: a new tensor of the same shape, dtype and device.
+    """Return shifted token ids of the same shape, dtype and device.
 
     Args:
-        ids: `(N, T)`, whole numbers.
+        ids: `(N, T)`, integers.
         name: "typos" or "word-drops".
         severity: One of `SEVERITIES`.
-        seed: Chooses what is random.
-        padding: The token that fills up short texts.
+        seed: Seed of the random numbers.
+        padding: Token that fills up short texts.
 
     Raises:
-        TypeError: The ids are not whole numbers.
-        ValueError: The name or the severity is unknown, or the ids do not have two dimensions.
+        TypeError: The ids are not integers.
+        ValueError: The name or severity is unknown, or the ids are not two-dimensional.
     """
     share = _share(name, severity)
     if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.dtype == torch.bool:
         found = str(ids.dtype).removeprefix("torch.") if isinstance(ids, Tensor) else type(ids).__name__
-        raise TypeError(f"{name}: expected token ids (N, T) as whole numbers, got {found}; shift_texts takes texts")
+        raise TypeError(f"{name}: expected token ids (N, T) as integers, got {found}; shift_texts takes strings")
     if ids.ndim != 2:
         raise ValueError(f"{name}: expected token ids (N, T), got shape {tuple(ids.shape)}")
     if name == "word-drops":
@@ -87,13 +87,13 @@ def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: in
 
 
 def kept_tokens(ids: Tensor, severity: float, seed: int = 0, *, padding: int = 0) -> Tensor:
-    """Return which tokens (N, T) "word-drops" keeps; labels of tokens have to go the same way (`compact`)."""
+    """Return True for each token (N, T) that "word-drops" keeps; `compact` moves labels the same way."""
     draws = Counter(seed * len(SHARES) + 1, len(ids), device=ids.device)
     return (draws.uniform(ids.shape[1]) >= _share("word-drops", severity)) | ~_free(ids, padding)
 
 
 def compact(values: Tensor, kept: Tensor, fill: int) -> Tensor:
-    """Move the values (N, T) that are kept to the front of their rows, and fill the rest."""
+    """Move the values (N, T) that are kept to the front of their rows and fill the rest."""
     order = (~kept).to(torch.uint8).argsort(dim=1, stable=True)
     return torch.where(kept.gather(1, order), values.gather(1, order), fill)
 
@@ -107,7 +107,7 @@ def _share(name: str, severity: float) -> float:
 
 
 def _free(ids: Tensor, padding: int) -> Tensor:
-    """Which tokens may change: all but padding and the first one, which often stands for the whole text."""
+    """Return True for tokens that may change: all but padding and the first, which often stands for the text."""
     free = ids != padding
     free[:, :1] = False
     return free
@@ -122,7 +122,7 @@ def _thinned(text: str, share: float, rng: np.random.Generator) -> str:
 
 
 def _misspelt(text: str, share: float, rng: np.random.Generator) -> str:
-    """A share of the letters, each with an error of its own; what is not a letter stays."""
+    """Misspell a share of the letters, each with an error of its own."""
     letters, wrong, kinds = list(text), rng.random(len(text)) < share, rng.integers(4, size=len(text))
     random = rng.integers(len(_LETTERS), size=len(text))
     for place, letter in enumerate(text):

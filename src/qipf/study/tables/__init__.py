@@ -1,1 +1,1 @@
-"""From a store of results to the tables and claims of the paper."""
+"""Tables and claims from a store of results."""

@@ -1,4 +1,4 @@
-"""The answer in words: the best score on a model, its gain over the entropy of the softmax, what flagging brings."""
+"""The answer in words: the best score of a model, its gain over the softmax entropy, and the effect of flagging."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ RESAMPLES = 300
 
 
 class Kept(NamedTuple):
-    """The share of right predictions among all, and among those that are kept after flagging the least certain."""
+    """Share of right predictions among all, and after flagging the least certain."""
 
     everything: float
     kept: float
 
 
 def conditions(bench: Bench, dataset: str, net: str, shifted: bool) -> list[Condition]:
-    """The conditions of a pair under shift, or its clean ones; inputs of other datasets are left out."""
+    """Return the conditions of a pair under shift, or its clean ones, without other datasets."""
     return [
         condition
         for condition in bench.conditions()
@@ -38,12 +38,12 @@ def conditions(bench: Bench, dataset: str, net: str, shifted: bool) -> list[Cond
 
 
 def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
-    """The scores of predictions by column."""
+    """Return the scores of predictions by column."""
     return {column_of(method, score): values for (method, score), values in predictions.scores.items()}
 
 
 def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray) -> np.ndarray:
-    """The number of errors among the least certain fractions of the predictions; among tied scores, its expectation."""
+    """Return the number of errors among the least certain fractions; the expectation among tied scores."""
     order = np.argsort(-scores, kind="stable")
     ranked, errors = scores[order], np.cumsum(wrong[order])
     ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of every group of equal scores
@@ -52,7 +52,7 @@ def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray) -
 
 
 def kept_right(bench: Bench, places: list[Condition], column: str, flagged: float) -> Kept | None:
-    """How many predictions are right before and after flagging the least certain ones; mean over conditions."""
+    """Return the share of right predictions before and after flagging, a mean over conditions."""
     found = []
     for condition in places:
         predictions = bench.predictions(condition).common()
@@ -65,7 +65,7 @@ def kept_right(bench: Bench, places: list[Condition], column: str, flagged: floa
 
 
 def resampled_areas(scores: np.ndarray, wrong: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """ROC-AUC of finding the errors, once per row of `draws`; NaN where a resample has no errors or nothing else."""
+    """Return the ROC-AUC of finding errors for each row of `draws`; NaN without errors or without others."""
     order = np.argsort(scores, kind="stable")
     ranked, drawn, missed = scores[order], draws[:, order], wrong[order]
     starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
@@ -77,11 +77,10 @@ def resampled_areas(scores: np.ndarray, wrong: np.ndarray, draws: np.ndarray) ->
 
 
 def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str, seed: int = 0) -> np.ndarray:
-    """Resampled differences in ROC-AUC between two scores of one network, mean over severities, then over shifts.
+    """Resample the difference in ROC-AUC between two scores of one network, averaged over severities, then shifts.
 
-    A resample draws images with replacement, with all predictions of each. The two scores and all conditions share the
-    draws, because they are about the same images. The array is empty where no condition has both scores and several
-    images.
+    A resample draws images with all their predictions; both scores and all conditions share the draws. The array is
+    empty if no condition has both scores and several images.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
     draws: dict[int, np.ndarray] = {}
@@ -113,7 +112,7 @@ def _draws(size: int, seed: int) -> np.ndarray:
 
 BASELINE = "entropy"
 FLAGGED = 0.1
-"""The share of the predictions that the sentence flags."""
+"""Share of the predictions that the sentence flags."""
 
 METRIC = "roc_auc"
 Over = Literal["images", "networks", "intensities"]
@@ -126,13 +125,13 @@ OVER: dict[Over, str] = {
 
 @dataclass(frozen=True)
 class Gain:
-    """By how much the ROC-AUC of a score exceeds that of the baseline.
+    """The gain in ROC-AUC over the baseline.
 
     Attributes:
-        value: the difference.
-        low: lower end of its 95 % interval; NaN where there is no interval.
-        high: upper end of its 95 % interval; NaN where there is no interval.
-        over: what was resampled for the interval.
+        value: The difference.
+        low: Lower end of its 95 % interval, or NaN.
+        high: Upper end.
+        over: What was resampled.
     """
 
     value: float
@@ -142,7 +141,7 @@ class Gain:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval leaves zero out."""
+        """True if the interval excludes zero."""
         return self.low > SHOWN or self.high < -SHOWN
 
     def __str__(self) -> str:
@@ -155,16 +154,16 @@ class Gain:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a study says about one pair of dataset and network.
+    """The result for one pair of dataset and network.
 
     Attributes:
-        model: the pair in words.
-        ranking: every score, the best first.
-        gain: of the best score; None where the baseline was not measured or is the best.
-        recommended: The rank of the recommended score among the methods, from 1; None if it was not measured.
-        recommended_gain: its gain.
-        clean: what flagging by the best score brings on clean inputs; None where predictions are not at hand.
-        shifted: the same under the shifts.
+        model: The pair in words.
+        ranking: Every score, the best first.
+        gain: Of the best score; None if the baseline is the best or was not measured.
+        recommended: Rank of the recommended score among the methods, from 1, or None.
+        recommended_gain: Its gain.
+        clean: Effect of flagging by the best score on clean inputs; None without predictions.
+        shifted: The same under the shifts.
     """
 
     model: str
@@ -199,7 +198,7 @@ class Answer:
 
     @property
     def about_recommended(self) -> str:
-        """Where the recommended score stands if it is not the best; empty where it is, or was not measured."""
+        """The rank of the recommended score; empty if it is the best or was not measured."""
         if self.recommended is None or self.recommended == 1:
             return ""
         own = self.ranking.best_of_methods[self.recommended - 1]
@@ -209,16 +208,16 @@ class Answer:
 
 
 def recommended_columns() -> list[str]:
-    """The columns of the family "recommended"."""
+    """Return the columns of the family "recommended"."""
     entries = [entry for entry in REGISTRY.values() if entry.family == "recommended"]
     return [column(entry.name, statistic) for entry in entries for statistic in entry.statistics]
 
 
 def answers(table: Any, bench: Bench | None = None) -> list[Answer]:
-    """One answer per pair of dataset and network, in the order of the table.
+    """Return one answer per pair of dataset and network, in the order of the table.
 
-    The interval of a gain is a paired bootstrap: over networks and intensities where there are several networks, over
-    the test images where there is one. Without the predictions of that one network it is over intensities.
+    The interval of a gain is a paired bootstrap over networks and intensities or, for a single network, over its test
+    images; without predictions, over intensities.
     """
     frame = long_frame(table)
     return [_answer(frame, ranking, bench) for ranking in rankings(frame, METRIC)]

@@ -1,7 +1,4 @@
-"""The paper's claims, one line each: what its numbers say, what ours say, and the interval that decides.
-
-Differences and their intervals are those of `qipf.study.tables.paired`.
-"""
+"""The paper's claims: what its numbers say, what ours say, and the interval that decides."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ from qipf.study.tables.paired import LEAST_PAIRS, Paired, Verdict, sign, verdict
 from qipf.study.tables.paper import Case
 
 TIME_METRIC = "ms_per_sample"
-"""The name of Table 3's numbers: milliseconds per sample."""
+"""Name of the numbers of Table 3."""
 
 PaperSays = Literal["yes", "no", "tie", "not compared"]
 
@@ -33,7 +30,7 @@ TOPICS = {
     "spearman": "error correlation (Spearman)",
 }
 RIVALS = tuple(method for method in paper_methods() if method != "qipf")
-"""The methods that the paper compares QIPF with."""
+"""Methods that the paper compares QIPF with."""
 
 
 @dataclass(frozen=True)
@@ -41,20 +38,20 @@ class Claim:
     """A claim and its verdicts.
 
     Attributes:
-        text: the claim in words.
-        scope: "most" (the best in most cases) and "headline" for the paper as a whole, "case" for one shift,
-            dataset and network, "speed" for Table 3.
-        metric: the metric that it is about.
-        other: the column (for speed: the method) that QIPF is compared with; empty where that is all of the paper's.
-        paper: what the paper's own numbers say.
-        here: what our numbers say: "yes" or "no" only where the whole interval lies on that side.
-        advantage: our difference, positive where it favours the claim ("most": the share of cases minus one half;
-            "speed": the logarithm of the ratio).
-        low: lower end of its 95 % interval.
-        high: upper end of its 95 % interval.
-        detail: what the interval is based on.
-        net: for speed, the network.
-        chance: how easily chance gives the sign, see `qipf.study.tables.paired.Difference`.
+        text: The claim in words.
+        scope: "most" (best in most cases), "headline" (on average), "case" (one shift, dataset and network), or "speed"
+            (Table 3).
+        metric: Its metric.
+        other: Column (for speed: method) that QIPF is compared with; empty for all of the paper's.
+        paper: Verdict of the paper's numbers.
+        here: Verdict of ours: "yes" or "no" only if the whole interval lies on that side.
+        advantage: Our difference, positive in favour of the claim ("most": share of cases minus one half; "speed":
+            logarithm of the ratio).
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        detail: Basis of the interval.
+        net: The network, for speed.
+        chance: See `qipf.study.tables.paired.Difference`.
     """
 
     text: str
@@ -92,18 +89,17 @@ def claims(
     resamples: int = 10_000,
     seed: int = 0,
 ) -> list[Claim]:
-    """Every claim that the paper's tables make and our numbers can speak to, headlines first.
+    """Judge every claim of the paper's tables that our numbers allow, headlines first.
 
-    Methods that the paper leaves out (softmax response, the entropy of an ensemble, ...) are compared as well: for
-    them the paper says "not compared".
+    Methods that the paper leaves out are compared as well; for them it says "not compared".
 
     Args:
-        table: the long table, see `qipf.study.tables.frame`.
-        times: run times, see `qipf.study.tables.frame.times_frame`.
-        metrics: the metrics to compare in.
-        ours: the method that stands for the paper's QIPF, such as "qipf-published".
-        resamples: how many resamples the intervals are made from.
-        seed: seed of the resamples.
+        table: The long table.
+        times: Run times, see `qipf.study.tables.frame.times_frame`.
+        metrics: Metrics to compare in.
+        ours: The method that stands for the paper's QIPF, such as "qipf-published".
+        resamples: Number of resamples for the intervals.
+        seed: Seed of the resamples.
     """
     frame = long_frame(table)
     headlines: list[Claim] = []
@@ -116,7 +112,7 @@ def claims(
 
 
 class _Compared:
-    """The differences between QIPF and every other method in one metric."""
+    """Differences between QIPF and every other method in one metric."""
 
     def __init__(self, frame: Frame, metric: str, ours: str, resamples: int, seed: int) -> None:
         self.metric, self.ours = metric, ours
@@ -127,7 +123,7 @@ class _Compared:
         self.others = [*RIVALS, *sorted(found - set(RIVALS), key=column_order)]
 
     def cases(self) -> list[Claim]:
-        """QIPF beats a method under one shift on one pair of dataset and network."""
+        """Compare QIPF with a method under one shift on one pair."""
         result = []
         for case in self.values:
             for other in self.others:
@@ -138,7 +134,7 @@ class _Compared:
         return result
 
     def headlines(self) -> list[Claim]:
-        """QIPF beats a method on average over all cases, and is the best in most cases."""
+        """Compare QIPF with a method on average over all cases, and count the cases in which it is best."""
         result = [self._most_cases()] if self.theirs else []
         for other in self.others:
             cases = [case for case in self.values if other in self.values[case]]
@@ -161,7 +157,7 @@ class _Compared:
                      chance=found.chance)  # fmt: skip
 
     def _most_cases(self) -> Claim:
-        """The share of cases in which QIPF is the best of the paper's methods, minus one half."""
+        """Return the share of cases in which QIPF is best among the paper's methods, minus one half."""
         text = f"QIPF is the best of the paper's methods in {TOPICS[self.metric]} in most cases"
         best = paper_best(self.metric)
         says: PaperSays = "yes" if np.mean(best) > 0.5 else "no"
@@ -192,7 +188,7 @@ class _Compared:
 
 
 def paper_best(metric: str) -> list[bool]:
-    """For each of the paper's cases, whether QIPF is first, or level with the first, in the paper's own numbers."""
+    """Return for each of the paper's cases whether QIPF is first, or level with the first, in its numbers."""
     theirs = paper.values(metric)
     return [
         all(sign(metric) * (theirs[case, "qipf"].mean - theirs[case, other].mean) >= 0 for other in RIVALS)
@@ -201,7 +197,7 @@ def paper_best(metric: str) -> list[bool]:
 
 
 def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> float | None:
-    """By how much QIPF is better than another method in the paper's own numbers; None if it does not compare them."""
+    """Return by how much QIPF is better than another method in the paper's numbers, or None."""
     theirs = paper.values(metric)
     asked = dict.fromkeys(case for case, _ in theirs) if cases is None else cases  # in one order: sums round
     known = [case for case in asked if (case, other) in theirs]
@@ -211,10 +207,10 @@ def paper_gap(metric: str, other: str, cases: Iterable[Case] | None = None) -> f
 
 
 def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
-    """QIPF is faster than a method on a network (Table 3), each timed in units of the forward pass measured with it.
+    """Compare the speed of QIPF with a method on a network (Table 3), in units of the forward pass.
 
-    The interval is that of the measurements, and at least as wide as the forward passes differed among themselves. A
-    single measurement without a forward pass decides nothing.
+    The interval is that of the measurements, at least as wide as the spread of the forward passes. A single measurement
+    without a forward pass decides nothing.
     """
     rng = np.random.default_rng(seed)
     result = []
@@ -248,7 +244,7 @@ def _speed(times: Frame, ours: str, resamples: int, seed: int) -> list[Claim]:
 
 
 def in_words(name: str) -> str:
-    """A column inside a sentence: "MC dropout (standard deviation)", "entropy of the softmax"."""
+    """Return a column for use in a sentence: "MC dropout (standard deviation)", "entropy of the softmax"."""
     method, statistic = split_column(name)
     words, title = STATISTICS.get(statistic, statistic), info(method).title
     if title[1:2].islower() and title[:1].isupper():
@@ -257,9 +253,9 @@ def in_words(name: str) -> str:
 
 
 def _clock(times: Frame) -> tuple[dict[str, np.ndarray], float]:
-    """For one network, the logarithms of the times by method, and of the noise.
+    """Return the logarithms of the times of one network by method, and of the noise.
 
-    Times are in forward passes where the forward pass was measured every time; the noise is then the spread of these.
+    Times are in forward passes if these were always measured; the noise is then their spread.
     """
     forward = np.log(times["forward_ms"])
     known = bool(np.isfinite(forward).all())

@@ -1,7 +1,6 @@
-"""The long table: read from a file, as a pandas frame, and which of its rows may be compared.
+"""The long table: read from a file, as a pandas frame, and its comparable rows.
 
-A long table has one number per row and the columns dataset, net, seed, shift, intensity, method, score, errors, metric,
-value and subset (see `qipf.study.run.consolidate.Row`); further columns are kept.
+It has one number per row, with the columns of `qipf.study.run.consolidate.Row`; others are kept.
 """
 
 from __future__ import annotations
@@ -27,26 +26,23 @@ from qipf.study.plan.registry import REGISTRY, column
 from qipf.study.run.consolidate import Row
 
 Frame: TypeAlias = Any
-"""A `pandas.DataFrame`. The types that pandas ships do not follow a frame through a group-by."""
+"""A `pandas.DataFrame`; the types of pandas do not follow a frame through a group-by."""
 
 Errors = Literal["base", "own"]
 
 NEEDED = ("dataset", "net", "method", "metric", "value")
 ASSUMED = {"seed": 0, "shift": "clean", "intensity": np.nan, "score": "score", "errors": "base", "subset": "all"}
-"""What a column is taken to hold where the table does not have it."""
+"""Values of columns that a table lacks."""
 
 PAIR = ["dataset", "net"]
 CASE = ["shift", "dataset", "net"]
 
 
 def long_frame(table: Any) -> Frame:
-    """A long table as a frame with the additional column `column`, see `column_of`.
-
-    Args:
-        table: a frame, or rows as mappings or named tuples.
+    """Return a long table, a frame or rows, as a frame with the additional column `column`, see `column_of`.
 
     Raises:
-        ValueError: a column is missing.
+        ValueError: A column is missing.
     """
     pandas = require("pandas", extra="bench")
     rows = table if isinstance(table, pandas.DataFrame) else list(table)
@@ -68,7 +64,7 @@ def long_frame(table: Any) -> Frame:
 
 
 def times_frame(times: Iterable[Mapping[str, Any]]) -> Frame:
-    """Run times as a frame: dataset, net, method, method_ms and forward_ms, both in milliseconds per sample."""
+    """Return run times as a frame: dataset, net, method, method_ms and forward_ms per sample."""
     pandas = require("pandas", extra="bench")
     frame = pandas.DataFrame(list(times))
     for name in ("dataset", "net", "method", "method_ms", "forward_ms"):
@@ -78,25 +74,25 @@ def times_frame(times: Iterable[Mapping[str, Any]]) -> Frame:
 
 
 def column_of(method: str, score: str) -> str:
-    """A method and its statistic as one name: "ensemble" is scored as in the paper, "ensemble (entropy)" is not."""
+    """Return a method and its statistic as one name: "ensemble" (as in the paper), "ensemble (entropy)"."""
     return column("qipf" if method == "weight-qipf" else method, score)
 
 
 def column_order(name: str) -> tuple[int, str]:
-    """A sort key for columns: the order of the registry, then other methods by name."""
+    """Return a sort key for columns: the order of the registry, then by name."""
     places = _places()
     return places.get(name, len(places)), name
 
 
 def comparable(frame: Frame) -> Frame:
-    """The rows in which methods can be compared: where some saw only a part of the inputs, those about that part."""
+    """Return the rows in which methods can be compared: those about the inputs that all methods saw."""
     place = require("pandas", extra="bench").MultiIndex.from_frame(frame[CASE])
     common = frame["subset"] == "common"
     return frame[common | ~place.isin(place[common])]
 
 
 def shifted(frame: Frame, errors: Errors = "base") -> Frame:
-    """The rows about these errors under a shift, without clean inputs and inputs of another dataset."""
+    """Return the rows about these errors under a shift."""
     names = frame["shift"].astype(str)
     unshifted: Any = names.isin(["none", "clean"]) | names.str.startswith("ood:")
     return frame[(frame["errors"] == errors) & frame["intensity"].notna() & ~unshifted]
@@ -112,17 +108,17 @@ TABLES = ("table.csv", "table.parquet", "table.csv.gz")
 """Files that may hold a long table."""
 
 LINE = 1000
-"""Bytes that a row takes in memory in addition to its texts."""
+"""Bytes of a row in memory besides its strings."""
 
-TYPES = {float: "a number", int: "a whole number", str: "a text"}
+TYPES = {float: "a number", int: "an integer", str: "a string"}
 MEND = "correct the row, or copy the file again"
 
 
 def read_table(path: str | os.PathLike[str]) -> list[Row]:
-    """The rows of a table.csv, table.csv.gz or table.parquet; `subset` is "all" in older tables that lack it.
+    """Read a table.csv, table.csv.gz or table.parquet; `subset` is "all" in older tables.
 
     Raises:
-        ValueError: the file does not hold a long table or is damaged; the message names the file and the row.
+        ValueError: The file is damaged or no long table; the message names the file and the row.
     """
     place = Path(path)
     columns = None
@@ -147,7 +143,7 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
 
 
 def _column(type_: type, values: Sequence[Any]) -> list[Any]:
-    """The values of one column in its type; a number that is missing, for which pandas writes nothing, is NaN."""
+    """Return the values of one column in its type; a missing number is NaN."""
     if type_ is float:
         return [math.nan if value is None or value == "" else float(value) for value in values]
     if "" in values or None in values:
@@ -194,7 +190,7 @@ def _csv(path: Path) -> Iterator[Sequence[Any]]:
 
 
 def _bounded(file: Any, path: Path) -> Iterator[str]:
-    """The lines of a file, until they are too many; a line that is far too long comes in pieces, which are not rows."""
+    """Yield the lines of a file until they are too many; one far too long comes in pieces, which are no rows."""
     budget = Budget(path)
     while line := file.readline(2**20):
         budget.spend(LINE + sys.getsizeof(line))

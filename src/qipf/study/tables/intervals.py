@@ -1,4 +1,4 @@
-"""The tables of a regression: the intervals of every scale, for each set of inputs, and one recommendation."""
+"""Tables of a regression: the intervals of every scale for each set of inputs, and a recommendation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qipf.study.tables.paper import pair_title
 LEAST = 20
 """Clean inputs that a recommendation needs."""
 RESAMPLES = 200
-"""For the intervals of a recommendation, whatever the plan says."""
+"""Resamples for a recommendation, whatever the plan has."""
 HEADS = ("Scale", "inside", "width", "interval score ↓", "error of the surest half ↓")
 MEANING = (
     "Inside: the share of targets that are in their interval. Width: the mean width of the intervals, in the unit of "
@@ -30,23 +30,18 @@ PROMISE = "The share inside is promised for inputs like the held-out ones. Nothi
 
 @dataclass(frozen=True)
 class ScaleRow:
-    """The intervals of one scale.
-
-    Attributes:
-        method: its name in the plan.
-        measures: of `qipf.study.run.measure.MEASURES`, the value and its 95 % interval, NaN where it was not measured.
-    """
+    """The intervals of one scale: its name in the plan, and value and 95 % interval by measure."""
 
     method: str
     measures: Mapping[str, Estimate]
 
     @property
     def title(self) -> str:
-        """The name of the method for readers."""
+        """Name for readers."""
         return scale_title(self.method)
 
     def texts(self, *, ends: bool = True) -> list[str]:
-        """The name and the measures as text, with their intervals or without; see `HEADS`."""
+        """Return the name and the measures as strings, with or without intervals; see `HEADS`."""
         shown = [_percent, _digits, _digits, _digits]
         found = [show(self.measures[name], ends) for show, name in zip(shown, MEASURES, strict=True)]
         return [self.title, *found]
@@ -57,15 +52,15 @@ class IntervalTable:
     """Every scale on one set of inputs, the lowest interval score first.
 
     Attributes:
-        dataset: name of the dataset.
-        net: name of the network.
-        seed: of the network.
-        shift: "clean" or the name of a shift.
-        intensity: in the unit of the shift.
-        severity: place in the grid of the shift.
-        n: number of inputs.
-        error: the mean absolute error of the network.
-        rows: the scales.
+        dataset: Name of the dataset.
+        net: Name of the network.
+        seed: Seed of the network.
+        shift: "clean" or a shift.
+        intensity: In the unit of the shift.
+        severity: Position in its grid.
+        n: Number of inputs.
+        error: Mean absolute error of the network.
+        rows: The scales.
     """
 
     dataset: str
@@ -85,22 +80,18 @@ class IntervalTable:
 
     @property
     def about(self) -> str:
-        """How many inputs there are, and how far off the network is."""
+        """The number of inputs and the mean error."""
         count = f"{self.n} input{'' if self.n == 1 else 's'}"
         return count if math.isnan(self.error) else f"{count}, with a mean absolute error of {self.error:.3g}"
 
 
 def scale_title(method: str) -> str:
-    """The name of a method for readers. Names that other methods have elsewhere stay as the plan has them."""
+    """Return the name of a method for readers; names that other methods have elsewhere stay as in the plan."""
     return info(method).title if method in SCALES else method
 
 
 def of_numbers(rows: Iterable[Row]) -> bool:
-    """Whether a long table is about a regression.
-
-    Raises:
-        ValueError: It is about a regression and about predictions that are right or wrong.
-    """
+    """Return True for the table of a regression; raise ValueError if it also has right and wrong predictions."""
     kinds = {row.errors == ERRORS for row in rows}
     if len(kinds) > 1:
         raise ValueError("the table has numbers as well as predictions that are right or wrong; make two tables of it")
@@ -108,7 +99,7 @@ def of_numbers(rows: Iterable[Row]) -> bool:
 
 
 def interval_tables(rows: Iterable[Row]) -> list[IntervalTable]:
-    """One table per set of inputs, in the order of the long table."""
+    """Return one table per set of inputs, in the order of the long table."""
     places: dict[tuple[object, ...], dict[str, dict[str, Row]]] = {}
     for row in rows:
         if row.errors == ERRORS:
@@ -129,13 +120,13 @@ def _table(by_method: Mapping[str, Mapping[str, Row]]) -> IntervalTable:
 
 
 def advice(bench: Bench, dataset: str, net: str, seed: int) -> str:
-    """Which scale to use, judged on clean inputs, in words.
+    """Recommend a scale, judged on clean inputs.
 
-    The scales are compared with each other as `qipf compare` does it: a scale is recommended only if its interval
-    score is lower than that of one width for all inputs by more than chance, whatever the number of scales.
+    A scale is recommended only if its interval score is lower than that of one width by more than chance, whatever the
+    number of scales.
 
     Raises:
-        StoreError: the predictions are not in the store.
+        StoreError: The predictions are not in the store.
     """
     held_out, live = read_numbers(bench, Condition(dataset, net, seed, "clean", 0.0, 0))
     if len(live.targets) < LEAST:

@@ -1,11 +1,10 @@
 """Paired differences between two methods, with intervals over networks, intensities and shifts.
 
-Both methods have scored the same inputs of the same networks (seeds) under the same intensities. The interval resamples
-seeds, intensities and, where cases with several shifts are averaged, shifts, each with replacement, because predictions
-of one network are not independent trials of a method. All pairs of dataset and network share the draws of shifts, and
-all cases of a pair share those of networks. The table has no single predictions, so images are not resampled; where
-their standard error is known from elsewhere, every resample is moved by an error of that size. Fewer than six pairs of
-numbers decide nothing: even if all favour one side, a fair coin would do the same in more than 5 % of trials.
+Both methods scored the same inputs of the same networks (seeds) under the same intensities. The interval resamples
+seeds, intensities and, for averages over several shifts, shifts, because predictions of one network are not independent
+trials. All pairs share the draws of shifts, all cases of a pair those of networks. Images are not resampled; if their
+standard error is known, every resample is moved by such an error. Fewer than six pairs of numbers decide nothing: a
+fair coin would favour one side in more than 5 % of trials.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ Verdict = Literal["yes", "no", "undecided", "not measured"]
 
 LEAST_PAIRS = 6
 SHOWN = 0.0005
-"""Half of the last decimal that differences are shown with; an interval that ends nearer to zero decides nothing."""
+"""Half of the last decimal shown; an interval that ends nearer to zero decides nothing."""
 SMALLEST = 0.005
-"""The smallest difference that matters. Networks that differ only in their seed usually differ by more."""
+"""The smallest difference that matters; networks that differ only in their seed usually differ by more."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """By how much one method is better than another; positive is better, whichever way the metric runs.
+    """How much one method is better than another; positive is better in every metric.
 
     Attributes:
-        value: mean over the cases of the mean over seeds and intensities.
-        low: lower end of its 95 % interval.
-        high: upper end of its 95 % interval.
-        pairs: how many numbers were compared.
-        seeds: the largest number of networks in any case.
-        cases: how many combinations of shift, dataset and network were compared.
-        chance: twice the share of resamples on the other side of zero, at most 1: how easily chance gives the sign.
+        value: Mean over the cases of the mean over seeds and intensities.
+        low: Lower end of its 95 % interval.
+        high: Upper end.
+        pairs: Number of compared numbers.
+        seeds: Largest number of networks in any case.
+        cases: Number of combinations of shift, dataset and network.
+        chance: Twice the share of resamples on the other side of zero, at most 1.
     """
 
     value: float
@@ -56,12 +55,12 @@ class Difference:
 
     @property
     def negligible(self) -> bool:
-        """Whether the whole interval is nearer to zero than the smallest difference that matters."""
+        """True if the whole interval is nearer to zero than the smallest difference that matters."""
         return max(-self.low, self.high) < SMALLEST
 
     @property
     def verdict(self) -> Verdict:
-        """Whether it is above zero: "yes" or "no" only where the whole interval lies on that side."""
+        """Return "yes" or "no" only if the whole interval lies on that side of zero."""
         return verdict(self.low, self.high) if self.pairs >= LEAST_PAIRS else "undecided"
 
 
@@ -69,14 +68,13 @@ class Paired:
     """The values of every method in one metric under shift, ready to be compared.
 
     Args:
-        table: the long table. Rows about other metrics, clean inputs or errors other than the base network's are
-            ignored.
-        metric: the metric to compare in.
-        resamples: how many resamples the intervals are made from.
-        seed: seed of the resamples.
+        table: The long table; only rows of this metric about the base network's errors under shift count.
+        metric: The metric.
+        resamples: Number of resamples for the intervals.
+        seed: Seed of the resamples.
 
     Attributes:
-        values: by case and column, the values by seed and intensity, signed so that more is better.
+        values: By case and column, values by seed and intensity; more is better.
     """
 
     def __init__(self, table: Any, metric: str, resamples: int = 10_000, seed: int = 0) -> None:
@@ -95,13 +93,13 @@ class Paired:
     def difference(
         self, ours: str, theirs: str, cases: Iterable[Case] | None = None, *, image_error: float = 0.0
     ) -> Difference | None:
-        """Ours minus theirs, on average over the cases that have both; None where there is no such case.
+        """Return ours minus theirs, averaged over the cases that have both, or None.
 
         Args:
-            ours: a column, see `qipf.study.tables.frame.column_of`.
-            theirs: another column.
-            cases: the cases to take; all of them if left out.
-            image_error: the standard error of the mean difference over the choice of images, where it is known.
+            ours: A column.
+            theirs: Another column.
+            cases: Cases to use; all by default.
+            image_error: Standard error of the mean difference over the choice of images, if known.
         """
         found = [
             (case, self.grid(case, ours, theirs))
@@ -126,7 +124,7 @@ class Paired:
         )
 
     def grid(self, case: Case, ours: str, theirs: str) -> np.ndarray:
-        """Ours minus theirs as an array of seeds by intensities, NaN where one of them is missing."""
+        """Return ours minus theirs as seeds by intensities, NaN if one is missing."""
         mine, other = self.values[case][ours], self.values[case][theirs]
         seeds = sorted({s for s, _ in mine} & {s for s, _ in other})
         intensities = sorted({i for _, i in mine} & {i for _, i in other})
@@ -135,7 +133,7 @@ class Paired:
         return np.array(rows).reshape(len(seeds), len(intensities))
 
     def resampled(self, case: Case, grid: np.ndarray) -> np.ndarray:
-        """Means of the grid with seeds and intensities drawn again; cases of one pair share the draws of networks."""
+        """Return means of the grid with seeds and intensities resampled; cases of one pair share the draws."""
         rows = self._times_drawn(grid.shape[0], case.dataset, case.net)
         columns = self._times_drawn(grid.shape[1], *case)
         known = np.isfinite(grid)
@@ -146,7 +144,7 @@ class Paired:
         return np.where(count > 0, total / np.maximum(count, 1), np.nanmean(grid))
 
     def averaged(self, cases: Sequence[Case], draws: Sequence[np.ndarray]) -> np.ndarray:
-        """The mean over cases of their resamples, with the shifts drawn again where there are several."""
+        """Return the mean over cases of their resamples, with shifts resampled if there are several."""
         shifts = sorted({case.shift for case in cases})
         if len(shifts) == 1:
             return np.mean(draws, axis=0)
@@ -156,11 +154,11 @@ class Paired:
 
     @cached_property
     def _errors(self) -> np.ndarray:
-        """A standard normal number for every resample."""
+        """Return a standard normal number for every resample."""
         return np.random.default_rng([self.seed, zlib.crc32(b"images")]).normal(size=self.resamples)
 
     def _count_draws(self, number: int, *names: str) -> np.ndarray:
-        """How often each of `number` items is drawn in every resample."""
+        """Return how often each of `number` items is drawn in every resample."""
         generator = np.random.default_rng([self.seed, zlib.crc32("/".join(names).encode())])
         drawn = generator.integers(number, size=(self.resamples, number))
         cells = (number * np.arange(self.resamples)[:, None] + drawn).ravel()
@@ -168,12 +166,12 @@ class Paired:
 
 
 def sign(metric: str) -> float:
-    """The factor that makes a positive difference mean better."""
+    """Return the factor that makes a positive difference mean better."""
     return -1.0 if METRICS[metric].better == "lower" else 1.0
 
 
 def verdict(low: float, high: float) -> Verdict:
-    """On which side of zero an interval lies, to the decimals that are shown."""
+    """Return the side of zero on which an interval lies, to the decimals shown."""
     if low > SHOWN:
         return "yes"
     return "no" if high < -SHOWN else "undecided"

@@ -1,4 +1,4 @@
-"""The numbers of the paper's tables, with the order and the names that they have there."""
+"""Numbers, order and names of the paper's tables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 
 class Value(NamedTuple):
-    """A mean and a standard deviation over `size` intensities; the paper does not say how many."""
+    """Mean and standard deviation over `size` intensities; the paper does not give their number."""
 
     mean: float
     std: float
     size: int | None = None
 
     def __str__(self) -> str:
-        """`0.75 ± 0.07`, or `0.75` where there is no spread to tell."""
+        """Return `0.75 ± 0.07`, or `0.75` without a spread."""
         spread = self.std > 0 or (self.size or 0) > 1
         return f"{self.mean:.2f}" + (f" ± {self.std:.2f}" if spread else "")
 
@@ -36,7 +36,7 @@ PAIRS = {
     ("cifar10", "vgg3"): "CIFAR-10 (VGG-3)",
     ("cifar10", "resnet18"): "CIFAR-10 (RESNET-18)",
 }
-"""The paper's datasets and networks in its order, with the headings of its rows."""
+"""The paper's datasets and networks in its order, with their headings."""
 
 NETS = {"lenet": "LeNet", "vgg3": "VGG-3", "resnet18": "ResNet-18"}
 
@@ -53,7 +53,7 @@ METRICS = {
     "point_biserial": "point_biserial",
     "spearman": "spearman",
 }
-"""Our metrics that have a counterpart in the paper, and its name in the file of the paper's numbers."""
+"""Our metrics with a counterpart in the paper, and its name in the file of its numbers."""
 
 TIMES = {
     ("lenet", "mc-dropout"): 3.84,
@@ -66,23 +66,23 @@ TIMES = {
     ("resnet18", "mc-dropout-ll"): 39.72,
     ("resnet18", "qipf"): 1.86,
 }
-"""Table 3: milliseconds for one test sample, by network and method."""
+"""Table 3: milliseconds per test sample, by network and method."""
 
 
 @cache
 def values(metric: str) -> Mapping[tuple[Case, str], Value]:
-    """The paper's numbers for one of our metrics, by case and method; empty where it has none."""
+    """Return the paper's numbers for a metric, by case and method."""
     name = METRICS.get(metric)
     return {(case, method): value for (case, method, own), value in _table().items() if own == name}
 
 
 def pair_title(dataset: str, net: str) -> str:
-    """A pair of dataset and network in words, for the paper's pairs as the paper writes them."""
+    """Return a pair of dataset and network in words, as the paper writes its own."""
     return PAIRS.get((dataset, net), f"{dataset} ({net})")
 
 
 def case_order(case: Case) -> tuple[object, ...]:
-    """A sort key: the paper's order first, then by name."""
+    """Return a sort key: the paper's order, then by name."""
     shifts, pairs = list(SHIFTS), list(PAIRS)
     pair = (case.dataset, case.net)
     return (

@@ -1,6 +1,6 @@
-"""The paper's tables from a long table: our numbers next to the paper's, the best two of each marked.
+"""The paper's tables from a long table: our numbers beside the paper's, the best two of each marked.
 
-Where some methods saw only a part of the inputs, all methods are compared on that part.
+Methods are compared on the inputs that all of them saw.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from qipf.study.tables.paper import Case, Value
 Better = Literal["higher", "lower"]
 Mark = Literal["best", "second"] | None
 Numbers = Mapping[tuple[Any, str], Value]
-"""Values by place (a case, or a network in Table 3) and column."""
+"""Values by row (a case, or a network in Table 3) and column."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Our number and the paper's, either of which may be missing, and the mark that each has among its own."""
+    """Our number and the paper's, with the mark that each has among its own."""
 
     ours: Value | None = None
     paper: Value | None = None
@@ -39,12 +39,12 @@ class Block:
     """One metric of one pair of dataset and network.
 
     Attributes:
-        metric: its name.
-        title: its heading.
-        pair: the heading of the pair; empty in Table 3, whose heads are the networks.
-        better: which way is better.
-        heads: the shifts, or the networks.
-        body: by column (see `qipf.study.tables.frame.column_of`), one entry per head.
+        metric: Its name.
+        title: Its heading.
+        pair: Heading of the pair; empty in Table 3.
+        better: "higher" or "lower".
+        heads: The shifts, or the networks.
+        body: One entry per head, by column.
     """
 
     metric: str
@@ -56,21 +56,13 @@ class Block:
 
     @property
     def measured(self) -> bool:
-        """Whether it has any number of ours."""
+        """True if it has a number of ours."""
         return any(entry.ours for entries in self.body.values() for entry in entries)
 
 
 @dataclass(frozen=True)
 class PaperTable:
-    """One table of the paper, one block per pair and metric.
-
-    Attributes:
-        name: a name without spaces.
-        title: what it is about.
-        source: where it stands in the paper.
-        blocks: the numbers.
-        spread: what the numbers are averaged over.
-    """
+    """One table of the paper: its blocks by pair and metric, and what the numbers are averaged over."""
 
     name: str
     title: str
@@ -80,7 +72,7 @@ class PaperTable:
 
 
 def table_1(table: Any, errors: Errors = "base") -> PaperTable:
-    """Table 1: average ROC-AUC and PR-AUC of finding the base network's errors, or those of a method's own mean."""
+    """Table 1: mean ROC-AUC and PR-AUC of finding the base network's errors, or those of a method's own mean."""
     titles = {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}
     if errors == "own":
         title = "Error detection, methods with several passes find their own errors"
@@ -89,19 +81,19 @@ def table_1(table: Any, errors: Errors = "base") -> PaperTable:
 
 
 def table_2(table: Any, version: Literal["paper", "proper"] = "paper") -> PaperTable:
-    """Table 2: average calibration error and Brier score, scaled over the evaluated set or calibrated on clean data."""
+    """Table 2: mean calibration error and Brier score, scaled over the evaluated set or calibrated on clean data."""
     titles = {f"ece_{version}": "Expected calibration error", f"brier_{version}": "Brier score"}
     return _table(table, f"table-2-{version}", f"Calibration ({version} version)", "Table 2", titles)
 
 
 def appendix_h(table: Any) -> PaperTable:
-    """Appendix H: average point-biserial and Spearman correlation with errors."""
+    """Appendix H: mean point-biserial and Spearman correlation with errors."""
     titles = {"point_biserial": "Point-biserial correlation", "spearman": "Spearman correlation"}
     return _table(table, "appendix-h", "Correlation of uncertainty and error", "Appendix H", titles)
 
 
 def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
-    """Table 3: milliseconds for one test sample by network, mean and standard deviation over measurements."""
+    """Table 3: milliseconds per test sample by network, mean and standard deviation over measurements."""
     known = times_frame(times).dropna(subset="method_ms")
     ours = {
         (net, method): Value(float(taken.mean()), float(taken.std(ddof=0)), len(taken))
@@ -116,17 +108,17 @@ def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
 
 
 def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[PaperTable]:
-    """Every table of the paper; Table 1 also for own errors where they were measured, Table 2 in both versions."""
+    """Return every table of the paper; Table 1 also for own errors if measured, Table 2 in both versions."""
     frame = long_frame(table)
     own = [table_1(frame, "own")] if (frame["errors"] == "own").any() else []
     return [table_1(frame), *own, table_2(frame), table_2(frame, "proper"), appendix_h(frame), table_3(times)]
 
 
 def averages(table: Any, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
-    """Mean and standard deviation over intensities, of the mean over seeds at each, by case and column.
+    """Return mean and standard deviation over intensities of the mean over seeds, by case and column.
 
-    A method that was measured on fewer seeds has the mean over these (`notes_on_fewer_networks` says so). Intensities
-    at which the metric has no value (no errors, for instance) are left out, and `size` says how many remain.
+    A method measured on fewer seeds has the mean over these. Intensities without a value are left out; `size` counts
+    the others.
     """
     frame = long_frame(table)
     rows = shifted(comparable(frame[frame["metric"] == metric]), errors)
@@ -138,7 +130,7 @@ def averages(table: Any, metric: str, errors: Errors = "base") -> dict[tuple[Cas
 
 
 def notes_on_fewer_networks(table: Any) -> list[str]:
-    """A sentence for each pair and set of seeds about the methods that were measured on fewer networks than others."""
+    """Return a sentence about the methods of each pair that were measured on fewer networks."""
     frame = long_frame(table)
     sentences = []
     for pair, rows in frame.groupby(PAIR, sort=False):
@@ -154,7 +146,7 @@ def notes_on_fewer_networks(table: Any) -> list[str]:
 
 
 def mark(values: Mapping[str, float], better: Better) -> dict[str, Mark]:
-    """Which values are best and second best; equal values share a mark."""
+    """Mark the best and second-best values; equal values share a mark."""
     ranked = sorted(set(values.values()), reverse=better == "higher")[:2]
     marks: dict[float, Mark] = dict(zip(ranked, ("best", "second"), strict=False))
     return {name: marks.get(value) for name, value in values.items()}
@@ -179,7 +171,7 @@ def _table(
 
 
 def _cases(ours: set[Case], theirs: set[Case]) -> list[Case]:
-    """What we measured, and what the paper has for the same networks; if we measured nothing, all the paper has."""
+    """Return what we measured and what the paper has for the same networks; without measurements, all of the paper."""
     pairs = {(case.dataset, case.net) for case in ours}
     also = {case for case in theirs if not ours or (case.dataset, case.net) in pairs}
     return sorted(ours | also, key=paper.case_order)
@@ -206,7 +198,7 @@ def _block(
 
 
 UNSHIFTED = "clean"
-"""The only place of a ranking where nothing was measured under a shift."""
+"""The only column of a ranking without shifts."""
 
 
 @dataclass(frozen=True)
@@ -214,10 +206,10 @@ class Standing:
     """One score in a ranking.
 
     Attributes:
-        column: the score, see `qipf.study.tables.frame.column_of`.
-        values: by place, the mean over severities and networks; NaN where the score has no value.
-        mean: the mean over the places that have a value.
-        complete: whether every place has one. Scores that lack some are ranked after all that do not.
+        column: The score.
+        values: By shift, the mean over severities and networks, or NaN.
+        mean: Mean over the shifts with a value.
+        complete: Every shift has one; incomplete scores are ranked last.
     """
 
     column: str
@@ -228,14 +220,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The scores of one pair, the best first.
-
-    Attributes:
-        dataset: name of the dataset.
-        net: name of the network.
-        places: the shifts, or only "clean" where nothing was shifted.
-        standings: the scores.
-    """
+    """The scores of one pair, the best first; `places` are the shifts, or only "clean"."""
 
     dataset: str
     net: str
@@ -243,7 +228,7 @@ class Ranking:
     standings: tuple[Standing, ...]
 
     def find(self, column: str) -> Standing | None:
-        """The standing of a score; None where it was not measured."""
+        """Return the standing of a score, or None."""
         return next((standing for standing in self.standings if standing.column == column), None)
 
     @property
@@ -256,15 +241,12 @@ class Ranking:
 
     @property
     def shifted(self) -> bool:
-        """Whether it is about shifted inputs."""
+        """True for shifted inputs."""
         return self.places != (UNSHIFTED,)
 
 
 def rankings(table: Any, metric: str = "roc_auc") -> list[Ranking]:
-    """One ranking per pair of dataset and network, in the order of the table; more is better.
-
-    Where a pair was measured under shifts, only these count; otherwise its clean inputs do.
-    """
+    """Return one ranking per pair in the order of the table; clean inputs count only without shifts."""
     frame = long_frame(table)
     found = averages(frame, metric)
     result = []

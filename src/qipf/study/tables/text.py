@@ -1,4 +1,4 @@
-"""The results of a study as text for a terminal: the answer in words, then the ranking."""
+"""Results of a study for a terminal: the answer in words, then the ranking."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from qipf.study.tables.intervals import HEADS, MEANING, PROMISE, advice, interva
 from qipf.study.tables.paper import pair_title
 
 MOST = 12
-"""Scores that are listed; the recommended one and the entropy of the softmax are listed in any case."""
+"""Methods that are listed, besides the recommended one and the entropy of the softmax."""
 
 
 def results_text(store: str | os.PathLike[str] | Bench, width: int = 80, most: int = MOST) -> str:
-    """What a study found, for each pair of dataset and network: a sentence, and the scores from the best down."""
+    """Return for each pair a sentence and the methods from the best down."""
     bench = store if isinstance(store, Bench) else open_store(store)
     rows = bench.rows()
     if not rows:
@@ -33,7 +33,7 @@ def results_text(store: str | os.PathLike[str] | Bench, width: int = 80, most: i
 
 
 def answer_text(answer: Answer, width: int = 80, most: int = MOST) -> str:
-    """One answer as text, see `results_text`."""
+    """Return one answer as text."""
     parts = [text for text in (answer.sentence, answer.about_recommended) if text]
     if answer.ranking.standings:
         parts.append(_table(answer, width, most))
@@ -67,7 +67,7 @@ def _table(answer: Answer, width: int, most: int) -> str:
 
 
 def _numbers_text(bench: Bench, rows: list[Row], width: int) -> str:
-    """What a study found about a regression: which scale to use, and one table per set of inputs."""
+    """Return which scale to use for a regression, and one table per set of inputs."""
     tables = interval_tables(rows)
     pairs = dict.fromkeys((found.dataset, found.net, found.seed) for found in tables)
     parts = [textwrap.fill(advice(bench, *pair), width) for pair in pairs]

@@ -1,0 +1,101 @@
+"""Run a plain function of arrays, such as a JAX function or a Keras model, whose only features are its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+
+from qipf._common.errors import Problem
+from qipf.arrays import to_numpy
+from qipf.data.batches import Batch, is_array
+from qipf.runners.features import Candidate, FeatureSpec
+from qipf.runners.runner import Pass, Run, Runner, check_single, has_probabilities, log_probabilities
+
+INPUTS = "inputs"
+"""The name of the only features."""
+
+
+class FunctionRunner(Runner):
+    """Runs a function that returns logits, or probabilities, whose logarithms are then the logits.
+
+    Args:
+        function: Takes one NumPy array per input, or several by name, and returns an array with one row per input.
+
+    Attributes:
+        returns_logits: True if the output needs no check, because it is known to be logits.
+    """
+
+    returns_logits = False
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.model: Any = function
+
+    def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the inputs as NumPy arrays: by name if the data is a dict of several."""
+        del number
+        if isinstance(inputs, Mapping) and len(inputs) > 1:
+            return (), {str(name): self.as_array(values, str(name)) for name, values in inputs.items()}
+        given = inputs.values() if isinstance(inputs, Mapping) else inputs
+        return tuple(map(self.as_array, given if isinstance(inputs, tuple | list | Mapping) else (inputs,))), {}
+
+    @contextmanager
+    def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
+        """Return a context in which passes run."""
+        del show
+        for spec in read.values():
+            if spec.source not in ("", INPUTS):
+                raise Problem("features", f"this model has nothing called {spec.source!r}", hint=f"give {INPUTS!r}")
+        sure = raw or self.returns_logits
+        probabilities: bool | None = None
+
+        def run(batch: Batch) -> Pass:
+            nonlocal probabilities
+            values = self._values(batch, raw)
+            if probabilities is None:
+                probabilities = not sure and has_probabilities(values)
+            if not sure:
+                check_single(values)
+            logits = log_probabilities(values) if probabilities else values
+            return Pass(logits, {key: spec.rows(_first(batch)) for key, spec in read.items()})
+
+        yield run
+
+    def output_shape(self, batch: Batch) -> tuple[int, ...]:
+        """Return the shape of the output for the first two rows."""
+        return self._values(batch.first(2), False).shape
+
+    def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
+        """Return the only input."""
+        if len(batch.args) != 1:
+            return ()
+        shape = tuple(_first(batch.first(2)).shape)
+        return (Candidate(INPUTS, shape, "linear" if len(shape) == 2 else ""),)
+
+    def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
+        """Return the only input if it is a table."""
+        del output
+        table = len(batch.args) == 1 and _first(batch).ndim == 2
+        return FeatureSpec(INPUTS, "rows") if table else None
+
+    def _values(self, batch: Batch, raw: bool) -> np.ndarray:
+        """Return the output for a batch, whose perturbed copies may be tensors."""
+        del raw
+        args = [to_numpy(one) if is_array(one) else one for one in batch.args]
+        found = self.model(*args, **{name: to_numpy(one) for name, one in batch.kwargs.items()})
+        values = to_numpy(found) if compat.is_array_api_obj(found) else np.asarray(found)
+        if values.dtype.kind != "f" or values.shape[:1] != (batch.rows,):
+            raise Problem(
+                "model", f"the function returned {values.dtype} of shape {values.shape}",
+                expected=f"floating-point logits in {batch.rows} rows, one per input",
+            )  # fmt: skip
+        return np.require(values, requirements="W")  # an array of JAX is read-only
+
+
+def _first(batch: Batch) -> np.ndarray:
+    """Return the first input, in single precision or wider."""
+    values = to_numpy(batch.args[0] if batch.args else next(iter(batch.kwargs.values())))
+    return values if values.dtype.kind == "f" else values.astype(np.float64)

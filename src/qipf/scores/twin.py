@@ -1,0 +1,239 @@
+"""The twin: a copy of the second half of a network that has also learned from perturbed inputs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from qipf._common.errors import Problem, check_whole
+from qipf._common.optional import require
+from qipf.arrays import Array, to_numpy
+from qipf.data.batches import Batch
+from qipf.scores.base import Fitted
+from qipf.scores.coordinates import class_logits, softmax
+from qipf.scores.mixture import SEEN_COPIES, Mixture, best_share
+from qipf.tasks.collect import Start, begin
+from qipf.tasks.outputs import Outputs
+from qipf.tasks.task import Task
+from qipf.tasks.views import FAR, ViewTrial, is_image
+
+if TYPE_CHECKING:
+    import torch
+
+    from qipf.runners.halves import Cut, SecondHalf
+    from qipf.tasks.perturb import Perturb
+
+PREFIX = "copy."
+"""Before the names of the weights of the copy among the tensors of a fitted twin."""
+LEAST_PER_CLASS = 32
+"""Inputs per class that a twin needs to learn from."""
+MEMORY = 2 * 2**30
+CHUNK = 500
+
+
+@dataclass(eq=False)
+class Twin(Mixture):
+    r"""How unlikely a copy of the second half of the network finds the class that the network predicts.
+
+    The copy starts from the weights of the network and from its hidden state behind the module `split`, and is trained
+    to name the true class of clean and of perturbed inputs; the network stays as it is. The posterior
+    :math:`q = (1 - s)\, h + s\, p` of its softmax :math:`h` and that of the network, and the score, are those of
+    `Probe`. Fitting holds out a tenth of the inputs and sets `share` to what makes their labels most likely.
+
+    A twin belongs to one torch module. It keeps the weights of the copy alone, so that module is needed to score.
+
+    Args:
+        split: the module behind which the network is copied; None for one found by `depth`.
+        depth: share of the network's multiplications that the copy repeats, if `split` is None.
+        epochs: passes over the clean and the perturbed inputs.
+        rows: inputs per step of training, half of them perturbed.
+        learning_rate: the peak of the one-cycle schedule.
+        share: weight of the network's own softmax in the posterior; set by `fit`.
+        temperature: what the network's logits are divided by.
+        seed: of the order of the inputs, the perturbations and dropout.
+        views: how many views of an image, itself included, the posterior is averaged over; see `with_views`.
+    """
+
+    name: ClassVar[str] = "twin"
+    reads_labels: ClassVar[bool] = True
+
+    split: str | None = None
+    depth: float = 0.5
+    epochs: int = 20
+    rows: int = 1000
+    learning_rate: float = 2e-3
+    share: float = 0.2
+    temperature: float = 1.5
+    seed: int = 0
+    views: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "rows", "views"):
+            check_whole(name, getattr(self, name), 1)
+        check_whole("seed", self.seed, 0)
+        if not 0 < self.depth < 1:
+            raise Problem("depth", f"{self.depth!r}", expected="a share between 0 and 1")
+        if not 0 <= self.share <= 1:
+            raise Problem("share", f"{self.share!r}", expected="a number from 0 to 1")
+        for name in ("learning_rate", "temperature"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise Problem(name, f"{getattr(self, name)!r}", expected="a positive number")
+
+    def fit(
+        self, model: Any = None, data: Any = None, *, task: Task | str | None = None, features: str | None = None,
+        device: Any = None, batch_size: int | None = None, progress: bool = True,
+    ) -> Self:  # fmt: skip
+        """Fit to a torch module and labelled inputs, as `Scorer.fit` does; `Outputs` do not suffice."""
+        if model is None or data is None or isinstance(data, Outputs):
+            raise Problem("data", "a twin learns from inputs", hint="give a torch module and (inputs, labels)")
+        del features
+        return self.fit_from(begin(model, data, task=task, device=device, batch_size=batch_size), progress=progress)
+
+    def fit_from(
+        self, start: Start, *, perturb: bool = True, own: Sequence[Perturb] = (), size: int | None = None,
+        memory: int = MEMORY, checkpoint: str | os.PathLike[str] | None = None, progress: bool = True,
+    ) -> Self:  # fmt: skip
+        """Fit to a model and data that are open.
+
+        Args:
+            start: The model and the data.
+            perturb: Whether to use the built-in perturbations.
+            own: Functions of the user that perturb inputs.
+            size: How many inputs to take at most.
+            memory: Bytes that the inputs take at most.
+            checkpoint: A file that is written after every epoch, from which an interrupted fit continues.
+            progress: Print what fitting will cost, and show a progress bar.
+
+        Raises:
+            Problem: The network cannot be split, its inputs cannot be perturbed, or there are too few of them.
+        """
+        torch = require("torch", extra="torch")
+        from qipf.runners.halves import splittable
+        from qipf.training import train
+        from qipf.training.copies import CopyLearner, gathered_inputs, step_seconds
+        from qipf.training.split import Split
+
+        cut, half, change, generator = self.prepared(start, own, perturb)
+        data, columns = gathered_inputs(start, size, memory, self.seed, progress)
+        labels = to_numpy(data.labels)
+        if data.rows < LEAST_PER_CLASS * max(2, columns):
+            expected = f"{LEAST_PER_CLASS} per class or more for a twin"
+            raise Problem("data", f"{data.rows} inputs for {max(2, columns)} classes", expected=expected)
+        views = self._tried(start, data)
+        held = _held_out(labels, self.seed)
+        known = data.chosen(np.flatnonzero(~held))
+        learner = CopyLearner(splittable(start.runner), half, known, change, generator, views)
+        numbers = torch.arange(2 * known.rows)
+        split = Split(numbers, torch.as_tensor(np.tile(labels[~held], 2)).long())
+        rows = min(self.rows, max(32, len(numbers) // 32))
+        with learner.reading(), torch.inference_mode(False), torch.enable_grad():
+            if progress:
+                steps = self.epochs * -(-len(numbers) // rows)
+                seconds = steps * step_seconds(learner, split, rows)
+                megabytes = sum(one.nbytes for one in half.weights().values()) / 1e6
+                print(
+                    f"note: a twin behind {cut.split!r}: about {seconds:.0f} s to fit, "
+                    f"{cut.share:.0%} of a pass more for each input, {megabytes:.1f} MB in the file",
+                    file=sys.stderr,
+                )
+            half.learn(True)
+            train(
+                learner, split, epochs=self.epochs, batch_size=rows, learning_rate=self.learning_rate,
+                weight_decay=0.02, seed=self.seed, device=start.runner.device, checkpoint=checkpoint, progress=progress,
+            )  # fmt: skip
+        half.learn(False)
+        weights = half.weights()
+        if not all(np.isfinite(one).all() for one in weights.values()):
+            raise Problem("learning_rate", "training gave weights that are not finite", hint="lower it")
+        self.share = self._best_share(start, half, data.chosen(np.flatnonzero(held)), change, data.rows)
+        facts = {"columns": columns, "cut": asdict(cut), "views": [name for name in views if name != FAR]}
+        facts |= {**start.runner.facts(), "task": start.task.noted()}
+        self._use(Fitted({PREFIX + name: one for name, one in weights.items()}, facts))
+        self._attachments = {}
+        return self
+
+    def prepared(
+        self, start: Start, own: Sequence[Perturb] = (), builtin: bool = True
+    ) -> tuple[Cut, SecondHalf, Callable[[Any], Any], torch.Generator]:
+        """Return where the network is split, the copy, what perturbs its inputs, and what that draws from.
+
+        Raises:
+            Problem: There can be no twin.
+        """
+        torch = require("torch", extra="torch")
+        from qipf.runners.halves import split_network
+
+        if start.task.name != "classes":
+            raise Problem("task", f"{start.task.name} have no twin", expected="one class per input")
+        cut, half = split_network(start.runner, start.first, self.split, self.depth)
+        if any(one.element_size() < 4 for one in half.parameters()):
+            raise Problem("model", "it is in half precision", hint="fit the twin to model.float()")
+        generator = torch.Generator(start.runner.device).manual_seed(self.seed)
+        change = start.task.perturber(generator, own, builtin=builtin)
+        ways = change.ways(start.first.first(2).inputs, 2)
+        if not ways:
+            raise Problem("data", "these inputs cannot be perturbed", hint="give a function perturb(inputs, generator)")
+
+        def perturbed(inputs: Any) -> Any:
+            if len(set(ways)) == 1:
+                return change(inputs, ways[0])
+            return change(inputs, ways[int(torch.randint(len(ways), (), generator=generator, device=generator.device))])
+
+        return cut, half, perturbed, generator
+
+    def _tried(self, start: Start, data: Batch) -> list[str]:
+        """Return the views that are valid; none if the inputs are no images."""
+        trial = ViewTrial(start.task, data.rows, self.seed)
+        if is_image(data.inputs):
+            with start.reading({}, show=False) as run:
+                for first in range(0, data.rows, CHUNK):
+                    trial.see(run, data.chosen(slice(first, first + CHUNK)))
+        return trial.kept()
+
+    def _best_share(self, start: Start, half: SecondHalf, held: Batch, change: Any, inputs: int) -> float:
+        """Return the share that makes the labels of clean and perturbed inputs most likely."""
+        chances: list[Any] = []
+        with start.runner.reading({"copy": half.spec}, show=False) as run:
+            for first in range(0, held.rows, CHUNK):
+                batch = held.chosen(slice(first, first + CHUNK))
+                labels = to_numpy(batch.labels).astype(np.int64)
+                for number in range(1 + SEEN_COPIES):
+                    found = run(batch if number == 0 else batch.replaced(change(batch.inputs)))
+                    logits = start.task.arranged(found.logits)
+                    own = self._mixed(logits, None, {})
+                    learned = softmax(class_logits(start.task.arranged(found.features["copy"])))
+                    both = [to_numpy(one)[np.arange(batch.rows), labels] for one in (learned, own)]
+                    chances.append([*both, np.full(batch.rows, number)])
+        learned, own, copies = np.concatenate(chances, axis=1)
+        return best_share(learned, own, copies > 0, inputs)[0]
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        raise Problem("data", "a twin learns from inputs", hint="call fit(model, (inputs, labels))")
+
+    def _own_layers(self) -> tuple[Any, ...]:
+        if self.fitted is None or self.share == 1:
+            return ()
+        from qipf.runners.halves import Copied, Cut
+
+        cut = self.fitted.facts["cut"]
+        weights = {k.removeprefix(PREFIX): v for k, v in self.fitted.tensors.items() if k.startswith(PREFIX)}
+        return (Copied(Cut(**{**cut, "past": tuple(cut["past"])}), weights),)
+
+    def _rows(self, outputs: Outputs) -> Array:
+        return outputs.layers[f"{self._require_fitted().facts['cut']['split']}@copy"]
+
+    def _head(self, rows: Array, tensors: Mapping[str, Array]) -> Array:
+        return class_logits(rows)
+
+
+def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:
+    """Return a mask of about a tenth of the inputs, 2,000 at most, from all classes."""
+    order = np.lexsort((np.random.default_rng(seed).random(len(labels)), labels))
+    held = np.zeros(len(labels), bool)
+    held[order[:: max(10, len(labels) // 2000)]] = True
+    return held

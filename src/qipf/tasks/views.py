@@ -1,0 +1,140 @@
+"""Views of images: the mirror image and translations, over which a score can be averaged.
+
+A view is kept only if the network is as accurate on it as on the images themselves: digits must not be mirrored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qipf._common.errors import Problem
+from qipf.arrays import Array, namespace, to_numpy
+from qipf.data.batches import Batch, is_array
+from qipf.runners.runner import Pass, Run
+from qipf.tasks.outputs import predicted_classes
+from qipf.tasks.task import Task
+from qipf.tasks.tiles import colours_last
+
+FAR = "far"
+"""No view, but a sign that images may be moved by several pixels while a twin learns."""
+MOVES = {"mirror": (0, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1), "up": (-1, 0), FAR: (4, 4)}
+"""Pixels down and to the right; pixels from outside repeat the edge."""
+COST = 0.01
+"""The accuracy that a view may cost at most."""
+TRIED = 2000
+"""About how many inputs a view is tried on."""
+
+
+class View(NamedTuple):
+    """A layer that is read in a pass over a view of each input.
+
+    Attributes:
+        name: Of the view.
+        layer: The layer, which is also read in the pass over the inputs themselves; None for the logits.
+    """
+
+    name: str
+    layer: Any = None
+
+    def __str__(self) -> str:
+        return f"{self.name}:{'logits' if self.layer is None else self.layer}"
+
+
+def viewed(inputs: Any, name: str) -> Any:
+    """Return inputs with a view of every image, (N, c, h, w) or (N, h, w, c), in place of the image."""
+    if isinstance(inputs, Mapping):
+        return {key: viewed(part, name) for key, part in inputs.items()}
+    if isinstance(inputs, tuple | list):
+        return tuple(viewed(part, name) for part in inputs)
+    return moved(inputs, name) if is_image(inputs) else inputs
+
+
+def is_image(values: Any) -> bool:
+    """Return True for an array of images."""
+    return is_array(values) and len(values.shape) == 4
+
+
+def moved(images: Array, name: str) -> Array:
+    """Return one view of all images."""
+    xp, rows = namespace(images), 1 if colours_last(images.shape) else 2
+    if name == "mirror":
+        return xp.flip(images, axis=rows + 1)
+    for axis, by in zip((rows, rows + 1), MOVES[name], strict=True):
+        size, index = images.shape[axis], [slice(None)] * 4
+        if by:
+            index[axis] = slice(max(0, -by), size - max(0, by))
+            inside = images[tuple(index)]
+            index[axis] = slice(0, 1) if by > 0 else slice(size - 1, size)
+            edge = [images[tuple(index)]] * abs(by)
+            images = xp.concat([*edge, inside] if by > 0 else [inside, *edge], axis=axis)
+    return images
+
+
+def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
+    """Return a run that also reads views.
+
+    Args:
+        run: Runs one pass.
+        task: What one prediction is.
+        views: What to read of views, by the key of a feature; other layers have the key "layer:name".
+
+    Raises:
+        Problem: The task has no views.
+    """
+    if not views:
+        return run
+    if task.name != "classes":
+        raise Problem("views", f"predictions of {task.name} have no views", hint="leave views out")
+
+    def every(batch: Batch) -> Pass:
+        found = run(batch)
+        features = dict(found.features)
+        for name in dict.fromkeys(view.name for view in views.values()):
+            seen = run(batch.replaced(viewed(batch.inputs, name)))
+            for key, view in views.items():
+                if view.name == name:
+                    own = view.layer is None
+                    features[key] = task.arranged(seen.logits) if own else seen.features[f"layer:{view.layer}"]
+        return Pass(found.logits, features)
+
+    return every
+
+
+class ViewTrial:
+    """Finds the views that do not cost accuracy, on a part of the data.
+
+    Args:
+        task: What one prediction is.
+        rows: How many inputs there will be, if that is known.
+        seed: Of the inputs that are tried.
+    """
+
+    def __init__(self, task: Task, rows: int | None, seed: int) -> None:
+        self._task, self._random = task, np.random.default_rng(seed)
+        self._share = 0.1 if rows is None else min(1.0, TRIED / max(1, rows))
+        self._right = dict.fromkeys(("", *MOVES), 0)
+        self._count = 0
+
+    def see(self, run: Run, batch: Batch) -> None:
+        """Try all views of some inputs of a batch of images with labels."""
+        rows = np.flatnonzero(self._random.random(batch.rows) < self._share)
+        if not len(rows) or batch.labels is None:
+            return
+        few = batch.chosen(rows)
+        for name in self._right:
+            seen = few if not name else few.replaced(viewed(few.inputs, name))
+            try:
+                found = to_numpy(predicted_classes(self._task.arranged(run(seen).logits)))
+            except Problem:  # the model takes batches of one size alone
+                self._share = 0.0
+                return
+            self._right[name] += int((found == to_numpy(few.labels).reshape(found.shape)).sum())
+        self._count += len(rows)
+
+    def kept(self) -> list[str]:
+        """Return the names of the views that cost no accuracy."""
+        least = self._right[""] - COST * self._count
+        return [name for name in MOVES if self._count and self._share and self._right[name] >= least]

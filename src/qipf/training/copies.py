@@ -1,0 +1,156 @@
+"""Train a copy of the second half of a network on clean and perturbed inputs, while the network stays as it is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils._pytree import tree_leaves, tree_map
+
+from qipf._common.errors import Problem
+from qipf._common.progress import track
+from qipf.arrays import namespace
+from qipf.data.batches import Batch
+from qipf.runners.halves import SecondHalf
+from qipf.runners.recorder import Recorder, untouched
+from qipf.tasks.collect import Start
+from qipf.tasks.tiles import colours_last
+from qipf.tasks.views import FAR, is_image
+from qipf.training.loop import negative_log_likelihood, seeded
+from qipf.training.minibatches import PADDING, crop
+from qipf.training.split import Split
+
+
+def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, progress: bool) -> tuple[Batch, int]:
+    """Return inputs with checked labels as one batch, and the number of logits.
+
+    Args:
+        start: The model and the data.
+        size: How many inputs to take at most.
+        memory: Bytes that they take at most; of more, a random sample is taken, or the first of a loader.
+        seed: Of the sample.
+        progress: Show a progress bar.
+    """
+    first = start.first
+    nbytes = sum(one.nbytes for one in tree_leaves((first.args, dict(first.kwargs))) if isinstance(one, Tensor))
+    room = max(1, memory * first.rows // max(1, nbytes))
+    source = start.source.sample(min(room, size or room), seed)
+    shape = tuple(start.runner.output_shape(first))
+    batches = []
+    for batch in track(start.runner.batches(source), "reading the inputs", total=source.count, show=progress):
+        labels = start.task.check(batch, (batch.rows, *shape[1:]))
+        if labels is None:
+            raise Problem("data", f"batch {batch.number} has no labels", hint="give (inputs, labels)")
+        batches.append(batch._replace(labels=labels))
+    return joined(batches), 1 if len(shape) == 1 else shape[1]
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Return batches as one, without their masks."""
+    rows = sum(batch.rows for batch in batches)
+    try:
+        args, kwargs = tree_map(_joined, *((batch.args, dict(batch.kwargs)) for batch in batches))
+    except (RuntimeError, ValueError):
+        raise Problem("data", "inputs of different shapes", expected="inputs of one shape for a twin") from None
+    labels: Any = [batch.labels for batch in batches]
+    labels = None if labels[0] is None else namespace(labels[0]).concat(labels)
+    return Batch(args, kwargs, labels, None, rows, 0, range(rows))
+
+
+def _joined(*parts: Any) -> Any:
+    return torch.cat(parts) if isinstance(parts[0], Tensor) and parts[0].ndim else parts[0]
+
+
+class CopyLearner(nn.Module):
+    """Maps numbers of inputs to the logits of a copy: i is input i as it is, and N + i a perturbed copy of it.
+
+    Args:
+        network: The network, which is no part of this module.
+        half: The copy.
+        data: N inputs.
+        change: Perturbs inputs.
+        generator: What `change` draws from; every batch seeds it from the global generator, which checkpoints keep.
+        views: Views that keep the class: with "mirror" half of the images are mirrored, with "far" they are moved.
+    """
+
+    def __init__(
+        self, network: nn.Module, half: SecondHalf, data: Batch, change: Callable[[Any], Any],
+        generator: torch.Generator, views: Collection[str],
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.copy = half
+        self._network = [network]  # not a module of this one: its mode and device stay
+        self._data, self._change, self._generator, self._views = data, change, generator, views
+        self._recorder = Recorder(network, {"copy": half.spec})
+        if is_image(data.inputs):  # the range of values, which must not depend on where a run was interrupted
+            flat = data.inputs.flatten(1)
+            change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
+
+    @property
+    def device(self) -> torch.device:
+        """Where the copy is."""
+        return next(self.copy.parameters()).device
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Hold the network untouched, in a context in which this module can be called."""
+        with untouched(self._network[0], eager=True), self._recorder.attached():
+            yield
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """Return the logits (M, C) of some numbers of inputs, (M,)."""
+        self._generator.manual_seed(int(torch.randint(2**62, ())))
+        count = self._data.rows
+        order = torch.argsort((numbers >= count).to(torch.uint8), stable=True)
+        clean = int((numbers < count).sum())
+        batch = self._data._replace(labels=None).chosen((numbers % count)[order].cpu().numpy())
+        if is_image(batch.inputs):
+            batch = batch.replaced(self._moved(batch.inputs))
+        if clean < batch.rows:
+            rest = batch.chosen(slice(clean, None))
+            parts = batch.chosen(slice(clean)), rest.replaced(self._change(rest.inputs))
+            batch = joined([part for part in parts if part.rows])
+        self._recorder.open()
+        with torch.no_grad():
+            self._network[0](*batch.args, **batch.kwargs)
+        logits = self.copy(self._recorder.taken()["copy"], batch.args, batch.kwargs)
+        logits = logits.reshape(batch.rows, -1)
+        return torch.empty_like(logits).index_copy(0, order, logits)
+
+    def _moved(self, images: Tensor) -> Tensor:
+        """Return images that are cropped and mirrored at random, if they may be."""
+        if not {"mirror", FAR} & set(self._views):
+            return images
+        draw = {"generator": self._generator, "device": self._generator.device}
+        places = torch.full((len(images), 2), PADDING, device=images.device)
+        if FAR in self._views:
+            places = torch.randint(0, 2 * PADDING + 1, places.shape, **draw).to(images.device)
+        flips = torch.rand(len(images), **draw).to(images.device) < 0.5 if "mirror" in self._views else None
+        last = colours_last(images.shape)
+        images = images.movedim(3, 1) if last else images
+        images = crop(functional.pad(images, (PADDING,) * 4, mode="replicate"), places, flips)
+        return images.movedim(1, 3) if last else images
+
+
+def step_seconds(learner: CopyLearner, split: Split, rows: int) -> float:
+    """Return how long a step of training with so many rows takes, and leave the copy as it was."""
+    before, device = learner.copy.weights(), learner.device
+    learner.copy.learn(True)
+    chosen = torch.randperm(len(split.inputs), generator=torch.Generator().manual_seed(0))[:rows]
+    inputs, targets, begin = split.inputs[chosen].to(device), split.targets[chosen].to(device), 0.0
+    with seeded(0, device):
+        for _ in range(2):  # the first step is slower than all others
+            begin = time.perf_counter()
+            with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
+                loss = negative_log_likelihood(learner(inputs).float(), targets)
+            loss.backward()
+            learner.zero_grad(set_to_none=True)
+            float(loss.detach())  # waits for a GPU
+    seconds = time.perf_counter() - begin
+    learner.copy.load(before)
+    return seconds

@@ -1,0 +1,235 @@
+"""A twin: fitted through `qipf.default`, scored, saved, wrapped and exported; the network stays as it was."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import qipf
+from qipf._common.errors import Problem
+from qipf.scores.mixture import best_share
+from qipf.training import train
+
+EPOCHS = 3
+
+
+class Block(nn.Module):
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x + self.norm(self.conv(x)))
+
+
+class Residual(nn.Module):
+    """Skip connections and batch norm, as a ResNet has them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(1, 8, 3, padding=1, stride=2)
+        self.blocks = nn.Sequential(Block(8), Block(8), Block(8))
+        self.dense = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.dense(self.blocks(self.stem(x)).mean((2, 3)))
+
+
+def bars(count: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Images with a bar that rises, falls or lies flat: a mirror image of the first is one of the second."""
+    generator = torch.Generator().manual_seed(seed)
+    labels = torch.randint(0, 3, (count,), generator=generator)
+    images = 0.4 * torch.rand(count, 1, 12, 12, generator=generator)
+    offsets = torch.randint(2, 6, (count,), generator=generator)
+    columns = torch.arange(2, 10)
+    for image, label, offset in zip(images, labels, offsets, strict=True):
+        rows = offset + [(columns - 2) // 2, (9 - columns) // 2, torch.full((8,), 1)][int(label)]
+        image[0, rows, columns] += 0.6
+    return images, labels
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[Tensor, Tensor]:
+    return bars(900, 0)
+
+
+@pytest.fixture(scope="module")
+def net(data: tuple[Tensor, Tensor]) -> Residual:
+    torch.manual_seed(0)
+    return train(Residual(), data, epochs=12, batch_size=50, learning_rate=1e-2, progress=False)  # pyright: ignore
+
+
+@pytest.fixture(scope="module")
+def twin(net: Residual, data: tuple[Tensor, Tensor]) -> qipf.Twin:
+    before = {name: values.clone() for name, values in net.state_dict().items()}
+    made = qipf.Twin(epochs=EPOCHS).fit(net, data, progress=False)
+    assert all(torch.equal(before[name], values) for name, values in net.state_dict().items())
+    assert not net.training
+    return made
+
+
+@pytest.fixture(scope="module")
+def live() -> Tensor:
+    return bars(200, 1)[0]
+
+
+def test_the_score_is_the_contrast_of_the_mixture(net: Residual, twin: qipf.Twin, live: Tensor) -> None:
+    outputs = qipf.collect(net, live, layers=twin.layers)
+    logits, copied = outputs.logits.double(), outputs.layers[str(twin.layers[0])].double()
+    assert copied.shape == logits.shape
+    posterior = (1 - twin.share) * copied.softmax(1) + twin.share * (logits / twin.temperature).softmax(1)
+    own = posterior.gather(1, logits.argmax(1, keepdim=True))[:, 0]
+    expected = torch.log1p(-own) - own.log()
+    torch.testing.assert_close(twin.score(net, live).double(), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(twin(outputs), twin.score(net, live))
+    torch.testing.assert_close(twin.posterior(outputs).double(), posterior, rtol=1e-4, atol=1e-6)
+    assert 0 <= twin.share < 0.5
+
+
+def test_the_copy_has_learned(net: Residual, data: tuple[Tensor, Tensor]) -> None:
+    noisy, labels = bars(600, 2)
+    noisy = (noisy + 0.4 * torch.randn(noisy.shape, generator=torch.Generator().manual_seed(0))).clamp(0, 1)
+    twin = qipf.Twin(epochs=8).fit(net, data, progress=False)
+    outputs = qipf.collect(net, noisy, layers=twin.layers)
+    right = (outputs.logits.argmax(1) == labels).float().mean()
+    better = (twin.posterior(outputs).argmax(1) == labels).float().mean()
+    assert better > right + 0.02
+
+
+def test_a_file_gives_the_same_scores_and_refuses_other_networks(
+    net: Residual, twin: qipf.Twin, live: Tensor, tmp_path: Path
+) -> None:
+    expected = twin.score(net, live)
+    twin.save(tmp_path / "twin.qipf")
+    loaded = qipf.load(tmp_path / "twin.qipf")
+    assert torch.equal(loaded.score(net, live), expected)
+    assert isinstance(loaded, qipf.Twin)
+    torch.manual_seed(5)
+    for use in (lambda other: loaded.score(other, live), lambda other: qipf.wrap(other, loaded)):
+        with pytest.raises(Problem, match="network"):
+            use(Residual().eval())
+    with pytest.raises(Problem, match="network"):
+        qipf.collect(nn.Sequential(nn.Flatten(), nn.Linear(144, 3)), live, layers=loaded.layers)
+
+
+def test_wrapped_copied_and_exported(net: Residual, twin: qipf.Twin, live: Tensor, tmp_path: Path) -> None:
+    expected = twin.score(net, live)
+    guarded = qipf.wrap(net, twin).eval()
+    output, uncertainty = guarded(live)
+    assert torch.equal(output, net(live))
+    torch.testing.assert_close(uncertainty, expected, rtol=1e-4, atol=1e-4)
+    guarded.train()
+    assert not guarded.twin.training  # the copy has learned all that it learns
+    guarded.eval()
+    for other in (copy.deepcopy(guarded), guarded):
+        other.load_state_dict(guarded.state_dict())
+        torch.testing.assert_close(other(live)[1], uncertainty)
+    posterior = qipf.wrap(net, twin, posterior=True)(live).posterior
+    assert torch.allclose(posterior.sum(1), torch.ones(len(live)), atol=1e-5)
+    pytest.importorskip("onnxruntime")
+    qipf.export_onnx(guarded, tmp_path / "twin.onnx", live[:4])
+    session = __import__("onnxruntime").InferenceSession(tmp_path / "twin.onnx")
+    found = session.run(["uncertainty"], {"input": live[:7].numpy()})[0]
+    np.testing.assert_allclose(found, expected[:7].numpy(), rtol=1e-3, atol=1e-3)
+
+
+def test_threads_share_a_wrapped_twin(net: Residual, twin: qipf.Twin, live: Tensor) -> None:
+    guarded = qipf.wrap(net, twin).eval()
+    parts = live.split(50)
+    expected = [guarded(part)[1] for part in parts]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        with torch.no_grad():
+            for _ in range(10):
+                if not torch.equal(guarded(parts[number])[1], expected[number]):
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(len(parts))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_an_interrupted_fit_continues(
+    net: Residual, data: tuple[Tensor, Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from qipf.tasks.collect import begin
+    from qipf.training import copies
+
+    def fit(file: Path | None) -> qipf.Twin:
+        return qipf.Twin(epochs=2).fit_from(begin(net, data), checkpoint=file, progress=False)
+
+    expected, file, calls = fit(None), tmp_path / "fit.state", []
+    forward = copies.CopyLearner.forward
+
+    def interrupted(self: Any, numbers: Tensor) -> Tensor:
+        calls.append(len(numbers))
+        if len(calls) == 50:  # in the second epoch
+            raise KeyboardInterrupt
+        return forward(self, numbers)
+
+    monkeypatch.setattr(copies.CopyLearner, "forward", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        fit(file)
+    monkeypatch.undo()
+    assert fit(file).fitted.equals(expected.fitted)  # pyright: ignore
+
+
+def test_a_thorough_default_is_a_twin_that_tells_its_cost(
+    net: Residual, data: tuple[Tensor, Tensor], capsys: pytest.CaptureFixture[str]
+) -> None:
+    loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*data), batch_size=100)
+    made = qipf.default(net, loader, effort="thorough", split="blocks.1", size=120)
+    assert isinstance(made, qipf.Twin)
+    assert made.task_name == "classes"
+    told = capsys.readouterr().err
+    assert "'blocks.1'" in told
+    assert all(unit in told for unit in (" s ", "% of a pass", " MB"))
+
+
+@pytest.mark.parametrize(
+    ("model", "features", "size", "why"),
+    [
+        (lambda: nn.Sequential(nn.Flatten(), nn.Linear(144, 3)), "0@rows", 300, "split"),
+        (Residual, "blocks", 60, "60 inputs"),
+    ],
+)
+def test_without_a_twin_a_warning_says_why_and_a_probe_is_fitted(
+    model: Any, features: str, size: int, why: str, data: tuple[Tensor, Tensor]
+) -> None:
+    given = tuple(part[:size] for part in data)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        made = qipf.default(model().eval(), given, effort="thorough", features=features, progress=False)
+    assert any(why in str(one.message) for one in caught)
+    assert isinstance(made, qipf.Probe)
+
+
+def test_what_does_not_fit_is_refused(net: Residual, data: tuple[Tensor, Tensor]) -> None:
+    with pytest.raises(Problem, match="blocks"):
+        qipf.default(net, data, effort="thorough", split="blocks.9", progress=False)
+    with pytest.raises(Problem, match="thorough"):
+        qipf.default(net, data, split="blocks.1", progress=False)
+    with pytest.raises(Problem, match="inputs"):
+        qipf.Twin().fit(net, qipf.collect(net, data))
+    with pytest.raises(Problem, match="depth"):
+        qipf.Twin(depth=1.0)
+
+
+def test_the_share_makes_labels_most_likely() -> None:
+    assert best_share(np.array([0.9, 0.8]), np.array([0.5, 0.5]))[0] == 0.0
+    assert best_share(np.array([0.1, 0.2]), np.array([0.5, 0.5]))[0] == 1.0
+    share, likely = best_share(np.array([0.9, 0.1]), np.array([0.1, 0.9]))
+    assert share == 0.5
+    assert likely == pytest.approx(np.log(0.5))
