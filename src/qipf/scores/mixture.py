@@ -22,8 +22,6 @@ LEAST = math.exp(-80)
 
 SEEN_COPIES = 2
 """Perturbed copies of each held-out input that count when a share is chosen."""
-DOUBT = 200
-"""Inputs on which a head is assumed to be wrong, in addition to those that were held out."""
 
 
 class Mixture(Scorer):
@@ -131,27 +129,26 @@ class Mixture(Scorer):
         return checked
 
 
-def best_share(head: np.ndarray, own: np.ndarray, perturbed: np.ndarray, inputs: int) -> tuple[float, float]:
+def best_share(head: np.ndarray, own: np.ndarray, perturbed: np.ndarray, doubt: float = 0.0) -> tuple[float, float]:
     r"""Return the share that makes the labels of held-out rows most likely, and their mean log-likelihood.
 
-    With :math:`n` inputs, :math:`d` of `DOUBT`, and the mean over clean rows as much as that over perturbed ones, it is
-
-    .. math:: \arg\max_s \; \overline{\log((1 - s) h + s p)} + \frac{d}{n} \log s.
-
-    The network was trained on these inputs, so they hardly show its errors; the last term makes a head prove itself.
+    It maximises :math:`\overline{\log((1 - s) h + s p)} + d \log s`. The mean over clean rows counts as much as the mean
+    over perturbed ones. The network was trained on these inputs, so they hardly show its errors; :math:`d` makes a head that
+    has seen few of them prove itself.
 
     Args:
         head: (N,) the probability :math:`h` that the head gives to the label of each row.
         own: (N,) the probability :math:`p` of the network's softmax.
-        perturbed: (N,) True for perturbed copies of inputs.
-        inputs: The number of inputs that the head is fitted to.
+        perturbed: (N,) True for perturbed copies of inputs; None if there are none.
+        doubt: Inputs on which the head is assumed to be wrong and the network right, per input that was held out.
     """
+    perturbed = np.zeros(len(head), bool) if perturbed is None else perturbed
     kinds = [kind for kind in (perturbed, ~perturbed) if kind.any()]
-    shares = np.arange(1, 101) / 100
-    likely = [
-        np.mean([np.log(np.maximum((1 - s) * head[kind] + s * own[kind], LEAST)).mean() for kind in kinds])
-        + DOUBT / inputs * np.log(s)
-        for s in shares
-    ]
-    best = int(np.argmax(likely))
-    return float(shares[best]), float(likely[best])
+    shares = np.arange(101) / 100
+
+    def likelihood(share: float) -> float:
+        mixed = np.maximum((1 - share) * head + share * own, LEAST)
+        return float(np.mean([np.log(mixed[kind]).mean() for kind in kinds]) + doubt * np.log(max(share, LEAST)))
+
+    best = max(shares, key=likelihood)
+    return float(best), likelihood(best)

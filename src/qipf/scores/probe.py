@@ -28,6 +28,8 @@ ROWS_AT_ONCE = 8192
 """Rows that are converted to double precision together."""
 FOLDS = 4
 """Parts of the inputs that are held out one after the other to choose a share."""
+DOUBT = 200
+"""Inputs on which a head is assumed to be wrong, in addition to those that were held out."""
 MANY = 2000
 """Inputs from which on a single part is held out, a tenth or about this number."""
 
@@ -184,7 +186,8 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
         at = np.arange(len(tested)), to_numpy(tested.labels).astype(np.int64)
         found.append([*(to_numpy(one)[at] for one in both), to_numpy(tested.positions) > 0])
     columns: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
-    probe.share = best_share(*columns, inputs=len(np.unique(to_numpy(outputs.groups))))[0] if found else 1.0
+    doubt = DOUBT / len(np.unique(to_numpy(outputs.groups)))
+    probe.share = best_share(*columns, doubt=doubt)[0] if found else 1.0
     if many and probe.share < 1:
         probe._use(head._require_fitted())
         return probe

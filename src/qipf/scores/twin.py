@@ -150,7 +150,7 @@ class Twin(Mixture):
         weights = half.weights()
         if not all(np.isfinite(one).all() for one in weights.values()):
             raise Problem("learning_rate", "training gave weights that are not finite", hint="lower it")
-        self.share = self._best_share(start, half, data.chosen(np.flatnonzero(held)), change, data.rows)
+        self.share = self._best_share(start, half, data.chosen(np.flatnonzero(held)), change)
         facts = {"columns": columns, "cut": asdict(cut), "views": [name for name in views if name != FAR]}
         facts |= {**start.runner.facts(), "task": start.task.noted()}
         self._use(Fitted({PREFIX + name: one for name, one in weights.items()}, facts))
@@ -195,7 +195,7 @@ class Twin(Mixture):
                     trial.see(run, data.chosen(slice(first, first + CHUNK)))
         return trial.kept()
 
-    def _best_share(self, start: Start, half: SecondHalf, held: Batch, change: Any, inputs: int) -> float:
+    def _best_share(self, start: Start, half: SecondHalf, held: Batch, change: Any) -> float:
         """Return the share that makes the labels of clean and perturbed inputs most likely."""
         chances: list[Any] = []
         with start.runner.reading({"copy": half.spec}, show=False) as run:
@@ -210,7 +210,7 @@ class Twin(Mixture):
                     both = [to_numpy(one)[np.arange(batch.rows), labels] for one in (learned, own)]
                     chances.append([*both, np.full(batch.rows, number)])
         learned, own, copies = np.concatenate(chances, axis=1)
-        return best_share(learned, own, copies > 0, inputs)[0]
+        return best_share(learned, own, copies > 0)[0]
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         raise Problem("data", "a twin learns from inputs", hint="call fit(model, (inputs, labels))")
