@@ -58,8 +58,9 @@ def test_two_threads_inside_one_layer_keep_their_own_features() -> None:
     assert same(before, state(net))
 
 
+@pytest.mark.parametrize("turns", [10, pytest.param(200, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("shared", [False, True], ids=["one model", "a shared backbone"])
-def test_eight_threads_and_a_network_in_training_mode(shared: bool) -> None:
+def test_eight_threads_and_a_network_in_training_mode(shared: bool, turns: int) -> None:
     net = network()
     models = [nn.Sequential(*net[:5], *copy.deepcopy(net)[5:]) if shared else net for _ in range(2)]
     x = torch.rand(8, 11, 1, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -69,7 +70,7 @@ def test_eight_threads_and_a_network_in_training_mode(shared: bool) -> None:
 
     def work(number: int) -> int:
         wrong = 0
-        for turn in range(25):
+        for turn in range(turns):
             which, part = (number + turn) % 2, (number + 3 * turn) % 8
             found = read(models[which], x[part])
             wrong += not all(torch.equal(a, b) for a, b in zip(found, expected[which][part], strict=True))
@@ -94,6 +95,26 @@ def test_eight_threads_score_with_the_default_scorer() -> None:
     with ThreadPoolExecutor(8) as pool:
         assert sum(pool.map(work, range(8))) == 0
     assert same(before, state(net))
+
+
+def test_a_head_that_is_trained_beside_other_threads_is_the_same() -> None:
+    net, x, y = network(), torch.rand(48, 1, 8, 8), torch.arange(48) % 3
+    scorers = [default(net, (x, y), effort="quick", progress=False)]
+    done = threading.Event()
+
+    def read_on() -> None:
+        while not done.is_set():
+            read(net, x[:10])
+
+    with ThreadPoolExecutor(4) as pool:
+        readers = [pool.submit(read_on) for _ in range(2)]
+        fits = [pool.submit(default, net, (x, y), effort="quick", progress=False) for _ in range(2)]
+        scorers += [one.result() for one in fits]
+        done.set()
+        assert all(one.result() is None for one in readers)
+    scores = [scorer.score(net, x, progress=False) for scorer in scorers]
+    assert torch.equal(scores[0], scores[1])
+    assert torch.equal(scores[0], scores[2])
 
 
 def test_an_error_in_one_thread_leaves_the_other_and_the_model_alone() -> None:

@@ -275,6 +275,11 @@ def as_numbers(values: Any, name: str) -> np.ndarray:
     raise Problem(name, found, expected="numbers", hint=f"convert them first, for instance by {way}")
 
 
+def colours_last(shape: Sequence[int]) -> bool:
+    """Return True for the shape of images (N, H, W, c), and not (N, c, H, W), with 1, 3 or 4 colours."""
+    return shape[3] in (1, 3, 4) and shape[1] not in (1, 3, 4)
+
+
 def one_per_row(labels: Array, rows: int, number: int) -> Array:
     """Return the labels of a batch, which must have one entry or row per input."""
     if labels.ndim == 0:

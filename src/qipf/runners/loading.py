@@ -81,17 +81,15 @@ def open_model(
 
 def model_facts(model: Any) -> dict[str, Any]:
     """Return what a fitted scorer records about its model; nothing if there is none, or only weights."""
-    if isinstance(model, Runner):
-        return model.facts()
-    if is_session(model) or is_estimator(model):
-        return open_model(model).facts()
     torch = sys.modules.get("torch")
-    if torch is None or not isinstance(model, torch.nn.Module):
-        return {}
-    from qipf.runners.torch import fingerprint
+    if torch is not None and isinstance(model, torch.nn.Module):
+        from qipf.runners.torch import fingerprint  # of a module that need not be ready to run
 
-    found = fingerprint(model)
-    return {} if found is None else {"model": found}
+        found = fingerprint(model)
+        return {} if found is None else {"model": found}
+    if isinstance(model, Runner) or is_session(model) or is_estimator(model):
+        return open_model(model).facts()
+    return {}
 
 
 def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:

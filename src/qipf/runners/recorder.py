@@ -353,13 +353,13 @@ class _Holds:
         self.lock = threading.Lock()
         self.modules: dict[int, tuple[_Held, list[int]]] = {}
         self.states: Any = None
-        self.calls = self.eager_calls = 0
+        self.calls = self.eager_calls = self.seeded = 0
         self.eager = ExitStack()
 
     def enter(self, modules: list[nn.Module], eager: bool) -> None:
         with self.lock:
             fresh = {id(one): (_Held.of(one), [0]) for one in modules if id(one) not in self.modules}
-            if self.calls == 0:
+            if self.calls == 0 and not self.seeded:
                 self.states = _random_states()
             self.calls += 1
             self.modules |= fresh
@@ -383,11 +383,17 @@ class _Holds:
                 self.eager.close()
             self.calls -= 1
             if self.calls == 0:
-                _restore_random(self.states)
-                self.states = None
+                self.restore()
+
+    def restore(self) -> None:
+        """Restore the random states if they are held."""
+        if self.states is not None:
+            _restore_random(self.states)
+        self.states = None
 
 
 _HOLDS = _Holds()
+_SEEDING = threading.RLock()
 
 
 @contextmanager
@@ -418,6 +424,25 @@ def random_held() -> Iterator[None]:
         yield
     finally:
         _HOLDS.leave([], False)
+
+
+@contextmanager
+def seeding() -> Iterator[None]:
+    """Let a block seed the global generators and restore them itself: no call of another thread does so meanwhile.
+
+    One thread at a time is in such a block.
+    """
+    with _SEEDING:
+        with _HOLDS.lock:
+            _HOLDS.restore()
+            _HOLDS.seeded += 1
+        try:
+            yield
+        finally:
+            with _HOLDS.lock:
+                _HOLDS.seeded -= 1
+                if _HOLDS.calls and not _HOLDS.seeded:
+                    _HOLDS.states = _random_states()
 
 
 def _random_states() -> tuple[Any, ...]:

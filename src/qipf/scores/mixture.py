@@ -132,9 +132,8 @@ class Mixture(Scorer):
 def best_share(head: np.ndarray, own: np.ndarray, perturbed: np.ndarray, doubt: float = 0.0) -> tuple[float, float]:
     r"""Return the share that makes the labels of held-out rows most likely, and their mean log-likelihood.
 
-    It maximises :math:`\overline{\log((1 - s) h + s p)} + d \log s`. The mean over clean rows counts as much as the mean
-    over perturbed ones. The network was trained on these inputs, so they hardly show its errors; :math:`d` makes a head that
-    has seen few of them prove itself.
+    It maximises :math:`\overline{\log((1 - s) h + s p)} + d \log s`, in which clean and perturbed rows count equally. The
+    network was trained on these inputs, so they hardly show its errors; :math:`d` makes a head prove itself.
 
     Args:
         head: (N,) the probability :math:`h` that the head gives to the label of each row.

@@ -37,9 +37,8 @@ import torch
 from torch import Tensor
 
 from qipf._common.errors import Problem
-from qipf.data.batches import describe, is_array
+from qipf.data.batches import colours_last, describe, is_array
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
-from qipf.tasks.tiles import colours_last
 
 Perturb = Callable[[Any, torch.Generator], Any]
 """Takes the inputs of a batch and a generator on their device, and returns inputs of the same form."""

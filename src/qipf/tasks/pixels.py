@@ -13,11 +13,11 @@ import numpy as np
 from qipf._common.errors import Problem, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.data.batches import Batch, is_array
+from qipf.data.batches import Batch, colours_last, is_array
 from qipf.runners.runner import Pass, Run
 from qipf.tasks.outputs import Method, Outputs, Scored, kind_of
 from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
-from qipf.tasks.tiles import Tile, check_tiles, colours_last, cut, cut_batch, find_images, wider
+from qipf.tasks.tiles import Tile, check_tiles, cut, cut_batch, find_images, wider
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from qipf._common.errors import Problem, check_whole
 from qipf.arrays import Array
 from qipf.data.batches import Batch, is_array
-
-COLOURS = (1, 3, 4)
-"""Numbers of colours, by which (N, c, H, W) is told from (N, H, W, c)."""
 
 
 class Tile(NamedTuple):
@@ -96,11 +93,6 @@ def cut_batch(batch: Batch, tile: Tile) -> Batch:
 
     kwargs = {name: one(value) for name, value in batch.kwargs.items()}
     return batch._replace(args=tuple(one(value) for value in batch.args), kwargs=kwargs)
-
-
-def colours_last(shape: Sequence[int]) -> bool:
-    """Return True for the shape of images (N, H, W, c)."""
-    return shape[3] in COLOURS and shape[1] not in COLOURS
 
 
 def _are_images(value: Any) -> bool:

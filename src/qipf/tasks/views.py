@@ -12,11 +12,10 @@ import numpy as np
 
 from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.data.batches import Batch, is_array
+from qipf.data.batches import Batch, colours_last, is_array
 from qipf.runners.runner import Pass, Run
 from qipf.tasks.outputs import predicted_classes
 from qipf.tasks.task import Task
-from qipf.tasks.tiles import colours_last
 
 FAR = "far"
 """No view, but a sign that images may be moved by several pixels while a twin learns."""

@@ -15,11 +15,10 @@ from torch.utils._pytree import tree_leaves, tree_map
 from qipf._common.errors import Problem
 from qipf._common.progress import track
 from qipf.arrays import namespace
-from qipf.data.batches import Batch
+from qipf.data.batches import Batch, colours_last
 from qipf.runners.halves import SecondHalf
 from qipf.runners.recorder import Recorder, untouched
 from qipf.tasks.collect import Start
-from qipf.tasks.tiles import colours_last
 from qipf.tasks.views import FAR, is_image
 from qipf.training.loop import negative_log_likelihood, seeded
 from qipf.training.minibatches import PADDING, crop
