@@ -129,11 +129,13 @@ class Mixture(Scorer):
         return checked
 
 
-def best_share(head: np.ndarray, own: np.ndarray, perturbed: np.ndarray, doubt: float = 0.0) -> tuple[float, float]:
+def best_share(
+    head: np.ndarray, own: np.ndarray, perturbed: np.ndarray | None = None, doubt: float = 0.0
+) -> tuple[float, float]:
     r"""Return the share that makes the labels of held-out rows most likely, and their mean log-likelihood.
 
-    It maximises :math:`\overline{\log((1 - s) h + s p)} + d \log s`, in which clean and perturbed rows count equally. The
-    network was trained on these inputs, so they hardly show its errors; :math:`d` makes a head prove itself.
+    It maximises :math:`\overline{\log((1 - s) h + s p)} + d \log s`; clean and perturbed rows count equally. The network
+    was trained on these inputs, so they hardly show its errors: :math:`d` makes a head prove itself.
 
     Args:
         head: (N,) the probability :math:`h` that the head gives to the label of each row.
