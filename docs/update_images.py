@@ -1,7 +1,7 @@
 """Copy the figures and captions of the gallery into the documentation.
 
-qipf gallery -o figures --dark
-qipf gallery views corruptions --dataset mnist --data FOLDER -o figures --dark
+qipf research gallery --output figures
+QIPF_DATA=FOLDER qipf research gallery views corruptions --dataset mnist --output figures
 python docs/update_images.py figures
 """
 

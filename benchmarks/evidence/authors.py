@@ -164,7 +164,7 @@ def modes(results: Results) -> str:
 
 @table("bands")
 def bands(results: Results) -> str:
-    """The regression example: outside the seen regions, and whether bands are wide where errors are large."""
+    """The regression example: outside the seen regions, and width of the bands against errors."""
     keys = {"outside / seen": "outer regions / seen"}
     keys["rank correlation with the error, seen"] = "rank correlation with the error, seen"
     found = results.json(SMALL, "bands")

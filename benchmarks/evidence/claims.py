@@ -162,7 +162,7 @@ VARIANTS = [name for name, entry in REGISTRY.items() if entry.kind == "qipf"]
 @table("choices")
 @table("choices-pr_auc", metric="pr_auc")
 def choices(results: Results, metric: str = "roc_auc") -> str:
-    """Each choice by pair: the size of the difference, and whether its interval decides the sign."""
+    """Each choice by pair: the size of the difference and its mark."""
 
     def cell(choice: str, pair: tuple[str, str]) -> str:
         gap = chosen(results, choice, pair, metric)

@@ -20,7 +20,7 @@ BEHIND, AHEAD = 0.01, 0.02
 
 @table("onnx-bars")
 def bars(results: Results) -> str:
-    """Every suite: the default, its best rival, the difference, and whether the bars are met."""
+    """Every suite: the default, its best rival, the difference, and the bars."""
     rows = []
     for name, (title, *_) in SUITES.items():
         found = summary(results, name)

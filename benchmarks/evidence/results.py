@@ -70,7 +70,7 @@ class Results:
     def rows(self) -> pd.DataFrame:
         """The long table with the column `column` (see `qipf.study.tables.frame.column_of`), comparable rows only.
 
-        Where methods with several passes saw a part of the inputs, every method's rows are about that part.
+        If methods with several passes saw a part of the inputs, every method's rows are about that part.
         """
         return comparable(long_frame(self.all_rows))
 
@@ -90,14 +90,14 @@ class Results:
     def _difference(
         self, metric: str, ours: str, theirs: str, pair: tuple[str, str] | None = None
     ) -> Difference | None:
-        """Ours minus theirs with its interval; None where there is nothing to compare."""
+        """Ours minus theirs with its interval; None if there is nothing to compare."""
         paired = self.paired(metric)
         cases = [c for c in paired.values if pair in (None, (c.dataset, c.net))]
         error = self.image_error(ours, theirs, pair) if metric == "roc_auc" else 0.0
         return paired.difference(ours, theirs, cases, image_error=error)
 
     def image_error(self, ours: str, theirs: str, pair: tuple[str, str] | None = None) -> float:
-        """The standard error of a mean difference in ROC-AUC over the choice of images; 0 where it is not known.
+        """The standard error of a mean difference in ROC-AUC over the choice of images; 0 if it is not known.
 
         It was measured on the authors' networks, for differences from their QIPF. Between two forms of QIPF, and the
         largest logit, which it is a function of, it is that of the forms with exact derivatives. For a pair of scores
@@ -127,7 +127,7 @@ class Results:
         return by_seed.groupby(["column", "dataset", "net", "shift"]).mean()
 
     def mean(self, metric: str, column: str, pair: tuple[str, str] | None = None, shift: str | None = None) -> float:
-        """Mean over shifts, then over pairs, of those asked for; NaN where one of them is missing."""
+        """Mean over shifts, then over pairs, of those asked for; NaN if one of them is missing."""
         values = self.means(metric)
         pairs, shifts = [pair] if pair else list(PAIRS), [shift] if shift else SHIFTS
         return float(np.mean([np.mean([values.get((column, *p, s), np.nan) for s in shifts]) for p in pairs]))
@@ -137,7 +137,7 @@ class Results:
         return [pair for pair in PAIRS if (column, *pair) in self._seeds]
 
     def fewer_networks(self, column: str, pair: tuple[str, str]) -> bool:
-        """Whether a method was measured on fewer networks than others of the pair."""
+        """Return True if a method was measured on fewer networks than others of the pair."""
         seeds = self._seeds
         return bool(seeds.get((column, *pair), 0) < seeds.get(("entropy", *pair), 0))
 
@@ -154,7 +154,7 @@ class Results:
         return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=columns)
 
     def plan(self, pair: tuple[str, str]) -> dict[str, Any]:
-        """The pair's settings as they were run; empty where they are not published."""
+        """The pair's settings as they were run; empty if they are not published."""
         for folder in self.folders:
             if (folder / "plan.json").is_file():
                 for settings in json.loads((folder / "plan.json").read_text())["pairs"]:

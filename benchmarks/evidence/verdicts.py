@@ -120,7 +120,7 @@ def _ends(gaps: list[Any]) -> str:
 def better(results: Results, rival: str) -> Found:
     """Judge whether QIPF is better than a rival by its standard deviation, as the paper scores it.
 
-    It holds if both forms of QIPF are decidedly ahead in ROC-AUC and in PR-AUC and, where the authors' own networks
+    It holds if both forms of QIPF are decidedly ahead in ROC-AUC and in PR-AUC and, if the authors' own networks
     have the rival, as their program scores it, not behind there by what matters. It holds in part if most of this is
     so, and fails if something is decidedly behind and nothing ahead.
     """
@@ -177,7 +177,7 @@ def in_probe_study(results: Results, rival: str) -> Found:
 
 @_judge
 def matched(results: Results, rival: str) -> Found:
-    """Compare the authors' program with a rival where our error rate is the paper's; there is no interval."""
+    """Compare the authors' program with a rival at the paper's error rates; there is no interval."""
     ours, _ = zip(*(gaps[rival] for *_, gaps in cells.matched_cells(results)), strict=True)
     ahead = sum(value > 0 for value in ours)
     word = "ahead on average" if np.mean(ours) > 0 else "behind on average"
@@ -294,7 +294,7 @@ def by_its_own_numbers(results: Results) -> Found:
 
 @_judge
 def boundary(results: Results, name: str) -> Found:
-    """Judge whether a method is less sure at the boundary than where it saw data."""
+    """Judge whether a method is less sure at the boundary than among seen data."""
     spread = illustrations.caption_table("moons")[name]["boundary / seen"]
     return (HOLDS if spread.low > 1 else OPEN), f"boundary / seen {spread}"
 
@@ -329,7 +329,7 @@ def decay(results: Results) -> Found:
 
 @_judge
 def sensitive(results: Results) -> Found:
-    """Judge whether higher orders differ more between seen and unseen places."""
+    """Judge whether higher orders differ more between seen and unseen inputs."""
     runs = results.json(authors.SMALL, "modes").values()
     ratios = np.concatenate([np.array(run["unseen"]) / np.array(run["seen"]) for run in runs])
     rising = int(np.all(np.diff(ratios, axis=1) > 0, axis=1).sum())
@@ -395,9 +395,9 @@ def fundamental(results: Results) -> Found:
 
 
 @_judge
-def factor(results: Results) -> Found:
-    """Compare the factors 160 and 80 on the four pairs."""
-    word, text = choice(results, "factor 160 less factor 80, exact", "ahead", "ahead")
+def setting(results: Results, name: str) -> Found:
+    """Compare two settings on the four pairs."""
+    word, text = choice(results, name, "ahead", "ahead")
     return {HOLDS: "ahead", PARTLY: "ahead in part", FAILS: "not ahead"}.get(word, word), text
 
 
@@ -439,7 +439,7 @@ def calibrated_curve(results: Results, pair: str, shift: str) -> Found:
 
 @_judge
 def shuffled(results: Results) -> Found:
-    """Judge whether the field tells a network from one whose weights stand in another order, and which predicts else.
+    """Judge whether the field tells a network from one with the same weights in another order.
 
     It fails if no score changes by a hundredth of the largest one, and is undecided otherwise: a field that sees the
     order need not approximate the probability.

@@ -68,7 +68,7 @@ def conditions(pair: str) -> list[Condition]:
 
 
 def images_of(pair: str, data: StudyData, condition: Condition, folder: str | None) -> Tensor:
-    """The images of a condition, as many as there are test images."""
+    """Return the images of a condition, one per test image."""
     images = data.test.inputs
     if condition.group == "clean":
         return images

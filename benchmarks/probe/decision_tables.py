@@ -85,7 +85,7 @@ class Record:
         return 0.01 if 0.01 in supported else next(iter(supported), None)
 
     def accepted(self, score: str, places: list[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Share accepted and error rate among them by condition, mean over networks; NaN where none is accepted."""
+        """Return share accepted and error rate among it by condition, mean over networks; NaN if none is accepted."""
         found = np.array(
             [[self.promise(network, n, score) for n in places] for network in self.networks], dtype=np.float64
         )
@@ -116,7 +116,7 @@ class Record:
         return float(accepted), float(flagged), float(every), float(share)
 
     def raised(self, check: str, places: list[int]) -> np.ndarray:
-        """Whether a check raises: (networks, conditions)."""
+        """Return True if a check raises, (networks, conditions)."""
         rows = [network["conditions"] for network in self.networks]
         return np.array([[found[n]["checks"][check] <= LEVEL for n in places] for found in rows])
 

@@ -20,7 +20,7 @@ def detection(scores: Tensor, wrong: Tensor, weights: Tensor | None = None) -> t
 
     Args:
         scores: higher is less sure.
-        wrong: whether each prediction is wrong.
+        wrong: True for each wrong prediction.
         weights: (N,) how often each prediction counts; None for once.
     """
     order = ranking(scores)

@@ -39,7 +39,7 @@ SUITES = {
     "either": "either",
 }
 STRICT = "strict"
-"""The suite "unseen" without the kinds of noise and blur, on other kinds of which the probe is trained."""
+"""The suite "unseen" without noise and blur, which resemble perturbations of the probe."""
 SHIFTED = ("shift", "unseen", "natural")
 """The suites whose mean has a bar."""
 BARRED = ("clean", *SHIFTED)
@@ -95,7 +95,7 @@ class Group:
         return max(self.scores(network, "single"), key=lambda score: self.value(network, score, suite))
 
     def rank(self, network: str, suite: str) -> tuple[int, int, bool]:
-        """Return the rank of the default among all rows with one pass, how many these are, and whether it is alone."""
+        """Return the rank of the default among all rows with one pass, their number, and True if it is alone."""
         rivals = [self.value(network, score, suite) for score in self.scores(network, "single")]
         own = self.value(network, OURS, suite)
         return 1 + sum(value > own for value in rivals), 1 + len(rivals), own not in rivals

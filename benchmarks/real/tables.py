@@ -198,7 +198,7 @@ def _barred(found: Study, groups: tuple[str, ...]) -> list[tuple[float, str, str
 @table("real-bars")
 @table("real-bars-{group}", group=GROUPS)
 def bars(results: Results, group: str = "") -> str:
-    """The bars of the protocol, and whether they are met: by the families of the first protocol, or by one family."""
+    """The bars of the protocol with their verdicts, for the families of the first protocol or for one family."""
     found = _of(results)
     judged = (group,) if group else FIRST
     cells = _barred(found, judged)

@@ -19,7 +19,7 @@ from qipf.training.minibatches import Augment, minibatches
 from qipf.training.split import Split
 
 RECORDED = True
-"""Whether steps are recorded as CUDA graphs, on a GPU."""
+"""True to record steps as CUDA graphs on a GPU."""
 Draw = Callable[[Tensor, torch.Generator], Tensor]
 CHUNK = 18
 """Steps whose images are perturbed at once: many small operations would wait for each other."""

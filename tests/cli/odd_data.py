@@ -99,7 +99,7 @@ def score(net: str, *more: str) -> int:
 
 
 def compare(net: str, *more: str) -> int:
-    words = ["compare", f"odd_nets:{net}", "data.npz", "--bootstrap", "10", "--quiet"]
+    words = ["compare", f"odd_nets:{net}", "data.npz", "--quiet"]
     return main([*words, *(more or ("--scorers", "entropy"))])
 
 

@@ -43,7 +43,9 @@ def test_a_plan_runs_and_runs_again_for_nothing(quick, tmp_path, capfd):
     assert captured.err == ""
     before = (store / "table.csv").read_bytes()
     assert main(["bench", str(quick), "-o", str(store), "--engine", "serial"]) == 0
-    assert capfd.readouterr().out.startswith("0 cells run")
+    printed = capfd.readouterr().out
+    assert printed.startswith("0 cells run")
+    assert printed.rstrip().endswith(f"Report: qipf report {store} --output report.html")
     assert (store / "table.csv").read_bytes() == before
     assert json.loads((store / "environment.json").read_text())["device"] == "cpu"
 
@@ -129,7 +131,7 @@ def test_ctrl_c_ends_in_one_line_and_the_rest_can_follow(engine, quick, tmp_path
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert errors == f"interrupted; what is finished is in {store}, and the same command goes on from there\n"
+    assert errors == f"interrupted; finished cells are in {store}, and the same command continues from there\n"
     assert not list(store.rglob("*.part"))
     if engine == "serial":
         assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 0

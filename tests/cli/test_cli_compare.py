@@ -1,190 +1,283 @@
-"""`qipf compare`: every score on a model and its data, in one table."""
+"""`qipf compare`: scores on a model and its data, with and without shifts, in the terminal and on a page."""
 
 from __future__ import annotations
 
+import base64
 import csv
 import html
-import itertools
+import io
 import json
 import re
-import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from browsing import emulate, open_browser, violations
+from contract.house import data, model
 from qipf.cli import main
+from qipf.cli.compare import SHOWN
+from qipf.metrics import roc_auc
 from qipf.scores import SCORERS
+from qipf.study.shifts import table
 
-NET = """
+NETS = """
 import torch
+from functools import partial
+from contract.house import model
+pixels, classes, tokens = (partial(model, name) for name in ("pixels", "table", "tokens"))
 
-def build():
-    return torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.ReLU(), torch.nn.Linear(24, 3))
+def untrained():
+    return torch.nn.Sequential(torch.nn.Linear(6, 24), torch.nn.ReLU(), torch.nn.Linear(24, 3))
+
+def flat():
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3600, 2))
 """
 
 
-@pytest.fixture
-def place(tmp_path, monkeypatch, rng) -> Path:
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
-    net = torch.nn.Sequential(torch.nn.Linear(8, 24), torch.nn.ReLU(), torch.nn.Linear(24, 3)).eval()
-    x = rng.standard_normal((400, 8)).astype(np.float32)
-    with torch.no_grad():
-        logits = net(torch.from_numpy(x)).numpy()
-    y = np.argmax(logits + 0.15 * rng.gumbel(size=logits.shape), axis=1)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("nets_to_compare.py").write_text(NETS)
+    x, y = (part.numpy() for part in data("table", 0, 400))
+    logits = logits_of("table", x)
     np.savez("data.npz", x=x, y=y)
+    np.savez("train.npz", **dict(zip("xy", (part.numpy() for part in data("table", 1, 300)), strict=True)))
+    np.savez("late.npz", x=x[:200] + 1, y=y[:200])
     np.savez("logits.npz", logits=logits, labels=y)
     np.savez("right.npz", logits=logits, labels=logits.argmax(axis=1))
-    np.savez("bare.npz", x=x)
+    np.savez("bare.npz", x=x, classes=y)
+    np.savez("narrow.npz", x=x[:, :5], y=y)
     np.savez("nan.npz", logits=np.where(np.arange(400)[:, None] == 123, np.nan, logits), labels=y)
     np.savez("range.npz", logits=logits, labels=np.where(np.arange(400) == 321, 7, y))
     from safetensors.torch import save_file
 
-    save_file(net.state_dict(), "net.safetensors")
-    Path("compared_nets.py").write_text(NET)
-    monkeypatch.syspath_prepend(str(tmp_path))
+    save_file({"weight": torch.ones(3, 3)}, "net.safetensors")
     return tmp_path
 
 
-def test_all_scores_of_a_model(place: Path, capsys) -> None:
-    words = ["compare", "compared_nets:build", "data.npz", "--weights", "net.safetensors", "-o", "a.csv", "--quiet"]
-    assert main([*words, "--bootstrap", "20"]) == 0
+def logits_of(name: str, x: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return model(name)(torch.from_numpy(x)).numpy()
+
+
+def run(net: str, file: str, *words: str) -> dict[str, Any]:
+    assert main(["compare", net, file, *words, "-o", "out.json", "--quiet"]) == 0
+    return json.loads(Path("out.json").read_text())
+
+
+CLASSES = "nets_to_compare:classes"
+
+
+def test_six_scores_or_all_of_them(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(CLASSES, "data.npz", "--fit", "train.npz")
+    assert {row["name"] for row in told["scores"]} == set(SHOWN)
+    assert told["data"].startswith("400 predictions")  # --fit leaves all of DATA to measure with
+    assert main(["compare", CLASSES, "data.npz", "--scorers", "all", "-o", "a.csv"]) == 0
     captured = capsys.readouterr()
     assert "200 predictions" in captured.out
-    assert "Use " in captured.out
+    assert "--fit" in captured.err
     with Path("a.csv").open() as file:
         rows = {row["score"]: row for row in csv.DictReader(file)}
-    left_out = {line.split(":")[0] for line in captured.err.splitlines() if "left out" in line}
-    assert set(rows) | left_out == (set(SCORERS) - {"combine", "probe", "residual-scale", "twin"}) | {"default"}
-    assert {"default", "knn", "entropy", "softmax-response", "energy"} <= set(rows)
-    assert float(rows["softmax-response"]["roc_auc"]) > 0.6
+    left_out = re.findall(r"[\w-]+", " ".join(re.findall(r"left out: (.*?) \(", captured.err)))
+    assert set(rows) | set(left_out) == (set(SCORERS) - {"combine", "probe", "residual-scale", "twin"}) | {"default"}
     assert all(float(row["ms_per_1000"]) > 0 for row in rows.values())
-    assert float(rows["default"]["fit_seconds"]) > float(rows["entropy"]["fit_seconds"]) >= 0
     assert "max-logit-p-norm" in captured.out  # names are not cut off
 
 
-def test_logits_need_no_program(place: Path) -> None:
-    words = ["compare", "net.safetensors", "logits.npz", "--scorers", "entropy, margin,knn", "-o", "a.json", "--quiet"]
-    assert main([*words, "--bootstrap", "20"]) == 0
-    told = json.loads(Path("a.json").read_text())
+def test_own_and_built_in_shifts(capsys: pytest.CaptureFixture[str]) -> None:
+    shifts = ["--shifted", "late=late.npz", "--shift", "missing-values:4", "--shift", "column-drift"]
+    told = run(CLASSES, "data.npz", *shifts, "--scorers", "entropy,softmax-response,knn")
+    assert set(told["shifted"]) == {"late", "missing-values 4", "column-drift 3"}
+    assert re.search(r"ahead of softmax-response on \d of 3 sets", told["under_shift"])
+    assert told["under_shift"] in capsys.readouterr().out
+    late, x, y = np.load("late.npz"), *(np.load("data.npz")[key] for key in "xy")
+    logits = logits_of("table", late["x"])
+    right = logits.argmax(1) == late["y"]
+    row = next(row for row in told["shifted"]["late"]["scores"] if row["name"] == "softmax-response")
+    best = torch.from_numpy(logits).softmax(1).amax(1)
+    assert row["roc_auc"][0] == pytest.approx(roc_auc(1 - best, right), abs=1e-6)
+    assert f"200 predictions, {int((~right).sum())} of them wrong" == told["shifted"]["late"]["data"]
+    live = np.sort(np.random.default_rng(0).permutation(400)[200:])  # the part that measures
+    moved = table.apply(torch.from_numpy(x[live]), "missing-values", 4).numpy()
+    wrong = int((logits_of("table", moved).argmax(1) != y[live]).sum())
+    assert f"200 predictions, {wrong} of them wrong" == told["shifted"]["missing-values 4"]["data"]
+    for ending in ("csv", "md"):
+        words = ["--scorers", "entropy,softmax-response", "--quiet", "-o", f"out.{ending}"]
+        assert main(["compare", CLASSES, "data.npz", "--shifted", "late=late.npz", *words]) == 0
+    with Path("out.csv").open() as file:
+        assert [row["data"] for row in csv.DictReader(file)] == ["clean", "clean", "late", "late"]
+    assert "| score | clean | late |" in Path("out.md").read_text()
+
+
+def test_words_that_are_dropped_are_not_predicted() -> None:
+    ids = data("tokens", 0, 480)[0].numpy()
+    np.savez("data.npz", x=ids, y=ids)
+    told = run(
+        "nets_to_compare:tokens", "data.npz", "--shift", "typos:4", "--shift", "word-drops:4", "--scorers", "entropy"
+    )
+    typos, drops = (one["data"] for one in told["shifted"].values())
+    assert typos.startswith("360 tokens of 60 examples")
+    assert int(drops.split()[0]) < 320
+
+
+def test_logits_need_no_program() -> None:
+    told = run("net.safetensors", "logits.npz", "--scorers", "entropy, margin,knn")
     assert {row["name"] for row in told["scores"]} == {"entropy", "margin"}  # there are no features
     assert told["recommendation"].startswith("Use ")
-    assert main([*words[:4], "entropy", "-o", "a.md", "--quiet"]) == 0
-    assert "| entropy |" in Path("a.md").read_text()
 
 
-def test_the_page_says_first_what_to_use(place: Path) -> None:
-    words = ["compare", "net.safetensors", "logits.npz", "--scorers", "entropy,margin,softmax-response,knn"]
-    assert main([*words, "-o", "page.html", "--quiet", "--bootstrap", "20"]) == 0
-    assert main([*words, "-o", "page.json", "--quiet", "--bootstrap", "20"]) == 0
-    text, told = Path("page.html").read_text(), json.loads(Path("page.json").read_text())
+def test_the_page_says_first_what_to_use() -> None:
+    words = ["--scorers", "entropy,margin,softmax-response,knn"]
+    told = run("net.safetensors", "logits.npz", *words)
+    assert main(["compare", "net.safetensors", "logits.npz", *words, "-o", "page.html", "--quiet"]) == 0
+    text = Path("page.html").read_text()
     assert "<script" not in text
     assert "http" not in text
     body = text.split("</h1>")[1]
     assert html.unescape(body).lstrip().startswith(f'<p class="answer" id="answer">{told["recommendation"]}</p>')
-    best = told["scores"][0]
-    first = body.split("<tbody>")[1].split("</tr>")[0]
+    best, first = told["scores"][0], body.split("<tbody>")[1].split("</tr>")[0]
     assert best["name"] in first
-    for name, digits in (("roc_auc", 3), ("aurc", 4), ("accuracy", 3)):
+    for name, digits in (("roc_auc", 3), ("average_precision", 3), ("aurc", 4), ("accuracy", 3)):
         value, low, high = best[name]
         assert f"{value:.{digits}f} <small>[{low:.{digits}f}, {high:.{digits}f}]" in first
     assert body.count("<polyline") == 3
     assert "<code>knn</code>: knn reads features" in body
 
 
-@pytest.mark.browser
-def test_the_page_in_a_browser(place: Path) -> None:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    from selenium.webdriver.chrome.service import Service
+def test_the_page_shows_images_with_wrong_and_doubtful_pixels() -> None:
+    x, y = (part.numpy() for part in data("pixels", 0, 40))
+    y[:, 0] = 255
+    np.savez("data.npz", x=x, y=y)
+    sets = []
+    for number in range(6):
+        np.savez(f"set{number}.npz", x=x[:10] * (1 - 0.1 * number), y=y[:10])
+        sets += ["--shifted", f"set{number}=set{number}.npz"]
+    words = ["--scorers", "softmax-response", "--quiet", *sets, "-o", "page.html"]
+    assert main(["compare", "nets_to_compare:pixels", "data.npz", *words]) == 0
+    page = Path("page.html").read_text()
+    assert re.findall("<h3>(.*?)</h3>", page) == ["The data itself", *(f"Shifted: set{i}" for i in range(4))]
+    found = re.findall(r'<img src="data:image/png;base64,([^"]+)" alt="([^"]+)">', page)
+    shown = [(text, np.asarray(Image.open(io.BytesIO(base64.b64decode(code))), np.int64)) for code, text in found]
+    assert len(shown) == 5 * 3 * 2  # however many sets there are
+    live = np.sort(np.random.default_rng(0).permutation(40)[20:])
+    doubt = 1 - torch.from_numpy(logits_of("pixels", x)).softmax(1).amax(1).numpy()
+    order = live[np.argsort(doubt[live][:, 1:].mean((1, 2)))]  # all labelled pixels are in the sample
+    for row, (left, right) in zip(order[[0, 10, 19]], zip(shown[0:6:2], shown[1:6:2], strict=True), strict=True):
+        wrong = (logits_of("pixels", x).argmax(1)[row] != y[row]) & (y[row] != 255)
+        assert f"image {row} in grey; its wrong pixels, {wrong.sum() / (y[row] != 255).sum():.1%}" in left[0]
+        np.testing.assert_array_equal(left[1][..., 0] > left[1][..., 2] + 50, wrong)
+        excess = right[1][..., 0] - right[1][..., 2]  # none in grey
+        assert np.corrcoef(excess.ravel(), np.maximum(doubt[row], np.median(doubt)).ravel())[0, 1] > 0.9
 
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("chromium and chromedriver are not installed")
-    words = ["compare", "compared_nets:build", "data.npz", "--weights", "net.safetensors", "--quiet"]
-    assert main([*words, "--bootstrap", "20", "-o", "page.html"]) == 0
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    browser = webdriver.Chrome(options=options, service=Service(executable_path=driver))
-    try:
-        grounds = set()
-        for width, scheme in itertools.product((1280, 400), ("light", "dark")):
-            metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600}
-            browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-            features = [{"name": "prefers-color-scheme", "value": scheme}]
-            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
-            browser.get((place / "page.html").as_uri())
-            seen = browser.execute_script(LOOK)
-            assert seen["page"] <= width  # the page does not scroll sideways
-            assert seen["answer"] < seen["table"] < seen["chart"]
-            assert seen["chart_width"] > 0.85 * min(width, 736)
-            assert seen["smallest"] >= 9.5  # pixels of the letters in the chart
-            assert seen["lines"] == seen["rows"] > 10
-            assert seen["bold"] == [seen["text"].split(":")[0].removeprefix("Use ").split(",")[0]]
-            ground = relative_luminance(seen["ground"])
-            grounds.add((scheme, ground > 0.5))
-            texts = [(seen["ink"], 4.5), (seen["dim"], 4.5)]
-            for colour, least in [*texts, *((stroke, 3) for stroke in seen["strokes"])]:
-                assert contrast(relative_luminance(colour), ground) >= least
-        assert grounds == {("light", True), ("dark", False)}
+
+@pytest.mark.browser
+def test_the_page_in_a_browser(here: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    words = ["--scorers", "all", "--shifted", "late=late.npz", "--quiet", "-o", "page.html"]
+    assert main(["compare", CLASSES, "data.npz", *words]) == 0
+    for browser in open_browser(tmp_path_factory.mktemp("profile")):
+        for width in (1280, 400):
+            for scheme in ("light", "dark"):
+                emulate(browser, width, scheme)
+                browser.get((here / "page.html").as_uri())
+                seen = browser.execute_script(LOOK)
+                assert seen["page"] <= width  # the page does not scroll sideways
+                assert seen["answer"] < seen["table"] < seen["chart"]
+                assert seen["chart_width"] > 0.85 * min(width, 736)
+                assert seen["smallest"] >= 9.5  # pixels of the letters in the chart
+                assert seen["lines"] == seen["rows"] > 10
+                assert seen["bold"] == [seen["text"].removeprefix("Use ").split(":")[0].split(",")[0]]
+                assert violations(browser) == []
         assert browser.get_log("browser") == []
-    finally:
-        browser.quit()
 
 
 LOOK = """
 const top = id => document.getElementById(id).getBoundingClientRect().top + scrollY;
-const colour = (e, name) => getComputedStyle(e)[name];
 const svg = document.getElementById('curves');
 const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
-const named = [...svg.querySelectorAll('polyline')].filter(l => parseFloat(colour(l, 'strokeWidth')) > 2);
 return {
   page: document.documentElement.scrollWidth, answer: top('answer'), table: top('scores'), chart: top('curves'),
   chart_width: svg.getBoundingClientRect().width, text: document.getElementById('answer').innerText,
-  smallest: Math.min(...[...svg.querySelectorAll('text')].map(t => parseFloat(colour(t, 'fontSize')) * scale)),
+  smallest: Math.min(...[...svg.querySelectorAll('text')].map(t => parseFloat(getComputedStyle(t).fontSize) * scale)),
   lines: svg.querySelectorAll('polyline').length, rows: document.querySelectorAll('#scores tbody tr').length,
   bold: [...document.querySelectorAll('#scores tbody b')].map(b => b.innerText),
-  ground: colour(document.body, 'backgroundColor'), ink: colour(document.body, 'color'),
-  dim: colour(document.querySelector('.dim'), 'color'), strokes: named.map(l => colour(l, 'stroke')),
 };
 """
-
-
-def relative_luminance(colour: str) -> float:
-    """Of an rgb(...) text, as WCAG defines it."""
-    parts = np.array([float(part) for part in re.findall(r"[\d.]+", colour)[:3]]) / 255
-    linear = np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
-    return float(linear @ [0.2126, 0.7152, 0.0722])
-
-
-def contrast(one: float, other: float) -> float:
-    return (max(one, other) + 0.05) / (min(one, other) + 0.05)
 
 
 @pytest.mark.parametrize(
     ("words", "message", "code"),
     [
-        (["bare.npz"], "labels", 1),
-        (["right.npz"], "200 of 200", 1),
-        (["logits.npz", "--scorers", "tea-leaves"], "--scorers: there is no 'tea-leaves'", 2),
-        (["logits.npz", "--scorers", "residual-scale"], "regressions", 2),
-        (["logits.npz", "--scorers", "combine"], "parts", 2),
-        (["logits.npz", "--scorers", ","], "--scorers", 2),
-        (["logits.npz", "--share", "1"], "--share", 2),
-        (["logits.npz", "-o", "a.pdf"], "--out", 2),
-        (["logits.npz", "--scorers", "knn"], "no score", 1),
-        (["nan.npz"], "row 123 ", 1),
-        (["range.npz"], "got 7 in row 321", 1),
+        ([CLASSES, "bare.npz"], "has no labels, only x, classes; name them labels (or y,", 1),
+        (["net.safetensors", "right.npz"], "200 of 200", 1),
+        (["net.safetensors", "logits.npz", "--scorers", "tea-leaves"], "--scorers: there is no 'tea-leaves'", 2),
+        (["net.safetensors", "logits.npz", "--scorers", "combine"], "parts", 2),
+        (["net.safetensors", "logits.npz", "--scorers", ","], "--scorers", 2),
+        (["net.safetensors", "logits.npz", "-o", "a.pdf"], "--output", 2),
+        (["net.safetensors", "logits.npz", "--scorers", "knn"], "no score", 1),
+        (["net.safetensors", "nan.npz"], "row 123 ", 1),
+        (["net.safetensors", "range.npz"], "got 7 in row 321", 1),
+        ([CLASSES, "data.npz", "--fit", "data.npz"], "--fit: data.npz is DATA itself", 1),
+        ([CLASSES, "data.npz", "--fit", "copy.npz"], "begins with the same examples", 1),
+        ([CLASSES, "data.npz", "--shifted", "late"], "expected NAME=FILE", 2),
+        ([CLASSES, "data.npz", "--shifted", "clean=data.npz"], "is taken", 2),
+        ([CLASSES, "data.npz", "--shifted", "a=gone.npz"], "--shifted: there is no file", 1),
+        ([CLASSES, "data.npz", "--shifted", "a=bare.npz"], "has no labels", 1),
+        ([CLASSES, "data.npz", "--shifted", "a=narrow.npz"], "expected rows of the shape in DATA", 1),
+        ([CLASSES, "data.npz", "--shift", "rain"], "there is no 'rain'", 2),
+        ([CLASSES, "data.npz", "--shift", "typos:much"], "NAME:INTENSITY", 2),
+        ([CLASSES, "data.npz", "--shift", "typos:9"], "severity from 1 to 5", 2),
+        ([CLASSES, "data.npz", "--shift", "typos:2"], "typos: expected token ids", 1),
+        ([CLASSES, "data.npz", "--shift", "rotation:30"], "rotation", 1),
+        ([CLASSES, "data.npz", *2 * ["--shift", "column-drift:2"]], "two shifted sets 'column-drift 2'", 2),
+        ([CLASSES, "data.npz", "-o", "nowhere/a.html"], "--output: there is no folder nowhere", 1),
     ],
 )
-def test_errors_are_one_line(place: Path, capsys, words, message, code) -> None:
-    assert main(["compare", "net.safetensors", *words, "--quiet"]) == code
-    error = capsys.readouterr().err.strip()
-    assert message in error.splitlines()[-1]
+def test_errors_are_one_line(capsys: pytest.CaptureFixture[str], words: list[str], message: str, code: int) -> None:
+    Path("copy.npz").write_bytes(Path("data.npz").read_bytes())
+    assert main(["compare", *words, "--quiet"]) == code
+    (line,) = capsys.readouterr().err.splitlines()
+    assert message in line
+
+
+def test_names_of_shifted_sets_are_shown_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    told = run(CLASSES, "data.npz", "--scorers", "entropy", "--shifted", "[/]=late.npz",
+               "--shifted", "\x1b[31mred=late.npz")  # fmt: skip
+    assert list(told["shifted"]) == ["[/]", "\x1b[31mred"]
+    out = capsys.readouterr().out
+    assert "[/]" in out
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_bytes_and_numbers_of_another_range_are_refused(capsys: pytest.CaptureFixture[str], turned: bool) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (10, 1, 12, 10), dtype=np.uint8)
+    y = logits_of("pixels", x / np.float32(255)).argmax(1)
+    y[:, 0] = (y[:, 0] + 1) % 3
+    np.savez("bytes.npz", x=x, y=y)
+    np.savez("floats.npz", x=x.astype(np.float32), y=y)
+    np.savez("scaled.npz", x=x / np.float32(255), y=y)
+    words = ["--scorers", "entropy", "--quiet"]
+    for kind, code in (("floats", 1), ("scaled", 0)):
+        here, other = (kind, "bytes") if turned else ("bytes", kind)
+        shifted = ["--shifted", f"late={other}.npz"]
+        assert main(["compare", "nets_to_compare:pixels", f"{here}.npz", *shifted, *words]) == code
+    assert "numbers from 0 to 255" in capsys.readouterr().err
+
+
+def test_inputs_that_are_shifted_together_keep_to_the_budget(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (40, 1, 60, 60), dtype=np.uint8)
+    np.savez("images.npz", x=images, y=np.arange(40) % 2)
+    monkeypatch.setenv("QIPF_MEMORY_GIB", "0.0002")  # 215 kB: the bytes fit, the numbers of one half do not
+    words = ["compare", "nets_to_compare:flat", "images.npz", "--shift", "rotation:30", "--scorers", "entropy"]
+    assert main([*words, "--quiet"]) == 1
+    assert "QIPF_MEMORY_GIB" in capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.parametrize(("terminal", "width"), [(False, 80), (True, 80), (True, 200)])
@@ -201,20 +294,18 @@ def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, 
         lambda **given: plain(force_terminal=terminal, width=width, color_system=None, **given),
     )
     names = ["last-layer-laplace", "default"]
-    rows = [Compared(name, (0.812, 0.7, 0.9), (0.0567, 0.01, 0.12), (0.934, 0.9, 0.95), (0, 0, 0)) for name in names]
+    numbers = (0.812, 0.7, 0.9), (0.456, 0.4, 0.5), (0.0567, 0.01, 0.12), (0.934, 0.9, 0.95), (0, 0, 0)
     times = dict.fromkeys(names, Timing(12.34, 56.78))
-    show(Comparison("", "600 predictions", rows, times, {}, {}))
+    show(Comparison("", "600 predictions", [Compared(name, *numbers) for name in names], times, {}, {}))
     shown = capsys.readouterr().out
-    for text in (*names, "0.812", "0.0567 [0.0100, 0.1200]", "0.934", "12.34", "56.78"):
+    for text in (*names, "0.812", "0.456", "0.0567 [0.0100, 0.1200]", "0.934", "12.34", "56.78"):
         assert text in shown
     assert ("0.812 [0.700, 0.900]" in shown) == (not terminal or width == 200)
     if terminal:
         assert max(map(len, shown.splitlines()[:-1])) <= width  # the last line is the recommendation
 
 
-def test_a_network_that_nobody_trained_draws_a_warning(place: Path, capsys) -> None:
-    words = ["compare", "compared_nets:build", "data.npz", "--scorers", "entropy,softmax-response", "--quiet"]
-    assert main([*words, "--bootstrap", "10"]) == 0
-    assert "not trained; give --weights" in capsys.readouterr().err
-    assert main([*words, "--bootstrap", "10", "--weights", "net.safetensors"]) == 0
-    assert "trained" not in capsys.readouterr().err
+def test_a_network_that_nobody_trained_draws_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
+    for net, warned in (("untrained", True), ("classes", False)):
+        run(f"nets_to_compare:{net}", "data.npz", "--scorers", "entropy,softmax-response")
+        assert ("not trained; give --weights" in capsys.readouterr().err) == warned

@@ -39,7 +39,7 @@ def write(path, columns):
 
 
 def result_of(path, tmp_path, **options):
-    evaluate(path, out=tmp_path / "out.json", **options)
+    evaluate(path, output=tmp_path / "out.json", **options)
     return json.loads((tmp_path / "out.json").read_text())
 
 
@@ -60,7 +60,7 @@ def test_label_and_predicted_stand_for_correct(tmp_path, data):
     del data["correct"]
     assert result_of(write(tmp_path / "b.csv", data), tmp_path, bootstrap=0) == expected
     renamed = {"u": data["uncertainty"], "truth": data["label"].astype(str), "guess": data["predicted"].astype(str)}
-    found = result_of(write(tmp_path / "c.csv", renamed), tmp_path, bootstrap=0, label="truth", predicted="guess")
+    found = result_of(write(tmp_path / "c.csv", renamed), tmp_path, bootstrap=0, correct="truth=guess")
     assert found == {"u": expected["uncertainty"]}
 
 
@@ -81,7 +81,7 @@ def test_flags_may_be_texts(tmp_path, data, words, ending):
 def test_names_are_shown_as_they_are(tmp_path, data, capsys):
     names = ["[red]", "[/nothing]", "a|b", "\x1b[31mc"]
     columns = {"correct": data["correct"], **dict.fromkeys(names, data["other"])}
-    evaluate(write(tmp_path / "a.parquet", columns), bootstrap=0, out=tmp_path / "a.md")
+    evaluate(write(tmp_path / "a.parquet", columns), bootstrap=0, output=tmp_path / "a.md")
     text = capsys.readouterr().out
     assert all(name in text for name in ("[red]", "[/nothing]", "a|b", r"\x1b[31mc"))
     assert "\x1b" not in text
@@ -125,11 +125,16 @@ def test_the_terminal_shows_value_and_interval(tmp_path, data, capsys):
     roc, low, high = (expected[f"roc_auc{end}"] for end in ("", "_low", "_high"))
     assert f"{roc:.4f} [{low:.4f}, {high:.4f}]" in text
     assert "uncertainty_probability" in text
+    assert "AUGRC" not in text
+    evaluate(path, bootstrap=0, all=True)
+    assert "AUGRC" in capsys.readouterr().out
+    evaluate(path, bootstrap=0, paper=True)
+    assert "Brier, paper" in capsys.readouterr().out
 
 
 def test_undefined_values_have_their_reason(tmp_path, capsys):
     path = write(tmp_path / "a.csv", {"u": np.arange(4.0), "correct": np.ones(4, int)})
-    evaluate(path, bootstrap=10, out=tmp_path / "a.md")
+    evaluate(path, bootstrap=10, output=tmp_path / "a.md")
     assert "no prediction is wrong" in capsys.readouterr().out
     assert "no prediction is wrong" in (tmp_path / "a.md").read_text()
 
@@ -137,7 +142,7 @@ def test_undefined_values_have_their_reason(tmp_path, capsys):
 def test_csv_and_markdown_out(tmp_path, data):
     path = write(tmp_path / "a.csv", data)
     expected = metrics.evaluate(data["other"], data["correct"], bootstrap=20)
-    evaluate(path, bootstrap=20, out=tmp_path / "out.csv")
+    evaluate(path, bootstrap=20, output=tmp_path / "out.csv")
     with (tmp_path / "out.csv").open() as file:
         rows = {(row["score"], row["metric"]): row for row in csv.DictReader(file)}
     assert len(rows) == 2 * len(metrics.METRICS)
@@ -145,7 +150,7 @@ def test_csv_and_markdown_out(tmp_path, data):
     assert float(rows["other", "aurc"]["high"]) == pytest.approx(expected["aurc_high"])
     assert rows["other", "nll_proper"]["value"] == ""
     assert rows["other", "nll_proper"]["reason"]
-    evaluate(path, bootstrap=0, out=tmp_path / "out.md")
+    evaluate(path, bootstrap=0, output=tmp_path / "out.md")
     line = next(line for line in (tmp_path / "out.md").read_text().splitlines() if line.startswith("| AURC"))
     assert line.split("|")[3].strip() == f"{expected['aurc']:.4f}"
 
@@ -177,14 +182,14 @@ def test_through_the_command_line(tmp_path, data, capsys):
         ("u,correct\nhigh,1\n0.5,0\n", "column 'u': expected a number, got 'high' in row 0"),
         ("name,correct\na.png,1\nb.png,0\n", "no column of scores; the columns are: name, correct"),
         ("u,correct\n", r"bad\.csv has no rows"),
-        ("u,correct\n0.5,2\n", r"column 'u': correct: expected 0 or 1 .*got 2 in row 0"),
+        ("u,correct\n0.5,2\n", "column 'correct': expected 0 or 1, .*got '2' in row 0"),
         ("u,correct\n0.5,1\n,0\n", r"column 'u': uncertainty: 1 of 2 values are NaN or infinite \(rows 1\)"),
-        ("u,correct\n0.5,1\n0.6,\n", "column 'correct': no value in row 1"),
+        ("u,correct\n0.5,1\n0.6,\n", "column 'correct': expected .*no value in row 1"),
         ("u,correct\n0.5,1\n0.6\n", "not a CSV table"),
-        ("u,predicted,label\n0.5,1,1\n0.6,1,\n", "column 'label': no value in row 1"),
-        ("u,predicted,label\n0.5,,1\n0.6,1,1\n", "column 'predicted': no value in row 0"),
-        ("u,predicted,label\n0.5,cat,cat\n0.6,,cat\n", "column 'predicted': no value in row 1"),
-        ("u,predicted,label\n0.5,1,cat\n0.6,2,dog\n", "'label' holds texts and 'predicted' holds numbers"),
+        ("u,predicted,label\n0.5,1,1\n0.6,1,\n", "column 'label': expected .*no value in row 1"),
+        ("u,predicted,label\n0.5,,1\n0.6,1,1\n", "column 'predicted': expected a value, no value in row 0"),
+        ("u,predicted,label\n0.5,cat,cat\n0.6,,cat\n", "column 'predicted': expected .*no value in row 1"),
+        ("u,predicted,label\n0.5,1,cat\n0.6,2,dog\n", "holds numbers and the other strings"),
         ("u,u,correct\n1,2,1\n", "two columns have the same name"),
         ("u,correct,probability\n1,1,7\n", "from 0 to 1, got 7.0 in row 0"),
         ("", "not a CSV table"),
@@ -196,7 +201,7 @@ def test_bad_tables(tmp_path, text, message):
     path = tmp_path / "bad.csv"
     path.write_text(text)
     with pytest.raises((UserError, Problem), match=message):
-        evaluate(path, out=tmp_path / "out.json")
+        evaluate(path, output=tmp_path / "out.json")
     assert not (tmp_path / "out.json").exists()
 
 
@@ -206,12 +211,12 @@ def test_bad_files_and_options(tmp_path, data):
         evaluate(tmp_path / "b.csv")
     with pytest.raises(Problem, match=r"ends in \.csv, \.parquet, \.npz"):
         evaluate(tmp_path / "b.xlsx")
-    with pytest.raises(UserError, match=r"--out: expected a file that ends in \.json, \.csv, \.md"):
-        evaluate(path, out=tmp_path / "o.pdf")
+    with pytest.raises(UserError, match=r"--output: expected a file that ends in \.json, \.csv, \.md"):
+        evaluate(path, output=tmp_path / "o.pdf")
     with pytest.raises(UserError, match="--score: there is no column 'nope'"):
         evaluate(path, score=["nope"])
     (tmp_path / "text.csv").write_text("u,v,correct\n0.5,0.5,1\n0.6,high,0\n")
-    with pytest.raises(UserError, match="column 'v': expected a number, got 'high' in row 1"):
+    with pytest.raises(Problem, match="column 'v': expected a number, got 'high' in row 1"):
         evaluate(tmp_path / "text.csv", score=["v"])
     with pytest.raises(UserError, match="--bootstrap"):
         evaluate(path, bootstrap=-1)

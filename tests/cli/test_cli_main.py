@@ -12,20 +12,38 @@ import warnings
 
 import pytest
 
-from qipf.cli import COMMANDS, main
+from qipf.cli import COMMANDS, RESEARCH, build, main
 
 
 def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert all(command in text for command in COMMANDS)
+    assert all(command in text for command in (*COMMANDS, "research"))
     assert "Fit a scorer to a trained model" in text
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_command_has_help_with_its_arguments(command, capsys):
-    assert main([command, "--help"]) == 0
-    assert f"Usage: qipf {command}" in capsys.readouterr().out
+EVERY = [*COMMANDS, *(f"research {name}" for name in RESEARCH)]
+
+
+@pytest.mark.parametrize("command", EVERY)
+def test_every_command_has_help_with_an_example_to_copy(command, capsys):
+    assert main([*command.split(), "--help"]) == 0
+    text = capsys.readouterr().out
+    assert f"Usage: qipf {command}" in text
+    assert command == "demo" or f"qipf {command} " in text.split("For example", 1)[1]
+
+
+def test_there_are_at_most_70_options():
+    app, found = build(listing=True), {"--quiet", "--debug"}
+    for command in EVERY:
+        part = app
+        for word in command.split():
+            part = part[word]
+        for argument in part.assemble_argument_collection():
+            if argument.names[0].startswith("--") and not argument.children:
+                found.add(f"{command} {argument.names[0]}")
+                assert argument.names[0] not in ("--out", "--page", "--no-quiet")
+    assert len(found) <= 70, sorted(found)
 
 
 def test_errors_are_one_line_on_standard_error(capsys, tmp_path):
@@ -105,6 +123,8 @@ def test_terminal_escapes_are_shown_and_not_obeyed(here, capsys):
     ("words", "message"),
     [
         ("no-such-command", "there is no command 'no-such-command'; there are bench,"),
+        ("gallery", "there is no command 'gallery'; there are bench,"),
+        ("research paint", "there is no command 'research paint'"),
         ("evaluate", "evaluate: FILE is missing; see qipf evaluate --help"),
         ("evaluate a b", "evaluate: unexpected argument 'b'"),
         ("evaluate x --no-such-option y", "evaluate: Unknown option: --no-such-option"),
@@ -180,15 +200,13 @@ def test_logged_errors_and_warnings_are_one_line(monkeypatch, capsys):
         ("bench dmeo", "there is no plan 'dmeo'"),
         ("bench demo --engine serail", "--engine: expected auto, serial, local or the address"),
         ("bench demo --workers 0", "--workers: expected at least 1, got 0"),
-        ("evaluate scores.csv --out m.txt", "--out: expected a file that ends in"),
+        ("evaluate scores.csv --output m.txt", "--output: expected a file that ends in"),
         ("evaluate scores.csv --score nothing", "--score: there is no column 'nothing'"),
-        ("gallery sinus -o figures", "there is no figure 'sinus'"),
-        ("gallery sine --seeds 0 -o figures", "--seeds: expected at least 1, got 0"),
-        ("gallery corruptions --dataset minst -o figures", "--dataset: there is no 'minst'"),
-        ("train --net lenett", "unknown network 'lenett'"),
-        ("train --epochs -1", "--epochs: expected at least 0, got -1"),
-        ("train --learning-rate 0", "--learning-rate: expected a positive number"),
-        ("train --device tea", "device 'tea' cannot be used"),
+        ("research gallery sinus -o figures", "there is no figure 'sinus'"),
+        ("research gallery corruptions --dataset minst -o figures", "--dataset: there is no 'minst'"),
+        ("research train --net lenett", "--net: there is no 'lenett'"),
+        ("research train --epochs -1", "--epochs: expected at least 0, got -1"),
+        ("research train --device tea", "--device: 'tea' cannot be used"),
     ],
 )
 def test_a_wrong_command_line_is_2(words, message, here, capsys):
@@ -208,10 +226,8 @@ def test_a_wrong_command_line_is_2(words, message, here, capsys):
         ("inspect nothing.qipf", "there is no file nothing.qipf"),
         ("inspect noise.csv", "not a file written by qipf"),
         ("report nothing", "benchmark store and has none of table.csv"),
-        ("gallery field --scorer noise.csv -o figures", "not a file written by qipf"),
-        ("gallery sine -o noise.csv", "noise.csv is a file"),
-        ("train -o no/net.safetensors", "create it first"),
-        ("train --dataset mnist --data . --no-download", "mnist"),
+        ("research gallery sine -o noise.csv", "noise.csv is a file"),
+        ("research train -o no/net.safetensors", "create it first"),
     ],
 )
 def test_what_fails_on_the_way_is_1(words, message, here, capsys):

@@ -120,7 +120,7 @@ def test_tokens_and_several_labels_of_onnx_models(here, rng, capsys, scorer) -> 
     assert "comes out of a Sigmoid" in capsys.readouterr().err
     assert main(into) == 0
     assert [row["correct"] == "True" for row in rows_of("a.csv")] == ((logits > 0) == (labels == 1)).ravel().tolist()
-    assert main(["compare", "net.onnx", "data.npz", "--scorers", f"{scorer},knn", "--bootstrap", "10", "--quiet"]) == 0
+    assert main(["compare", "net.onnx", "data.npz", "--scorers", f"{scorer},knn", "--quiet"]) == 0
 
 
 @pytest.mark.parametrize("net", ["mask", "two"])

@@ -1,4 +1,4 @@
-"""`qipf fit`, `score`, `compare` and `inspect` with an ONNX model."""
+"""ONNX models on the command line: several inputs and outputs, images, endings, and no torch."""
 
 from __future__ import annotations
 
@@ -10,89 +10,119 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import TensorProto
+from onnx import TensorProto, helper
 from PIL import Image
 from scipy import special
 
 import qipf
-from onnx_graphs import images, table, table_logits, two_inputs
+from onnx_graphs import BIAS, FLOAT, INNER, OUTER, images, save, table, table_logits, two_inputs
 from qipf.cli import main
 
+OTHER = OUTER[:, ::-1] * 0.5 + 0.1
 
-@pytest.fixture
-def place(tmp_path, monkeypatch, rng) -> Path:
+
+def two_heads(path: str, names: tuple[str, str] = ("coarse", "fine")) -> None:
+    """Two linear heads on one hidden layer, and the class of the first."""
+    parts = [("Gemm", "x inner bias", "hidden"), ("Relu", "hidden", "act"), ("MatMul", "act outer", names[0])]
+    parts += [("MatMul", "act other", names[1])]
+    nodes = [helper.make_node(operator, given.split(), [made]) for operator, given, made in parts]
+    nodes += [helper.make_node("ArgMax", [names[0]], ["class"], axis=1, keepdims=0)]
+    outputs = [(name, FLOAT, ["N", 3]) for name in names] + [("class", TensorProto.INT64, ["N"])]
+    weights = {"inner": INNER, "bias": BIAS, "outer": OUTER, "other": np.ascontiguousarray(OTHER)}
+    save(Path(path), nodes, [("x", FLOAT, ["N", 6])], outputs, **weights)
+
+
+def fine(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x @ INNER + BIAS, 0) @ OTHER
+
+
+@pytest.fixture(autouse=True)
+def x(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> np.ndarray:
     monkeypatch.chdir(tmp_path)
     table(tmp_path / "net.onnx", "Softmax")
+    two_heads("two.onnx")
     x = rng.standard_normal((240, 6)).astype(np.float32)
     logits = table_logits(x)[0]
     np.savez("data.npz", x=x, y=np.argmax(logits + rng.gumbel(size=logits.shape), axis=1))
     np.savez("new.npz", x=x[:20])
-    np.savez("wide.npz", x=np.zeros((4, 7), np.float32), y=np.zeros(4, int))
-    return tmp_path
+    return x
 
 
-def table_of(name: str) -> list[dict[str, str]]:
+def column(name: str, key: str) -> list[float]:
     with Path(name).open() as file:
-        return list(csv.DictReader(file))
+        return [float(row[key]) for row in csv.DictReader(file)]
 
 
-@pytest.mark.parametrize("scorer", ["default", "entropy", "knn", "weight-qipf"])
-def test_fit_and_score(place, capsys, scorer) -> None:
+def fit(net: str, *more: str, data: str = "data.npz") -> int:
+    return main(["fit", net, data, "-o", "a.qipf", "--quiet", *more])
+
+
+def score(net: str, data: str = "new.npz") -> int:
+    return main(["score", "a.qipf", data, "--model", net, "-o", "a.csv", "--quiet"])
+
+
+@pytest.mark.parametrize("scorer", ["default", "knn", "weight-qipf"])
+def test_a_softmax_ending_is_passed_over(x: np.ndarray, capsys: pytest.CaptureFixture[str], scorer: str) -> None:
     words = ["fit", "net.onnx", "data.npz", "--scorer", scorer, "-o", "a.qipf"]
     assert main([*words, *(["--option", "effort=quick"] if scorer == "default" else [])]) == 0
-    said = capsys.readouterr().err
-    assert "accuracy of the model" in said
-    assert "'z'" in said  # the tensor before the softmax
-    assert "warning" not in said
-    assert main(["score", "a.qipf", "new.npz", "--model", "net.onnx", "-o", "a.csv", "--batch-size", "7"]) == 0
-    assert "warning" not in capsys.readouterr().err
-    found = table_of("a.csv")
-    x = np.load("new.npz")["x"]
-    assert [int(row["predicted"]) for row in found] == list(table_logits(x)[0].argmax(1))
-    uq = qipf.load("a.qipf")
-    expected = uq.score("net.onnx", x, progress=False)
-    np.testing.assert_allclose([float(row["uncertainty"]) for row in found], expected, rtol=1e-4, atol=1e-6)
+    assert "'z'" in capsys.readouterr().err  # the tensor before the softmax
+    assert score("net.onnx") == 0
+    assert column("a.csv", "predicted") == table_logits(x[:20])[0].argmax(1).tolist()
+    expected = qipf.load("a.qipf").score("net.onnx", x[:20], progress=False)
+    np.testing.assert_allclose(column("a.csv", "uncertainty"), expected, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.filterwarnings("default")
-def test_another_model_is_told(place, capsys) -> None:
-    assert main(["fit", "net.onnx", "data.npz", "--scorer", "entropy", "-o", "a.qipf", "--quiet"]) == 0
-    images(place / "other.onnx")
-    np.savez("pictures.npz", x=np.zeros((3, 3, 4, 6), np.float32))
+def test_the_named_output_is_read_and_remembered(x: np.ndarray, capsys: pytest.CaptureFixture[str]) -> None:
+    assert fit("two.onnx:fine", "--scorer", "knn") == 0
+    for net in ("two.onnx", "two.onnx:fine"):
+        assert score(net) == 0
+        assert column("a.csv", "predicted") == fine(x[:20]).argmax(1).tolist()
     capsys.readouterr()
-    assert main(["score", "a.qipf", "pictures.npz", "--model", "other.onnx", "-o", "a.csv"]) == 0
+    assert score("two.onnx:coarse") == 2
+    assert "'fine'" in capsys.readouterr().err
+    two_heads("renamed.onnx", ("left", "right"))
+    assert score("renamed.onnx") == 2
+    assert "'left', 'right'" in capsys.readouterr().err
+    assert score("net.onnx") == 0  # a single output needs no name
     assert "weights are not those" in capsys.readouterr().err
+    words = ["compare", "two.onnx:fine", "data.npz", "--scorers", "entropy", "--quiet"]
+    assert main(words) == 0
+    rows, y = np.random.default_rng(0).permutation(240)[120:], np.load("data.npz")["y"]
+    assert f", {int((fine(x[rows]).argmax(1) != y[rows]).sum())} of them wrong" in capsys.readouterr().out
 
 
-def test_compare(place, capsys) -> None:
-    words = ["compare", "net.onnx", "data.npz", "--scorers", "default,entropy,knn,weight-qipf", "--bootstrap", "20"]
-    assert main([*words, "-o", "a.json", "--quiet"]) == 0
-    assert {row["name"] for row in json.loads(Path("a.json").read_text())["scores"]} == {
-        "default", "entropy", "knn", "weight-qipf",
-    }  # fmt: skip
-    assert "left out" not in capsys.readouterr().err
+@pytest.mark.parametrize("command", ["fit", "score", "compare", "inspect"])
+def test_a_wrong_output_lists_the_outputs(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    qipf.Entropy().fit().save("a.qipf")
+    for output, said in (("finer", "there is no 'finer'; the model has 'coarse', 'fine'"), ("class", "tensor(int64)")):
+        words = {"score": ["a.qipf", "new.npz", "--model"]}.get(command, [])
+        more = {"fit": ["data.npz"], "compare": ["data.npz"]}.get(command, [])
+        to = ["-o", "b.csv"] if command in ("fit", "score") else []
+        assert main([command, *words, f"two.onnx:{output}", *more, *to]) == 2
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("scorer", ["default", "entropy"])
-def test_several_inputs_are_found_by_their_names(place, rng, scorer) -> None:
-    two_inputs(place / "two.onnx")
+def test_several_inputs_are_found_by_their_names(rng: np.random.Generator, scorer: str) -> None:
+    two_inputs(Path("pair.onnx"))
     a, b = rng.standard_normal((150, 5)).astype(np.float32), rng.integers(0, 9, (150, 2)).astype(np.int32)
-    np.savez("two.npz", b=b, a=a, other=np.zeros(3), y=np.arange(150) % 3)
-    words = ["fit", "two.onnx", "two.npz", "--scorer", scorer, "--calibrate", "held.npz", "-o", "a.qipf", "--quiet"]
-    np.savez("held.npz", b=b[:60], a=a[:60], labels=rng.integers(0, 3, 60))
+    np.savez("pair.npz", b=b, a=a, other=np.zeros(3), y=np.arange(150) % 3)
+    np.savez("held.npz", b=b[:60], a=a[80:140], labels=rng.integers(0, 3, 60))
     np.savez("new.npz", b=b[:20], a=a[:20])
     features = ["--features", "left"] if scorer == "default" else []
-    assert main([*words, *features]) == 0
-    assert main(["score", "a.qipf", "new.npz", "--model", "two.onnx", "-o", "a.csv", "--quiet"]) == 0
-    expected = qipf.load("a.qipf").score("two.onnx", {"a": a[:20], "b": b[:20]}, progress=False)
-    np.testing.assert_allclose([float(row["uncertainty"]) for row in table_of("a.csv")], expected, rtol=1e-4, atol=1e-6)
-    words = ["compare", "two.onnx", "two.npz", "--scorers", "entropy,margin", "--bootstrap", "20", "--quiet"]
-    assert main([*words, "-o", "a.json"]) == 0
+    assert fit("pair.onnx", "--scorer", scorer, "--calibrate", "held.npz", *features, data="pair.npz") == 0
+    assert score("pair.onnx") == 0
+    expected = qipf.load("a.qipf").score("pair.onnx", {"a": a[:20], "b": b[:20]}, progress=False)
+    np.testing.assert_allclose(column("a.csv", "uncertainty"), expected, rtol=1e-4, atol=1e-6)
+    assert main(["compare", "pair.onnx", "pair.npz", "--scorers", "entropy,margin", "--quiet"]) == 0
 
 
 @pytest.mark.filterwarnings("default")
-def test_fit_reads_images_batch_by_batch(place, rng, monkeypatch, capsys) -> None:
-    images(place / "eyes.onnx", TensorProto.UINT8, False)
+def test_images_are_read_batch_by_batch(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images(Path("eyes.onnx"), TensorProto.UINT8, False)
     for number in range(60):
         Path(f"seen/{number % 2}").mkdir(parents=True, exist_ok=True)
         image = rng.integers(0, 256, (4, 6, 3)).astype(np.uint8)
@@ -102,40 +132,41 @@ def test_fit_reads_images_batch_by_batch(place, rng, monkeypatch, capsys) -> Non
     sizes = []
     read = reading.read_images
     monkeypatch.setattr(reading, "read_images", lambda files, mode: sizes.append(len(files)) or read(files, mode))
-    words = ["fit", "eyes.onnx", "seen", "--option", "size=20", "--batch-size", "10", "-o", "a.qipf", "--quiet"]
-    assert main(words) == 0
+    assert fit("eyes.onnx", "--option", "size=20", "--batch-size", "10", data="seen") == 0
     assert "no input is of class 2" in capsys.readouterr().err
     assert max(sizes) <= 10
     assert sum(sizes) < 60  # those that are not drawn are not read
 
 
-def test_inspect_lists_what_features_takes(place, capsys) -> None:
-    assert main(["inspect", "net.onnx", "--as-json"]) == 0
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.UINT8])
+def test_a_folder_of_images(rng: np.random.Generator, last: bool, dtype: int) -> None:
+    images(Path("eyes.onnx"), dtype, last)
+    Path("seen").mkdir()
+    pixels = rng.integers(0, 256, (5, 4, 6, 3)).astype(np.uint8)
+    for number, image in enumerate(pixels):
+        Image.fromarray(image).save(f"seen/{number}.png")
+    assert fit("eyes.onnx", "--scorer", "entropy", data="seen") == 0
+    assert score("eyes.onnx", "seen") == 0
+    given = pixels if dtype == TensorProto.UINT8 else (pixels / 255).astype(np.float32)
+    outputs = qipf.collect("eyes.onnx", given if last else given.transpose(0, 3, 1, 2), progress=False)
+    expected = qipf.load("a.qipf")(outputs)
+    np.testing.assert_allclose(column("a.csv", "uncertainty"), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_inspect_lists_tensors_and_outputs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["inspect", "net.onnx", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["logits"], found["features"]) == ("z", "act@1")
     assert [one["name"] for one in found["tensors"]] == ["c", "m", "hidden", "act@1", "z", "p"]
     assert main(["inspect", "net.onnx"]) == 0
     assert "* hidden  Add" in capsys.readouterr().out.splitlines()
     for one in ("hidden", "act@1"):
-        words = ["fit", "net.onnx", "data.npz", "--features", one, "--scorer", "knn", "-o", "a.qipf", "--quiet"]
-        assert main(words) == 0
-
-
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.UINT8])
-def test_a_folder_of_images(place, rng, last, dtype) -> None:
-    images(place / "eyes.onnx", dtype, last)
-    Path("seen").mkdir()
-    pixels = rng.integers(0, 256, (5, 4, 6, 3)).astype(np.uint8)
-    for number, image in enumerate(pixels):
-        Image.fromarray(image).save(f"seen/{number}.png")
-    words = ["fit", "eyes.onnx", "seen", "--scorer", "entropy", "-o", "a.qipf", "--quiet"]
-    assert main(words) == 0
-    assert main(["score", "a.qipf", "seen", "--model", "eyes.onnx", "-o", "a.csv", "--quiet"]) == 0
-    given = pixels if dtype == TensorProto.UINT8 else (pixels / 255).astype(np.float32)
-    outputs = qipf.collect("eyes.onnx", given if last else given.transpose(0, 3, 1, 2), progress=False)
-    expected = qipf.load("a.qipf")(outputs)
-    np.testing.assert_allclose([float(row["uncertainty"]) for row in table_of("a.csv")], expected, rtol=1e-4, atol=1e-6)
+        assert fit("net.onnx", "--features", one, "--scorer", "knn") == 0
+    assert main(["inspect", "two.onnx:fine", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert list(found["outputs"]) == ["coarse", "fine", "class"]
+    assert (found["logits"], found["features"]) == ("fine", "act")
 
 
 @pytest.mark.parametrize(
@@ -147,28 +178,25 @@ def test_a_folder_of_images(place, rng, last, dtype) -> None:
         (("net.onnx", "data.npz", "--features", "hidden@2x2"), "needs a tensor of 4 dimensions"),
         (("net.onnx", "data.npz", "--device", "cuda"), "--device: net.onnx"),
         (("net.onnx", "data.npz", "--weights", "w.safetensors"), "--weights: a .onnx file"),
-        (("two.onnx", "data.npz"), "takes 2 input(s), 'a'"),
-        (("two.onnx", "one.npz"), "'b' (int32"),
-        (("two.onnx", "short.npz"), "{'labels': 9, 'a': 9, 'b': 8}"),
+        (("pair.onnx", "data.npz"), "takes 2 input(s), 'a'"),
+        (("pair.onnx", "one.npz"), "'b' (int32"),
+        (("pair.onnx", "short.npz"), "{'labels': 9, 'a': 9, 'b': 8}"),
         (("bare.onnx", "bare.npz", "--scorer", "knn"), "reads features, and there are none"),
     ],
 )
-def test_mistakes_are_one_line_that_names_the_argument(place, capsys, words, said) -> None:
-    two_inputs(place / "two.onnx")
-    from onnx import helper
-
-    from onnx_graphs import FLOAT, save
-
-    nodes = [helper.make_node("Tanh", ["x"], ["y"])]
-    save(place / "bare.onnx", nodes, [("x", FLOAT, ["N", 6])], [("y", FLOAT, ["N", 6])])
+def test_mistakes_are_one_line_that_names_the_argument(capsys: pytest.CaptureFixture[str], words, said: str) -> None:
+    two_inputs(Path("pair.onnx"))
+    save(
+        Path("bare.onnx"), [helper.make_node("Tanh", ["x"], ["y"])], [("x", FLOAT, ["N", 6])], [("y", FLOAT, ["N", 6])]
+    )
+    np.savez("wide.npz", x=np.zeros((4, 7), np.float32), y=np.zeros(4, int))
     np.savez("bare.npz", x=np.random.default_rng(0).random((9, 6)).astype(np.float32), y=np.arange(9) % 6)
     np.savez("one.npz", a=np.zeros((9, 5), np.float32), y=np.arange(9) % 3)
     np.savez("short.npz", a=np.zeros((9, 5), np.float32), b=np.zeros((8, 2), np.int32), y=np.arange(9) % 3)
     assert main(["fit", *words, "-o", "a.qipf", "--quiet"]) in (1, 2)
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert lines[0].startswith("qipf: ")
-    assert said in lines[0]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("qipf: ")
+    assert said in line
     assert not Path("a.qipf").exists()
 
 
@@ -191,47 +219,26 @@ print(json.dumps([run(words) for words in sys.argv[1:]]))
 """
 
 
-def test_the_commands_work_without_torch(place) -> None:
+def test_the_commands_work_without_torch() -> None:
     commands = [
         "fit net.onnx data.npz --scorer mahalanobis -o a.qipf",
         "score a.qipf new.npz --model net.onnx -o a.csv",
-        "compare net.onnx data.npz --scorers entropy,knn --bootstrap 20",
         "fit net.onnx data.npz -o b.qipf",
         "fit net.onnx data.npz --scorer class-field -o c.qipf",
-        "compare net.onnx data.npz --scorers default,entropy,knn --bootstrap 20",
+        "compare net.onnx data.npz --scorers default,entropy,knn",
     ]
     done = subprocess.run([sys.executable, "-c", NO_TORCH, *commands], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     results = json.loads(done.stdout)
-    assert [code for code, _ in results] == [0, 0, 0, 1, 0, 0], results
-    assert len(table_of("a.csv")) == 20
-    said = [text for _, text in results]
-    assert "pip install torch" in said[3].splitlines()[-1]
-    assert "left out: default (perturbing" in said[5]
-
-
-def test_the_intervals_of_a_regression(tmp_path, monkeypatch, rng, capsys) -> None:
-    monkeypatch.chdir(tmp_path)
-    table(tmp_path / "net.onnx")
-    x = rng.standard_normal((400, 6)).astype(np.float32)
-    y = table_logits(x)[0] + rng.normal(size=table_logits(x)[0].shape)
-    np.savez("data.npz", x=x[:200], y=y[:200])
-    np.savez("held.npz", x=x[200:], y=y[200:])
-    words = ["fit", "net.onnx", "data.npz", "--calibrate", "held.npz", "-o", "n.qipf", "--quiet"]
-    assert main(words) == 0
-    assert main(["score", "n.qipf", "held.npz", "--model", "net.onnx", "-o", "n.csv"]) == 0
-    assert "inside their intervals: 9" in capsys.readouterr().err
-    found = table_of("n.csv")
-    np.testing.assert_allclose([float(row["prediction_0"]) for row in found], table_logits(x[200:])[0][:, 0], rtol=1e-4)
-    assert main(["compare", "net.onnx", "data.npz", "--bootstrap", "10", "--quiet", "-o", "n.json"]) == 0
-    told = json.loads(Path("n.json").read_text())
-    assert {row["name"] for row in told["scales"]} == {"one-width", "neighbours", "head", "qipf"}
+    assert [code for code, _ in results] == [0, 0, 1, 0, 0], results
+    assert len(column("a.csv", "uncertainty")) == 20
+    assert "pip install torch" in results[2][1].splitlines()[-1]
+    assert "left out: default (perturbing" in results[4][1]
 
 
 @pytest.mark.parametrize("ending", ["Sigmoid", "Softmax"])
-def test_the_numbers_of_a_regression_are_read_behind_its_last_activation(tmp_path, monkeypatch, rng, ending) -> None:
-    monkeypatch.chdir(tmp_path)
-    table(tmp_path / "net.onnx", ending)
+def test_a_regression_is_read_behind_its_last_activation(rng: np.random.Generator, ending: str) -> None:
+    table(Path("net.onnx"), ending)
     x = rng.standard_normal((400, 6)).astype(np.float32)
     logits = table_logits(x)[0]
     shares = special.expit(logits) if ending == "Sigmoid" else special.softmax(logits, axis=1)
@@ -239,12 +246,9 @@ def test_the_numbers_of_a_regression_are_read_behind_its_last_activation(tmp_pat
     np.savez("data.npz", x=x[:200], y=y[:200])
     np.savez("held.npz", x=x[200:], y=y[200:])
     np.savez("new.npz", x=x[200:])
-    assert main(["fit", "net.onnx", "data.npz", "--calibrate", "held.npz", "-o", "n.qipf", "--quiet"]) == 0
-    assert main(["score", "n.qipf", "new.npz", "--model", "net.onnx", "-o", "n.csv", "--quiet"]) == 0
-    found = np.array([[float(row[f"prediction_{k}"]) for k in range(y.shape[1])] for row in table_of("n.csv")])
+    assert fit("net.onnx", "--calibrate", "held.npz") == 0
+    assert score("net.onnx") == 0
+    found = np.stack([column("a.csv", f"prediction_{k}") for k in range(y.shape[1])], axis=1)
     np.testing.assert_allclose(found, shares[200:], rtol=1e-3, atol=1e-6)
-    assert main(["compare", "net.onnx", "data.npz", "--bootstrap", "10", "--quiet", "-o", "n.json"]) == 0
-    widths = [row["width"][0] for row in json.loads(Path("n.json").read_text())["scales"]]
-    assert max(widths) < 0.3  # the noise has a deviation of 0.05
-    scorer, outputs = qipf.load("n.qipf"), qipf.collect("net.onnx", (x[200:], y[200:]), progress=False)
+    scorer, outputs = qipf.load("a.qipf"), qipf.collect("net.onnx", (x[200:], y[200:]), progress=False)
     np.testing.assert_allclose(scorer.score("net.onnx", x[200:], progress=False), scorer(outputs), rtol=1e-5)

@@ -41,7 +41,7 @@ def test_arrays_on_disk(net, tmp_path: Path, rng, asked, settings) -> None:
     np.save(tmp_path / "x.npy", images)
     np.save(tmp_path / "y.npy", labels)
     data = open_data(tmp_path / "x.npy", tmp_path / "y.npy")
-    work, data = Work.prepare(net, data, None, None, 20, True)
+    work, data = Work.prepare(net, data, batch_size=20)
     asked.clear()
     found = work.fit(None, {"effort": "quick", **settings}, data)
     whole = (torch.from_numpy(images.astype(np.float32) / np.float32(255)), torch.from_numpy(labels))
@@ -58,6 +58,6 @@ def test_a_folder_of_images_is_decoded_as_its_first_image_says(net, tmp_path: Pa
         pixels = rng.integers(0, 256, (6, 6), dtype=np.uint8)
         mode = "L" if number < 57 else "RGB"  # the last of each class are in colour: grey as all the others
         Image.fromarray(pixels).convert(mode).save(folder / f"{number:02d}.png")
-    work, data = Work.prepare(net, open_data(tmp_path), None, None, 10, True)
+    work, data = Work.prepare(net, open_data(tmp_path), batch_size=10)
     found = work.fit(None, {"effort": "quick"}, data)
     assert found.fitted.facts["columns"] == 3

@@ -22,9 +22,9 @@ def test_digits_by_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 def test_a_stopped_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
-    train(dataset="two-moons", epochs=3, output=tmp_path / "whole", quiet=True)
-    train(dataset="two-moons", epochs=3, output=tmp_path / "a", checkpoint=tmp_path / "state", quiet=True)
-    train(dataset="two-moons", epochs=3, output=tmp_path / "b", checkpoint=tmp_path / "state", quiet=True)
+    train(dataset="two-moons", epochs=3, output=tmp_path / "whole")
+    train(dataset="two-moons", epochs=3, output=tmp_path / "a", checkpoint=tmp_path / "state")
+    train(dataset="two-moons", epochs=3, output=tmp_path / "b", checkpoint=tmp_path / "state")
     weights = [nets.load(tmp_path / name)[0].state_dict() for name in ("whole", "a", "b")]
     for name in weights[0]:
         assert torch.equal(weights[0][name], weights[1][name])
@@ -32,7 +32,7 @@ def test_a_stopped_run_goes_on_and_ends_the_same(tmp_path: Path) -> None:
 
 
 def test_regression_reports_its_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    train(dataset="regression", epochs=5, output=tmp_path / "net", quiet=True)
+    train(dataset="regression", epochs=5, output=tmp_path / "net")
     net, spec, about = nets.load(tmp_path / "net")
     inputs, targets = datasets.load("regression").train
     with torch.no_grad():
@@ -43,9 +43,9 @@ def test_regression_reports_its_error(tmp_path: Path, capsys: pytest.CaptureFixt
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"dataset": "emnist"}, "unknown dataset 'emnist'; choose one of digits, mnist"),
-    ({"net": "alexnet"}, "unknown network 'alexnet'"),
-    ({"device": "warp"}, "device 'warp' cannot be used"),
+    ({"dataset": "emnist"}, "there is no 'emnist'; there are digits, mnist"),
+    ({"net": "alexnet"}, "there is no 'alexnet'"),
+    ({"device": "warp"}, "'warp' cannot be used"),
     ({"output": Path("/no/such/folder/net")}, "there is no folder /no/such/folder"),
     ({"checkpoint": Path("/no/such/folder/state")}, "there is no folder /no/such/folder"),
 ])  # fmt: skip
@@ -72,5 +72,5 @@ def test_lenet_starts_well_on_mnist(data_dir: Path, tmp_path: Path, monkeypatch:
     )
     part = datasets.Dataset(whole.name, train_part, test_part, whole.classes)
     monkeypatch.setattr(datasets, "load", lambda *_, **__: part)
-    train(dataset="mnist", data=data_dir, output=tmp_path / "net", epochs=1, quiet=True)
+    train(dataset="mnist", data=data_dir, output=tmp_path / "net", epochs=1)
     assert nets.load(tmp_path / "net")[2]["test_accuracy"] > 0.85

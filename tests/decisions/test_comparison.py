@@ -7,16 +7,17 @@ import pytest
 
 from qipf.decisions.comparison import (
     BASE,
+    PRIMARY,
+    Comparison,
     accuracy_at,
     compare,
     compare_intervals,
     recommend,
     recommend_scale,
     recommended,
-    recommended_scale,
     risk_curve,
 )
-from qipf.metrics import aurc, roc_auc
+from qipf.metrics import aurc, pr_auc, roc_auc
 
 
 def draw(rng: np.random.Generator, count: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -41,7 +42,8 @@ def test_rows_are_measured_and_sorted(rng) -> None:
     for row in rows:
         assert row.roc_auc[0] == roc_auc(scores[row.name], correct)
         assert row.aurc[0] == aurc(scores[row.name], correct)
-        for value, low, high in (row.roc_auc, row.aurc, row.accuracy):
+        assert row.average_precision[0] == pr_auc(scores[row.name], correct)
+        for value, low, high in (row.roc_auc, row.average_precision, row.aurc, row.accuracy):
             assert low <= value <= high
     assert rows[1].gain == (0.0, 0.0, 0.0)
     assert "Use best" in recommend(rows)
@@ -72,6 +74,36 @@ def test_the_best_of_many_equal_scores_is_rarely_recommended():
         scores = {name: rng.normal(~correct * 1.0) for name in ["softmax-response", *map(str, range(12))]}
         left += not recommend(compare(scores, correct, bootstrap=40, seed=seed)).startswith("Use softmax-response")
     assert left <= 2  # at the level of 2.5 %, more than 2 of 8 have a probability below 0.001
+
+
+def test_the_recommended_score_is_tested_at_full_strength() -> None:
+    """Beside twenty useless scores, `default` keeps the interval that it has alone, and others get wider ones."""
+    rng = np.random.default_rng(3)
+    correct = rng.random(400) < 0.85
+    base = rng.normal(~correct * 1.0)
+    scores = {BASE: base, PRIMARY: base + 0.9 * ~correct}
+    useless = {str(number): rng.normal(size=400) for number in range(20)}
+    alone = {row.name: row for row in compare(scores, correct)}
+    among = {row.name: row for row in compare({**scores, **useless}, correct)}
+    assert among[PRIMARY].gain == alone[PRIMARY].gain
+    other = {row.name: row for row in compare({BASE: base, "twin": scores[PRIMARY], **useless}, correct)}["twin"]
+    assert other.gain[0] == alone[PRIMARY].gain[0]
+    assert other.gain[1] < alone[PRIMARY].gain[1]
+    rows = list(among.values())
+    assert recommended(rows) == PRIMARY
+    errors, before = (100 * (1 - among[name].accuracy[0]) for name in (PRIMARY, BASE))
+    assert f"flagging 10 % of the predictions leaves {errors:.2g} % errors instead of {before:.2g} %" in recommend(rows)
+    found = Comparison("", "", rows, {}, {}, {"late": ("", rows), "dark": ("", [among[BASE], among[PRIMARY]])})
+    assert "default is ahead of softmax-response on 2 of 2 sets (2 beyond chance)" in found.verdict()[1]
+
+
+def test_another_score_replaces_the_recommended_one_only_beyond_chance() -> None:
+    rng = np.random.default_rng(4)
+    correct = rng.random(1500) < 0.8
+    base = rng.normal(~correct * 0.5)
+    scores = {BASE: base, PRIMARY: base + 0.5 * ~correct, "equal": base + 0.52 * ~correct}
+    assert recommended(compare(scores, correct)) == PRIMARY
+    assert recommended(compare({**scores, "better": base + 4.0 * ~correct}, correct)) == "better"
 
 
 def test_curves_are_what_counting_gives(rng) -> None:
@@ -146,10 +178,10 @@ def test_a_scale_that_is_no_better_is_not_recommended(rng: np.random.Generator) 
     ends = {"one-width": one, "own": (one[0] * factor, one[1] * factor)}
     doubt = {"one-width": np.zeros(500), "own": factor}
     rows = compare_intervals(ends, doubt, np.zeros(500), y, 0.9)
-    assert recommended_scale(rows) == "one-width"
+    assert recommended(rows) == "one-width"
     good = (-1.6 * np.abs(y) - 0.1, 1.6 * np.abs(y) + 0.1)
     rows = compare_intervals({**ends, "good": good}, {**doubt, "good": np.abs(y)}, np.zeros(500), y, 0.9)
-    assert recommended_scale(rows) == "good"
+    assert recommended(rows) == "good"
     assert recommend_scale(rows).startswith("Use good")
 
 

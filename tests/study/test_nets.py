@@ -93,7 +93,7 @@ def test_save_and_load(tmp_path) -> None:
 
 
 def test_load_refuses_what_is_no_network(tmp_path) -> None:
-    with pytest.raises(FileNotFoundError, match="qipf train"):
+    with pytest.raises(FileNotFoundError, match="research train"):
         nets.load(tmp_path / "missing")
     (tmp_path / "junk").write_bytes(b"not a network at all")
     with pytest.raises(ValueError, match="not a safetensors file"):

@@ -21,41 +21,32 @@ from typing import Any
 from qipf._common.errors import Problem, UserError, first_line
 from qipf._common.optional import require
 from qipf._common.text import one_line
-from qipf.cli.arguments import rendered
+from qipf.cli.arguments import QUIET, rendered
 
-COMMANDS = (
-    "bench",
-    "compare",
-    "demo",
-    "evaluate",
-    "fit",
-    "gallery",
-    "inspect",
-    "paper",
-    "report",
-    "score",
-    "train",
-    "watch",
-)
+COMMANDS = ("bench", "compare", "demo", "evaluate", "fit", "inspect", "paper", "report", "score", "watch")
 """Each is a function in a module of the same name."""
+RESEARCH = ("gallery", "train")
+"""Commands under `qipf research`, likewise."""
+EXIT_CODES = (
+    "Every command takes --quiet (no progress bars and summaries) and --debug (the traceback of an error). Exit codes: "
+    "0 done; 1 something failed, such as a missing or damaged file, data that does not fit, or a cell of a benchmark; "
+    "2 the command line is wrong; 3 `qipf watch --once` found an alarm; 130 interrupted (128 plus the number of the "
+    "signal)."
+)
 
 
 def build(listing: bool = False) -> Any:
     """Return the cyclopts application; a `listing` of what each command is for imports them all."""
     cyclopts = require("cyclopts", extra="torch")
-    app = cyclopts.App(
-        name="qipf",
-        version=version("qipf"),
-        help="How far can each prediction of a trained neural network be trusted?",
-        suppress_keyboard_interrupt=False,
-        default_parameter=cyclopts.Parameter(negative=()),
-        help_epilogue="--debug shows the traceback of an error. Exit codes: 0 done, 1 something failed (a missing or "
-        "damaged file, data that does not fit, a cell of a benchmark), 2 the command line is wrong, 130 interrupted "
-        "(128 plus the number of another signal).",
-    )
-    for name in COMMANDS:
-        module = f"qipf.cli.{name}"
-        app.command(getattr(import_module(module), name) if listing else f"{module}:{name}", name=name)
+    common = {"suppress_keyboard_interrupt": False, "default_parameter": cyclopts.Parameter(negative=())}
+    about = "Find out how far each prediction of a trained neural network can be trusted."
+    app = cyclopts.App(name="qipf", version=version("qipf"), help=about, help_epilogue=EXIT_CODES, **common)
+    research = cyclopts.App(name="research", help="Commands to repeat the research: networks and figures.", **common)
+    for group, names in ((app, COMMANDS), (research, RESEARCH)):
+        for name in names:
+            module = f"qipf.cli.{name}"
+            group.command(getattr(import_module(module), name) if listing else f"{module}:{name}", name=name)
+    app.command(research)
     app.register_install_completion_command()
     return app
 
@@ -63,8 +54,8 @@ def build(listing: bool = False) -> Any:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line. Every error is one line on standard error, unless --debug asks for the traceback."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    debug = "--debug" in given
-    words = [word for word in given if word != "--debug"]
+    debug, words = "--debug" in given, [word for word in given if word not in ("--debug", "--quiet")]
+    token = QUIET.set("--quiet" in given)
     sys.stdout = sys.stdout or Path(os.devnull).open("w")  # None if whoever started us closed it  # noqa: SIM115
     with session(debug) as stopped:
         try:
@@ -72,7 +63,7 @@ def main(arguments: list[str] | None = None) -> int:
         except KeyboardInterrupt:
             code = Stopped.INTERRUPT
             print(
-                "interrupted; nothing half-written is left, and qipf bench and train go on where they were",
+                "interrupted; nothing half-written is left, and the same command of a benchmark or training continues",
                 file=sys.stderr,
             )
         except BrokenPipeError:  # whoever read our output has seen enough
@@ -82,11 +73,13 @@ def main(arguments: list[str] | None = None) -> int:
             raise
         except BaseException as error:  # a panic in a library written in Rust is not an Exception
             code = _fail(error, words, debug)
+        finally:
+            QUIET.reset(token)
     return stopped.code or code
 
 
 def _run(words: list[str]) -> int:
-    app = build(listing=not words or words[0] in ("--help", "-h"))
+    app = build(listing=not {*words[:2]} - {"--help", "-h", "research"})
     result = app(words, print_error=False, exit_on_error=False, result_action="return_value")
     sys.stdout.flush()
     return result if isinstance(result, int) else 0
@@ -128,8 +121,10 @@ def _origin(error: BaseException) -> str:
 def _wrong_use(error: Any, words: list[str]) -> str:
     """Describe a command line that cyclopts cannot parse."""
     kind, argument = type(error).__name__, getattr(error, "argument", None)
+    command = " ".join(words[: 2 if words[0] == "research" else 1])
     if kind == "UnknownCommandError":
-        return f"there is no command {words[0]!r}; there are {', '.join(COMMANDS)}"
+        known = (*COMMANDS, *(f"research {name}" for name in RESEARCH))
+        return f"there is no command {command!r}; there are {', '.join(known)}"
     if kind == "MissingArgumentError" and argument is not None:
         # cyclopts calls a positional argument by the name of an option
         shown = "/".join(argument.names) if argument.field_info.is_keyword_only else argument.name.lstrip("-").upper()
@@ -139,7 +134,7 @@ def _wrong_use(error: Any, words: list[str]) -> str:
     else:
         error.verbose = False
         message = str(error).strip().rstrip(".")
-    return f"{words[0]}: {message}; see qipf {words[0]} --help"
+    return f"{command}: {message}; see qipf {command} --help"
 
 
 class Stopped:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from qipf._common.errors import InputError, Problem, UserError, first_line
 from qipf._common.files import check_parent
 from qipf._common.optional import require
 
+QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
+"""True if --quiet was given: no progress bars and no summaries."""
 FLAGS = {
     "data": "DATA",
     "labels": "DATA, labels",
@@ -19,7 +22,7 @@ FLAGS = {
     "logits": "DATA, logits",
     "inputs": "DATA, inputs",
     "model": "MODEL",
-    "output": "--onnx-output",
+    "output": "MODEL, output",
     "features": "--features",
     "layers": "--features",
     "weights": "--weights",
@@ -30,14 +33,14 @@ FLAGS = {
     "scorer": "--scorer",
     "promise": "--promise",
     "confidence": "--confidence",
-    "coverage": "--coverage",
+    "coverage": "--promise",
     "table": "",
 }
-"""How the command line calls the parameters that library errors name."""
+"""The flag of each parameter that library errors name."""
 FILES = {"", "data", "labels", "targets", "logits", "inputs", "model", "weights", "table"}
-"""Parameters whose values come from files, which makes the exit code 1 instead of 2."""
+"""Parameters whose values come from files; the exit code is 1 instead of 2."""
 LONGEST_NUMBER = 300
-"""Digits of an integer that is read from --option."""
+"""Digits of an integer in --option."""
 
 
 def rendered(problem: Problem, **flags: str) -> UserError:
@@ -58,23 +61,22 @@ def naming(**flags: str) -> Iterator[None]:
         raise rendered(problem, **flags) from problem
 
 
-def check_output(path: Path | None, flag: str, *inputs: Path | str | None, endings: Collection[str] = ()) -> None:
-    """Refuse an output of an unknown type, without a folder, or that would overwrite an input.
+def check_output(path: Path | None, *inputs: Path | str | None, endings: Collection[str] = ()) -> None:
+    """Refuse an output of an unknown type, in a folder that does not exist, or that would overwrite an input.
 
     Args:
-        path: The file or folder to write; None if there is none.
-        flag: The option that named it.
+        path: The value of --output.
         inputs: Files that the command reads.
-        endings: What the name may end in.
+        endings: The endings that the name may have.
     """
     if path is None:
         return
     if endings and path.suffix not in endings:
-        raise UserError(f"{flag}: expected a file that ends in {', '.join(endings)}, got {path}")
-    check_parent(path, flag, InputError)
+        raise UserError(f"--output: expected a file that ends in {', '.join(endings)}, got {path}")
+    check_parent(path, "--output", InputError)
     for other in inputs:
         if other is not None and path.exists() and Path(other).exists() and path.samefile(other):
-            raise UserError(f"{flag}: {path} is read by this command and would be overwritten; name another file")
+            raise UserError(f"--output: {path} is read by this command and would be overwritten; name another file")
 
 
 def check_at_least(option: str, value: int | None, least: int) -> None:
@@ -94,12 +96,12 @@ def usable_device(name: str) -> str:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError) as error:
         why = first_line(error).rstrip(".")
-        raise UserError(f"device {name!r} cannot be used: {why}; name another, such as cpu") from None
+        raise UserError(f"--device: {name!r} cannot be used: {why}; name another, such as cpu") from None
     return name
 
 
 def read_settings(options: list[str], flag: str = "--option") -> dict[str, Any]:
-    """Read settings from NAME=VALUE; values are JSON or else plain strings."""
+    """Read settings from NAME=VALUE; a value is JSON or else a string."""
     settings: dict[str, Any] = {}
     for text in options:
         key, equals, value = text.partition("=")

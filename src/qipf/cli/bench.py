@@ -10,7 +10,8 @@ from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
-from qipf.cli.arguments import check_at_least, usable_device
+from qipf.cli.arguments import QUIET, check_at_least, usable_device
+from qipf.cli.options import OptionalOutput
 from qipf.study.run.store import RefusedError
 
 if TYPE_CHECKING:
@@ -21,45 +22,39 @@ def bench(
     plan: str = "demo",
     /,
     *,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    output: OptionalOutput = None,
     engine: str = "auto",
     data: Path | None = None,
     workers: int | None = None,
     device: str | None = None,
     times: Annotated[bool, Parameter(negative="--no-times")] = True,
     verify: bool = False,
-    quiet: bool = False,
 ) -> int:
     """Measure how well uncertainties find the errors of a model when the data shifts.
 
     PLAN is the name of a shipped plan (demo, mnist, kmnist, cifar10-vgg3, cifar10-resnet18, paper) or a TOML file.
-    Everything that is finished is kept in a folder, the store: stop the command in any way, and the same command
-    continues where it was. Only one process can write to a store at a time. A plan that names your own model runs the
-    code of that model.
+    Finished cells are kept in a folder, the store: stop the command in any way, and the same command continues where it
+    was. Only one process can write to a store at a time. A plan that names your own model runs the code of that model.
 
     For example:
 
     ```
-    qipf bench                                    # bundled digits, every method, about a minute
-    qipf bench mnist --data ~/data -o results/mnist
-    qipf bench my-plan.toml --engine tcp://scheduler:8786 -o /shared/results
-    qipf bench --verify -o results/mnist          # check every file of the store, and run nothing
+    qipf bench
+    qipf bench mnist --data ~/data --output results/mnist
+    qipf bench my-plan.toml --engine tcp://scheduler:8786 --output /shared/results
+    qipf bench --verify --output results/mnist
     ```
 
-    Exit codes: 0 all cells have results, 1 some failed (the others are there) or a file is damaged, 2 wrong use,
-    130 interrupted (Ctrl-C).
-
     Args:
-        plan: name of a shipped plan, or a TOML file.
-        output: folder of the results; bench-NAME by default.
+        plan: The name of a shipped plan, or a TOML file.
+        output: The folder of the results; bench-NAME by default.
         engine: auto, local (processes), serial, or the address of a Dask scheduler (with the store on a file system
             that all workers share).
-        data: folder with dataset files; without it they are looked for in QIPF_DATA, then downloaded.
-        workers: number of local processes; one per core by default.
+        data: The folder of dataset files; QIPF_DATA by default. Missing files are downloaded.
+        workers: The number of local processes; one per core by default.
         device: cpu or cuda; by default cuda if there is one.
-        times: measure the time per sample as well; --no-times leaves that to a later run on an idle machine.
-        verify: only check the files of the store against their checksums; prints one line per damaged file.
-        quiet: print only failures and the summary.
+        times: Measure the time per sample; --no-times leaves that to a later run on an idle machine.
+        verify: Only check the files of the store against their checksums, and list damaged ones.
     """
     if verify:
         return _verify(output or Path(f"bench-{_load(plan).name}"))
@@ -68,6 +63,7 @@ def bench(
 
     from qipf.study.run.executors import ENGINES
     from qipf.study.run.run import run_plan
+    from qipf.study.tables.text import results_text
 
     if device not in (None, "cpu", "cuda"):
         raise UserError(f"--device: expected cpu or cuda, got {device!r}")
@@ -80,19 +76,17 @@ def bench(
     store = output or Path(f"bench-{chosen.name}")
     try:
         report, notes = run_plan(
-            chosen, store, engine=engine, device=device, data=data, workers=workers, times=times, quiet=quiet
+            chosen, store, engine=engine, device=device, data=data, workers=workers, times=times, quiet=QUIET.get()
         )
     except RefusedError as error:
         raise InputError(str(error)) from error
     except KeyboardInterrupt:
-        print(f"interrupted; what is finished is in {store}, and the same command goes on from there", file=sys.stderr)
+        print(f"interrupted; finished cells are in {store}, and the same command continues from there", file=sys.stderr)
         return 130
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    from qipf.study.tables.text import results_text
-
     print(f"{report.done} cells run, {report.reused} kept from before; results in {store}\n")
-    print(f"{results_text(store, Console().width)}\n\nqipf report {store} -o report.html writes all of it as one page")
+    print(f"{results_text(store, Console().width)}\n\nReport: qipf report {store} --output report.html")
     if report.complete:
         return 0
     for failure in report.failed:

@@ -1,34 +1,28 @@
-"""`qipf demo`: from nothing to a report, on bundled data."""
+"""`qipf demo`: a report from nothing, on bundled data."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from qipf._common.errors import InputError
+from qipf.cli.arguments import QUIET
+from qipf.cli.options import Output
 
 
-def demo(
-    *,
-    output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("out/demo"),
-    quiet: bool = False,
-) -> int:
+def demo(*, output: Output = Path("out/demo")) -> int:
     """Train a small network on bundled digits, shift its test images, and see which score finds its errors.
 
     Runs the plan `demo` with every method, writes report.html to the output folder, and ends with the answer in words
     and the ranking of the scores. If it is stopped, the same command continues where it was.
 
     Args:
-        output: folder for the results and the report.
-        quiet: do not show a progress bar.
+        output: The folder for the results and the report.
     """
-    return run_to_report("demo", output, None, quiet)
+    return run_to_report("demo", output)
 
 
-def run_to_report(plan: str, output: Path, data: Path | None, quiet: bool) -> int:
+def run_to_report(plan: str, output: Path, data: Path | None = None) -> int:
     """Run a shipped plan, write its report into the same folder, and print the answer."""
     from rich.console import Console
 
@@ -41,7 +35,7 @@ def run_to_report(plan: str, output: Path, data: Path | None, quiet: bool) -> in
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"--output: the folder {output} cannot be made ({error.strerror}); give another") from None
-    outcome, _ = run_plan(plans.load(plan), output, data=data, quiet=quiet)
+    outcome, _ = run_plan(plans.load(plan), output, data=data, quiet=QUIET.get())
     page = output / "report.html"
     write_report(output, page, data=data)
     for failure in outcome.failed:

@@ -1,83 +1,81 @@
-"""`qipf evaluate`: how well do these scores find the errors?"""
+"""`qipf evaluate`: measure how well scores find wrong predictions."""
 
 from __future__ import annotations
 
 import json
 import math
 import sys
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf._common.text import printable
 from qipf.cli.arguments import check_output
-from qipf.cli.shown import markdown_table
-from qipf.data.tables import Columns, csv_text, read_columns
+from qipf.cli.options import OptionalOutput
+from qipf.cli.shown import markdown_table, table_of
+from qipf.data.tables import Columns, check_values, csv_text, missing, read_columns, read_correct
+from qipf.metrics import METRICS
+from qipf.metrics import evaluate as measure
+from qipf.metrics.summary import NO_PROBABILITY
 
 NOT_SCORES = {
     "correct", "label", "predicted", "prediction", "row", "index", "id", "file", "name", "position", "accept", "",
-    "Unnamed: 0",
+    "Unnamed: 0", "probability",
 }  # fmt: skip
-FLAGS = {"0": False, "1": True, "0.0": False, "1.0": True, "false": False, "true": True}
-"""How a table may say whether a prediction is right."""
-EXACT = 2.0**53
-"""From here on, different integers are the same floating-point number."""
+MAIN = ("roc_auc", "pr_auc", "fpr_at_95_tpr", "aurc", "ece_proper", "brier_proper")
+"""Metrics that are printed unless others are asked for."""
+PAPER = tuple(name for name in METRICS if "paper" in name or "trapezoid" in name)
 LARGE = 100_000
-"""More rows than this are resampled only if asked to."""
+"""More rows than this are resampled only if --bootstrap asks for it."""
 
 Results = dict[str, dict[str, Any]]
 
 
 def evaluate(
     file: Path,
+    /,
     *,
     score: list[str] | None = None,
     correct: str = "correct",
-    label: str = "label",
-    predicted: str = "predicted",
     bootstrap: int | None = None,
-    seed: int = 0,
-    out: Annotated[Path | None, Parameter(name=["--out", "-o"])] = None,
+    all: bool = False,
+    paper: bool = False,
+    output: OptionalOutput = None,
 ) -> None:
-    """Measure how well scores find wrong predictions: error detection, calibration, correlation.
+    """Measure how well scores find wrong predictions.
 
-    The table needs, for every prediction, one or more scores (higher = less sure) and either a column `correct`
-    (0 or 1) or the columns `label` and `predicted`. A column NAME_probability, or `probability` where there is
-    one score, is taken as the probability of error that belongs to the score NAME, for the `proper` metrics.
+    The table has one row per prediction, with one or more scores (higher is less sure) and either a column `correct` (0
+    or 1) or the columns `label` and `predicted`. The column NAME_probability, or `probability` if there is one score,
+    is the probability of error of the score NAME; ECE and Brier score are computed from it.
 
-    For instance:
+    For example:
 
     ```
     qipf evaluate scores.csv
-    qipf evaluate scores.parquet --bootstrap 0 --out metrics.json
-    qipf evaluate scores.npz --score entropy --score energy -o metrics.md
+    qipf evaluate scores.parquet --bootstrap 0 --output metrics.json
+    qipf evaluate scores.npz --score entropy --score energy --correct truth=guess --all
     ```
 
     Args:
-        file: A table that ends in .csv (with a header line), .parquet or .npz (arrays of shape (N,)).
-        score: A column to evaluate; may be given several times. Otherwise every column of numbers is a score.
-        correct: The column that says whether each prediction is correct.
-        label: The column of true classes, where there is no column `correct`.
-        predicted: The column of predicted classes.
-        bootstrap: Resamples for the 95 % intervals; 0 for none. Otherwise 1000 up to 100,000 rows, 0 beyond.
-        seed: Of the resamples.
-        out: Also write the results, to a file that ends in .json, .csv or .md.
+        file: A table: .csv with a header line, .parquet, or .npz with arrays of shape (N,).
+        score: A column to evaluate; may be repeated. By default every column of numbers is a score.
+        correct: The column of 0 and 1, or LABEL=PREDICTED for the columns of true and predicted classes.
+        bootstrap: Resamples for the 95 % intervals; 0 for none. By default 1000, and 0 for more than 100,000 rows.
+        all: Print all metrics instead of the six that matter most.
+        paper: Also print the metrics as the paper computes them.
+        output: Also write all metrics to a file that ends in .json, .csv or .md.
     """
-    from qipf import metrics
-
-    check_output(out, "--out", file, endings=WRITERS)
+    check_output(output, file, endings=WRITERS)
     if bootstrap is not None and bootstrap < 0:
         raise UserError(f"--bootstrap: expected 0 or more resamples, got {bootstrap}")
     columns = read_columns(file)
     if columns and not any(map(len, columns.values())):
         raise InputError(f"{file} has no rows: expected one for each prediction")
-    flags, used = _flags(columns, correct, label, predicted)
+    flags, used = _flags(columns, correct)
     names = _scores(columns, score, used)
     if bootstrap is None:
         bootstrap = 1000 if len(flags) <= LARGE else 0
@@ -85,137 +83,67 @@ def evaluate(
             print(f"{len(flags)} rows: no intervals; --bootstrap 1000 computes them", file=sys.stderr)
     results: Results = {}
     for name in names:
-        chances = _probability(columns, name, alone=len(names) == 1)
+        chances = columns.get(f"{name}_probability", columns.get("probability") if len(names) == 1 else None)
         try:
-            results[name] = metrics.evaluate(columns[name], flags, probability=chances, bootstrap=bootstrap, seed=seed)
+            results[name] = measure(columns[name], flags, probability=chances, bootstrap=bootstrap)
         except ValueError as error:
             raise InputError(f"{file}, column {name!r}: {error} (row 0 is the first)") from None
-    _show(results)
-    if out is not None:
-        atomic_write(out, WRITERS[out.suffix](results))
+    shown = list(METRICS) if all else [name for name in METRICS if name in MAIN or (paper and name in PAPER)]
+    console = require("rich.console", extra="torch").Console(markup=False)  # a column may be called [red]
+    console.print(table_of(["metric", *results], _lines(results, shown), _title(results)))
+    for note in _notes(results, shown):
+        console.print(printable(note), style="dim", soft_wrap=True)
+    if output is not None:
+        atomic_write(output, WRITERS[output.suffix](results))
 
 
-def _flags(columns: Columns, correct: str, label: str, predicted: str) -> tuple[np.ndarray, set[str]]:
-    """Whether each prediction is correct, and the columns that said so."""
-    there = ", ".join(columns) or "none"
-    if correct in columns:
-        flags = columns[correct]
-        if flags.dtype.kind not in "buif":
-            texts = [str(flag).strip().lower() for flag in flags.tolist()]
-            row = next((row for row, text in enumerate(texts) if text not in FLAGS), None)
-            if row is not None:
-                raise _bad_value(correct, flags, row, "0 or 1, or true or false")
-            flags = np.array([FLAGS[text] for text in texts])
-        empty = np.flatnonzero(np.isnan(flags)) if flags.dtype.kind == "f" else np.zeros(0, int)
-        if empty.size:
-            raise _bad_value(correct, flags, int(empty[0]), "0 or 1, or true or false")
-        return flags, {correct, label, predicted}
-    if label in columns and predicted in columns:
-        if columns[label].shape != columns[predicted].shape:
-            raise InputError(f"{label!r} and {predicted!r} have different lengths")
-        for name in (label, predicted):
-            if (row := _no_value(columns[name])) is not None:
-                raise _bad_value(name, columns[name], row, "a class")
-        kinds = ["numbers" if columns[name].dtype.kind in "buif" else "texts" for name in (label, predicted)]
-        if kinds[0] != kinds[1]:
-            raise InputError(
-                f"{label!r} holds {kinds[0]} and {predicted!r} holds {kinds[1]}, so that no prediction could be right; "
-                "write both in the same way, or give a column of 0 and 1 with --correct"
-            )
-        return same_classes(columns, label, predicted), {correct, label, predicted}
-    raise InputError(
-        f"no column {correct!r} (0 or 1), nor both {label!r} and {predicted!r}; the columns are: {there}. "
-        "Name yours with --correct, or --label and --predicted"
-    )
-
-
-def same_classes(columns: Mapping[str, np.ndarray], label: str, predicted: str) -> np.ndarray:
-    """Return whether each predicted class is the true one.
-
-    Raises:
-        InputError: A column of floating-point numbers holds a class that is not an integer, or too large to be exact.
-    """
-    for name in (label, predicted):
-        values = columns[name]
-        if values.dtype.kind == "f":
-            with np.errstate(invalid="ignore"):
-                wrong = np.isfinite(values) & ((values != np.floor(values)) | (np.abs(values) >= EXACT))
-            wrong |= np.isinf(values)
-            if wrong.any():
-                raise _bad_value(name, values, int(np.argmax(wrong)), "an integer below 2**53")
-    return columns[label] == columns[predicted]
+def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
+    """Return whether each prediction is correct, and the columns that tell."""
+    label, equals, predicted = correct.partition("=")
+    used = (label, predicted) if equals else ("label", "predicted")
+    flags = read_correct(columns, "" if equals else correct, *used)
+    if flags is None:
+        raise InputError(
+            f"no column {correct!r} (0 or 1), nor both {used[0]!r} and {used[1]!r}; the columns are: "
+            f"{', '.join(columns) or 'none'}. Name yours with --correct NAME or --correct LABEL=PREDICTED"
+        )
+    for name in (correct,) if correct in columns else used:
+        check_values(name, columns[name], missing(columns[name]), "a value")
+    return flags, {correct, *used}
 
 
 def _scores(columns: Columns, wanted: list[str] | None, used: set[str]) -> list[str]:
+    """Return the columns to evaluate, which hold numbers."""
+    for name in wanted or ():
+        if name not in columns:
+            raise UserError(f"--score: there is no column {name!r}; the columns are: {', '.join(columns)}")
+        check_values(name, columns[name], _not_numbers(columns[name]), "a number")
     if wanted:
-        for name in wanted:
-            if name not in columns:
-                raise UserError(f"--score: there is no column {name!r}; the columns are: {', '.join(columns)}")
-            if (row := _no_number(columns[name])) is not None:
-                raise _bad_value(name, columns[name], row, "a number")
         return wanted
-    possible = [
-        name
-        for name in columns
-        if name not in NOT_SCORES | used and name != "probability" and not name.endswith("_probability")
-    ]
+    possible = [name for name in columns if name not in NOT_SCORES | used and not name.endswith("_probability")]
     found = [name for name in possible if columns[name].dtype.kind in "iuf"]
     if not found:
-        for name in possible:  # one word among numbers makes a column one of texts
-            values = columns[name]
-            row = _no_number(values)
-            if row is not None and (row > 0 or _no_number(values[1:]) != 0):
-                raise _bad_value(name, values, row, "a number")
+        for name in possible:  # one word makes a column of numbers one of strings
+            bad = _not_numbers(columns[name])
+            if not bad.all():
+                check_values(name, columns[name], bad, "a number")
         raise InputError(f"no column of scores; the columns are: {', '.join(columns)}. Name one with --score")
     return found
 
 
-def _no_number(values: np.ndarray) -> int | None:
-    """The first row of a column whose value is not a number."""
+def _not_numbers(values: np.ndarray) -> np.ndarray:
+    """Return True for every value of a column that is not a number."""
     if values.dtype.kind in "buif":
-        return None
-    for row, value in enumerate(values.tolist()):
+        return np.zeros(values.shape, dtype=bool)
+
+    def bad(value: Any) -> bool:
         try:
             float(value)
         except (TypeError, ValueError, OverflowError):
-            return row
-    return None
+            return True
+        return False
 
-
-def _no_value(values: np.ndarray) -> int | None:
-    """The first row of a column that is empty."""
-    if values.dtype.kind in "bui":
-        return None
-    if values.dtype.kind == "f":
-        empty = np.isnan(values)
-    else:
-        empty = np.array([value is None or value != value or value == "" for value in values.tolist()], dtype=bool)
-    return int(np.argmax(empty)) if empty.any() else None
-
-
-def _bad_value(name: str, values: np.ndarray, row: int, expected: str) -> InputError:
-    value = values[row]
-    empty = value is None or value != value or value == ""
-    got = f"no value in row {row}" if empty else f"expected {expected}, got {str(value)[:50]!r} in row {row}"
-    return InputError(f"column {name!r}: {got} (row 0 is the first)")
-
-
-def _probability(columns: Columns, score: str, *, alone: bool) -> np.ndarray | None:
-    own = columns.get(f"{score}_probability")
-    return columns.get("probability") if own is None and alone else own
-
-
-def _show(results: Results) -> None:
-    console = require("rich.console", extra="torch").Console(markup=False)  # a column may be called [red]
-    table = require("rich.table", extra="torch").Table(title=_title(results))
-    table.add_column("metric")
-    for name in results:
-        table.add_column(printable(name), justify="right")
-    for title, cells in _lines(results):
-        table.add_row(title, *cells)
-    console.print(table)
-    for note in _notes(results):
-        console.print(printable(note), style="dim")
+    return np.array([bad(value) for value in values.tolist()], dtype=bool)
 
 
 def _title(results: Results) -> str:
@@ -223,14 +151,14 @@ def _title(results: Results) -> str:
     return f"{first['n']} predictions, {first['errors']} of them wrong"
 
 
-def _lines(results: Results) -> Iterable[tuple[str, list[str]]]:
-    """A line for each metric that any score has a value for; an arrow shows which way is better."""
-    from qipf.metrics import METRICS
-
+def _lines(results: Results, names: list[str]) -> list[list[str]]:
+    """Return a line for each metric that any score has a value for; an arrow shows which way is better."""
     arrows = {"higher": " ↑", "lower": " ↓", None: ""}
-    for name, metric in METRICS.items():
-        if not all(math.isnan(result[name]) for result in results.values()):
-            yield metric.title + arrows[metric.better], [_cell(result, name) for result in results.values()]
+    return [
+        [METRICS[name].title + arrows[METRICS[name].better], *(_cell(result, name) for result in results.values())]
+        for name in names
+        if not all(math.isnan(result[name]) for result in results.values())
+    ]
 
 
 def _cell(result: dict[str, Any], name: str) -> str:
@@ -240,17 +168,15 @@ def _cell(result: dict[str, Any], name: str) -> str:
     return f"{value:.4f}" if low is None or math.isnan(low) else f"{value:.4f} [{low:.4f}, {high:.4f}]"
 
 
-def _notes(results: Results) -> list[str]:
-    """Why values are missing, one line per score and reason."""
-    from qipf.metrics.summary import NO_PROBABILITY
-
+def _notes(results: Results, shown: list[str]) -> list[str]:
+    """Return why values are missing, one line per score and reason."""
     notes: list[str] = []
     for score, result in results.items():
         by_reason: dict[str, list[str]] = {}
-        for name, reason in result["reasons"].items():
-            by_reason.setdefault(reason, []).append(name)
+        for name in (name for name in shown if name in result["reasons"]):
+            by_reason.setdefault(result["reasons"][name], []).append(METRICS[name].title)
         if by_reason.pop(NO_PROBABILITY, None):
-            notes.append(f"{score}: the proper metrics need a column {score}_probability (of error)")
+            notes.append(f"{score}: calibration needs a column {score}_probability, the probability of error")
         notes += [f"{score}: no {', '.join(names)}: {reason}" for reason, names in by_reason.items()]
     return notes
 
@@ -264,8 +190,6 @@ def _json(results: Results) -> str:
 
 
 def _csv(results: Results) -> str:
-    from qipf.metrics import METRICS
-
     lines = []
     for score, result in results.items():
         for name in METRICS:
@@ -278,8 +202,8 @@ def _csv(results: Results) -> str:
 
 def _markdown(results: Results) -> str:
     names = [printable(name).replace("|", "\\|") for name in results]
-    table = markdown_table(["metric", *names], [[title, *cells] for title, cells in _lines(results)])
-    notes = [f"- {printable(note)}" for note in _notes(results)]
+    table = markdown_table(["metric", *names], _lines(results, list(METRICS)))
+    notes = [f"- {printable(note)}" for note in _notes(results, list(METRICS))]
     return "\n".join([f"{_title(results)}.", "", *table, *([""] if notes else []), *notes]) + "\n"
 
 

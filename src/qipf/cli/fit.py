@@ -1,21 +1,30 @@
-"""`qipf fit`: from a trained model and reference data to one file with a fitted scorer."""
+"""`qipf fit`: fit a scorer to a trained model and write it to one file."""
 
 from __future__ import annotations
 
+import re
 import sys
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, NamedTuple
 
 from qipf._common.errors import InputError, UserError, first_line
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
-from qipf.cli.arguments import check_at_least, check_output, naming, read_settings, rendered
-from qipf.cli.running import DEFAULT, Work, load, make_scorer, read_task, takes_names
+from qipf.cli.arguments import QUIET, check_output, naming, read_settings, rendered
+from qipf.cli.options import ModelOptions, Output
+from qipf.cli.running import DEFAULT, Work, load, make_scorer, open_main, open_other, read_task, split_model
 from qipf.cli.shown import seen_in, warn_of_random
-from qipf.data.reading import Data, open_data
+from qipf.data.reading import no_labels
+from qipf.decisions.decision import Decision
+from qipf.decisions.intervals import Intervals
+from qipf.decisions.monitor import Monitor
+from qipf.decisions.probability import ErrorProbability, method_for
+from qipf.decisions.threshold import Unsupported
+
+if TYPE_CHECKING:
+    from qipf.scores.base import Scorer
+    from qipf.tasks.outputs import Outputs
+    from qipf.tasks.task import Task
 
 FEW = 5000
 """Examples on which the accuracy is measured."""
@@ -23,197 +32,173 @@ ENOUGH_TO_WATCH = 10
 """Held-out examples from which `qipf watch` can learn what is normal."""
 ENOUGH_TO_CALIBRATE = 100
 """Held-out examples from which a probability of error is more than a guess."""
-
-if TYPE_CHECKING:
-    from qipf.decisions.decision import Decision
-    from qipf.scores.base import Scorer
-    from qipf.tasks.outputs import Outputs
+INSIDE = re.compile(r"\s*(all\s+)?inside\s*>=\s*(\d*\.?\d+)\s*(%?)\s*")
 
 
 def fit(
     model: str,
     data: Path,
+    /,
     *,
-    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    output: Output,
     scorer: str = DEFAULT,
     option: list[str] | None = None,
-    weights: Path | None = None,
-    labels: Path | None = None,
     calibrate: Path | None = None,
     promise: str | None = None,
     confidence: float = 0.95,
-    coverage: float | None = None,
-    joint: bool = False,
     task: str | None = None,
     features: str | None = None,
-    onnx_output: str | None = None,
-    device: str | None = None,
-    batch_size: int = 500,
-    quiet: bool = False,
+    options: ModelOptions = ModelOptions(),  # noqa: B008
 ) -> None:
     """Fit a scorer to a trained model and write it to one file.
 
-    MODEL and the code it names are run; DATA is only read, and pickled objects are refused.
+    MODEL and the code it names are run. DATA is only read, and pickled objects are refused.
 
     For example:
 
     ```
-    qipf fit lenet.pt2 train.npz -o lenet.qipf
-    qipf fit lenet.onnx train.npz -o lenet.qipf
-    qipf fit mynets:build train/ --weights lenet.safetensors -o lenet.qipf
-    qipf fit mynets:build train.npy --labels classes.npy --option effort=thorough -o lenet.qipf
-    qipf fit lenet.pt2 train.npz --scorer weight-qipf --option factor=80 -o lenet.qipf
-    qipf fit lenet.pt2 train.npz --calibrate held-out.npz -o lenet.qipf
-    qipf fit lenet.pt2 train.npz --calibrate held-out.npz --promise "error<=0.01" -o lenet.qipf
-    qipf fit prices.pt2 validation.npz --calibrate held-out.npz --coverage 0.9 -o prices.qipf
+    qipf fit net.pt2 train.npz --output net.qipf
+    qipf fit net.onnx train.npz --calibrate held-out.npz --promise "error<=0.01" --output net.qipf
+    qipf fit mynets:build train/ --weights net.safetensors --output net.qipf
+    qipf fit mynets:build train.npy --labels classes.npy --option effort=thorough --output net.qipf
+    qipf fit net.pt2 train.npz --scorer weight-qipf --option factor=80 --output net.qipf
+    qipf fit prices.pt2 validation.npz --calibrate held-out.npz --promise "inside>=0.9" --output prices.qipf
     ```
 
     Args:
         model: A .pt2 exported program, or module:callable that returns a torch module (both run code); an .onnx file,
-            which ONNX Runtime runs; or, where DATA brings logits, a file of weights (.safetensors, .h5), which is only
-            read.
-        data: Reference inputs, for the recommended scorer those that the model was trained on: an .npz with inputs (or
-            x), or with logits, and perhaps labels (or y) and features; an .npy of inputs; or a folder of images, with
-            class subfolders as labels. Bytes are scaled to [0, 1], unless they are token ids. The .npz may also have an
-            array with the name of each input of the model, such as input_ids and attention_mask. Labels of tokens are
-            (N, T), of pixels (N, H, W), and several labels per input (N, L) of 0 and 1; the targets of a regression are
-            floating-point numbers, (N,) or (N, k). For these, give data that the model was not trained on.
+            which ONNX Runtime runs, as FILE.onnx:OUTPUT if it has several outputs; or a file of weights (.safetensors,
+            .h5), which is only read, if DATA brings logits.
+        data: Reference data, for the recommended scorer the training data: an .npz file with inputs (or x, X, images,
+            data) and labels (or y, Y, targets, target, label), or with logits; an .npy file of inputs; or a folder of
+            images with one subfolder per class. A model with several inputs takes arrays of their names, such as
+            input_ids and attention_mask. Labels are (N,) integers; (N, T) for tokens, (N, H, W) for pixels, (N, L) of
+            0 and 1 for several labels, and floating-point (N,) or (N, k) for a regression. Give data that the model was
+            not trained on for these four. Bytes are scaled to [0, 1] unless they are token ids.
         output: The file to write.
-        scorer: Which one: default (the probe, recommended for classifiers; needs labels), weight-qipf (the method of
-            the paper), entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; of a regression
-            residual-scale, which is its default.
-        option: A setting of the scorer as NAME=VALUE, for instance effort=quick or factor=80; may be repeated.
-        weights: A .safetensors checkpoint for module:callable.
-        labels: An .npy with one label per example, where DATA has none.
-        calibrate: Data with labels that nothing was fitted to, an .npz or a folder with class subfolders: also learn
-            the probability of error from it, which `qipf score` then writes, and what is normal, for `qipf watch`; of a
-            regression, intervals.
-        promise: Also choose a threshold from the data of --calibrate that keeps this promise, for example error<=0.01
-            (among accepted predictions at most 1 % are wrong) or accept>=0.9; `qipf score` then writes `accept`.
-        confidence: The probability with which the promise holds.
-        coverage: Of a regression, with --calibrate: the probability with which each target is in its interval; 0.9 if
-            left out.
-        joint: Promise this for all targets of an example at once.
-        task: What one prediction is: classes, labels, tokens, pixels or numbers, found from the data if left out; with
-            options as NAME:OPTION=VALUE, for example tokens:shift=false if each label is about the token in its own
-            position and not about the next one (needed if the labels are not the token ids), or pixels:tile=512.
-        features: The module whose output the scorer reads, or the tensor of an .onnx file; by default the recommended
-            scorer finds its own, and the others read the input of the last linear layer.
-        onnx_output: The name of the output of an .onnx file that holds the logits, where it has several; `qipf inspect`
-            lists them. `qipf score` reads the same one.
-        device: Where to run the model, for instance cuda.
-        batch_size: How many examples at once.
-        quiet: No progress bar and no summary.
+        scorer: The name of the scorer: default (recommended; needs labels), weight-qipf (the method of the paper),
+            entropy, energy, margin, max-logit, softmax-response, knn, mahalanobis, ...; residual-scale for a
+            regression, where it is the default.
+        option: A setting of the scorer as NAME=VALUE, for example effort=quick; may be repeated.
+        calibrate: Labelled data that nothing was fitted to, to learn the probability of error, which `qipf score` then
+            writes, and what is normal, for `qipf watch`; for a regression, to learn intervals.
+        promise: A promise to keep, learned from the data of --calibrate: "error<=0.01" (at most 1 % of the accepted
+            predictions are wrong), "accept>=0.9", or for a regression "inside>=0.9" (each target is in its interval
+            with probability 0.9; the default) and "all inside>=0.9" (all targets of an example at once).
+        confidence: The probability with which a promise of an error holds.
+        task: The kind of prediction: classes, labels, tokens, pixels or numbers, found from the data if left out. With
+            options as NAME:OPTION=VALUE, such as tokens:shift=false if each label is about the token in its own
+            position and not about the next one, or pixels:tile=512.
+        features: The module whose output the scorer reads, or the tensor of an .onnx file. By default the recommended
+            scorer finds its own, and others read the input of the last linear layer.
+        options: The options that all commands for models share.
     """
-    check_at_least("--batch-size", batch_size, 1)
-    check_output(output, "--output", model, data, weights, labels, calibrate, endings=[".qipf"])
+    read = (split_model(model)[0], data, options.weights, options.labels, calibrate)
+    check_output(output, *read, endings=[".qipf"])
     settings = read_settings(option or [])
     made = make_scorer(scorer, settings)
-    if coverage is not None and not 0 < coverage < 1:
-        raise UserError(f"--coverage: expected a number between 0 and 1, got {coverage:g}")
-    intervals = "--joint" if joint else "--coverage" if coverage is not None else ""
-    needs = intervals or ("--promise" if promise is not None else "")
-    if needs and calibrate is None:
-        raise UserError(f"{needs}: is learned from held-out data with labels; give it by --calibrate")
-    decision = None if promise is None else _read_promise(promise, confidence)
-    chosen = read_task(task)
-    opened = open_data(data, labels, named=takes_names(model), several=True)
+    if promise is not None and calibrate is None:
+        raise UserError("--promise: is learned from held-out data with labels; give it by --calibrate")
+    promised, chosen = _read_promise(promise, confidence), read_task(task)
+    opened = open_main(data, model, options)
     if made is None and opened.labels is None and (opened.files or opened.arrays):
-        raise UserError("--scorer default: learns from labels; give them in DATA or by --labels, or choose a scorer "
-                        "that needs none, for instance --scorer weight-qipf")  # fmt: skip
-    held_out = None if calibrate is None else _open_held_out(calibrate, data, opened.classes, takes_names(model))
-    net = load(model, weights, onnx_output, device)
-    work, opened = Work.prepare(net, opened, chosen, features, batch_size, quiet)
-    numbers = work.task.judged_by == "intervals"
-    _check_promises(work, intervals, decision, calibrate)
+        raise UserError(f"--scorer default: learns from labels, and {no_labels(data).message}; --labels FILE.npy gives "
+                        "them, and --scorer weight-qipf needs none")  # fmt: skip
+    held_out = None if calibrate is None else open_other(calibrate, "--calibrate", model, options, opened, data)
+    net = load(model, options)
+    work, opened = Work.prepare(net, opened, chosen, features, options.batch_size)
+    _check_promise(work.task, promised, calibrate)
     with naming(**({} if work.runner else {"features": "DATA, features"})):
         made = work.fit(made, settings, opened)
-    calibrated = ""
+    learned = ""
     if held_out is not None and calibrate is not None:
         wanted = features if made.reads_features else False
         where = f"--calibrate: {calibrate} does not fit"
         with naming(**{name: f"{where}: {name}" for name in ("data", "labels", "logits", "features")}):
             outputs = work.read(work.bound(held_out), wanted, made.layers)
-        if numbers:
-            calibrated = _learn_intervals(made, outputs, 0.9 if coverage is None else coverage, joint, calibrate)
-        else:
-            calibrated = _learn(made, outputs, decision, calibrate)
+        learned = _learn(made, outputs, promised, work.task, calibrate)
     made.save(output)
-    if not quiet:
+    numbers = work.task.judged_by == "intervals"
+    if not QUIET.get():
         count = min(len(opened), settings["size"]) if scorer == DEFAULT and "size" in settings else len(opened)
         print(f"{printable(output)}: {made.name}, fitted to {count} examples", file=sys.stderr)
         note = made.fitted.facts.get("note") if made.fitted else None
-        for text in filter(None, (calibrated, f"note: {note}" if note else "")):
+        for text in filter(None, (learned, f"note: {note}" if note else "")):
             print(text, file=sys.stderr)
         if opened.labels is not None and not numbers:
-            quietly = replace(work, quiet=True)
-            seen_in(quietly.read(opened.sample(FEW), False)).say(counted(work))
+            few = opened.sample(FEW)
+            drawn = f", drawn from {len(opened)}" if len(few) < len(opened) else ""
+            seen = seen_in(work.read(few, False))
+            seen.say(f"{counted(work.task)}{drawn}", f"accuracy on {data}, to which the scorer was fitted")
     if held_out is not None and not numbers and len(held_out) < ENOUGH_TO_CALIBRATE:
-        _warn_of_few(len(held_out))
-    if opened.has_inputs and weights is None:
+        watch = "" if len(held_out) >= ENOUGH_TO_WATCH else f", and qipf watch needs at least {ENOUGH_TO_WATCH}"
+        print(
+            f"warning: --calibrate: {len(held_out)} examples give a rough guess of the probability of error; an "
+            f"estimate takes {ENOUGH_TO_CALIBRATE} or more{watch}",
+            file=sys.stderr,
+        )
+    if opened.has_inputs and options.weights is None:
         warn_of_random(model, net)
 
 
-def counted(work: Work) -> str:
-    """Return what is counted if the model is right or wrong."""
-    return {"classes": "labelled examples", "labels": "labels"}.get(work.task.name, f"labelled {work.task.name}")
+def counted(task: Task) -> str:
+    """Return the noun for labelled predictions."""
+    return {"classes": "labelled examples", "labels": "labels"}.get(task.name, f"labelled {task.name}")
 
 
-def _check_promises(work: Work, intervals: str, decision: Decision | None, calibrate: Path | None) -> None:
-    """Refuse what the task cannot promise, before anything is fitted."""
-    numbers = work.task.judged_by == "intervals"
-    if decision is not None and numbers:
-        raise UserError("--promise: is about classes; the intervals of numbers promise what --coverage says")
-    if intervals and not numbers:
-        raise UserError(f"{intervals}: is about the intervals of numbers, and DATA has labels of {work.task.name}")
-    if calibrate is not None and not work.task.independent:
-        raise UserError(
-            f"--calibrate: is for one prediction per example; {work.task.name} depend on each other, so that no "
-            "promise would hold"
-        )
+class _Promised(NamedTuple):
+    """A decision or intervals that are not fitted yet; both are None without --promise."""
+
+    decision: Decision | None = None
+    intervals: Intervals | None = None
 
 
-def _open_held_out(path: Path, reference: Path, classes: tuple[str, ...], named: bool) -> Data:
-    """Open the data of --calibrate, which must have labels and must not be DATA itself."""
-    with naming(data="--calibrate"):
-        data = open_data(path, named=named, several=True)
-    if path.samefile(reference):
-        raise InputError(f"--calibrate: {path} is DATA itself; give other data, which nothing was fitted to")
-    if classes and data.classes and classes != data.classes:
-        there, here = ", ".join(data.classes), ", ".join(classes)
-        raise InputError(f"--calibrate: {path} has the class subfolders {there}, and DATA has {here}; give the same")
-    if data.labels is None:
-        raise InputError(f"--calibrate: {path} has no labels; give an .npz with labels (or y), or class subfolders")
-    return data
-
-
-def _read_promise(promise: str, confidence: float) -> Decision:
-    """Return the decision that keeps the promise once it is fitted."""
-    from qipf.decisions.decision import Decision
-
+def _read_promise(promise: str | None, confidence: float) -> _Promised:
+    if promise is None:
+        return _Promised()
+    if found := INSIDE.fullmatch(promise):
+        share = float(found[2]) / (100 if found[3] else 1)
+        return _Promised(intervals=Intervals(share, joint=found[1] is not None))
     decision = Decision(promise, confidence=confidence)
     if decision.promise.kind == "loss":
         raise UserError(
             f"--promise: {decision.promise} needs the loss of each prediction, which only qipf.Decision takes; "
             f"promise error<={decision.promise.limit:g} if a loss is 1 for each error and 0 otherwise"
         )
-    return decision
+    return _Promised(decision)
 
 
-def _learn(scorer: Scorer, outputs: Outputs, decision: Decision | None, path: Path) -> str:
-    """Learn from held-out outputs what travels with a scorer of classes, and return it in words."""
-    from qipf.decisions.monitor import Monitor
-    from qipf.decisions.probability import ErrorProbability, method_for
-    from qipf.decisions.threshold import Unsupported
+def _check_promise(task: Task, promised: _Promised, calibrate: Path | None) -> None:
+    """Refuse what the task cannot promise, before anything is fitted."""
+    numbers = task.judged_by == "intervals"
+    if promised.decision is not None and numbers:
+        raise UserError('--promise: is about classes; promise "inside>=0.9" for the intervals of numbers')
+    if promised.intervals is not None and not numbers:
+        raise UserError(f'--promise: is about the intervals of numbers; promise "error<=0.01" for {task.name}')
+    if calibrate is not None and not task.independent:
+        raise UserError(
+            f"--calibrate: is for one prediction per example; {task.name} depend on each other, so that no promise "
+            "would hold"
+        )
 
+
+def _learn(scorer: Scorer, outputs: Outputs, promised: _Promised, task: Task, path: Path) -> str:
+    """Learn from held-out outputs what travels with a scorer, and return it in words."""
     try:
+        if task.judged_by == "intervals":
+            intervals = promised.intervals or Intervals()
+            scorer.attach(intervals.fit_scorer(scorer, outputs))  # pyright: ignore[reportArgumentType]
+            targets = "all targets of an example are" if intervals.joint else "each target is"
+            return f"intervals: {targets} inside with probability {intervals.coverage:g}, from {len(outputs)} examples"
         errors = int((~to_numpy(outputs.correct)).sum())
         calibrator = ErrorProbability(method_for(errors))
         scorer.probability = calibrator.fit_scorer(scorer, outputs)
-        told = f"probability of error: {calibrator.method}, from {len(outputs)} examples, {errors} of them wrong"
-        if decision is not None:
-            scorer.decision = decision.fit_scorer(scorer, outputs)
-            told += f"\n{decision.report()}"
+        told = (
+            f"probability of error: {calibrator.method}, from {len(outputs)} examples of {path}, {errors} of them wrong"
+        )
+        if promised.decision is not None:
+            scorer.decision = promised.decision.fit_scorer(scorer, outputs)
+            told += f"\n{promised.decision.report()}"
         if len(outputs) >= ENOUGH_TO_WATCH:
             scorer.attach(Monitor().fit_scorer(scorer, outputs))
     except Unsupported as problem:
@@ -221,27 +206,3 @@ def _learn(scorer: Scorer, outputs: Outputs, decision: Decision | None, path: Pa
     except (ValueError, RuntimeError) as error:
         raise InputError(f"--calibrate: {path} does not fit: {first_line(error)}") from error
     return told
-
-
-def _learn_intervals(scorer: Scorer, outputs: Outputs, coverage: float, joint: bool, path: Path) -> str:
-    """Attach intervals to a fitted scale, and return in words what they promise."""
-    from qipf.decisions.intervals import Intervals
-    from qipf.decisions.threshold import Unsupported
-
-    try:
-        scorer.attach(Intervals(coverage, joint=joint).fit_scorer(scorer, outputs))  # pyright: ignore[reportArgumentType]
-    except Unsupported as problem:
-        raise InputError(str(rendered(problem))) from problem
-    except (ValueError, RuntimeError) as error:
-        raise InputError(f"--calibrate: {path} does not fit: {first_line(error)}") from error
-    targets = "all targets of an example are" if joint else "each target is"
-    return f"intervals: {targets} inside with probability {coverage:g}, from {len(outputs)} examples"
-
-
-def _warn_of_few(count: int) -> None:
-    watch = "" if count >= ENOUGH_TO_WATCH else f", and qipf watch needs at least {ENOUGH_TO_WATCH}"
-    print(
-        f"warning: --calibrate: {count} examples give a rough guess of the probability of error; it takes "
-        f"{ENOUGH_TO_CALIBRATE} or more to estimate one{watch}",
-        file=sys.stderr,
-    )

@@ -1,56 +1,53 @@
-"""`qipf inspect`: what is in a file that `qipf fit` wrote, or which tensors an ONNX model has to read."""
+"""`qipf inspect`: show the contents of a fitted scorer's file, or the tensors of an ONNX model."""
 
 from __future__ import annotations
 
-import json
 import sys
-from pathlib import Path
+from json import dumps
 from typing import Any
 
 import numpy as np
 
-from qipf._common.errors import UserError
 from qipf._common.optional import require
 from qipf._common.text import printable
+from qipf.cli.running import split_model
 
 BARS = " ▁▂▃▄▅▆▇█"
 WIDTH = 64
 """Columns of the plot."""
 
 
-def inspect(file: Path, *, as_json: bool = False, onnx_output: str | None = None) -> None:
-    """Show what a fitted scorer's file holds, after checking that it is whole; with a text plot of its field.
+def inspect(file: str, /, *, json: bool = False) -> None:
+    """Show the contents of a fitted scorer's file after checking that it is complete, with a plot of its field.
 
-    Nothing in the file is executed. Of an ONNX model, show the inputs and the tensors that --features takes; ONNX
-    Runtime opens it, which computes what is constant in its graph, and runs it on no data.
+    Nothing in the file is executed. For an ONNX model, show the inputs, the outputs and the tensors that --features
+    takes; ONNX Runtime opens it, which computes the constants of its graph, and runs it on no data.
 
     For example:
 
     ```
-    qipf inspect lenet.qipf
-    qipf inspect lenet.qipf --as-json
-    qipf inspect lenet.onnx
+    qipf inspect net.qipf
+    qipf inspect net.qipf --json
+    qipf inspect net.onnx:logits
     ```
 
     Args:
-        file: What `qipf fit` wrote, or an .onnx file.
-        as_json: The header and the shapes of the tensors as JSON, for programs.
-        onnx_output: Of an .onnx file with several outputs: the name of the one that holds the logits.
+        file: The file that `qipf fit` wrote, or an .onnx file, as FILE.onnx:OUTPUT if it has several outputs.
+        json: The header and the shapes of the tensors as JSON, for programs.
     """
     from qipf.scores.saving import load, read
 
-    if file.suffix == ".onnx":
-        _onnx(file, as_json, onnx_output)
+    path, output = split_model(file)
+    if path.endswith(".onnx"):
+        _onnx(path, json, output)
         return
-    if onnx_output is not None:
-        raise UserError(f"--onnx-output: names an output of an .onnx file, and FILE is {file}; leave it out")
     header, tensors = read(file)
     shapes = {
         key: {"shape": list(value.shape), "dtype": str(value.dtype), "bytes": value.nbytes}
         for key, value in tensors.items()
     }
-    if as_json:
-        print(json.dumps({**header, "tensors": shapes}, indent=2))
+    if json:
+        print(dumps({**header, "tensors": shapes}, indent=2))
         return
     table = require("rich.table", extra="torch").Table(show_header=False, box=None, pad_edge=False)
     table.add_column()
@@ -79,11 +76,11 @@ def inspect(file: Path, *, as_json: bool = False, onnx_output: str | None = None
         print("\n" + plot(y, {"field psi(y)": field(y), "uncertainty": _uncertainty(scorer, y)}))
 
 
-def _onnx(file: Path, as_json: bool, output: str | None) -> None:
-    """The inputs, the outputs and the tensors of an ONNX model; those that all data passes through are marked."""
+def _onnx(file: str, as_json: bool, output: str | None) -> None:
+    """Print the inputs, outputs and tensors of an ONNX model; tensors that all data passes through are marked."""
     from qipf.runners.loading import load_model
 
-    model = load_model(str(file), output=output)
+    model = load_model(file, output=output)
     logits = (model.graph.ending(model.output) or ((model.output,), ""))[0][0]
     through = {*model.graph.cuts(logits)}
     found = {
@@ -97,7 +94,7 @@ def _onnx(file: Path, as_json: bool, output: str | None) -> None:
         ],
     }
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(dumps(found, indent=2))
         return
     for name, about in found["inputs"].items():
         print(f"input     {printable(name)}  {about}")
@@ -112,13 +109,13 @@ def _onnx(file: Path, as_json: bool, output: str | None) -> None:
 
 
 def _uncertainty(scorer: Any, y: np.ndarray) -> np.ndarray:
-    """The mean of the modes along the standardised coordinate."""
+    """Return the mean of the modes along the standardised coordinate."""
     fitted = scorer.fitted
     return scorer._modes(scorer.field, y, fitted.tensors.get("reference")).mean(axis=1)
 
 
 def plot(y: np.ndarray, curves: dict[str, np.ndarray], height: int = 6) -> str:
-    """Curves over y as text, each on its own scale, with the largest and smallest value at the left."""
+    """Draw curves over y with characters, each on its own scale, with its largest and smallest value at the left."""
     lines = []
     for name, values in curves.items():
         low, high = float(np.min(values)), float(np.max(values))

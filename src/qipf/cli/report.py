@@ -1,4 +1,4 @@
-"""`qipf report`: a benchmark as one page."""
+"""`qipf report`: write a benchmark as one page."""
 
 from __future__ import annotations
 
@@ -6,43 +6,33 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
-
-from cyclopts import Parameter
 
 from qipf.cli.arguments import check_output
+from qipf.cli.options import Output
 
 
-def report(
-    store: Path,
-    /,
-    *,
-    output: Annotated[Path, Parameter(name=["--output", "-o"])] = Path("report.html"),
-    data: Path | None = None,
-) -> None:
+def report(store: Path, /, *, output: Output = Path("report.html")) -> None:
     """Write the report of a benchmark: one HTML file that opens offline, under 5 MB.
 
-    A store gives everything. A folder that has only a table.csv, table.parquet or table.csv.gz (and perhaps times.csv,
-    networks.csv, plan.json and environment.json) gives the tables and the charts that can be made from them. The page
-    names what is missing, for instance a failed cell. Files that cannot be read are named here as well.
+    A folder with only a table.csv, table.parquet or table.csv.gz (and perhaps times.csv, networks.csv, plan.json and
+    environment.json) gives the tables and charts that can be made from them. The page lists what is missing, such as
+    failed cells. Example pictures need the files of the dataset in the folder that QIPF_DATA names.
 
     For example:
 
     ```
-    qipf report bench-demo -o report.html
-    qipf report results/mnist --data ~/data -o mnist.html
+    qipf report bench-demo --output report.html
     ```
 
     Args:
-        store: the folder that `qipf bench -o` wrote, or a folder with its tables.
-        output: the HTML file to write.
-        data: folder with the dataset's files, for the example pictures; QIPF_DATA if left out.
+        store: The folder that `qipf bench` wrote, or a folder with its tables.
+        output: The HTML file to write.
     """
     from qipf.study.report import write_report
 
-    check_output(output, "--output", endings=[".html"])
+    check_output(output, endings=[".html"])
     with _notes_on_stderr():
-        size = write_report(store, output, data=data)
+        size = write_report(store, output)
     print(f"{output}: {size / 1e6:.1f} MB")
 
 

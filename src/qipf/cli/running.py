@@ -1,19 +1,19 @@
-"""Models on the command line: load one, find its task, and read opened data with it."""
+"""Models on the command line: load one, open its data, find its task, and run it."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qipf._common.errors import Problem, UserError
-from qipf._common.text import printable
-from qipf.cli.arguments import read_settings, usable_device
+from qipf._common.errors import InputError, Problem, UserError, check_whole
+from qipf.cli.arguments import QUIET, check_at_least, naming, read_settings, usable_device
+from qipf.cli.options import ModelOptions
 from qipf.data.batches import Batch
-from qipf.data.reading import Data, FileSource
+from qipf.data.reading import Data, FileSource, listed, no_labels, open_data
 from qipf.runners.loading import WEIGHT_FILES, is_weights, load_model, open_model
 from qipf.runners.runner import OUTPUT, Runner
 from qipf.scores.default import EFFORTS, default
@@ -23,39 +23,40 @@ from qipf.tasks.outputs import Outputs
 from qipf.tasks.task import Task
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from qipf.scores.base import Scorer
 
 DEFAULT = "default"
 LOOK = 8
 """Examples that are read to find the task."""
+COPIED = 100
+"""Examples by which a copy of DATA is recognised; fewer than ten may be the same by chance."""
 OPTIONS = ("effort", "size", "seed")
 """Settings of the recommended scorer."""
 
 
-def takes_names(model: str | None) -> bool:
-    """Return True if MODEL is run, so that an .npz may name its inputs."""
-    return model is not None and not model.endswith(WEIGHT_FILES)
+def split_model(model: str) -> tuple[str, str | None]:
+    """Split FILE.onnx:OUTPUT into the file and the name of the output; other models have no output."""
+    file, found, output = model.partition(".onnx:")
+    return (f"{file}.onnx", output) if found and output else (model, None)
 
 
-def load(model: str, weights: Path | None, output: str | None, device: str | None, noted: str | None = None) -> Any:
+def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any:
     """Return the model of a command on its device, or the path of a file of weights.
 
     Args:
         model: What the user wrote.
-        weights: A checkpoint for it.
-        output: The output of an ONNX model that was asked for.
-        device: Where it runs; None leaves it where it is.
-        noted: The output that a scorer was fitted to, if the model has several.
+        options: The options of the command.
+        scorer: A fitted scorer, whose output of an ONNX model is read if MODEL names none.
     """
-    net = load_model(model, weights, output)
+    path, output = split_model(model)
+    net = load_model(path, options.weights, output)
+    noted = scorer.fitted.facts.get(OUTPUT) if scorer is not None and scorer.fitted else None
     if noted is not None and output is None and getattr(net, "noted_output", None) not in (None, noted):
-        net = load_model(model, weights, noted)
-    if device is not None:
+        net = load_model(path, options.weights, noted)
+    if options.device is not None:
         if not hasattr(net, "to"):
             raise UserError(f"--device: {model} runs on the CPU here; in Python, give a session with its providers")
-        net.to(usable_device(device))
+        net.to(usable_device(options.device))
     return net
 
 
@@ -67,18 +68,77 @@ def read_task(text: str | None) -> Task | None:
     return make_task({"name": name.strip(), **read_settings([one for one in options.split(",") if one], "--task")})
 
 
+def open_main(path: Path, model: str | None, options: ModelOptions, *, several: bool = True) -> Data:
+    """Open DATA; `several` allows more than one label per example."""
+    check_at_least("--batch-size", options.batch_size, 1)
+    return _opened(path, options.labels, model, options, several)
+
+
+def _opened(path: Path, labels: Path | None, model: str | None, options: ModelOptions, several: bool) -> Data:
+    runs = model is not None and not model.endswith(WEIGHT_FILES)
+    data = open_data(path, labels, named=runs, several=several)
+    found, first = data.labels, options.labels_from
+    if first and found is not None:
+        if data.files or found.dtype.kind not in "iu" or found.size != len(found):
+            raise Problem("data", "--labels-from is for one integer label per example", hint="leave it out")
+        return replace(data, arrays={**data.arrays, "labels": np.asarray(found, dtype=np.int64) - first})
+    return data
+
+
+def open_other(
+    path: Path, flag: str, model: str, options: ModelOptions, data: Data, data_path: Path | None = None
+) -> Data:
+    """Open labelled data of the form of DATA, for --calibrate, --fit or --shifted.
+
+    Args:
+        path: The file or folder.
+        flag: The option that named it.
+        model: The model, as the user wrote it.
+        options: The options of the command.
+        data: What was read of DATA.
+        data_path: The path of DATA, if this data must be other than DATA.
+
+    Raises:
+        InputError: It cannot be read, has no labels, has other classes, or is DATA or a copy of it.
+    """
+    with naming(data=flag, labels=flag):
+        found = _opened(path, None, model, options, True)
+    if data.classes and found.classes and data.classes != found.classes:
+        there, here = ", ".join(found.classes), ", ".join(data.classes)
+        raise InputError(f"{flag}: {path} has the class subfolders {there}, and DATA has {here}; give the same")
+    if found.labels is None:
+        raise InputError(f"{flag}: {no_labels(path).message}")
+    if data_path is not None:
+        if path.samefile(data_path):
+            raise InputError(f"{flag}: {path} is DATA itself; give data that nothing was fitted to")
+        if _is_copy(found, data):
+            raise InputError(f"{flag}: {path} begins with the same examples as DATA; give other data")
+    return found
+
+
+def _is_copy(one: Data, other: Data) -> bool:
+    """Return True if two sets begin with the same inputs or logits."""
+    count = min(COPIED, len(one), len(other))
+    if count < 10:
+        return False
+    if one.files and other.files:
+        return all(a.read_bytes() == b.read_bytes() for a, b in zip(one.files[:10], other.files[:10], strict=True))
+    both = [{**data.named, **data.arrays} for data in (one, other)]
+    common = [name for name in both[0] if name in both[1] and name != "labels"]
+    return bool(common) and all(np.array_equal(both[0][name][:count], both[1][name][:count]) for name in common)
+
+
 @dataclass(frozen=True)
 class Work:
     """A model, its task, and how its data is read.
 
     Attributes:
-        net: What `load` returned; None if the data brings logits.
-        runner: What executes it; None likewise.
-        task: What one prediction is.
-        output: The shape of what the model returns, or of the logits that the data brings.
+        net: The result of `load`; None if the data brings logits.
+        runner: The runner that executes it; None likewise.
+        task: The kind of prediction.
+        output: The shape of the model's output, or of the logits that the data brings.
         features: The module that scorers read, if one was named.
-        batch_size: The most examples per pass.
-        quiet: No progress bars.
+        batch_size: The largest number of examples per pass.
     """
 
     net: Any
@@ -87,31 +147,31 @@ class Work:
     output: tuple[int, ...]
     features: str | None
     batch_size: int
-    quiet: bool
 
     @classmethod
     def prepare(
-        cls, net: Any, data: Data, task: Any, features: str | None, batch_size: int, quiet: bool
+        cls, net: Any, data: Data, task: Any = None, features: str | None = None, batch_size: int = 500
     ) -> tuple[Work, Data]:
         """Return the work, and the data with the inputs that the model takes.
 
         Args:
-            net: What `load` returned.
-            data: What was opened.
-            task: What --task named, or what a scorer was fitted to; None to find it.
-            features: What --features named.
-            batch_size: The most examples per pass.
-            quiet: No progress bars.
+            net: The result of `load`.
+            data: The opened data.
+            task: The value of --task, or the task that a scorer was fitted to; None to find it.
+            features: The value of --features.
+            batch_size: The largest number of examples per pass.
         """
         if "logits" in data.arrays or not data.has_inputs:
             if "logits" not in data.arrays:
-                raise Problem("data", "neither inputs nor logits", hint="give inputs (or x), or logits")
+                raise Problem("data", "neither inputs nor logits", hint=f"give {listed('inputs')}, or logits")
             if features is not None:
                 raise Problem("features", "they name a module, and the data brings logits", hint="leave them out")
-            found = find_task(data.arrays["logits"].shape, data.labels, task)
+            output = data.arrays["logits"].shape
+            found = find_task(output, data.labels, task)
             if found.whole or found.name == "labels":
                 raise Problem("data", f"{found.name} are read from a model", hint="give inputs instead of logits")
-            return cls(net, None, found, data.arrays["logits"].shape, None, batch_size, quiet), data.bound(())
+            _check_first_class(found, data.labels, output)
+            return cls(net, None, found, output, None, batch_size), data.bound(())
         if net is None or is_weights(net):
             raise Problem("model", "a file of weights cannot be run", hint="give a program, or data with logits")
         runner = open_model(net)
@@ -121,7 +181,8 @@ class Work:
         first = next(runner.batches(FileSource(bound.take(few), runner.inputs, len(few), ids=ids)))
         output = tuple(runner.output_shape(first))
         found = find_task(output, data.labels, task).resolved(first)
-        return cls(net, runner, found, output, features, batch_size, quiet), bound
+        _check_first_class(found, data.labels, output)
+        return cls(net, runner, found, output, features, batch_size), bound
 
     def source(self, data: Data) -> FileSource:
         """Return data as batches of the size that suits the task."""
@@ -141,7 +202,7 @@ class Work:
             return self.given(data.arrays, range(len(data)) if data.numbers is None else data.numbers.tolist())
         return collect(
             self.runner, self.source(data), task=self.task, features=features, layers=layers, most=most, seed=seed,
-            progress=not self.quiet,
+            progress=not QUIET.get(),
         )  # fmt: skip
 
     def given(self, arrays: dict[str, np.ndarray], numbers: Sequence[int]) -> Outputs:
@@ -156,16 +217,27 @@ class Work:
 
     def fit(self, scorer: Scorer | None, settings: dict[str, Any], data: Data) -> Scorer:
         """Fit a scorer; None is the recommended one, with settings."""
-        run: dict[str, Any] = {"features": self.features, "progress": not self.quiet}
+        run: dict[str, Any] = {"features": self.features, "progress": not QUIET.get()}
         if self.runner is None:
             outputs = self.read(data.sample(settings.get("size", len(data))))
             others = {key: value for key, value in settings.items() if key != "size"}
             if scorer is not None:
                 return scorer.fit(self.net, outputs)
-            return default(None, outputs, progress=not self.quiet, **others)
+            return default(None, outputs, progress=not QUIET.get(), **others)
         if scorer is not None:
             return scorer.fit(self.net, self.source(data), task=self.task, **run)
         return default(self.net, self.source(data), task=self.task, **run, **settings)
+
+
+def _check_first_class(task: Task, labels: np.ndarray | None, output: tuple[int, ...]) -> None:
+    """Raise InputError if classes are counted from 1."""
+    if task.name != "classes" or labels is None or labels.dtype.kind not in "iu" or not labels.size:
+        return
+    if len(output) > 1 and output[1] > 1 and labels.min() >= 1 and labels.max() == output[1]:
+        raise InputError(
+            f"DATA, labels: expected classes from 0 to {output[1] - 1}, got {labels.min()} to {labels.max()}; if they "
+            "are counted from 1, add --labels-from 1 (in Python: labels - 1)"
+        )
 
 
 def _are_ids(data: Data, runner: Runner, task: str | None) -> bool:
@@ -187,53 +259,25 @@ def _are_ids(data: Data, runner: Runner, task: str | None) -> bool:
     return False
 
 
-def noted_features(scorer: Scorer, features: str | None) -> str | None:
-    """Return the module that --features named; a different one than in fitting triggers a warning."""
-    noted = scorer.fitted.facts.get("features") if scorer.fitted else None
-    if features is not None and noted is not None and features != noted:
-        print(
-            f"warning: --features: the scorer was fitted to the output of {printable(noted)!r}, and these are of "
-            f"{printable(features)!r}; if they are not the same numbers, the scores mean nothing",
-            file=sys.stderr,
-        )
-    return features
-
-
-def noted_output(scorer: Scorer) -> str | None:
-    """Return the output of an ONNX model that a scorer was fitted to."""
-    return scorer.fitted.facts.get(OUTPUT) if scorer.fitted else None
-
-
 def make_scorer(name: str, settings: dict[str, Any]) -> Scorer | None:
     """Return a scorer from its name and settings; None for the recommended one, whose settings are checked."""
     from qipf.scores import SCORERS
 
-    if name == DEFAULT:
-        _check_options(settings)
-        return None
-    if name not in SCORERS:
+    if name != DEFAULT and name not in SCORERS:
         raise UserError(f"--scorer: there is no {name!r}; there are {', '.join([DEFAULT, *sorted(SCORERS)])}")
-    known = SCORERS[name]().settings()
+    known = OPTIONS if name == DEFAULT else SCORERS[name]().settings()
     if unknown := set(settings) - set(known):
         raise UserError(
             f"--option: {name} does not take {', '.join(sorted(unknown))}; its settings: {', '.join(known) or 'none'}"
         )
-    try:
-        return SCORERS[name](**settings)
-    except (ValueError, TypeError, OverflowError) as error:
-        raise UserError(f"--option: {error}") from None
-
-
-def _check_options(settings: dict[str, Any]) -> None:
-    """Refuse settings that the recommended scorer does not take, before anything is read or run."""
-    if unknown := set(settings) - set(OPTIONS):
-        raise UserError(
-            f"--option: {DEFAULT} does not take {', '.join(sorted(unknown))}; its settings: {', '.join(OPTIONS)}; "
-            "name another scorer by --scorer for the settings of that one"
-        )
+    if name != DEFAULT:
+        try:
+            return SCORERS[name](**settings)
+        except (ValueError, TypeError, OverflowError) as error:
+            raise UserError(f"--option: {error}") from None
     if settings.get("effort", "standard") not in EFFORTS:
         raise UserError(f"--option: effort: expected one of {', '.join(EFFORTS)}, got {settings['effort']!r}")
-    for name, least in (("size", 1), ("seed", 0)):
-        value = settings.get(name, least)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 2**63:
-            raise UserError(f"--option: {name}: expected an integer of at least {least}, got {value!r}")
+    for key, least in (("size", 1), ("seed", 0)):
+        with naming(**{key: f"--option: {key}"}):
+            check_whole(key, settings.get(key, least), least)
+    return None

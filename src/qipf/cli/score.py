@@ -1,4 +1,4 @@
-"""`qipf score`: an uncertainty for every prediction, in a table; of pixels also as maps or pictures."""
+"""`qipf score`: write the uncertainty of every prediction to a table; for pixels also maps or pictures."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from cyclopts import Parameter
 
 from qipf._common.errors import InputError, UserError
 from qipf._common.files import replacing
 from qipf._common.progress import track
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
-from qipf.cli.arguments import check_at_least, check_output, naming
+from qipf.cli.arguments import QUIET, check_output, naming
 from qipf.cli.fit import counted
-from qipf.cli.running import Work, load, noted_features, noted_output, takes_names
+from qipf.cli.options import ModelOptions, Output
+from qipf.cli.running import Work, load, open_main, split_model
 from qipf.cli.shown import Seen, warn_of_random
-from qipf.data.reading import Data, open_data
+from qipf.data.reading import Data
 from qipf.data.tables import TableWriter
 from qipf.tasks.outputs import Scored
 
@@ -28,64 +28,52 @@ if TYPE_CHECKING:
     from qipf.scores.base import Scorer
 
 TABLES = (".csv", ".parquet")
+UNITS = {"probe": "the log odds against the prediction: 0 is even, negative is sure"}
+"""The unit of a score, by the name of the scorer."""
 
 
 def score(
     file: Path,
     data: Path,
+    /,
     *,
-    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    output: Output,
     model: str | None = None,
-    weights: Path | None = None,
-    labels: Path | None = None,
-    features: str | None = None,
-    onnx_output: str | None = None,
     modes: bool = False,
     views: int | None = None,
-    device: str | None = None,
-    batch_size: int = 500,
-    quiet: bool = False,
+    options: ModelOptions = ModelOptions(),  # noqa: B008
 ) -> None:
     """Score every example with a fitted scorer and write a table; higher uncertainty is less sure.
 
-    Data and table may be larger than memory (.npy and folders are read, and tables written, batch by batch). The
-    table appears only when it is complete. Its columns: row, file (of images), predicted (class) or prediction
-    (regression), uncertainty, probability (of error, if FILE was made with --calibrate), accept (if it was made with
-    --promise), and, where there are labels, label and correct. Of a regression whose FILE is of residual-scale: row,
-    file, prediction, scale (the error to expect), lower and upper (the interval, if FILE was made with --calibrate),
-    label, inside and uncertainty; of several targets prediction_0, prediction_1 and so on.
+    The uncertainty of the recommended scorer is the log odds against the prediction: 0 is even, negative is sure. Other
+    columns: row, file (of images), predicted (class), probability (of error, if FILE was made with --calibrate), accept
+    (with --promise), label and correct (with labels). A regression has prediction, scale (the error to expect), lower,
+    upper and inside instead, and prediction_0, prediction_1, ... if there are several targets.
+
+    Data and table may be larger than memory: .npy files, folders and tables are read and written batch by batch. The
+    table appears when it is complete.
 
     For example:
 
     ```
-    qipf score lenet.qipf new.npy --model lenet.pt2 -o scores.csv
-    qipf score lenet.qipf new.npy --model lenet.onnx -o scores.csv
-    qipf score lenet.qipf photos/ --model mynets:build --weights lenet.safetensors -o scores.parquet
-    qipf score lenet.qipf logits.npz -o scores.csv
+    qipf score net.qipf new.npz --model net.pt2 --output scores.csv
+    qipf score net.qipf photos/ --model mynets:build --weights net.safetensors --output scores.parquet
+    qipf score net.qipf logits.npz --output scores.csv
     ```
 
     Args:
-        file: What `qipf fit` wrote.
-        data: Inputs, or an .npz with logits (and features, if the scorer reads them); as for `qipf fit`.
-        output: The table to write, .csv or .parquet. Of tokens and several labels it has one row per prediction, and of
-            pixels one per image; of pixels also an .npy file with all maps (N, H, W), or a new folder, which gets the
-            images as PNG files with the doubtful pixels in colour.
-        model: The model, as for `qipf fit` (it is run); not needed where DATA brings logits.
-        weights: A .safetensors checkpoint for module:callable.
-        labels: An .npy with one label per example, where DATA has none.
-        features: The module whose output are the features; the one that was given to `qipf fit` if left out.
-        onnx_output: The name of the output of an .onnx file that holds the logits; the one that FILE was fitted to if
-            left out, and no other.
-        modes: Also write the modes, one column per order, for a scorer that has them.
-        views: How many views of an image, itself included, to average over, with one pass each.
-        device: Where to run the model, for instance cuda.
-        batch_size: How many examples at once.
-        quiet: No progress bar and no summary.
+        file: The file that `qipf fit` wrote.
+        data: Inputs as for `qipf fit`; or an .npz file with logits, and features if the scorer reads them.
+        output: The table to write, .csv or .parquet, with one row per prediction, or per image for pixels. For pixels
+            also an .npy file with all maps (N, H, W), or a new folder of PNG files with the doubtful pixels in colour.
+        model: The model as for `qipf fit`, which is run; not needed if DATA brings logits.
+        modes: Also write the modes, one column per order, if the scorer has them.
+        views: The number of views of an image, itself included, to average over; each takes one pass.
+        options: The options that all commands for models share.
     """
     from qipf.scores.saving import load as load_scorer
 
-    check_at_least("--batch-size", batch_size, 1)
-    check_output(output, "--output", file, data, model, weights, labels)
+    check_output(output, file, data, model and split_model(model)[0], options.weights, options.labels)
     scorer = load_scorer(file)
     if views is not None and (viewed := scorer.with_views(views)) is not scorer:
         if scorer.attachments:
@@ -93,19 +81,18 @@ def score(
         scorer = viewed
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
-    noted_features(scorer, features)
     noted = scorer.fitted.facts.get("task") if scorer.fitted else None
-    opened = open_data(data, labels, named=takes_names(model), several=scorer.task_name not in ("", "classes"))
+    opened = open_main(data, model, options, several=scorer.task_name not in ("", "classes"))
     net = None
     if "logits" not in opened.arrays:
         if model is None:
             raise UserError("--model: needed, since DATA brings inputs and no logits")
-        net = load(model, weights, onnx_output, device, noted_output(scorer))
-    work, opened = Work.prepare(net, opened, noted, None, batch_size, quiet)
+        net = load(model, options, scorer)
+    work, opened = Work.prepare(net, opened, noted, None, options.batch_size)
     pixels = work.task.name == "pixels"
     if not pixels and output.suffix not in TABLES:
         raise UserError(f"--output: expected a file that ends in {' or '.join(TABLES)}, got {output}")
-    scored = _scored(work, scorer, opened, features)
+    scored = _scored(work, scorer, opened)
     seen: list[Seen] = []
     if pixels and output.suffix not in TABLES:
         maps = _counting(scored, seen)
@@ -124,24 +111,24 @@ def score(
                     "DATA: there is no token to score: labels of -100 and attention masks leave all of them out; give "
                     "the inputs without labels to score every token"
                 )
-    if not quiet:
-        print(f"{printable(output)}: {count} {what}", file=sys.stderr)
+    if not QUIET.get():
+        unit = UNITS.get(scorer.name, "higher is less sure")
+        print(f"{printable(output)}: {count} {what}; uncertainty: {unit}", file=sys.stderr)
         inside = "examples with all targets" if _is_joint(scorer) else "targets"
         numbers = work.task.judged_by == "intervals"
-        sum(seen, Seen()).say(*((inside, "inside their intervals") if numbers else (counted(work),)))
-    if model is not None and weights is None:
+        about = (inside, "inside their intervals") if numbers else (counted(work.task), f"accuracy on {data}")
+        sum(seen, Seen()).say(*about)
+    if model is not None and options.weights is None:
         warn_of_random(model, net)
 
 
-def _scored(work: Work, scorer: Scorer, data: Data, features: str | None) -> Iterator[Scored]:
+def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
     """Yield the scores of one batch after the other, of the model or of the logits that the data brings."""
     if work.runner is not None:
-        yield from scorer.stream(
-            work.runner, work.source(data), task=work.task, features=features, progress=not work.quiet
-        )
+        yield from scorer.stream(work.runner, work.source(data), task=work.task, progress=not QUIET.get())
         return
     batches = data.batches(work.batch_size)
-    for arrays, numbers in track(batches, "scoring", total=-(-len(data) // work.batch_size), show=not work.quiet):
+    for arrays, numbers in track(batches, "scoring", total=-(-len(data) // work.batch_size), show=not QUIET.get()):
         outputs = work.given(arrays, numbers.tolist())
         scores = scorer._named(outputs, numbers.tolist())
         kept = np.ones(len(outputs), dtype=bool)

@@ -11,21 +11,23 @@ import numpy as np
 from qipf._common.budget import GIB, VARIABLE, budget
 from qipf._common.errors import InputError, UserError
 from qipf._common.optional import require
-from qipf.cli.arguments import naming
+from qipf.cli.options import ModelOptions
+from qipf.cli.running import open_other
 from qipf.data.batches import MASK
-from qipf.data.reading import INPUT, Data, FileSource, open_data
+from qipf.data.reading import INPUT, Data, FileSource
 
 
-def open_shifted(given: list[str], data: Data, *, named: bool = False) -> dict[str, Data]:
-    """The data of every --shifted NAME=FILE.
+def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data) -> dict[str, Data]:
+    """Open the data of every --shifted NAME=FILE.
 
     Args:
         given: What the user wrote.
-        data: What the shifted sets have to resemble.
-        named: As for `open_data`.
+        model: The model, as the user wrote it.
+        options: The options of the command.
+        data: DATA, which the shifted sets have to resemble.
 
     Raises:
-        UserError: It is not of this form, or two have the same name.
+        UserError: It is not of this form, or two sets have the same name.
         InputError: A file cannot be read, or does not fit the data.
     """
     found: dict[str, Data] = {}
@@ -36,18 +38,10 @@ def open_shifted(given: list[str], data: Data, *, named: bool = False) -> dict[s
             raise UserError(f"--shifted: expected NAME=FILE, got {text!r}")
         if name in found or name == "clean":
             raise UserError(f"--shifted: the name {name!r} is taken; give every set another one")
-        with naming(data="--shifted"):
-            one = open_data(Path(path), named=named, several=True)
-        if one.labels is None:
-            raise InputError(f"--shifted: {path} has no labels, which tell errors; add them")
+        one = open_other(Path(path), "--shifted", model, options, data)
         if one.has_inputs != data.has_inputs:
             wanted = "inputs" if data.has_inputs else "logits"
             raise InputError(f"--shifted: {path}: expected {wanted}, as in DATA")
-        if data.classes and one.classes and data.classes != one.classes:
-            raise InputError(
-                f"--shifted: {path} has the class subfolders {', '.join(one.classes)}, and DATA has "
-                f"{', '.join(data.classes)}; expected the same"
-            )
         for key, values in one.arrays.items():
             if key in data.arrays and values.shape[1:] != data.arrays[key].shape[1:]:
                 raise InputError(
@@ -60,7 +54,7 @@ def open_shifted(given: list[str], data: Data, *, named: bool = False) -> dict[s
 
 
 def _check_range(shifted: Data, data: Data, path: str) -> None:
-    """Raise InputError where bytes, which a network gets from 0 to 1, are compared with numbers of another range."""
+    """Raise InputError if one set holds bytes, which are scaled to [0, 1], and the other numbers of another range."""
     both = [one.arrays.get("inputs") for one in (data, shifted)]
     as_bytes = [inputs is None or inputs.dtype == np.uint8 for inputs in both]  # image files have no array
     if as_bytes[0] == as_bytes[1]:
@@ -70,13 +64,12 @@ def _check_range(shifted: Data, data: Data, path: str) -> None:
         held = ("bytes", f"numbers from {numbers.min():g} to {numbers.max():g}")
         there, here = held if as_bytes[0] else held[::-1]
         raise InputError(
-            f"--shifted: {path} holds {here}, and DATA {there}; bytes are given to the model as numbers from 0 to 1: "
-            "save both in the same form"
+            f"--shifted: {path} holds {here}, and DATA {there}; bytes are scaled to [0, 1], so save both in one form"
         )
 
 
 def read_shifts(given: list[str]) -> list[tuple[str, float]]:
-    """The name and the intensity of every --shift NAME:INTENSITY.
+    """Return the name and the intensity of every --shift NAME:INTENSITY.
 
     Raises:
         UserError: The shift is unknown, or the intensity is not a number.
@@ -102,7 +95,7 @@ def read_shifts(given: list[str]) -> list[tuple[str, float]]:
 
 
 def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -> Data:
-    """The data with its inputs shifted; the labels of tokens, and a mask, follow words that are dropped.
+    """Return the data with its inputs shifted; if words are dropped, labels of tokens and masks follow.
 
     Raises:
         InputError: The shift is not for such inputs, or would move them away from their labels.

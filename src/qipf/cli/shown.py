@@ -14,7 +14,7 @@ from qipf._common.optional import require
 from qipf._common.text import printable
 from qipf.arrays import to_numpy
 from qipf.data.tables import csv_text
-from qipf.decisions.comparison import Comparison, Estimate, recommend
+from qipf.decisions.comparison import Comparison, Estimate
 from qipf.runners.loading import is_random
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, not
     """
     plain: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)} if note else {}
     made = require("rich.table", extra="torch").Table
-    table = made(title=printable(title), caption=note or None, caption_justify="left", **plain)
+    table = made(title=printable(title) or None, caption=note or None, caption_justify="left", **plain)
     for number, name in enumerate(head):
         table.add_column(printable(name), justify="right" if number else "left", no_wrap=True)
     for row in rows:
@@ -72,7 +72,7 @@ class Seen:
     def __add__(self, other: Seen) -> Seen:
         return Seen(self.labelled + other.labelled, self.right + other.right)
 
-    def say(self, what: str = "labelled examples", how: str = "accuracy of the model") -> None:
+    def say(self, what: str, how: str) -> None:
         """Print the accuracy, if it is known; `what` names what was counted, and `how` what counts as right."""
         if self.labelled:
             share = 100 * self.right / self.labelled
@@ -140,11 +140,12 @@ SCORES = TableView(
     "scores", "score",
     {
         "roc_auc": ("ROC-AUC ↑", _written(".3f")),
+        "average_precision": ("average\nprecision ↑", _written(".3f")),
         "aurc": ("AURC ↓", _written(".4f")),
         "accuracy": ("accuracy at\n90 % coverage ↑", _written(".3f")),
     },
-    ("score", "ROC-AUC↑", "AURC↓", "at 90 %↑", "fit", "score"),
-    f"at 90 %: accuracy at 90 % coverage. fit: seconds. score: milliseconds per 1,000 predictions. {WIDER}",
+    ("score", "AUC↑", "AP↑", "AURC↓", "90 %↑", "fit", "score"),
+    f"AUC: ROC-AUC. AP: average precision. 90 %: accuracy at 90 % coverage. fit: s. score: ms per 1,000. {WIDER}",
     "The best AURC comes first. In brackets are 95 % intervals from resampled predictions. AURC is the mean error rate "
     "over all shares of accepted predictions. The time of scoring does not include the forward pass.",
 )  # fmt: skip
@@ -180,18 +181,14 @@ def show(found: Comparison) -> None:
         every = [view.cells(row, found) for row in rows]
         brief = [_brief(cells)[: len(view.short)] for cells in every]
         if not found.intervals:  # that of the AURC, which ranks the scores, is shown
-            brief = [[*few[:2], cells[2], *few[3:]] for few, cells in zip(brief, every, strict=True)]
+            brief = [[*few[:3], cells[3], *few[4:]] for few, cells in zip(brief, every, strict=True)]
         show_table(table_of(_plain(view.head()), every, title), table_of(view.short, brief, title, view.note))
     if found.shifted and not found.intervals:
         head, *lines = _under_shift(found)
         about = "; ".join(f"{name}: {words}" for name, (words, _) in found.shifted.items())
         title = f"ROC-AUC under shift ({about})"
         show_table(table_of(head, lines, title), table_of(head, map(_brief, lines), title, WIDER))
-    print(recommend(found.rows))
-    if found.intervals and found.shifted:
-        print("No share inside is promised for shifted data.")
-    for name, (_, rows) in found.shifted.items() if not found.intervals else ():
-        print(f"Shifted, {printable(name)}: {recommend(rows)}")
+    print("\n".join(found.verdict()))
 
 
 def _brief(cells: Sequence[str]) -> list[str]:
@@ -225,12 +222,13 @@ def _csv(found: Comparison) -> str:
 
 def _json(found: Comparison) -> str:
     def told(about: str, rows: list[Any]) -> dict[str, Any]:
-        lines = [{**asdict(row), **asdict(found.times[row.name])} for row in rows]
-        return {"data": about, _view(found).key: lines, "recommendation": recommend(rows)}
+        return {"data": about, _view(found).key: [{**asdict(row), **asdict(found.times[row.name])} for row in rows]}
 
     whole = {**({"coverage": found.coverage} if found.intervals else {}), **told(found.about, found.rows)}
+    whole["recommendation"], *more = found.verdict()
     if found.shifted:
         whole["shifted"] = {name: told(about, rows) for name, (about, rows) in found.shifted.items()}
+        whole["under_shift"] = " ".join(more)
     plain = json.loads(json.dumps(whole), parse_constant=lambda word: None)
     return json.dumps(plain, indent=2, allow_nan=False) + "\n"
 
@@ -242,11 +240,11 @@ def _markdown(found: Comparison) -> str:
             lines += [f"Shifted, {name}: {about}." if name else f"{about}.", ""]
         lines += [*markdown_table(_plain(view.head()), [view.cells(row, found) for row in rows]), ""]
     promise = f"The intervals promise {found.coverage:.0%}. " if found.intervals else ""
-    lines.append(f"{promise}{recommend(found.rows)}")
+    lines.append(promise + " ".join(found.verdict()))
     if found.shifted and not found.intervals:
         head, *others = _under_shift(found)
         lines += ["", "ROC-AUC under shift:", "", *markdown_table(head, others), ""]
-        lines += [f"Shifted, {name}: {about}. {recommend(rows)}" for name, (about, rows) in found.shifted.items()]
+        lines += [f"Shifted, {name}: {about}." for name, (about, _) in found.shifted.items()]
     return "\n".join(lines) + "\n"
 
 

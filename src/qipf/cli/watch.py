@@ -1,4 +1,4 @@
-"""`qipf watch`: an eye on tables of scores that grow."""
+"""`qipf watch`: watch tables of scores that grow."""
 
 from __future__ import annotations
 
@@ -7,98 +7,100 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+from cyclopts import Parameter
 
 from qipf._common.errors import InputError, Problem, UserError
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf._common.text import printable
-from qipf.cli.arguments import check_output
-from qipf.cli.evaluate import FLAGS, same_classes
+from qipf.cli.arguments import check_output, rendered
+from qipf.cli.shown import table_of
 from qipf.data.images import FORMATS, read_images
+from qipf.data.tables import Columns, read_correct
 from qipf.data.tail import Tail
 from qipf.pages.layout import embedded
+from qipf.pages.watch_page import page, percent
 
 if TYPE_CHECKING:
     from qipf.decisions.monitor import Monitor, Status
 
+ALARM = 3
+"""The exit code of --once if there is an alarm."""
 IMAGES = 12
-"""How many of the least sure inputs the page shows."""
+"""The number of least sure inputs on the page."""
+PAGES, METRICS = (".html",), (".prom", ".txt")
+"""Endings of the files that --output writes."""
 
 
 def watch(
     path: Path,
+    /,
     *,
     reference: Path,
-    page: Path | None = None,
-    metrics: Path | None = None,
-    serve: bool = False,
-    port: int = 8765,
+    output: Annotated[list[Path] | None, Parameter(name=["--output", "-o"])] = None,
+    port: int | None = None,
     every: float = 2.0,
     once: bool = False,
-    images: Path | None = None,
-) -> None:
-    """Watch tables of scores that grow: estimated accuracy, share accepted, classes, and an alarm when scores change.
+) -> int:
+    """Watch tables of scores that grow: estimated accuracy, share accepted, and an alarm when the scores change.
 
-    PATH is what `qipf score` writes, or other tables with a column `uncertainty` and perhaps `predicted`, `file`, and
-    `label` or `correct` once they are known. CSV files may be appended to; Parquet files are added to the folder. All
-    of it is read again after a restart, so nothing is lost when this command is stopped.
+    PATH is what `qipf score` writes, or other tables with a column `uncertainty` and perhaps `predicted`, `time`,
+    `file`, and `label` or `correct` once they are known. CSV files may be appended to; Parquet files are added to the
+    folder. Everything is read again after a restart, so that nothing is lost when this command is stopped.
+
+    An alarm says whether the scores became surer or less sure, and what to do. The page shows the least sure images of
+    the column `file` that are below the current folder.
 
     For example:
 
     ```
-    qipf watch scores/ --reference lenet.qipf
-    qipf watch scores/ --reference lenet.qipf --serve
-    qipf watch scores.csv --reference lenet.qipf --once --page status.html --metrics qipf.prom
+    qipf watch scores/ --reference net.qipf
+    qipf watch scores/ --reference net.qipf --port 8765
+    qipf watch scores.csv --reference net.qipf --once --output status.html --output qipf.prom
     ```
 
     Args:
         path: A .csv or .parquet file, or a folder of them.
-        reference: What `qipf fit --calibrate` wrote: it holds what is normal.
-        page: Write a page that shows everything, and refreshes itself.
-        metrics: Write Prometheus text metrics.
-        serve: Serve the page at http://127.0.0.1:PORT/ and the metrics at /metrics, to this machine only.
-        port: For --serve; 0 takes a free one.
+        reference: The file that `qipf fit --calibrate` wrote, which records what is normal.
+        output: A page (.html) or Prometheus metrics (.prom, .txt) to write after every change; may be repeated.
+        port: Serve the page at http://127.0.0.1:PORT/ and the metrics at /metrics, to this machine only; 0 takes a free
+            port.
         every: Seconds between two looks.
-        once: Look once, show the result and end.
-        images: The folder whose images the page may show, if the table names them; this folder if left out.
+        once: Look once, show the result and end; the exit code is 3 if there is an alarm.
     """
     from qipf.decisions.monitor import Monitor
     from qipf.scores.saving import load
 
     if not every > 0:
         raise UserError(f"--every: expected a positive number of seconds, got {every:g}")
-    read = (path, reference, *(path.iterdir() if path.is_dir() else ()))
-    for name, file in (("--page", page), ("--metrics", metrics)):
-        check_output(file, name, *read)
+    for file in output or ():
+        inputs = (path, reference, *(path.iterdir() if path.is_dir() else ()))
+        check_output(file, *inputs, endings=(*PAGES, *METRICS))
     scorer = load(reference)
     found = scorer.attachments.get("monitor")
     if not isinstance(found, Monitor):
-        raise InputError(
-            f"--reference: {reference} does not know what is normal; make it with qipf fit --calibrate DATA"
-        )
-    refresh = 0 if once else math.ceil(every)
-    watched = _Watched(found.empty(), Tail(path), str(path), refresh, images or Path.cwd())
-    server = _serve(watched, port) if serve else None
-    console = require("rich.console", extra="torch").Console()
+        why = "is of a regression, whose scores are not watched" if "intervals" in scorer.attachments else ""
+        why = why or "does not record what is normal; make it with qipf fit --calibrate DATA"
+        raise InputError(f"--reference: {reference} {why}")
+    watched = _Watched(found.empty(), Tail(path), str(path), 0 if once else math.ceil(every))
+    server = None if port is None else _serve(watched, port)
+    console = require("rich.console", extra="torch").Console(markup=False)
     try:
         while True:
-            changed = watched.look()
-            if changed or once:
+            if watched.look() or once:
                 console.print(_table(watched.status))
+                print(watched.status.explain())
                 for waiting in watched.tail.waiting.values():
                     print(f"waiting: {printable(waiting)}", file=sys.stderr)
-                if page is not None:
-                    atomic_write(page, watched.page)
-                if metrics is not None:
-                    atomic_write(metrics, watched.metrics)
+                for file in output or ():
+                    atomic_write(file, watched.page if file.suffix in PAGES else watched.metrics)
             if once:
-                return
+                return ALARM if watched.status.alarm else 0
             time.sleep(every)
     finally:
         if server is not None:
@@ -107,17 +109,17 @@ def watch(
 
 
 class _Watched:
-    """A monitor, the tables it reads, and what is shown of it; other threads read the texts only."""
+    """A monitor, the tables it reads, and what is shown of it; other threads read the strings only."""
 
-    def __init__(self, monitor: Monitor, tail: Tail, title: str, refresh: int, images: Path) -> None:
-        self.monitor, self.tail, self.title, self.refresh, self.images = monitor, tail, title, refresh, images.resolve()
+    def __init__(self, monitor: Monitor, tail: Tail, title: str, refresh: int) -> None:
+        self.monitor, self.tail, self.title, self.refresh = monitor, tail, title, refresh
         self.least_sure: list[tuple[float, str]] = []
         self.read: dict[Path, int] = {}
-        """how many rows of each file have been counted"""
+        """rows of each file that have been counted"""
         self._show()
 
     def look(self) -> bool:
-        """Read what is new; whether there was anything."""
+        """Read new rows; return True if there were any."""
         before = self.monitor.rows, self.monitor.labelled
         for file, columns in self.tail.new():
             self._add(file, columns)
@@ -126,7 +128,7 @@ class _Watched:
             self._show()
         return changed
 
-    def _add(self, file: Path, columns: Mapping[str, np.ndarray]) -> None:
+    def _add(self, file: Path, columns: Columns) -> None:
         if "uncertainty" not in columns:
             raise InputError(f"{file}: no column 'uncertainty'; the columns are: {', '.join(columns)}")
         scores, predicted = columns["uncertainty"], columns.get("predicted")
@@ -134,14 +136,14 @@ class _Watched:
             raise InputError(f"{file}: the column 'uncertainty' holds {scores.dtype}; expected numbers")
         start = self.read.get(file, 0)
         try:
-            correct = _correct(columns)
-            self.monitor.add_scores(scores.astype(np.float64), predicted=predicted)
-        except (ValueError, TypeError, InputError) as error:
+            correct, times = read_correct(columns), _times(columns, file)
+            self.monitor.add_scores(scores.astype(np.float64), predicted=predicted, time=times)
+        except (ValueError, TypeError) as error:
             where = f"{file}, rows counted from row {start}" if start else file
-            raise InputError(f"{where}: {error}") from None
+            raise InputError(f"{where}: {rendered(error) if isinstance(error, Problem) else error}") from None
         self.read[file] = start + scores.size
-        if correct.size:
-            self.monitor.add_labels(correct)
+        if correct is not None:
+            self.monitor.add_labels(correct[~np.isnan(correct)])
         if "file" in columns:
             top = np.argsort(-scores)[:IMAGES]
             found = [(float(scores[row]), str(columns["file"][row])) for row in top]
@@ -149,33 +151,25 @@ class _Watched:
 
     def _show(self) -> None:
         from qipf.decisions.monitor import metrics
-        from qipf.pages.watch_page import page
 
-        images = [
-            (f"{Path(name).name} ({score:.3g})", _picture(Path(name), self.images)) for score, name in self.least_sure
-        ]
+        here = Path.cwd().resolve()
+        images = [(f"{Path(name).name} ({score:.3g})", _picture(Path(name), here)) for score, name in self.least_sure]
         shown = [(caption, source) for caption, source in images if source]
         self.status = self.monitor.status()
         self.page = page(self.monitor, title=f"qipf watch {self.title}", refresh=self.refresh, images=shown)
         self.metrics = metrics(self.status)
 
 
-def _correct(columns: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Whether predictions are correct, of the rows for which that is known."""
-    if "correct" in columns:
-        values = columns["correct"].tolist()
-        known = [str(value).strip().lower() for value in values if value is not None and value == value and value != ""]
-        wrong = next((text for text in known if text not in FLAGS), None)
-        if wrong is not None:
-            raise ValueError(f"correct: expected 0 or 1, true or false, or nothing, got {wrong[:50]!r}")
-        return np.array([FLAGS[text] for text in known], dtype=bool)
-    if "label" in columns and "predicted" in columns:
-        labels = columns["label"]
-        if labels.dtype.kind not in "buif":
-            raise TypeError(f"label: expected classes as numbers, got {labels.dtype}")
-        known = ~np.isnan(labels) if labels.dtype.kind == "f" else np.ones(labels.shape, dtype=bool)
-        return same_classes(columns, "label", "predicted")[known]
-    return np.zeros(0, dtype=bool)
+def _times(columns: Columns, file: Path) -> np.ndarray:
+    """Return when each row came, in seconds since 1970: the column `time`, or when the file was last changed."""
+    values = columns.get("time")
+    if values is None:
+        return np.full(len(columns["uncertainty"]), file.stat().st_mtime)
+    if values.dtype.kind == "M":
+        return values.astype("datetime64[us]").astype(np.float64) / 1e6
+    if values.dtype.kind not in "iuf":
+        raise ValueError(f"time: expected times such as 2030-01-31 12:00:00, or seconds since 1970, got {values.dtype}")
+    return values.astype(np.float64)
 
 
 def _picture(file: Path, folder: Path) -> str:
@@ -190,23 +184,17 @@ def _picture(file: Path, folder: Path) -> str:
 
 
 def _table(status: Status) -> Any:
-    table = require("rich.table", extra="torch").Table(title=time.strftime("%H:%M:%S"), title_justify="left")
-    for column in ("predictions", "estimated accuracy", "held-out accuracy", "accepted", "labelled accuracy", "alarm"):
-        table.add_column(column)
-
-    def share(value: float | None) -> str:
-        return "–" if value is None or math.isnan(value) else f"{value:.1%}"
-
-    interval = f" [{share(status.low)}, {share(status.high)}]" if status.rows else ""
-    table.add_row(
-        f"{status.rows:,}",
-        share(status.accuracy) + interval,
-        share(status.reference_accuracy),
-        share(status.accepted),
-        share(status.labelled_accuracy) + (f" of {status.labelled:,}" if status.labelled else ""),
-        f"{'ALARM' if status.alarm else 'no'} (evidence {status.evidence:.3g} of {status.limit:.3g})",
-    )
-    return table
+    interval = f" [{percent(status.low)}, {percent(status.high)}]" if status.rows else ""
+    cells = {
+        "predictions": f"{status.rows:,}",
+        "estimated accuracy": percent(status.accuracy) + interval,
+        "held-out accuracy": percent(status.reference_accuracy),
+        "accepted": percent(status.accepted),
+        "labelled accuracy": percent(status.labelled_accuracy)
+        + (f" of {status.labelled:,}" if status.labelled else ""),
+        "alarm": "ALARM" if status.alarm else "no",
+    }
+    return table_of([time.strftime("%H:%M:%S"), ""], list(cells.items()), "")
 
 
 class _Server(ThreadingHTTPServer):

@@ -14,9 +14,14 @@ from qipf.data.batches import MASK, InputSpec, Source
 from qipf.data.images import image_mode, list_images, read_images
 from qipf.data.npz import Archive, open_npy, read_arrays
 
-NAMES = {"inputs": ("inputs", "x"), "labels": ("labels", "y"), "logits": ("logits",), "features": ("features",)}
+NAMES = {
+    "inputs": ("inputs", "x", "X", "images", "data"),
+    "labels": ("labels", "y", "Y", "targets", "target", "label"),
+    "logits": ("logits",),
+    "features": ("features",),
+}
+"""Names that arrays of an .npz file may have, by what they hold."""
 KNOWN = {name for names in NAMES.values() for name in names}
-"""Names of arrays that mean the same for every model."""
 INPUT = "input "
 """How the key of one of several inputs begins."""
 
@@ -111,7 +116,7 @@ class Data:
             raise Problem(
                 "data", f"it holds {', '.join((*self.arrays, *self.named)) or 'nothing'}, and the model takes "
                 f"{', '.join(map(str, inputs)) or 'inputs without names'}",
-                hint="give inputs (or x), or an array with the name of each input",
+                hint=f"give {listed('inputs')}, or an array with the name of each input",
             )  # fmt: skip
         arrays = {key: array for key, array in self.arrays.items() if key == "labels"}
         arrays |= {INPUT + name: array for name, array in chosen.items()}
@@ -233,9 +238,22 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
     if found is not None and found.ndim != 1 and not several:
         raise Problem(
             "data", f"labels of shape {found.shape}", expected="one label per example",
-            hint="only a scorer for tokens, pixels, several labels or numbers reads such labels",
+            hint="the scorer was fitted to one class per example",
         )  # fmt: skip
     return data
+
+
+def listed(part: str) -> str:
+    """Return the accepted names of an array, such as "labels (or y, ...)"."""
+    first, *others = NAMES[part]
+    return f"{first} (or {', '.join(others)})"
+
+
+def no_labels(path: Path) -> Problem:
+    """Return the problem of data without labels, with the accepted and the found names of arrays."""
+    found = f" only {', '.join(Archive(path).files)}" if path.suffix == ".npz" else ""
+    hint = "labels are the names of class subfolders" if path.is_dir() else f"name them {listed('labels')}"
+    return Problem("data", f"{path} has no labels{',' if found else ''}{found}", hint=hint)
 
 
 HINTS = {
@@ -271,7 +289,7 @@ def _npz(path: Path, named: bool) -> Data:
         raise Problem(
             "data",
             f"{path} holds {', '.join(Archive(path).files) or 'nothing'}",
-            hint="expected inputs (or x), or logits, and perhaps features and labels (or y)",
+            hint=f"name the arrays {listed('inputs')}, or logits, and {listed('labels')}",
         )
     for part, array in found.items():
         if array.ndim == 0:

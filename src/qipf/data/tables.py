@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -27,6 +28,10 @@ ROW = 100
 LONGEST_LINE = 8 * 2**20
 MOST_COLUMNS = 10_000
 """Columns of a table; each takes several kilobytes, even if it is empty."""
+FLAGS = {"0": 0.0, "1": 1.0, "0.0": 0.0, "1.0": 1.0, "false": 0.0, "true": 1.0}
+"""Strings for wrong and correct predictions."""
+EXACT = 2.0**53
+"""From here on, different integers are the same floating-point number."""
 
 
 def read_columns(file: Path) -> Columns:
@@ -173,6 +178,63 @@ def _column(column: Any) -> np.ndarray:
         return column.to_numpy()
     parts = [np.from_dlpack(chunk) for chunk in column.chunks]  # not by way of pandas, which is slow to import
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def read_correct(
+    columns: Columns, correct: str = "correct", label: str = "label", predicted: str = "predicted"
+) -> np.ndarray | None:
+    """Return 1 for correct predictions, 0 for wrong ones and NaN for unknown ones, (N,); None without such columns.
+
+    Args:
+        columns: The table.
+        correct: The column of 0 and 1, or of true and false.
+        label: The column of true classes, if there is no column `correct`.
+        predicted: The column of predicted classes.
+
+    Raises:
+        Problem: A value is neither 0 nor 1, or the classes cannot be compared exactly.
+    """
+    if correct in columns:
+        values = columns[correct]
+        if values.dtype.kind not in "buif":
+            texts, gone = [str(value).strip().lower() for value in values.tolist()], missing(values)
+            values = np.where(gone, math.nan, [FLAGS.get(text, 2.0) for text in texts])
+        found = values.astype(np.float64)
+        check_values(correct, columns[correct], ~np.isin(found, (0, 1)) & ~np.isnan(found), "0 or 1, or true or false")
+        return found
+    if label not in columns or predicted not in columns:
+        return None
+    both = columns[label], columns[predicted]
+    empty = [missing(values) for values in both]
+    if both[0].shape != both[1].shape:
+        raise Problem("table", f"the columns {label!r} and {predicted!r} have different lengths")
+    kinds = {values.dtype.kind in "buif" for values, gone in zip(both, empty, strict=True) if not gone.all()}
+    if len(kinds) > 1:
+        raise Problem(
+            "table", f"one of the columns {label!r} and {predicted!r} holds numbers and the other strings",
+            hint="write both in the same way, or give a column of 0 and 1",
+        )  # fmt: skip
+    for name, values, gone in zip((label, predicted), both, empty, strict=True):
+        if values.dtype.kind == "f":
+            bad = ~gone & ~((values == np.floor(values)) & (np.abs(values) < EXACT))
+            check_values(name, values, bad, "an integer below 2**53")
+    return np.where(empty[0] | empty[1], math.nan, both[0] == both[1])
+
+
+def missing(values: np.ndarray) -> np.ndarray:
+    """Return True for every value of a column that is empty or NaN."""
+    if values.dtype.kind in "biuf":
+        return np.isnan(values)
+    return np.array([value is None or value != value or value == "" for value in values.tolist()], dtype=bool)
+
+
+def check_values(name: str, values: np.ndarray, bad: np.ndarray, expected: str) -> None:
+    """Raise Problem with the first row of a column that is marked as bad."""
+    if bad.any():
+        row = int(np.argmax(bad))
+        value = values[row]
+        got = f"no value in row {row}" if missing(values[row : row + 1])[0] else f"got {str(value)[:50]!r} in row {row}"
+        raise Problem("table", f"column {name!r}: expected {expected}, {got} (row 0 is the first)")
 
 
 def csv_text(head: Sequence[Any], rows: Iterable[Sequence[Any]]) -> str:

@@ -1,4 +1,4 @@
-"""Which of several scores to use: how well each ranks the same predictions, with intervals, and one recommendation."""
+"""Compare scores, or the intervals of a regression, on the same predictions, and recommend one of them."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ import numpy as np
 from qipf._common.errors import Problem, check_probability, first_line
 from qipf._common.progress import track
 from qipf.arrays import Array, to_numpy
-from qipf.decisions.intervals import Intervals
-from qipf.decisions.threshold import Unsupported
+from qipf.decisions.intervals import Intervals, as_columns
 from qipf.metrics.inputs import check
-from qipf.metrics.ranking import aurc, roc_auc
+from qipf.metrics.ranking import aurc, pr_auc, roc_auc
 from qipf.metrics.resampling import resampled_rows
-from qipf.scores.base import Scorer
 from qipf.scores.residual_scale import ResidualScale
 from qipf.tasks.outputs import Outputs
 
 COVERAGE = 0.9
 BASE = "softmax-response"
-"""What a better score has to beat."""
-
+"""The score that others have to beat."""
+PRIMARY = "default"
+"""The score whose contrast with `BASE` is tested at full strength; all others share a correction."""
 ONE_WIDTH = "one-width"
-"""What a better scale has to beat: intervals that are equally wide for all inputs."""
+"""The scale that others have to beat: intervals of equal width for all inputs."""
 
 Estimate = tuple[float, float, float]
 """A value with the lower and upper end of its 95 % interval."""
@@ -35,27 +34,54 @@ Estimate = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class Compared:
-    """One score: the higher ROC-AUC and accuracy are the better, and the lower AURC is.
+    """Measures of one score, each with a 95 % interval. Only a lower AURC is better.
 
     Attributes:
-        name: of the score.
-        roc_auc: how often an error has a higher score than a correct prediction.
-        aurc: the mean error rate over all shares of accepted predictions.
-        accuracy: among the 90 % of the predictions that the score is surest of.
-        gain: how much lower the AURC is than that of the softmax response, on the same resamples; NaN without it. Its
-            intervals hold for all scores at once, because the best of many looks better than it is.
+        name: The name of the score.
+        roc_auc: The probability that an error has a higher score than a correct prediction.
+        average_precision: The mean share of errors among the least sure predictions, over all errors.
+        aurc: The mean error rate over all shares of accepted predictions.
+        accuracy: The accuracy of the 90 % of the predictions that the score is surest of.
+        gain: The AURC of the softmax response minus this one, on the same resamples; NaN if it was not measured. The
+            interval of `default` is for this score alone. Those of the other scores hold for all of them at once,
+            because the best of many looks better than it is.
     """
 
     name: str
     roc_auc: Estimate
+    average_precision: Estimate
     aurc: Estimate
     accuracy: Estimate
     gain: Estimate
 
 
 @dataclass(frozen=True)
+class IntervalsCompared:
+    """Measures of the intervals of one scale, each with a 95 % interval.
+
+    Attributes:
+        name: The name of the scale.
+        inside: The share of targets inside their interval.
+        width: The mean width over inputs and targets.
+        loss: The mean interval score (Gneiting and Raftery, 2007): the width plus 2 / (1 - coverage) times the distance
+            of targets outside. Each target is divided by the score of intervals of one width, so that 1 is as good as
+            these and lower is better.
+        surest: The mean absolute error of the half of the inputs that the scale is surest of, relative to the error of
+            all inputs; 1 for one width.
+        gain: 1 minus the loss; the intervals hold for all scales at once.
+    """
+
+    name: str
+    inside: Estimate
+    width: Estimate
+    loss: Estimate
+    surest: Estimate
+    gain: Estimate
+
+
+@dataclass(frozen=True)
 class Timing:
-    """Seconds that fitting a score took, and milliseconds that scoring 1,000 predictions takes after that."""
+    """Seconds to fit a score, and milliseconds to score 1,000 predictions with it."""
 
     fit_seconds: float
     ms_per_1000: float
@@ -63,18 +89,18 @@ class Timing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What `qipf compare` measured of scores, or of the intervals of a regression.
+    """Results of `qipf compare` for scores, or for the intervals of a regression.
 
     Attributes:
         title: The model and the data.
         about: The predictions in words.
-        rows: What was found on the data itself, a `Compared` or `IntervalsCompared` per score or scale.
-        times: Of every score or scale.
-        failed: Those that were left out, and why.
-        shifted: The predictions in words and what was found, by the name of the shifted set.
-        coverage: What the intervals promise; None for scores.
+        rows: A `Compared` or `IntervalsCompared` per score or scale, measured on the data itself.
+        times: The times of every score or scale.
+        failed: The reason for every score or scale that was left out.
+        shifted: The predictions in words and the rows of every shifted set, by its name.
+        coverage: The coverage that the intervals promise; None for scores.
         scores: One uncertainty per prediction, by the name of the score.
-        correct: Which predictions are correct.
+        correct: Whether each prediction is correct.
         overlays: Pictures of segmented images, by the name of the set.
     """
 
@@ -91,21 +117,23 @@ class Comparison:
 
     @property
     def intervals(self) -> bool:
-        """Whether intervals were compared instead of scores."""
+        """True if intervals were compared instead of scores."""
         return self.coverage is not None
 
-    @property
-    def noun(self) -> str:
-        """The name of what was compared."""
-        return "intervals" if self.intervals else "score"
-
     def sets(self) -> dict[str, tuple[str, list[Any]]]:
-        """Return the predictions in words and what was found, of the data itself under "" and of every shifted set."""
+        """Return the predictions in words and the rows of every set; the data itself has the name ""."""
         return {"": (self.about, self.rows), **self.shifted}
+
+    def verdict(self) -> list[str]:
+        """Return the recommendation, and one sentence about all shifted sets."""
+        if self.intervals:
+            notes = ["On shifted data the intervals promise nothing."] if self.shifted else []
+            return [recommend_scale(self.rows), *notes]
+        return [recommend(self.rows), *filter(None, [_under_shift(self)])]
 
 
 def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names of the scores that were left out, by the reason, which many of them share."""
+    """Return the names of the scores that were left out, by the reason."""
     found: dict[str, list[str]] = {}
     for name, reason in sorted(failed.items()):
         found.setdefault(reason, []).append(name)
@@ -113,49 +141,51 @@ def left_out(failed: Mapping[str, str]) -> dict[str, list[str]]:
 
 
 class Fits(NamedTuple):
-    """Scorers that were fitted, with the scores of the same predictions, and those that could not be."""
+    """Fitted scorers or scales, what each returned for the same outputs, their times, and why others failed."""
 
-    scorers: dict[str, Scorer]
-    scores: dict[str, np.ndarray]
+    fitted: dict[str, Any]
+    found: dict[str, Any]
     times: dict[str, Timing]
     failed: dict[str, str]
 
 
-def fit_scorers(
-    wanted: Mapping[str, Callable[[], Scorer]], read: Callable[[Scorer], Outputs], *, progress: bool = True
-) -> Fits:
-    """Fit scorers one after the other, and score the same predictions with each.
+def fit_all(
+    wanted: Mapping[str, Callable[[], Any]], read: Callable[[Any], Outputs], call: Callable[[Any, Outputs], Any], *,
+    progress: bool = True,
+) -> Fits:  # fmt: skip
+    """Fit scorers or scales one after the other, and apply each to the same predictions.
 
     Args:
-        wanted: By the name of the scorer, a function that returns it fitted.
-        read: Returns the outputs that a scorer reads, of the predictions to score.
+        wanted: Functions that return a fitted scorer or scale, by name.
+        read: Returns the outputs that a scorer reads.
+        call: Applies a fitted scorer or scale to outputs.
         progress: Show a progress bar.
 
     Raises:
-        Problem: No scorer could be fitted.
+        Problem: None could be fitted.
     """
-    found = Fits({}, {}, {}, {})
+    fits = Fits({}, {}, {}, {})
     for name, make in track(wanted.items(), "comparing", total=len(wanted), show=progress):
         try:
             started = time.perf_counter()
-            scorer = make()
+            one = make()
             fitting = time.perf_counter() - started
-            outputs = read(scorer)
-            scorer(outputs)  # moves tables and warms up
+            outputs = read(one)
+            call(one, outputs)  # moves tables and warms up
             started = time.perf_counter()
-            scores = to_numpy(scorer(outputs))
+            found = call(one, outputs)
         except (ValueError, TypeError, RuntimeError, ImportError) as error:
-            found.failed[name] = _why(error)
+            fits.failed[name] = error.message if isinstance(error, Problem) else first_line(error)
             continue
-        found.scorers[name], found.scores[name] = scorer, scores
-        found.times[name] = Timing(fitting, (time.perf_counter() - started) / max(1, len(scores)) * 1e6)
-    if not found.scores:
-        raise Problem("", f"no score could be fitted: {'; '.join(dict.fromkeys(found.failed.values()))}")
-    return found
+        fits.fitted[name], fits.found[name] = one, found
+        fits.times[name] = Timing(fitting, (time.perf_counter() - started) / max(1, len(outputs)) * 1e6)
+    if not fits.fitted:
+        raise Problem("", f"no score could be fitted: {'; '.join(dict.fromkeys(fits.failed.values()))}")
+    return fits
 
 
 class FittedScale(NamedTuple):
-    """A scale, which is None for one width, and its intervals."""
+    """A scale, or None for one width, and its intervals."""
 
     scorer: Any
     intervals: Intervals
@@ -169,45 +199,16 @@ class FittedScale(NamedTuple):
         return (found.lower, found.upper), to_numpy(self.scorer(outputs))
 
 
-def fit_scales(
-    names: Sequence[str], model: Any, reference: Outputs, held_out: Outputs, live: Outputs, coverage: float, *,
-    progress: bool = True,
-) -> tuple[dict[str, FittedScale], dict[str, Timing], dict[str, str]]:  # fmt: skip
-    """Fit the scales of numbers and their intervals; return them, their times, and why others could not be fitted.
+def fit_scale(name: str, model: Any, reference: Outputs, held_out: Outputs, coverage: float) -> FittedScale:
+    """Fit a scale of numbers and its intervals.
 
     Args:
-        names: `ONE_WIDTH`, which comes first, and methods of `qipf.ResidualScale`.
+        name: `ONE_WIDTH`, or a method of `qipf.ResidualScale`.
         model: The model.
-        reference: What the scales are fitted to, as NumPy arrays.
-        held_out: What the intervals are fitted to.
-        live: What the time of scoring is measured on.
-        coverage: What the intervals promise.
-        progress: Show a progress bar.
+        reference: Outputs that the scale is fitted to, as NumPy arrays.
+        held_out: Outputs that the intervals are fitted to.
+        coverage: The coverage that the intervals promise.
     """
-    fitted: dict[str, FittedScale] = {}
-    times: dict[str, Timing] = {}
-    failed: dict[str, str] = {}
-    for name in track(names, "comparing", show=progress):
-        started = time.perf_counter()
-        try:
-            one = _fit_scale(name, model, reference, held_out, coverage)
-            seconds = time.perf_counter() - started
-            one.measured(live)  # warms up
-            started = time.perf_counter()
-            one.measured(live)
-        except Unsupported:
-            raise
-        except (ValueError, TypeError, RuntimeError) as error:
-            if name == ONE_WIDTH:
-                raise
-            failed[name] = _why(error)
-            continue
-        fitted[name] = one
-        times[name] = Timing(seconds, (time.perf_counter() - started) / len(live) * 1e6)
-    return fitted, times, failed
-
-
-def _fit_scale(name: str, model: Any, reference: Outputs, held_out: Outputs, coverage: float) -> FittedScale:
     intervals = Intervals(coverage)
     if name == ONE_WIDTH:
         predictions, targets = held_out.logits, to_numpy(held_out.labels).reshape(held_out.logits.shape)
@@ -216,35 +217,21 @@ def _fit_scale(name: str, model: Any, reference: Outputs, held_out: Outputs, cov
     return FittedScale(scorer, intervals.fit_scorer(scorer, held_out))
 
 
-def judge_scales(
-    fitted: Mapping[str, FittedScale], outputs: Outputs, coverage: float, **resamples: int
-) -> list[IntervalsCompared]:
-    """Measure fitted scales on outputs; the options are those of `compare_intervals`."""
-    found = {name: one.measured(outputs) for name, one in fitted.items()}
-    ends, scores = {name: one[0] for name, one in found.items()}, {name: one[1] for name, one in found.items()}
-    targets: Any = outputs.labels
-    return compare_intervals(ends, scores, outputs.logits, targets, coverage, **resamples)
-
-
-def _why(error: Exception) -> str:
-    return error.message if isinstance(error, Problem) else first_line(error)
-
-
 def compare(
     scores: Mapping[str, Array], correct: Array, *, groups: Array | None = None, bootstrap: int = 200, seed: int = 0
 ) -> list[Compared]:
     """Measure scores of the same predictions; the best AURC first.
 
     Args:
-        scores: one uncertainty per prediction, (N,), by the name of the score.
-        correct: whether each prediction is correct, (N,).
-        groups: what each prediction belongs to, (N,) whole numbers, where predictions depend on each other, as the
-            pixels of an image do: whole groups are resampled.
-        bootstrap: resamples of the predictions, or of the groups, for the intervals.
-        seed: of the resamples.
+        scores: One uncertainty per prediction, (N,), by the name of the score.
+        correct: Whether each prediction is correct, (N,).
+        groups: The group of each prediction, (N,) integers, if predictions depend on each other as the pixels of an
+            image do; groups are resampled as a whole.
+        bootstrap: Resamples of the predictions, or of the groups, for the intervals.
+        seed: The seed of the resamples.
 
     Raises:
-        ValueError: there is no score, or no error or nothing but errors among the predictions.
+        ValueError: There is no score, or all or none of the predictions are correct.
     """
     if not scores:
         raise ValueError("scores: there is nothing to compare")
@@ -252,20 +239,23 @@ def compare(
     right = ~check(next(iter(scores.values())), correct)[1]
     if right.all() or not right.any():
         raise ValueError(
-            f"{int(right.sum())} of {right.size} predictions are correct, and scores are compared by the errors that "
-            "they tell from correct predictions; give more data, or harder data"
+            f"{int(right.sum())} of {right.size} predictions are correct, and scores are compared by how they tell "
+            "errors from correct predictions; give more data, or harder data"
         )
     resamples = resampled_rows(right.size, bootstrap, seed=seed, groups=groups)
     drawn = [rows for rows in resamples if 0 < right[rows].sum() < rows.size]
-    measures = {"roc_auc": roc_auc, "aurc": aurc, "accuracy": accuracy_at}
+    measures = {"roc_auc": roc_auc, "average_precision": pr_auc, "aurc": aurc, "accuracy": accuracy_at}
     found = {
         (name, measure): np.array([of(u, right), *(of(u[rows], right[rows]) for rows in drawn)])
         for name, u in values.items()
         for measure, of in measures.items()
     }
-    base = found.get((BASE, "aurc"))
-    others = {} if base is None else {name: base - found[name, "aurc"] for name in values if name != BASE}
-    gains = joint_gains(others) | ({} if base is None else {BASE: (0.0, 0.0, 0.0)})
+    gains: dict[str, Estimate] = {}
+    if (base := found.get((BASE, "aurc"))) is not None:
+        others = {name: base - found[name, "aurc"] for name in values if name != BASE}
+        gains = {BASE: (0.0, 0.0, 0.0)}
+        for family in ({PRIMARY} & set(others), set(others) - {PRIMARY}):
+            gains |= joint_gains({name: gain for name, gain in others.items() if name in family})
     rows = []
     for name in values:
         parts = {measure: estimate(found[name, measure]) for measure in measures}
@@ -274,20 +264,23 @@ def compare(
 
 
 def accuracy_at(uncertainty: np.ndarray, correct: np.ndarray, coverage: float = COVERAGE) -> float:
-    """The accuracy of the share `coverage` that is surest, on average over the orders of tied predictions."""
-    count = max(1, math.ceil(coverage * correct.size - 1e-9))
+    """Return the accuracy of the share `coverage` that is surest, on average over the orders of tied predictions."""
+    return _mean_of_surest(uncertainty, correct, max(1, math.ceil(coverage * correct.size - 1e-9)))
+
+
+def _mean_of_surest(uncertainty: np.ndarray, values: np.ndarray, count: int) -> float:
     limit = np.partition(uncertainty, count - 1)[count - 1]
     below, tied = uncertainty < limit, uncertainty == limit
-    return float((correct[below].sum() + (count - below.sum()) * correct[tied].mean()) / count)
+    return float((values[below].sum() + (count - below.sum()) * values[tied].mean()) / count)
 
 
 def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
-    """The error rate among the predictions that a score is surest of, for shares from 5 % to all of them.
+    """Return shares of accepted predictions from 5 % to all, surest first, and the error rate of each.
 
     Args:
-        uncertainty: one score per prediction, (N,).
-        correct: whether each is correct, (N,).
-        points: how many shares.
+        uncertainty: One score per prediction, (N,).
+        correct: Whether each is correct, (N,).
+        points: The number of shares.
 
     Returns:
         The shares and the error rates, on average over the orders of tied predictions.
@@ -300,39 +293,83 @@ def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[n
     return counts / scores.size, errors[counts - 1] / counts
 
 
-def recommended(rows: list[Any]) -> str:
-    """Return the name of the score or scale to use: the best one, unless that may be chance."""
+def recommended(rows: Sequence[Any]) -> str:
+    """Return the name of the score or scale to use.
+
+    `default` is recommended if it beats the softmax response beyond chance, unless another score does so by more than
+    `default` does, again beyond chance. Otherwise the best score is recommended if it beats the softmax response, and
+    the softmax response if none does.
+    """
     if isinstance(rows[0], IntervalsCompared):
-        return recommended_scale(rows)
-    best = rows[0]
-    measured = any(row.name == BASE for row in rows)
-    return best.name if not measured or best.name == BASE or best.gain[1] > 0 else BASE
+        return rows[0].name if rows[0].gain[1] > 0 else ONE_WIDTH
+    best, by_name = rows[0], {row.name: row for row in rows}
+    primary = by_name.get(PRIMARY)
+    if BASE not in by_name or best.name == BASE:
+        return best.name
+    if primary is not None and primary.gain[1] > 0 and not best.gain[1] > primary.gain[0]:
+        return PRIMARY
+    return best.name if best.gain[1] > 0 else BASE
 
 
-def recommend(rows: list[Any]) -> str:
-    """Return one recommendation in words."""
-    if isinstance(rows[0], IntervalsCompared):
-        return recommend_scale(rows)
-    best = rows[0]
-    base = next((row for row in rows if row.name == BASE), None)
-    if base is None or best.name == BASE:
-        return f"Use {best.name}: no other score has a lower AURC ({best.aurc[0]:.4f})."
-    value, low, high = best.gain
-    share = value / base.aurc[0] if base.aurc[0] else 0.0
-    if recommended(rows) == best.name:
-        return (
-            f"Use {best.name}: its AURC is {share:.0%} lower than that of the softmax response, by {value:.4f} "
-            f"[{low:.4f}, {high:.4f}]."
-        )
+def recommend(rows: Sequence[Compared]) -> str:
+    """Return the recommended score and the reason, in one sentence."""
+    by_name = {row.name: row for row in rows}
+    chosen, base = by_name[recommended(rows)], by_name.get(BASE)
+    if base is None:
+        return f"Use {chosen.name}: it has the lowest AURC of these scores, {chosen.aurc[0]:.4f}."
+    if chosen is not base:
+        return f"Use {chosen.name}: {_flagging(chosen, base)}, and {_gain(chosen, base)}."
+    other = by_name.get(PRIMARY, rows[0])
+    if other is base or other.gain[0] <= 0:
+        other = rows[0]
+    if other is base:
+        return f"Use {BASE}, which needs no fitting: no other score has a lower AURC ({base.aurc[0]:.4f})."
     return (
-        f"Use {BASE}, which needs no fitting: the lowest AURC, that of {best.name}, is lower by {value:.4f} "
-        f"[{low:.4f}, {high:.4f}], which may be chance: the interval holds for all "
-        f"{len(rows)} scores at once. More labelled data would tell."
+        f"Use {BASE}, which needs no fitting: with {other.name}, {_flagging(other, base)}, but {_gain(other, base)}, "
+        "which may be chance; more labelled data would tell."
+    )
+
+
+def _flagging(row: Compared, base: Compared) -> str:
+    """Return what flagging a tenth of the predictions leaves, in words."""
+    errors, others = (percent(1 - one.accuracy[0]) for one in (row, base))
+    instead = f"instead of {others}" if errors != others else f"as with {base.name}"
+    return f"flagging {percent(1 - COVERAGE)} of the predictions leaves {errors} errors {instead}"
+
+
+def _gain(row: Compared, base: Compared) -> str:
+    unit = base.aurc[0] or math.inf
+    value, low, high = (percent(part / unit) for part in row.gain)
+    return f"the AURC is {value} lower than with {base.name} [{low}, {high}]"
+
+
+def percent(share: float) -> str:
+    """Return a share in percent with two digits, such as 0.3 %."""
+    return f"{100 * share:.2g} %" if share < 0.995 else "100 %"
+
+
+def _under_shift(found: Comparison) -> str:
+    """Return one sentence about the recommended score, or else `default`, on all shifted sets."""
+    name = recommended(found.rows)
+    if name == BASE:
+        name = next((row.name for row in found.rows if row.name == PRIMARY), found.rows[0].name)
+    pairs = [{row.name: row for row in rows} for _, rows in found.shifted.values()]
+    if not pairs or name == BASE or BASE not in pairs[0]:
+        return ""
+    ahead = sum(rows[name].gain[0] > 0 for rows in pairs)
+    sure = sum(rows[name].gain[1] > 0 for rows in pairs)
+    errors, others = (percent(float(np.mean([1 - rows[key].accuracy[0] for rows in pairs]))) for key in (name, BASE))
+    return (
+        f"On shifted data, {name} is ahead of {BASE} on {ahead} of {len(pairs)} sets ({sure} beyond chance): flagging "
+        f"{percent(1 - COVERAGE)} leaves {errors} errors on average instead of {others}."
     )
 
 
 def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
-    """Intervals that hold for all gains at once: as wide, in standard deviations, as the largest deviation of any."""
+    """Return 95 % intervals that hold for all gains at once.
+
+    In standard deviations, each is as wide as the largest deviation of any gain.
+    """
     table = np.stack(list(gains.values())) if gains else np.zeros((0, 0))
     if table.shape[1] < 2:
         return {name: (float(values[0]), math.nan, math.nan) for name, values in gains.items()}
@@ -346,33 +383,9 @@ def joint_gains(gains: Mapping[str, np.ndarray]) -> dict[str, Estimate]:
 
 
 def estimate(values: np.ndarray) -> Estimate:
-    """The value of all predictions, and the middle 95 % of the resamples after it."""
+    """Return the first value, and the middle 95 % of the resamples after it."""
     low, high = np.quantile(values[1:], [0.025, 0.975]) if values.size > 1 else (math.nan, math.nan)
     return float(values[0]), float(low), float(high)
-
-
-@dataclass(frozen=True)
-class IntervalsCompared:
-    """The intervals of one scale.
-
-    Attributes:
-        name: of the scale.
-        inside: the share of targets that are in their interval.
-        width: the mean width, over inputs and targets.
-        loss: the mean interval score (Gneiting and Raftery, 2007), the width plus 2 / (1 - coverage) times the
-            distance of targets that are outside. Each target is divided by the score of intervals with one width, so 1
-            is as good as these, and lower is better.
-        surest: the mean absolute error of the half of the inputs that the scale is surest of, as a share of that of
-            all inputs; 1 for one width.
-        gain: how much lower the loss is than 1; its intervals hold for all scales at once.
-    """
-
-    name: str
-    inside: Estimate
-    width: Estimate
-    loss: Estimate
-    surest: Estimate
-    gain: Estimate
 
 
 def compare_intervals(
@@ -388,18 +401,17 @@ def compare_intervals(
     """Measure intervals of the same predictions; the lowest loss first.
 
     Args:
-        intervals: lower and upper ends, (N, targets) each, by the name of the scale; `ONE_WIDTH` is among them.
-        scores: one uncertainty per input, (N,), by the name of the scale.
+        intervals: Lower and upper ends, (N, targets) each, by the name of the scale; `ONE_WIDTH` is among them.
+        scores: One uncertainty per input, (N,), by the name of the scale.
         predictions: (N, targets).
         targets: (N, targets) or, for one target, (N,).
-        coverage: what the intervals promise.
-        bootstrap: resamples of the inputs for the 95 % intervals of the measures.
-        seed: of the resamples.
+        coverage: The coverage that the intervals promise.
+        bootstrap: Resamples of the inputs for the 95 % intervals of the measures.
+        seed: The seed of the resamples.
     """
     if ONE_WIDTH not in intervals:
         raise ValueError(f"intervals: expected {ONE_WIDTH} among them, got {', '.join(intervals) or 'none'}")
-    f = _columns(predictions)
-    y = _columns(targets)
+    f, y = as_columns(predictions), as_columns(targets)
     outside = 2 / (1 - check_probability("coverage", coverage))
     error = np.abs(y - f)
     if not error.any(axis=0).all():
@@ -407,7 +419,7 @@ def compare_intervals(
     error = (error / np.maximum(error.mean(axis=0), np.finfo(np.float64).tiny)).mean(axis=1)
     inside, width, loss = {}, {}, {}
     for name, ends in intervals.items():
-        low, high = (_columns(end) for end in ends)
+        low, high = (as_columns(end) for end in ends)
         if not low.shape == high.shape == y.shape == f.shape:
             raise ValueError(f"{name}: expected ends of shape {y.shape}, as the targets, got {low.shape}, {high.shape}")
         inside[name] = ((low <= y) & (y <= high)).mean(axis=1)
@@ -425,7 +437,7 @@ def compare_intervals(
     found = []
     for name in intervals:
         doubt = to_numpy(scores[name]).astype(np.float64)
-        surest = np.array([_surest(doubt[rows], error[rows]) for rows in drawn])
+        surest = np.array([_error_of_surest_half(doubt[rows], error[rows]) for rows in drawn])
         share, wide = (np.array([part[rows].mean() for rows in drawn]) for part in (inside[name], width[name]))
         parts = {"inside": share, "width": wide, "loss": ratio[name], "surest": surest}
         found.append(IntervalsCompared(name, **{key: estimate(part) for key, part in parts.items()}, gain=gains[name]))
@@ -433,41 +445,27 @@ def compare_intervals(
 
 
 def _ratio(loss: float, unit: float) -> float:
-    """A loss as a share of another one; where every interval is exact both are zero, and equally good."""
+    """Return a loss relative to another; if every interval is exact, both are zero and equally good."""
     return 1.0 if loss == unit else float(loss / max(unit, np.finfo(np.float64).tiny))
 
 
-def _surest(uncertainty: np.ndarray, error: np.ndarray) -> float:
-    """The mean error of the surest half, as a share of that of all, on average over the orders of ties."""
-    count = max(1, len(error) // 2)
-    limit = np.partition(uncertainty, count - 1)[count - 1]
-    below, tied = uncertainty < limit, uncertainty == limit
-    total = error[below].sum() + (count - below.sum()) * error[tied].mean()
-    return float(total / count / max(error.mean(), np.finfo(np.float64).tiny))
+def _error_of_surest_half(uncertainty: np.ndarray, error: np.ndarray) -> float:
+    mean = _mean_of_surest(uncertainty, error, max(1, len(error) // 2))
+    return float(mean / max(error.mean(), np.finfo(np.float64).tiny))
 
 
-def recommended_scale(rows: list[IntervalsCompared]) -> str:
-    """The name of the scale to use: the one with the lowest loss, unless that may be chance."""
-    return rows[0].name if rows[0].gain[1] > 0 else ONE_WIDTH
-
-
-def recommend_scale(rows: list[IntervalsCompared]) -> str:
-    """One recommendation in words."""
+def recommend_scale(rows: Sequence[IntervalsCompared]) -> str:
+    """Return the recommended scale and the reason, in one sentence."""
     best = rows[0]
-    value, low, high = best.gain
-    if recommended_scale(rows) == best.name and best.name != ONE_WIDTH:
-        return (
-            f"Use {best.name}: its intervals have an interval score that is {value:.0%} [{low:.0%}, {high:.0%}] lower "
-            "than that of one width for all inputs."
-        )
+    value, low, high = map(percent, best.gain)
     if best.name == ONE_WIDTH:
         return "Use one width for all inputs: no scale has a lower interval score."
+    if recommended(rows) == best.name:
+        return (
+            f"Use {best.name}: its intervals have an interval score that is {value} [{low}, {high}] lower "
+            "than that of one width for all inputs."
+        )
     return (
-        f"Use one width for all inputs: the lowest interval score, that of {best.name}, is lower by {value:.0%} "
-        f"[{low:.0%}, {high:.0%}], which may be chance. More data would tell."
+        f"Use one width for all inputs: the lowest interval score, that of {best.name}, is lower by {value} "
+        f"[{low}, {high}], which may be chance. More data would tell."
     )
-
-
-def _columns(values: Array) -> np.ndarray:
-    array = to_numpy(values).astype(np.float64)
-    return array[:, None] if array.ndim == 1 else array

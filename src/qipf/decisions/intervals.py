@@ -50,7 +50,7 @@ class Intervals(Attachment):
         Raises:
             Unsupported: there are too few examples for this coverage.
         """
-        f, s, y = (_columns(values) for values in (predictions, scales, targets))
+        f, s, y = (as_columns(values) for values in (predictions, scales, targets))
         if not f.shape == s.shape == y.shape:
             raise ValueError(
                 f"expected predictions, scales and targets of one shape, got {f.shape}, {s.shape}, {y.shape}"
@@ -91,7 +91,7 @@ class Intervals(Attachment):
     def of(self, predictions: Array, scales: Array) -> Interval:
         """The interval of every prediction, (N, targets) or (N,), from its scale."""
         factors = self._require_fitted()
-        f, s = _columns(predictions), _columns(scales)
+        f, s = as_columns(predictions), as_columns(scales)
         if f.shape != s.shape or f.shape[1] != factors.size:
             raise ValueError(
                 f"expected predictions and scales of shape (N, {factors.size}), as in fitting, got {f.shape} and "
@@ -148,7 +148,8 @@ def _check_numbers(**given: np.ndarray) -> None:
             )
 
 
-def _columns(values: Array) -> np.ndarray:
+def as_columns(values: Array) -> np.ndarray:
+    """Return (N,) or (N, targets) as (N, targets) in float64."""
     array = to_numpy(values).astype(np.float64)
     if array.ndim not in (1, 2):
         raise ValueError(f"expected shape (N, targets) or (N,), got {array.shape}")

@@ -28,8 +28,20 @@ if TYPE_CHECKING:
 CHUNK = 65_536
 """Rows that are counted at once, so that memory does not grow with the size of a batch."""
 WINDOWS = 200
-COLUMNS = ("rows", "estimate", "accepted", "evidence")
-"""Of each window: rows, the sum of their accuracy estimates, how many are accepted, the log capital at its end."""
+PIECES = 50
+"""Windows of a batch whose rows have times."""
+COLUMNS = ("rows", "estimate", "accepted", "evidence", "time")
+"""Columns of the history: rows of a window, the sum of their accuracy estimates, the number accepted, and at its end
+the log capital and the time (seconds since 1970, or NaN)."""
+EVIDENCE = {1e6: "overwhelming", 100.0: "strong", 10.0: "some", 3.0: "weak"}
+"""Words for the evidence of a change, by the capital from which they are used."""
+ADVICE = {
+    "less sure": "look at the least sure inputs, label new examples, and calibrate again with them",
+    "surer": "check that inputs still reach the model as before (scaling, empty or repeated inputs), then label new "
+    "examples and calibrate again",
+    "spread differently": "label new examples, and calibrate again with them",
+}
+"""What to do after an alarm, by the direction of the change."""
 
 
 class History:
@@ -40,15 +52,14 @@ class History:
         self.size = 1
         """Rows that a window holds before the next one begins."""
 
-    def add(self, rows: int, estimate: float, accepted: int, evidence: float) -> None:
+    def add(self, rows: int, estimate: float, accepted: int, evidence: float, time: float = math.nan) -> None:
         """Append a batch."""
         if rows == 0:
             return
         if self._windows and self._windows[-1][0] < self.size:
-            last = self._windows[-1]
-            self._windows[-1] = (last[0] + rows, last[1] + estimate, last[2] + accepted, evidence)
-        else:
-            self._windows.append((rows, estimate, accepted, evidence))
+            last = self._windows.pop()
+            rows, estimate, accepted = last[0] + rows, last[1] + estimate, last[2] + accepted  # pyright: ignore
+        self._windows.append((rows, estimate, accepted, evidence, time))
         if len(self._windows) > WINDOWS:
             self._join()
 
@@ -61,16 +72,18 @@ class History:
 
     def _join(self) -> None:
         pairs = [self._windows[start : start + 2] for start in range(0, len(self._windows), 2)]
-        self._windows = [(*np.sum([part[:3] for part in pair], axis=0).tolist(), pair[-1][3]) for pair in pairs]
+        self._windows = [(*np.sum([part[:3] for part in pair], axis=0).tolist(), *pair[-1][3:]) for pair in pairs]
         self.size = max(2 * self.size, int(max(window[0] for window in self._windows)))
 
     def state(self) -> np.ndarray:
-        """(W, 4) numbers in the order of `COLUMNS`."""
+        """Return (W, 5) numbers in the order of `COLUMNS`."""
         return np.array(self._windows, dtype=np.float64).reshape(-1, len(COLUMNS))
 
     @classmethod
     def from_state(cls, windows: np.ndarray, size: int) -> Self:
-        """The history that `state` and `size` came from; a window that is still filling goes on from where it is."""
+        """Return the history of `state` and `size`; a window that is still filling continues."""
+        if windows.ndim == 2 and windows.shape[1] == len(COLUMNS) - 1:  # of an earlier version, without times
+            windows = np.pad(windows, ((0, 0), (0, 1)), constant_values=math.nan)
         if size < 1 or windows.ndim != 2 or windows.shape[1] != len(COLUMNS) or len(windows) > WINDOWS:
             raise ValueError(f"not the state of a Monitor: its history has shape {windows.shape}, size {size}")
         result = cls()
@@ -98,6 +111,7 @@ class Status:
         labelled_accuracy: accuracy among these, with the exact 95 % interval, NaN where there are none.
         labelled_interval: that interval.
         alarm: whether the scores have changed; wrong with probability `false_alarm` at most, over all time.
+        less_sure: the probability that a live score is less sure than a held-out one; 0.5 if nothing changes.
         evidence: the largest capital that the sequential test has had.
         limit: the evidence at which an alarm is raised.
         false_alarm: the rate that was asked for, times the number of monitors that were merged.
@@ -116,9 +130,25 @@ class Status:
     labelled_accuracy: float
     labelled_interval: tuple[float, float]
     alarm: bool
+    less_sure: float
     evidence: float
     limit: float
     false_alarm: float
+
+    @property
+    def direction(self) -> str:
+        """How live scores differ from held-out ones: "less sure", "surer" or "spread differently"."""
+        return "less sure" if self.less_sure > 0.52 else "surer" if self.less_sure < 0.48 else "spread differently"
+
+    def explain(self) -> str:
+        """Return the state of the alarm, and what to do after one, in words."""
+        found = next((word for least, word in EVIDENCE.items() if self.evidence >= least), "no")
+        if not self.alarm:
+            return f"No alarm: {found} evidence of a change."
+        return (
+            f"Alarm: live scores became {self.direction} than held-out ones ({found} evidence). Promises no longer "
+            f"hold: {ADVICE[self.direction]}."
+        )
 
 
 class Monitor(Attachment):
@@ -150,7 +180,7 @@ class Monitor(Attachment):
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
         """Learn what is normal from held-out outputs with labels, at least ten."""
         check_independent(scorer)
-        check_outputs(outputs)
+        check_outputs(outputs, classes=True)
         scores = finite(scorer(outputs), "uncertainty")
         if scores.size < 10:
             raise ValueError(f"outputs: {scores.size} held-out predictions are too few to watch with; give ten or more")
@@ -214,6 +244,7 @@ class Monitor(Attachment):
         *,
         predicted: Array | None = None,
         estimates: Mapping[str, np.ndarray] | None = None,
+        time: Array | None = None,
     ) -> None:
         """Count live scores (N,), in the order in which they came.
 
@@ -221,6 +252,7 @@ class Monitor(Attachment):
             uncertainty: scores of the scorer that the monitor was made with.
             predicted: the predicted class of each.
             estimates: further numbers per prediction whose mean estimates the accuracy, by the name of the method.
+            time: when each came, (N,) seconds since 1970; the history then has up to 50 windows of this batch.
         """
         self.test  # noqa: B018 (raises before anything is counted)
         scores = finite(uncertainty, "uncertainty")
@@ -229,11 +261,14 @@ class Monitor(Attachment):
             size = self.reference_classes.size
             classes = check_class_numbers(predicted, "predicted", scores.size, size)
             self.classes = self.classes + np.bincount(classes, minlength=size)
-        for start in range(0, scores.size, CHUNK):
-            rows = slice(start, start + CHUNK)
-            self._count(scores[rows], {name: values[rows] for name, values in more.items()})
+        times = None if time is None else to_numpy(time).astype(np.float64)
+        step = CHUNK if times is None else max(1, min(CHUNK, math.ceil(scores.size / PIECES)))
+        for start in range(0, scores.size, step):
+            rows = slice(start, start + step)
+            end = math.nan if times is None else float(times[rows][-1])
+            self._count(scores[rows], {name: values[rows] for name, values in more.items()}, end)
 
-    def _count(self, scores: np.ndarray, estimates: Mapping[str, np.ndarray]) -> None:
+    def _count(self, scores: np.ndarray, estimates: Mapping[str, np.ndarray], time: float) -> None:
         columns = {
             "probability": 1 - np.asarray(self.probability(scores)),
             "atc": (scores <= self.facts["atc_threshold"]).astype(np.float64),
@@ -246,7 +281,7 @@ class Monitor(Attachment):
         self.accepted += accepted
         self.test.add(scores)
         shown = columns.get(self.method, columns["probability"])
-        self.history.add(scores.size, float(shown.sum()), accepted, self.test.evidence)
+        self.history.add(scores.size, float(shown.sum()), accepted, self.test.evidence, time)
 
     def add_labels(self, correct: Array) -> None:
         """Count whether predictions that were watched before turned out to be correct (N,), in any order."""
@@ -300,6 +335,7 @@ class Monitor(Attachment):
             labelled_accuracy=self.labelled_correct / self.labelled if self.labelled else math.nan,
             labelled_interval=(1 - wrong[1], 1 - wrong[0]),
             alarm=test.peak >= -math.log(self.false_alarm),
+            less_sure=test.less_sure(),
             evidence=math.exp(min(test.peak, 700.0)),
             limit=1 / self.false_alarm,
             false_alarm=min(1.0, max(1, test.parts) * self.false_alarm),
@@ -396,5 +432,5 @@ def metrics(status: Status) -> str:
     gauge("labelled_total", "Live predictions whose labels have arrived.", {"": status.labelled}, "counter")
     gauge("labelled_accuracy", "Accuracy among these.", {"": status.labelled_accuracy})
     gauge("evidence", "Largest capital of the sequential test.", {"": status.evidence})
-    gauge("alarm", "1 where the scores have changed.", {"": float(status.alarm)})
+    gauge("alarm", "1 if the scores have changed.", {"": float(status.alarm)})
     return "\n".join(lines) + "\n"

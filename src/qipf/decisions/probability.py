@@ -65,7 +65,7 @@ class ErrorProbability(Attachment):
         """Learn from a fitted scorer's scores of held-out outputs with labels."""
         if isinstance(scorer, type) or not callable(scorer):
             check_scorer(scorer)
-        check_outputs(outputs)
+        check_outputs(outputs, classes=True)
         return self.fit(scorer(outputs), outputs.correct)
 
     def __call__(self, uncertainty: Array) -> Array:
@@ -82,7 +82,8 @@ class ErrorProbability(Attachment):
         if bad.size:
             raise ValueError(f"uncertainty: {bad.size} of {values.size} values are NaN, first in row {bad[0]}")
         if self.method == "isotonic":
-            result = interpolate(values, state["scores"], state["probabilities"])
+            knots = state["scores"]
+            result = interpolate(np.clip(values, knots[0], knots[-1]), knots, state["probabilities"])
         else:
             from scipy.special import expit
 

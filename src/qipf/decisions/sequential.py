@@ -65,6 +65,14 @@ class SequentialTest:
         """The logarithm of the capital: at least log(1 / a) with probability a at most, if nothing has changed."""
         return float(np.logaddexp.reduce(self.log_capital))
 
+    def less_sure(self) -> float:
+        """Return the probability that a live score is higher than a held-out one, plus half that of the same bin."""
+        live = self.counts - self.reference
+        if not live.any():
+            return 0.5
+        below = np.cumsum(self.reference) - self.reference / 2
+        return float(live @ below / (live.sum() * self.reference.sum()))
+
     def add(self, scores: np.ndarray) -> None:
         """Bet on the ranks of further scores, in their order. How they are cut into batches does not matter."""
         bins = self.bins(scores)

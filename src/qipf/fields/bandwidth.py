@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -21,17 +20,14 @@ def silverman(samples: Array) -> float:
 
     For samples in R, with `std` the standard deviation (divisor n - 1) and IQR the interquartile range:
 
-        s = 0.9 A n^(-1/5),   A = min(std, IQR / 1.349), or std where the IQR is zero
+        s = 0.9 A n^(-1/5),   A = min(std, IQR / 1.349), or std if the IQR is zero
 
     For samples in R^d, d > 1, one bandwidth for all dimensions (Silverman 1986, section 4.3.2):
 
         s = (4 / (d + 2))^(1 / (d + 4)) A n^(-1 / (d + 4)),   A^2 = mean of the A_j^2 of the d dimensions
 
     Args:
-        samples: (n,) or (n, d), of any array library; the arithmetic is done in float64 on the CPU.
-
-    Returns:
-        The bandwidth, greater than zero.
+        samples: (n,) or (n, d), of any array library; the arithmetic is float64 on the CPU.
 
     Raises:
         ValueError: There are fewer than two samples, some are NaN or infinite, all are equal, or the shape is wrong.
@@ -70,7 +66,7 @@ def _spread(values: np.ndarray) -> float:
 
 
 class FactorScore(NamedTuple):
-    """How well one factor detects errors: means over the folds, and the ROC-AUC of every fold."""
+    """The error detection of one factor: means over the folds, and the ROC-AUC of every fold."""
 
     factor: float
     roc_auc: float
@@ -78,14 +74,8 @@ class FactorScore(NamedTuple):
     roc_auc_folds: tuple[float, ...]
 
 
-@dataclass(frozen=True)
-class FactorChoice:
-    """What cross-validation found.
-
-    Attributes:
-        factor: The chosen factor.
-        table: One row per factor tried, in the order given.
-    """
+class FactorChoice(NamedTuple):
+    """The factor that cross-validation chose, and one row per factor tried."""
 
     factor: float
     table: tuple[FactorScore, ...]
@@ -100,23 +90,27 @@ def cross_validated_factor(
 ) -> FactorChoice:
     """Return the factor on Silverman's bandwidth that best detects the errors among clean held-out predictions.
 
-    The paper's factor is "determined through cross-validation over a part of the original/uncorrupted
-    training dataset". Here the held-out predictions are split into folds with the same share of errors
-    each, and the factor with the greatest mean ROC-AUC of error detection over the folds wins. Ties go to
-    the greater mean average precision, then to the factor that comes first.
+    The paper's factor is "determined through cross-validation over a part of the original/uncorrupted training
+    dataset". Here the predictions are split into folds with equal shares of errors, and the factor with the greatest
+    mean ROC-AUC over the folds wins. Ties go to the greater mean average precision, then to the first factor.
 
     Args:
-        score: A function from a factor to the uncertainty (N,) of the N held-out predictions; higher is less sure.
-        wrong: (N,) booleans, True where the prediction of the model is an error.
+        score: From a factor to the uncertainty (N,) of the N held-out predictions.
+        wrong: (N,) booleans, True for an error of the model.
         factors: The factors to try, all positive.
-        folds: How many folds, at least 2; there must be at least as many errors, and as many correct predictions.
+        folds: The number of folds, at least 2 and at most the number of errors and of correct predictions.
         seed: The seed of the split into folds.
 
     Raises:
         ValueError: A fold would have no error or only errors, or factors or scores are not valid.
         TypeError: `wrong` is not a boolean array.
     """
-    truth = _booleans(wrong)
+    wrong = np.asarray(wrong) if isinstance(wrong, list | tuple) else wrong
+    if not namespace(wrong).isdtype(wrong.dtype, "bool"):
+        raise TypeError(f"wrong: expected booleans, True = an error (such as ~outputs.correct), got {wrong.dtype}")
+    if wrong.ndim != 1:
+        raise ValueError(f"wrong: expected shape (N,), got {tuple(wrong.shape)}")
+    truth = to_numpy(wrong)
     tried = [float(factor) for factor in factors]
     if not tried or len(set(tried)) < len(tried) or not all(0.0 < factor < math.inf for factor in tried):
         raise ValueError(f"factors: expected different positive numbers, at least one, got {tried}")
@@ -130,16 +124,6 @@ def cross_validated_factor(
     # Equal rankings must tie whatever the order of summation, hence the rounding; max() keeps the first.
     best = max(table, key=lambda row: (round(row.roc_auc, 12), round(row.average_precision, 12)))
     return FactorChoice(best.factor, tuple(table))
-
-
-def _booleans(wrong: Array) -> np.ndarray:
-    wrong = np.asarray(wrong) if isinstance(wrong, list | tuple) else wrong
-    xp = namespace(wrong)
-    if not xp.isdtype(wrong.dtype, "bool"):
-        raise TypeError(f"wrong: expected booleans, True = an error (such as ~outputs.correct), got {wrong.dtype}")
-    if wrong.ndim != 1:
-        raise ValueError(f"wrong: expected shape (N,), got {tuple(wrong.shape)}")
-    return to_numpy(wrong)
 
 
 def _scores(values: Array, count: int, factor: float) -> np.ndarray:

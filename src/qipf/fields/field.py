@@ -137,7 +137,7 @@ def check_bandwidth(bandwidth: Any, name: str = "bandwidth") -> float:
 
 
 def as_queries(y: Array, dimension: int) -> tuple[Array, bool]:
-    """Return the queries as (N, d), and whether the caller gave a single one without the leading axis."""
+    """Return the queries as (N, d), and True if there is a single one without the leading axis."""
     y = as_array(y, "y")
     shape = tuple(y.shape)
     if dimension == 1 and len(shape) < 2:
@@ -233,7 +233,7 @@ def _wants_gradient(*tensors: Any) -> bool:
 
 
 def cores() -> int:
-    """Return how many of the machine's cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
@@ -244,11 +244,10 @@ def kernel_sums(y: Array, samples: Array, *, memory: int | None, moments: bool) 
         y: (N, d) queries.
         samples: (n, d) samples.
         memory: Scratch memory in bytes, through which the samples are streamed; None takes all samples at once.
-        moments: Whether to return the moments as well.
+        moments: Return the moments as well.
 
     Returns:
-        The array log psi (N,), and with `moments` also E_p[u] (N, d) and E_p|u|^2 (N,), where p_t is the softmax
-        of -|u_t|^2 / 2.
+        log psi (N,), and with `moments` also E_p[u] (N, d) and E_p|u|^2 (N,); p_t is the softmax of -|u_t|^2 / 2.
     """
     xp = namespace(y)
     n = samples.shape[0]
@@ -272,7 +271,7 @@ def _tile(xp: Any, y: Array, samples: Array, moments: bool) -> tuple[Array, ...]
     """Return the smallest |u|^2 / 2 of each query, and the sums of the kernel relative to it."""
     half, difference = _half_squares(xp, y, samples)
     low = xp.min(half, axis=1)
-    # exp is very slow where it underflows: in eager float32 torch below -87, in float64 below -708.
+    # exp is very slow if it underflows: in eager float32 torch below -87, in float64 below -708.
     exponent = xp.clip(low[:, None] - half, min=-80.0 if xp.finfo(y.dtype).bits == 32 else -700.0)
     kernel = xp.exp(exponent)
     total = xp.sum(kernel, axis=1)

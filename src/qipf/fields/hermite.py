@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from qipf.arrays import Array, namespace
 
 HIGHEST = 1000
-"""The highest order allowed: time and memory grow with it, and a file must not be able to demand any amount of them."""
+"""The highest order allowed: time and memory grow with it, and a file must not demand any amount of them."""
 
 
 def log_derivatives(square: Array, orders: Sequence[int]) -> tuple[Array, Array]:
     r"""Return the ratios x H_k'(x) / H_k(x) and x^2 H_k''(x) / H_k(x) of physicists' Hermite polynomials, from x^2.
 
     With H_k' = 2 k H_(k-1) and H_k'' = 4 k (k-1) H_(k-2), both are ratios of neighbours in the recurrence
-    H_(k+1) = 2 x H_k - 2 k H_(k-1). Where H_k is zero the ratios have a pole; they are large finite numbers there.
+    H_(k+1) = 2 x H_k - 2 k H_(k-1). At a zero of H_k the ratios have a pole, and are large finite numbers.
 
     Args:
         square: x^2, of any shape.
-        orders: the orders k >= 0; order 0 stands for x itself, undecomposed, whose ratios are 1 and 0.
+        orders: The orders k >= 0; order 0 stands for x itself, undecomposed, whose ratios are 1 and 0.
 
     Returns:
         Two arrays with one more axis than `square`; the orders are the last axis.
@@ -45,8 +45,7 @@ def log_derivatives(square: Array, orders: Sequence[int]) -> tuple[Array, Array]
 def _reduced(square: Array, highest: int) -> list[Array]:
     """Return H_k(x) / sqrt(2^k k!) for k = 0 .. max(1, highest), with the factor x taken out of the odd orders.
 
-    The normalisation keeps every order from overflowing, and without the factor x every polynomial is one in x^2, so
-    that ratios of them are exact where x underflows.
+    The normalisation keeps every order from overflowing. Without the factor x, ratios are exact even if x underflows.
     """
     one = namespace(square).ones_like(square)
     found = [one, one * math.sqrt(2.0)]

@@ -12,6 +12,9 @@ g_s(u) = exp(-|u|^2 / (2 s^2)) the unnormalised Gaussian kernel and x (n, d), y 
 
 Entropy, divergences and the lower bound are defined on densities, so both of their estimators are normalised;
 `estimator` chooses one. The plug-in of bandwidth s is the integral of bandwidth s / sqrt(2).
+
+Samples `x` and `y` are arrays (n,) or (n, d) and (m,) or (m, d), `bandwidth` is s, and `memory` is scratch memory in
+bytes. Results have shape () and come in the library, dtype and on the device of `x`.
 """
 
 from __future__ import annotations
@@ -32,14 +35,6 @@ def information_potential(x: Array, bandwidth: float, *, memory: int = SCRATCH) 
     .. math::  \Psi_X(X) = \frac1{n^2} \sum_{i,j} g_s(x_i - x_j)
 
     with the unnormalised kernel, so between 1/n and 1. `integrated_square` estimates the integral of p^2.
-
-    Args:
-        x: (n,) or (n, d) samples.
-        bandwidth: The bandwidth s.
-        memory: Scratch memory in bytes.
-
-    Returns:
-        An array of shape () in the library, dtype and on the device of x.
     """
     return cross_information_potential(x, x, bandwidth, memory=memory)
 
@@ -50,12 +45,6 @@ def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory:
     .. math::  \Psi_X(Y) = \frac1{nm} \sum_{i,j} g_s(x_i - y_j)
 
     with the unnormalised kernel, so between 0 and 1. `integrated_product` estimates the integral of p q.
-
-    Args:
-        x: (n,) or (n, d) samples.
-        y: (m,) or (m, d) samples.
-        bandwidth: The bandwidth s.
-        memory: Scratch memory in bytes.
     """
     x, y = _pair(x, y)
     return namespace(x).exp(_log_mean_kernel(x, y, check_bandwidth(bandwidth), memory))
@@ -65,11 +54,6 @@ def integrated_square(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> A
     r"""Return the exact \int p(u)^2 du of the Parzen density p of samples x (the information potential of p).
 
     .. math::  \int p^2 = (4 \pi s^2)^{-d/2} \frac1{n^2} \sum_{i,j} g_{s\sqrt2}(x_i - x_j)
-
-    Args:
-        x: (n,) or (n, d) samples.
-        bandwidth: The bandwidth s of the Parzen density.
-        memory: Scratch memory in bytes.
     """
     return integrated_product(x, x, bandwidth, memory=memory)
 
@@ -78,12 +62,6 @@ def integrated_product(x: Array, y: Array, bandwidth: float, *, memory: int = SC
     r"""Return the exact \int p(u) q(u) du of the Parzen densities p, q of samples x and y.
 
     .. math::  \int p q = (4 \pi s^2)^{-d/2} \frac1{nm} \sum_{i,j} g_{s\sqrt2}(x_i - y_j)
-
-    Args:
-        x: (n,) or (n, d) samples.
-        y: (m,) or (m, d) samples.
-        bandwidth: The bandwidth s of both Parzen densities.
-        memory: Scratch memory in bytes.
     """
     x, y = _pair(x, y)
     return namespace(x).exp(_log_overlap(x, y, bandwidth, "integral", memory))
@@ -93,12 +71,6 @@ def renyi_entropy(x: Array, bandwidth: float, *, estimator: Estimator = "integra
     r"""Return Renyi's quadratic entropy of the density that samples x come from (paper, eq. 4), in nats.
 
     .. math::  H_2 = -\log \int p(u)^2 du
-
-    Args:
-        x: (n,) or (n, d) samples.
-        bandwidth: The bandwidth s.
-        estimator: The estimator of the integral, see above; both are normalised as densities.
-        memory: Scratch memory in bytes.
     """
     x, _ = _pair(x, x)
     return -_log_overlap(x, x, bandwidth, estimator, memory)
@@ -110,13 +82,6 @@ def euclidean_divergence(
     r"""Return the Euclidean divergence of the densities p, q of samples x and y (paper, section 3).
 
     .. math::  D_{ED} = \int (p - q)^2 = \int p^2 + \int q^2 - 2 \int p q  \ge 0
-
-    Args:
-        x: (n,) or (n, d) samples.
-        y: (m,) or (m, d) samples.
-        bandwidth: The bandwidth s.
-        estimator: The estimator of the three integrals, see above; both are normalised as densities.
-        memory: Scratch memory in bytes.
     """
     x, y = _pair(x, y)
     xp = namespace(x)
@@ -132,13 +97,6 @@ def cauchy_schwarz_divergence(
     .. math::  D_{CS} = -\log \frac{(\int p q)^2}{\int p^2 \int q^2}  \ge 0
 
     It is zero only for equal estimates. Computed in logarithms, it is finite however far apart the samples are.
-
-    Args:
-        x: (n,) or (n, d) samples.
-        y: (m,) or (m, d) samples.
-        bandwidth: The bandwidth s.
-        estimator: The estimator of the three integrals, see above; the normalising constants cancel here.
-        memory: Scratch memory in bytes.
     """
     x, y = _pair(x, y)
     xx, yy, xy = _three_overlaps(x, y, bandwidth, estimator, memory)
@@ -150,16 +108,7 @@ def kernel_mean_embedding(x: Array, y: Array, bandwidth: float, *, memory: int =
 
     .. math::  \hat\mu(y) = \frac1n \sum_t g_s(x_t - y)
 
-    This is the information potential field of x, `Field(x, bandwidth)(y)`, under its other name.
-
-    Args:
-        x: (n,) or (n, d) samples.
-        y: Queries, (N,) or (N, d).
-        bandwidth: The bandwidth s.
-        memory: Scratch memory in bytes.
-
-    Returns:
-        (N,) values between 0 and 1.
+    This is another name of `Field(x, bandwidth)(y)`: one value between 0 and 1 per query.
     """
     return Field(x, bandwidth, memory=memory)(y)
 
@@ -170,12 +119,6 @@ def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: in
     .. math::  \mathrm{MMD} = \|\hat\mu_x - \hat\mu_y\| = \sqrt{\Psi_X(X) + \Psi_Y(Y) - 2 \Psi_X(Y)}
 
     with the unnormalised kernel; between 0 and sqrt 2. The root of the biased `squared_discrepancy`.
-
-    Args:
-        x: (n,) or (n, d) samples.
-        y: (m,) or (m, d) samples.
-        bandwidth: The bandwidth s.
-        memory: Scratch memory in bytes.
     """
     squared = squared_discrepancy(x, y, bandwidth, unbiased=False, memory=memory)
     return namespace(squared).sqrt(squared)
@@ -184,15 +127,8 @@ def maximum_mean_discrepancy(x: Array, y: Array, bandwidth: float, *, memory: in
 def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool = True, memory: int = SCRATCH) -> Array:
     r"""Return the squared maximum mean discrepancy, unbiased (a U-statistic) or as the squared distance itself.
 
-    The unbiased estimate leaves the pairs i = j out of the means of x and of y, has expectation zero where
-    both come from one distribution, and can therefore be negative.
-
-    Args:
-        x: (n,) or (n, d) samples; at least two for the unbiased estimate.
-        y: (m,) or (m, d) samples; at least two for the unbiased estimate.
-        bandwidth: The bandwidth s.
-        unbiased: Whether to return the unbiased estimate.
-        memory: Scratch memory in bytes.
+    The unbiased estimate needs two samples of each. It leaves the pairs i = j out of the means of x and of y, has
+    expectation zero if both come from one distribution, and can therefore be negative.
     """
     x, y = _pair(x, y)
     xp = namespace(x)
@@ -216,26 +152,23 @@ def lower_bound(
 ) -> Array:
     r"""Return the lower bound of appendix A on the information potential \int f^2, from densities g_1..g_N.
 
-    The appendix writes f where it means g: in the last factor of its statement, in the Gram matrix and in
-    the projection. Derived again: V(f, g) = \int f g is a positive definite kernel on square-integrable
-    densities. In its RKHS, V(f, .) splits into its projection on the span of V(g_1, .)..V(g_N, .) and a
-    residual at right angles. The projection is sum_i a_i V(g_i, .) with G a = b, and by Pythagoras (paper,
-    eq. 25, corrected)
+    The appendix writes f for g in the last factor of its statement, in the Gram matrix and in the projection. Derived
+    again: V(f, g) = \int f g is a positive definite kernel on square-integrable densities. In its RKHS, V(f, .) is the
+    sum of its projection sum_i a_i V(g_i, .), with G a = b, and an orthogonal residual, so that (eq. 25, corrected)
 
     .. math::
         \int f^2 = \|V(f, \cdot)\|^2 \ge \sum_{i,j} b_i \, (G^{-1})_{ij} \, b_j, \qquad
         b_i = \int f g_i, \quad G_{ij} = \int g_i g_j ,
 
-    with equality if and only if f is a linear combination of the g_i. Densities that are linearly dependent,
-    or nearly so, span fewer dimensions: those directions are left out, which keeps the bound a bound. The
-    cost does not grow with the square of the number of samples of f.
+    with equality if and only if f is a linear combination of the g_i. Directions in which the g_i are linearly
+    dependent, or nearly so, are left out, which keeps the bound a bound. The cost is linear in the samples of f.
 
     Args:
-        x: (n,) or (n, d) samples of f.
-        others: A list of sample sets, one per g_i, each (m_i,) or (m_i, d).
+        x: Samples of f.
+        others: A list of sample sets, one per g_i.
         bandwidth: The bandwidth s of all Parzen densities.
-        estimator: The estimator of the integrals. With "integral" this bounds `integrated_square(x, bandwidth)`, with
-            "plug-in" `information_potential(x, bandwidth) / (2 pi s^2)^(d/2)`.
+        estimator: With "integral" this bounds `integrated_square(x, bandwidth)`, with "plug-in"
+            `information_potential(x, bandwidth) / (2 pi s^2)^(d/2)`.
         memory: Scratch memory in bytes.
     """
     if not isinstance(others, list | tuple) or not others:

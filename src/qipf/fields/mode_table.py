@@ -44,11 +44,11 @@ class ModeTable:
     breaks; c is the typical value of f, the median for y from -3 to 3. Equally wide cells find the piece of a query:
     each knows its first piece and the few breaks within it. Far from the samples every mode is constant.
 
-    The error of u is at most `tolerance`, and as many times smaller as the largest u of a piece is, down to a
-    thousandth. So the error of f is at most `tolerance` times :math:`(c + f)^2 / c`.
+    The error of u is at most `tolerance` times the largest u of a piece, or times 0.001 if that is larger. So the error
+    of f is at most `tolerance` times :math:`(c + f)^2 / c`.
 
     Args:
-        arrays: What `fit` made, by name: `grid` (the lower end, cells per unit of z), `typical` (F,), `starts`
+        arrays: The arrays that `fit` made: `grid` (the lower end, cells per unit of z), `typical` (F,), `starts`
             (F, cells), `breaks` (F, B, cells) and `pieces` (3 + degree, P): centre, inverse of half the width, and
             coefficients with the highest power first. The mean is function 0 of F, the orders follow.
 
@@ -174,7 +174,7 @@ def _find_breaks(modes: Modes, points: np.ndarray) -> list[np.ndarray]:
     A break is the least number behind the change. Terms that change twice between two points stay unseen.
 
     Args:
-        modes: What returns the modes and their terms.
+        modes: Returns the modes and their terms.
         points: (P,), or (P, M) for M intervals.
     """
     points = points[:, None] if points.ndim == 1 else points

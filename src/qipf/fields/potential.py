@@ -17,7 +17,7 @@ LowerBound = Literal["neighbourhood", "batch", "reference"]
 
 
 class AnyField(Protocol):
-    """What these functions need of a field; `Field` and `BinnedField` have it."""
+    """The part of `Field` and `BinnedField` that these functions use."""
 
     @property
     def dimension(self) -> int: ...
@@ -35,7 +35,7 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
             = \frac{s^2}{2} \left( \frac{\varphi^2 H_k''}{H_k} \frac{|\nabla\varphi|^2}{\varphi^2}
               + \frac{\varphi H_k'}{H_k} \frac{\nabla^2\varphi}{\varphi} \right) .
 
-    V_k has poles where H_k(phi) = 0. Near them the result is large, but it is finite everywhere.
+    V_k has poles at the zeros of H_k(phi). Near them the result is large, but it is finite everywhere.
 
     Args:
         field: A `Field` or a `BinnedField`.
@@ -83,14 +83,14 @@ def uncertainty_modes(
 ) -> Array:
     r"""Return the paper's uncertainty modes H_0^k = V_k + E_k with E_k = -min V_k (eq. 13 and Algorithm 1).
 
-    These are not the maxima of a density: a mode is how far the potential lies above its lower bound, never negative.
+    A mode is the height of the potential above its lower bound, never negative; it is not a maximum of a density.
 
     Args:
         field: A `Field` or a `BinnedField`.
         y: The queries, in the shapes that the field takes.
         orders: Hermite orders >= 0, each at most once.
         root: Take the square root of the field first.
-        lower_bound: Where the minimum is taken. "neighbourhood": over {y - r, y, y + r}, in R^d along the gradient of
+        lower_bound: The points of the minimum. "neighbourhood": over {y - r, y, y + r}, in R^d along the gradient of
             log psi, so that a mode measures local variability; "batch": over all queries; "reference": over the
             points given as `reference` and the query itself.
         radius: The distance r, in the units of the samples.
@@ -138,7 +138,7 @@ def _neighbourhood_modes(field: AnyField, y: Array, orders: tuple[int, ...], roo
 
 
 def _direction(gradient: Array) -> Array:
-    """Return unit vectors along the gradient, or along the first axis where the gradient vanishes."""
+    """Return unit vectors along the gradient, or along the first axis if the gradient vanishes."""
     xp = namespace(gradient)
     largest = xp.max(xp.abs(gradient), axis=-1, keepdims=True)
     zero = largest == 0

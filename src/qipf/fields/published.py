@@ -1,4 +1,4 @@
-"""What the authors' public program computes, for comparison with published numbers.
+"""The modes of the authors' public program, for comparison with published numbers.
 
 This is not the mathematics of the paper, which `qipf.fields.uncertainty_modes` is: its "Laplacian" is a second
 difference along the Hermite order, not along y.
@@ -47,7 +47,7 @@ def uncertainty_modes(
         memory: Scratch memory in bytes.
 
     Returns:
-        (N, modes), or (modes,) for a single prediction; large but finite where H_k(phi) = 0.
+        (N, modes), or (modes,) for a single prediction; large but finite at the zeros of H_k(phi).
     """
     field = Field(samples, bandwidth, memory=memory)
     if field.dimension != 1:

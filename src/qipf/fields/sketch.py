@@ -31,21 +31,19 @@ class TooNarrowError(ValueError):
 class FieldSketch:
     r"""A summary of weights that are added array by array, and that gives their field at any bandwidth.
 
-    The sketch sorts weights into bins by the leading bits of their float32 representation: 4,096 bins per power of
-    two, so that its resolution needs no knowledge of scale or bandwidth. A bin keeps the number of its weights and
-    their first six moments about its middle; bins of few weights also keep the weights themselves. All of this is
-    sums, so arrays may come in any order and any pieces, and sketches of parts can be merged. One pass therefore serves
-    the mean, the standard deviation, the quartiles and the field at any bandwidth.
+    Weights are sorted into bins by the leading bits of their float32 representation, 4,096 per power of two. A bin
+    keeps the number of its weights and their first six moments; bins of few weights also keep the weights. All of this
+    is sums: arrays may come in any order and any pieces, and sketches can be merged. One pass serves the mean, the
+    standard deviation, the quartiles and the field at any bandwidth.
 
-    A sketch takes at most 120 MiB: 112 MiB for the 2^21 bins, of which only the pages of bins that occur are touched
-    (usually a few MiB), and 8 MiB for weights of sparse bins. Adding takes up to 90 MiB of scratch memory in addition.
+    A sketch takes at most 120 MiB, and usually a few: only the bins that occur are touched. Adding takes up to 90 MiB
+    of scratch memory.
 
     Args:
         bandwidth: The width of the kernels, in the units of the weights; or
-        factor: The width as a multiple of Silverman's, which is computed from the sketch itself. Quartiles are
-            interpolated within a bin, to a relative error far below 1e-4 (exactly for 16-bit weights).
-        origin: Subtracted from every weight before it is sorted into a bin. Bins are finest near it, so give a
-            typical value if the weights lie far from zero compared with their spread.
+        factor: The width as a multiple of Silverman's, from quartiles with a relative error far below 1e-4.
+        origin: Subtracted from every weight. Bins are finest near it: give a typical value if the weights lie far from
+            zero compared with their spread.
 
     Attributes:
         count: The number of weights added so far.
@@ -77,7 +75,7 @@ class FieldSketch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays, whether their pages have been touched or not."""
+        """Bytes of all arrays."""
         return self._sums.nbytes + self._few.nbytes
 
     def add(self, chunk: Array) -> Self:
@@ -188,12 +186,12 @@ class FieldSketch:
         standardise: bool = False,
         tolerance: float = 1e-10,
     ) -> BinnedField:
-        """Return the field of all weights so far; more can be added afterwards, and it can be called again.
+        """Return the field of all weights so far; more can be added afterwards.
 
         Args:
-            bandwidth: Instead of the one given to the sketch, in the units of the weights.
-            factor: Instead of the one given to the sketch.
-            standardise: Return the field of (w - mean) / std rather than of w, as the paper's scores use it.
+            bandwidth: Replaces the one given to the sketch.
+            factor: Replaces the one given to the sketch.
+            standardise: Return the field of (w - mean) / std, which the paper's scores use.
             tolerance: The relative error of the second derivative that the width of the bins may cause.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Error detection, calibration and correlation: how good is an uncertainty?"""
+"""Metrics of an uncertainty: error detection, calibration and correlation."""
 
 from qipf.metrics.probabilistic import Brier, adaptive_ece, brier, ece, nll
 from qipf.metrics.ranking import (

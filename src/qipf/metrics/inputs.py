@@ -1,4 +1,4 @@
-"""What every metric expects of its inputs, and when a metric has no value."""
+"""Check the inputs of metrics, and tell when a metric has no value."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qipf.arrays import Array, to_numpy
 
 
 def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tuple[np.ndarray, np.ndarray]:
-    """Scores as float64 and errors as bool (True = the prediction is wrong), both of shape (N,).
+    """Return scores as float64 and errors as bool (True = the prediction is wrong), both of shape (N,).
 
     Raises:
         ValueError: the lengths differ, a score is NaN or infinite, or `correct` is not all zeros and ones.
@@ -31,7 +31,7 @@ def check(uncertainty: Array, correct: Array, name: str = "uncertainty") -> tupl
 
 
 def probabilities(values: Array, rows: int) -> np.ndarray:
-    """Probabilities of error as float64 in [0, 1], one for each of `rows` predictions."""
+    """Return probabilities of error as float64 in [0, 1], one for each of `rows` predictions."""
     result = finite(values, "probability")
     if len(result) != rows:
         raise ValueError(
@@ -47,7 +47,7 @@ def probabilities(values: Array, rows: int) -> np.ndarray:
 
 
 def finite(values: Array, name: str) -> np.ndarray:
-    """`values` as finite float64 of shape (N,)."""
+    """Return `values` as finite float64 of shape (N,)."""
     result = vector(values, name).astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(result))
     if bad.size:
@@ -60,7 +60,7 @@ def finite(values: Array, name: str) -> np.ndarray:
 
 
 def vector(values: Array, name: str) -> np.ndarray:
-    """`values` as a real NumPy array of shape (N,)."""
+    """Return `values` as a real NumPy array of shape (N,)."""
     try:
         array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
     except Problem:
@@ -87,7 +87,7 @@ def unit_range(scores: np.ndarray) -> np.ndarray | None:
 
 
 def why_undefined(metric: str, scores: np.ndarray, wrong: np.ndarray) -> str | None:
-    """Why `metric` has no value for these predictions, or None where it has one."""
+    """Return the reason why `metric` has no value for these predictions, or None if it has one."""
     if scores.size == 0:
         return "there are no predictions"
     errors = int(wrong.sum())
@@ -95,21 +95,11 @@ def why_undefined(metric: str, scores: np.ndarray, wrong: np.ndarray) -> str | N
         return "no prediction is wrong: there is nothing to detect"
     if metric in _NEEDS_CORRECT and errors == wrong.size:
         return "every prediction is wrong: there is nothing to tell errors from"
-    if metric in _NEEDS_SPREAD and unit_range(scores) is None:
+    if (metric in _NEEDS_SPREAD or "_paper" in metric) and unit_range(scores) is None:
         return "all scores are equal"
     return None
 
 
 _NEEDS_ERRORS = {"roc_auc", "pr_auc", "pr_auc_trapezoid", "fpr_at_95_tpr", "point_biserial", "spearman"}
 _NEEDS_CORRECT = {"roc_auc", "fpr_at_95_tpr", "point_biserial", "spearman"}
-_NEEDS_SPREAD = {
-    "pr_auc_trapezoid",
-    "point_biserial",
-    "spearman",
-    "ece_paper",
-    "ece_adaptive_paper",
-    "brier_paper",
-    "brier_paper_reliability",
-    "brier_paper_resolution",
-    "brier_paper_uncertainty",
-}
+_NEEDS_SPREAD = {"pr_auc_trapezoid", "point_biserial", "spearman"}

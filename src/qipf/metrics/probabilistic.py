@@ -1,6 +1,6 @@
-"""How good a probability of error is: calibration errors, Brier score, log loss.
+"""Metrics of a probability of error: calibration errors, Brier score, log loss.
 
-`probability` is always the probability that the prediction is WRONG; the confidence is one minus it.
+`probability` is always the probability that the prediction is wrong; the confidence is one minus it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Brier(NamedTuple):
 
 
 def ece(probability: Array, correct: Array, bins: int = BINS) -> float:
-    """Expected calibration error (appendix D.1): sum_k |B_k| / N |acc(B_k) - conf(B_k)|, bins of equal width.
+    """Return the expected calibration error (appendix D.1): sum_k |B_k| / N |acc(B_k) - conf(B_k)|, equal widths.
 
     The K bins divide the confidence into (0, 1/K], ..., ((K-1)/K, 1]; a confidence of 0 belongs to the first.
     """
@@ -34,19 +34,18 @@ def ece(probability: Array, correct: Array, bins: int = BINS) -> float:
 
 
 def adaptive_ece(probability: Array, correct: Array, bins: int = BINS) -> float:
-    """The calibration error over bins with equal numbers of predictions; equal probabilities share a bin."""
+    """Return the calibration error over bins with equal numbers of predictions; equal probabilities share a bin."""
     p, wrong = _check(probability, correct)
     return _gap(p, wrong, equal_mass(p, bins), bins)
 
 
 def brier(probability: Array, correct: Array, bins: int = BINS) -> Brier:
-    """The Brier score, the mean of (p - wrong)^2, and its parts (appendix D.2, whose formula lacks the square).
+    """Return the Brier score, the mean of (p - wrong)^2, and its parts (appendix D.2, whose formula lacks the square).
 
     Over the bins of `ece`, with the mean probability p_k and the error rate o_k of bin k, and the error rate o of all
     predictions, reliability = sum n_k/N (p_k - o_k)^2 and uncertainty = o (1 - o). The classical resolution
-    sum n_k/N (o_k - o)^2 makes the sum exact only where all probabilities of a bin are equal. The resolution here adds
-    the terms within bins, twice their covariance minus the variance of p (Stephenson et al. 2008), and the sum is
-    always exact.
+    sum n_k/N (o_k - o)^2 makes the sum exact only if all probabilities of a bin are equal. The resolution here adds the
+    terms within bins, twice their covariance minus the variance of p (Stephenson et al. 2008): the sum is always exact.
     """
     p, wrong = _check(probability, correct)
     n = p.size
@@ -69,23 +68,23 @@ def brier(probability: Array, correct: Array, bins: int = BINS) -> Brier:
 
 
 def nll(probability: Array, correct: Array) -> float:
-    """The mean negative log likelihood, where no event has a probability below 2.2e-16, so that it is finite."""
+    """Return the mean negative log likelihood, with probabilities of at least 2.2e-16, so that it is finite."""
     p, wrong = _check(probability, correct)
     return float(log_losses(p, wrong).mean()) if p.size else float("nan")
 
 
 def log_losses(p: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Minus the logarithm of the probability that was given to what happened, per prediction."""
+    """Return minus the logarithm of the probability of what happened, per prediction."""
     return -np.log(np.maximum(np.where(wrong, p, 1 - p), np.finfo(np.float64).eps))
 
 
 def equal_width(p: np.ndarray, bins: int) -> np.ndarray:
-    """The bin of confidence 1 - p, from 0 to bins - 1."""
+    """Return the bin of confidence 1 - p, from 0 to bins - 1."""
     return np.clip(np.ceil((1 - p) * bins).astype(np.int64) - 1, 0, bins - 1)
 
 
 def equal_mass(p: np.ndarray, bins: int) -> np.ndarray:
-    """The bin of each probability, where bins hold equal numbers of predictions and ties share a bin."""
+    """Return the bin of each probability; bins hold equal numbers of predictions and ties share a bin."""
     if p.size == 0:
         return np.zeros(0, dtype=np.int64)
     _, index, count = np.unique(p, return_inverse=True, return_counts=True)

@@ -1,9 +1,8 @@
-"""How well a score ranks wrong predictions above correct ones.
+"""Metrics of error detection: do wrong predictions score higher than correct ones?
 
-An error is the event to detect ("positive"); a higher score means less sure. Each function takes the scores
-and whether each prediction is correct, and returns NaN where the metric has no value (`evaluate` says why).
-All metrics except the point-biserial correlation depend only on the order of the scores and their ties. None depends
-on the order of the rows.
+An error is the event to detect ("positive"). Each function takes the scores and whether each prediction is correct, and
+returns NaN if the metric has no value (`evaluate` gives the reason). All metrics except the point-biserial correlation
+depend only on the order of the scores and their ties.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from qipf.metrics.inputs import check, unit_range, why_undefined
 
 
 def roc_auc(uncertainty: Array, correct: Array) -> float:
-    """Area under the ROC curve: P(score of an error > score of a correct prediction), ties counted half."""
+    """Return the area under the ROC curve: P(score of an error > score of a correct prediction), ties counted half."""
     scores, wrong = check(uncertainty, correct)
     if why_undefined("roc_auc", scores, wrong):
         return float("nan")
@@ -25,7 +24,7 @@ def roc_auc(uncertainty: Array, correct: Array) -> float:
 
 
 def pr_auc(uncertainty: Array, correct: Array) -> float:
-    """Average precision, the sum of (R_i - R_(i-1)) P_i over thresholds: the area under precision-recall."""
+    """Return the average precision, the sum of (R_i - R_(i-1)) P_i over thresholds: the area under precision-recall."""
     scores, wrong = check(uncertainty, correct)
     if why_undefined("pr_auc", scores, wrong):
         return float("nan")
@@ -34,7 +33,7 @@ def pr_auc(uncertainty: Array, correct: Array) -> float:
 
 
 def pr_auc_trapezoid(uncertainty: Array, correct: Array) -> float:
-    """The authors' PR area: trapezoids over the curve without its end point (recall 0, precision 1).
+    """Return the authors' PR area: trapezoids over the curve without its end point (recall 0, precision 1).
 
     It interpolates linearly, which is optimistic, and leaves out the area before the first threshold, which is
     pessimistic. Use it only to compare with the published numbers.
@@ -48,7 +47,7 @@ def pr_auc_trapezoid(uncertainty: Array, correct: Array) -> float:
 
 
 def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
-    """The share of correct predictions flagged at the highest threshold that flags `tpr` of the errors."""
+    """Return the share of correct predictions flagged at the highest threshold that flags `tpr` of the errors."""
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
     scores, wrong = check(uncertainty, correct)
@@ -60,7 +59,7 @@ def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
 
 
 def point_biserial(uncertainty: Array, correct: Array) -> float:
-    """Pearson correlation of the score with the error indicator (appendix H)."""
+    """Return the Pearson correlation of the score with the error indicator (appendix H)."""
     scores, wrong = check(uncertainty, correct)
     scaled = unit_range(scores)  # the correlation stays the same, and rounding does not depend on the scale
     if scaled is None or why_undefined("point_biserial", scores, wrong):
@@ -71,7 +70,7 @@ def point_biserial(uncertainty: Array, correct: Array) -> float:
 
 
 def spearman(uncertainty: Array, correct: Array) -> float:
-    """Spearman correlation of the score with the error indicator (appendix H), ties at their mean rank."""
+    """Return the Spearman correlation of the score with the error indicator (appendix H), ties at their mean rank."""
     scores, wrong = check(uncertainty, correct)
     if why_undefined("spearman", scores, wrong):
         return float("nan")
@@ -82,7 +81,7 @@ def spearman(uncertainty: Array, correct: Array) -> float:
 
 
 def aurc(uncertainty: Array, correct: Array) -> float:
-    """Area under the risk-coverage curve (Geifman and El-Yaniv 2017).
+    """Return the area under the risk-coverage curve (Geifman and El-Yaniv 2017).
 
     The mean over k = 1, ..., N of the error rate among the k most certain predictions. A group of tied scores counts
     with its expectation over all orders of the group. A random ranking gives the error rate.
@@ -98,16 +97,16 @@ def aurc(uncertainty: Array, correct: Array) -> float:
 
 
 def excess_aurc(uncertainty: Array, correct: Array) -> float:
-    """Excess AURC: `aurc` minus that of a perfect ranking of the same predictions, so 0 is perfect."""
+    """Return `aurc` minus that of a perfect ranking of the same predictions, so 0 is perfect."""
     _, wrong = check(uncertainty, correct)
     return aurc(uncertainty, correct) - best_aurc(wrong.size, int(wrong.sum()))
 
 
 def augrc(uncertainty: Array, correct: Array) -> float:
-    """Area under the generalised risk-coverage curve (Traub et al. 2024).
+    """Return the area under the generalised risk-coverage curve (Traub et al. 2024).
 
     The risk at coverage k / N is the number of accepted errors divided by N, not by k, integrated by trapezoids. It
-    equals (1 - ROC-AUC) p (1 - p) + p^2 / 2 with the error rate p, where ROC-AUC exists.
+    equals (1 - ROC-AUC) p (1 - p) + p^2 / 2 with the error rate p, if ROC-AUC exists.
     """
     scores, wrong = check(uncertainty, correct)
     if scores.size == 0:
@@ -117,7 +116,7 @@ def augrc(uncertainty: Array, correct: Array) -> float:
 
 
 def best_aurc(n: int, errors: int) -> float:
-    """The AURC of a ranking that puts all `errors` last among `n` predictions."""
+    """Return the AURC of a ranking that puts all `errors` last among `n` predictions."""
     if n == 0:
         return float("nan")
     harmonic = harmonic_numbers(n)
@@ -125,19 +124,19 @@ def best_aurc(n: int, errors: int) -> float:
 
 
 def harmonic_numbers(n: int) -> np.ndarray:
-    """H_0, ..., H_n with H_k = 1 + 1/2 + ... + 1/k."""
+    """Return H_0, ..., H_n with H_k = 1 + 1/2 + ... + 1/k."""
     return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
 
 
 def _tie_groups(scores: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, ...]:
-    """For every distinct score, in rising order: predictions and errors below it, predictions and errors at it."""
+    """Return, by distinct score in rising order, the predictions and errors below it and those at it."""
     ranks = _dense_ranks(scores)
     size, errors = np.bincount(ranks), np.bincount(ranks, weights=wrong)
     return np.cumsum(size) - size, np.cumsum(errors) - errors, size, errors
 
 
 def _flagged(scores: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """For every distinct score as a threshold, in falling order: errors and predictions at or above it."""
+    """Return, by distinct score in falling order, the errors and the predictions at or above it."""
     _, _, size, errors = _tie_groups(scores, wrong)
     return np.cumsum(errors[::-1]), np.cumsum(size[::-1])
 

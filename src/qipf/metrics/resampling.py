@@ -55,7 +55,7 @@ def resample(
 
 
 def _shown(blocks: Iterator[np.ndarray], n: int, count: int, progress: bool) -> Iterator[np.ndarray]:
-    """The blocks, behind a progress bar where they take more than a moment."""
+    """Return the blocks, behind a progress bar if they take long."""
     if not progress or n * count < _LONG:
         return blocks
     from qipf._common.progress import track

@@ -14,7 +14,7 @@ from qipf.metrics.resampling import group_numbers, resample
 
 
 class Metric(NamedTuple):
-    """What a reader needs to know about a metric; `better` is None where neither direction is better."""
+    """The title of a metric, and which direction is better; None if neither is."""
 
     title: str
     better: Literal["higher", "lower"] | None
@@ -34,20 +34,17 @@ METRICS: dict[str, Metric] = {
     "augrc": Metric("AUGRC", "lower"),
     "point_biserial": Metric("point-biserial correlation", "higher"),
     "spearman": Metric("Spearman correlation", "higher"),
-    "ece_paper": Metric("ECE, paper", "lower"),
-    "ece_adaptive_paper": Metric("adaptive ECE, paper", "lower"),
-    "brier_paper": Metric("Brier, paper", "lower"),
-    "brier_paper_reliability": Metric("Brier reliability, paper", "lower"),
-    "brier_paper_resolution": Metric("Brier resolution, paper", "higher"),
-    "brier_paper_uncertainty": Metric("Brier uncertainty, paper", None),
-    "ece_proper": Metric("ECE, proper", "lower"),
-    "ece_adaptive_proper": Metric("adaptive ECE, proper", "lower"),
-    "brier_proper": Metric("Brier, proper", "lower"),
-    "brier_proper_reliability": Metric("Brier reliability, proper", "lower"),
-    "brier_proper_resolution": Metric("Brier resolution, proper", "higher"),
-    "brier_proper_uncertainty": Metric("Brier uncertainty, proper", None),
-    "nll_proper": Metric("NLL, proper", "lower"),
 }
+for _version in ("paper", "proper"):
+    METRICS |= {
+        f"ece_{_version}": Metric(f"ECE, {_version}", "lower"),
+        f"ece_adaptive_{_version}": Metric(f"adaptive ECE, {_version}", "lower"),
+        f"brier_{_version}": Metric(f"Brier, {_version}", "lower"),
+        f"brier_{_version}_reliability": Metric(f"Brier reliability, {_version}", "lower"),
+        f"brier_{_version}_resolution": Metric(f"Brier resolution, {_version}", "higher"),
+        f"brier_{_version}_uncertainty": Metric(f"Brier uncertainty, {_version}", None),
+    }
+METRICS["nll_proper"] = Metric("NLL, proper", "lower")
 
 
 def evaluate(
@@ -62,25 +59,25 @@ def evaluate(
 ) -> dict[str, Any]:
     """Measure how well `uncertainty` finds the wrong predictions: every metric, with bootstrap 95 % intervals.
 
-    Calibration comes in two versions. For `paper`, the score is scaled to [0, 1] by its minimum and maximum over
-    these predictions, and confidence is one minus it, as the paper seems to do; this is not a probability in any
-    strict sense. For `proper`, the probability of error is `probability`, from a calibrator fitted to clean held-out
-    data (`qipf.ErrorProbability`).
+    Calibration comes in two versions. For `paper`, the score is scaled to [0, 1] by its minimum and maximum over these
+    predictions, and confidence is one minus it, as the paper seems to do; strictly, this is not a probability. For
+    `proper`, the probability of error is `probability`, from a calibrator fitted to clean held-out data
+    (`qipf.ErrorProbability`).
 
     Args:
-        uncertainty: one score per prediction; higher is less sure.
-        correct: whether each prediction is correct (booleans, or zeros and ones).
-        probability: the probability that each prediction is wrong, for the `proper` metrics.
-        groups: the group of each prediction, (N,), if predictions depend on each other, as the pixels of an image do:
-            whole groups are resampled, and one group alone has no intervals.
-        bootstrap: the number of resamples of the predictions, or of the groups; 0 for no intervals. None takes what a
-            few seconds allow (`resamples_for`): 1,000 up to about 33,000 predictions, none above 335,000.
-        seed: seed of the resamples.
-        progress: show a progress bar where resampling takes more than a moment.
+        uncertainty: One score per prediction; higher is less certain.
+        correct: Whether each prediction is correct (booleans, or zeros and ones).
+        probability: The probability that each prediction is wrong, for the `proper` metrics.
+        groups: The group of each prediction, (N,), if predictions depend on each other, as the pixels of an image do:
+            entire groups are resampled, and one group alone has no intervals.
+        bootstrap: The number of resamples; 0 for no intervals. None takes what a few seconds allow (`resamples_for`):
+            1,000 up to about 33,000 predictions, none above 335,000.
+        seed: Seed of the resamples.
+        progress: Show a progress bar if resampling takes long.
 
     Returns:
-        "n", "errors", and for each name in `METRICS` its value and, with intervals, name + "_low" and
-        name + "_high". A metric without a value is NaN, and "reasons" says why, by name.
+        "n", "errors", and for each name in `METRICS` its value and, with intervals, name + "_low" and name + "_high".
+        A metric without a value is NaN, and "reasons" gives the reason by name.
     """
     if bootstrap is not None:
         check_whole("bootstrap", bootstrap, 0)
@@ -94,7 +91,9 @@ def evaluate(
     order = np.argsort(scores, kind="stable")  # no metric depends on the order, and sorting a sorted array is cheap
     scores, wrong, p, numbers = scores[order], wrong[order], *(x if x is None else x[order] for x in (p, numbers))
     values = _values(scores, wrong, p)
-    reasons = {name: reason for name in METRICS if (reason := _reason(name, scores, wrong, p))}
+    reasons = {name: reason for name in METRICS if (reason := why_undefined(name, scores, wrong))}
+    if p is None:
+        reasons |= {name: NO_PROBABILITY for name in METRICS if "_proper" in name}
     result: dict[str, Any] = {"n": scores.size, "errors": int(wrong.sum())}
     drawn = {}
     if bootstrap and scores.size:
@@ -108,10 +107,9 @@ def evaluate(
 
 
 def resamples_for(predictions: int) -> int:
-    """How many resamples `evaluate` draws by default, so that the work does not grow with the predictions.
+    """Return the default number of resamples of `evaluate`, so that the work does not grow with the predictions.
 
-    At most 2^25 predictions are drawn in all, in at most 1,000 resamples; fewer than 100 resamples would give no
-    useful interval, and 0 is returned.
+    At most 2^25 predictions are drawn in at most 1,000 resamples; if that leaves fewer than 100, the result is 0.
     """
     count = min(MOST_RESAMPLES, MOST_DRAWN // max(1, predictions))
     return count if count >= LEAST_RESAMPLES else 0
@@ -119,18 +117,9 @@ def resamples_for(predictions: int) -> int:
 
 def _values(scores: np.ndarray, wrong: np.ndarray, p: np.ndarray | None) -> dict[str, float]:
     correct = ~wrong
-    values = {
-        "accuracy": float(correct.mean()) if correct.size else float("nan"),
-        "roc_auc": ranking.roc_auc(scores, correct),
-        "pr_auc": ranking.pr_auc(scores, correct),
-        "pr_auc_trapezoid": ranking.pr_auc_trapezoid(scores, correct),
-        "fpr_at_95_tpr": ranking.fpr_at_tpr(scores, correct, 0.95),
-        "aurc": ranking.aurc(scores, correct),
-        "excess_aurc": ranking.excess_aurc(scores, correct),
-        "augrc": ranking.augrc(scores, correct),
-        "point_biserial": ranking.point_biserial(scores, correct),
-        "spearman": ranking.spearman(scores, correct),
-    }
+    values = {name: getattr(ranking, name)(scores, correct) for name in METRICS if hasattr(ranking, name)}
+    values["accuracy"] = float(correct.mean()) if correct.size else float("nan")
+    values["fpr_at_95_tpr"] = ranking.fpr_at_tpr(scores, correct, 0.95)
     for version, chances in (("paper", unit_range(scores)), ("proper", p)):
         if chances is not None:
             brier = probabilistic.brier(chances, correct)
@@ -147,14 +136,8 @@ def _values(scores: np.ndarray, wrong: np.ndarray, p: np.ndarray | None) -> dict
     return values
 
 
-def _reason(name: str, scores: np.ndarray, wrong: np.ndarray, p: np.ndarray | None) -> str | None:
-    if p is None and "_proper" in name:
-        return NO_PROBABILITY
-    return why_undefined(name, scores, wrong)
-
-
 def _interval(values: np.ndarray) -> tuple[float, float]:
-    """The middle 95 % of the resamples in which the metric has a value."""
+    """Return the middle 95 % of the resamples in which the metric has a value."""
     defined = values[~np.isnan(values)]
     if defined.size == 0:
         return float("nan"), float("nan")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from qipf.decisions.comparison import BASE, Comparison, left_out, recommend, recommended, risk_curve
+from qipf.decisions.comparison import BASE, Comparison, left_out, recommended, risk_curve
 from qipf.pages.charts import Chart, Style, legend
 from qipf.pages.layout import render
 
@@ -27,13 +27,13 @@ def page(found: Comparison, head: Sequence[str], cells: Mapping[str, Sequence[Se
     """
     curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
     sets = [
-        {"name": name, "about": about, "advice": recommend(rows), "chosen": recommended(rows), "cells": cells[name]}
+        {"name": name, "about": about, "chosen": recommended(rows), "cells": cells[name]}
         for name, (about, rows) in found.sets().items()
     ]
+    chart = _chart([row.name for row in found.rows], curves, sets[0]["chosen"]) if curves else ""
     return render(
-        "comparison.html.j2", title=f"Which {found.noun} for {found.title}?", found=found, sets=sets, head=head,
-        meaning=meaning, chart=_chart([row.name for row in found.rows], curves, sets[0]["chosen"]) if curves else "",
-        failed=left_out(found.failed),
+        "comparison.html.j2", title=f"{'Intervals' if found.intervals else 'Scores'} of {found.title}", found=found,
+        sets=sets, head=head, meaning=meaning, chart=chart, failed=left_out(found.failed), verdict=found.verdict(),
     )  # fmt: skip
 
 

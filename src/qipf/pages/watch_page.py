@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -31,7 +32,7 @@ def page(
     return render(
         "watch.html.j2", title=title, refresh=refresh, status=status, tiles=_tiles(status), images=images,
         accuracy=_accuracy(monitor.history.state(), status),
-        scores=_bars(now, before, "bin", "sure", "not sure"),
+        scores=_bars(now, before, "bin", "surest", "least sure"),
         classes=_bars(status.classes, status.reference_classes, "class", "0", str(len(status.classes) - 1)),
         estimates={name: percent(value) for name, value in status.estimates.items()},
     )  # fmt: skip
@@ -59,32 +60,39 @@ def _tiles(status: Status) -> list[tuple[str, str, str]]:
 
 
 def _accuracy(windows: np.ndarray, status: Status) -> str:
-    """Draw the estimated accuracy over the windows of the history; empty if there are none."""
+    """Draw the estimated accuracy over time, or over predictions if the times are unknown; empty without any."""
     if not len(windows):
         return ""
-    ends = np.cumsum(windows[:, 0])
+    counts = np.cumsum(windows[:, 0])
     rates = windows[:, 1] / windows[:, 0]
     low = max(0.0, math.floor(10 * min(rates.min(), status.reference_accuracy) - 0.5) / 10)
-    chart = Chart(800, 160, MARGINS, (0, float(ends[-1])), (low, 1) if low < 1 else (low, 2))
-    chart.rule(status.reference_accuracy, Style("ref", "4", 1))
-    middles = ends - windows[:, 0] / 2
-    chart.line(zip(middles, rates, strict=True), Style("live"))
-    chart.mark(float(middles[-1]), float(rates[-1]), Style("live"), radius=3)
-    chart.text(0, chart.at(0, 1)[1] + 4, "100%")
-    chart.text(0, chart.at(0, low)[1], f"{low:.0%}")
-    chart.text(40, 156, "0")
-    chart.text(790, 156, f"{int(ends[-1]):,} predictions", "end")
-    return chart.svg("estimated accuracy")
+    across = windows[:, 4]
+    if np.isfinite(across).all() and across[-1] > across[0]:
+        first, last = (time.strftime("%Y-%m-%d %H:%M", time.localtime(end)) for end in across[[0, -1]])
+    else:
+        across, first, last = counts - windows[:, 0] / 2, "0", f"{int(counts[-1]):,} predictions"
+    span = (float(across[0]), float(across[-1])) if len(across) > 1 else (0.0, float(counts[-1]))
+    chart = Chart(480, 170, MARGINS, span, (low, 1) if low < 1 else (low, 2))
+    chart.grid([low, 1], "{:.0%}".format)
+    chart.rule(status.reference_accuracy, Style("dim", "4", 1))
+    chart.line(zip(across, rates, strict=True), Style("live"))
+    chart.mark(float(across[-1]), float(rates[-1]), Style("live"), radius=3)
+    chart.text(
+        44, chart.at(0, status.reference_accuracy)[1] - 4, f"held-out accuracy {percent(status.reference_accuracy)}"
+    )
+    chart.text(40, 166, first)
+    chart.text(470, 166, last, "end")
+    return chart.svg("estimated accuracy over time, with the held-out accuracy as a dashed line")
 
 
 def _bars(live: Sequence[float], reference: Sequence[float], what: str, first: str, last: str) -> str:
     """Draw two bars per bin or class, for live and held-out predictions."""
     top = max(*live, *reference, 1e-9)
-    chart = Chart(800, 140, MARGINS, (0, max(1, len(live))), (0, top))
+    chart = Chart(480, 140, MARGINS, (0, max(1, len(live))), (0, top))
     for number, pair in enumerate(zip(reference, live, strict=True)):
         for share, offset, colour in zip(pair, (0.08, 0.5), ("ref", "live"), strict=True):
             chart.bar(number + offset, 0.4, share, colour, f"{what} {number}: {share:.1%}")
     chart.text(0, 14, f"{top:.0%}")
     chart.text(40, 136, first)
-    chart.text(790, 136, last, "end")
+    chart.text(470, 136, last, "end")
     return chart.svg(what)

@@ -232,7 +232,7 @@ def load(path: str | os.PathLike[str]) -> tuple[nn.Module, Spec, dict[str, Any]]
     """Return the network that `save` wrote (in eval mode, on the CPU), its `Spec` and the facts."""
     error_type = require("safetensors", extra="torch").SafetensorError
     if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no network file {os.fspath(path)}; make one with `qipf train`")
+        raise FileNotFoundError(f"there is no network file {os.fspath(path)}; make one with `qipf research train`")
     try:
         header, tensors = read_safetensors(path, "pt")
     except error_type as error:

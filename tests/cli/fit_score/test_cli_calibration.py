@@ -23,7 +23,7 @@ def test_calibrated_on_held_out_data_there_is_a_probability(place, net, rng, cou
 
     images, labels = rng.integers(0, 256, (count, 1, 6, 6), dtype=np.uint8), rng.integers(0, 3, count)
     save_file(net.state_dict(), "net.safetensors")
-    np.savez("train.npz", inputs=images[:50], labels=labels[:50])
+    np.savez("train.npz", inputs=images[50::-1], labels=labels[50::-1])
     np.savez("held-out.npz", inputs=images, labels=labels)
     common = ("--weights", "net.safetensors")
     call = "builder_for_tests:build"
@@ -31,7 +31,7 @@ def test_calibrated_on_held_out_data_there_is_a_probability(place, net, rng, cou
     assert run(*words) == 0
     outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False).numpy()
     errors = int((~outputs.correct).sum())
-    said = f"probability of error: {method}, from {count} examples, {errors} of them wrong"
+    said = f"probability of error: {method}, from {count} examples of held-out.npz, {errors} of them wrong"
     assert said in capsys.readouterr().err
     assert run("score", "e.qipf", "held-out.npz", "--model", call, "-o", "e.parquet", *common, "--quiet") == 0
     result = pyarrow.parquet.read_table("e.parquet").to_pydict()
@@ -46,6 +46,7 @@ def test_calibration_data_is_checked_before_anything_runs(place, images, labels,
     np.save("x.npy", images)
     np.savez("train.npz", inputs=images, labels=labels)
     (place / "link.npz").symlink_to(place / "train.npz")
+    np.savez("renamed.npz", x=images[:40], y=labels[:40])
     for group in ("train", "held-out"):
         for name in "abc"[: 3 if group == "train" else 2]:
             (place / group / name).mkdir(parents=True)
@@ -56,6 +57,7 @@ def test_calibration_data_is_checked_before_anything_runs(place, images, labels,
         ("train.npz", "nothing.npz", "--calibrate: there is no file or folder nothing.npz"),
         ("train.npz", "train.npz", "--calibrate: train.npz is DATA itself"),
         ("train.npz", "link.npz", "--calibrate: link.npz is DATA itself"),
+        ("train.npz", "renamed.npz", "--calibrate: renamed.npz begins with the same examples as DATA"),
         ("train", "train/../train", "is DATA itself"),
     ):
         words_given = ("fit", "no_such_module:build", data, "--calibrate", held_out, "-o", "a.qipf")
@@ -68,7 +70,7 @@ def test_calibration_data_is_checked_before_anything_runs(place, images, labels,
 def test_calibration_data_of_another_model_is_refused(place, images, labels, rng, capsys, scorer) -> None:
     np.savez("train.npz", inputs=images, labels=labels)
     np.savez("seven.npz", logits=rng.standard_normal((20, 7)), labels=rng.integers(0, 3, 20))
-    np.savez("classes.npz", inputs=images, labels=labels + 5)
+    np.savez("classes.npz", inputs=images[::-1], labels=labels + 5)
     for held_out, words in (
         (
             "seven.npz",

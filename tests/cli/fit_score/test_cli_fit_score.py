@@ -114,15 +114,17 @@ def test_regression_gets_predictions_not_classes(place, rng) -> None:
 def test_the_accuracy_is_printed(place, net, images, labels, capsys) -> None:
     save_file(net.state_dict(), "net.safetensors")
     outputs = collect(net, (as_inputs(images), torch.asarray(labels)), progress=False)
-    expected = f"accuracy of the model: {100 * float(outputs.correct.double().mean()):.1f} % of 60 labelled examples"
+    share = f"{100 * float(outputs.correct.double().mean()):.1f} % of 60 labelled examples"
     np.savez("train.npz", inputs=images, labels=labels)
     model = ("builder_for_tests:build", "--weights", "net.safetensors")
     for scorer in ("entropy", "default"):
         assert run("fit", model[0], "train.npz", "-o", "a.qipf", "--scorer", scorer, *model[1:]) == 0
-        assert expected in capsys.readouterr().err
+        assert f"accuracy on train.npz, to which the scorer was fitted: {share}" in capsys.readouterr().err
     score = ("score", "a.qipf", "train.npz", "-o", "a.csv", "--batch-size", 25, "--model", *model)
     assert run(*score) == 0
-    assert expected in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert f"accuracy on train.npz: {share}" in printed
+    assert "log odds against the prediction: 0 is even" in printed
     assert run(*score, "--quiet") == 0
     assert capsys.readouterr().err == ""
 

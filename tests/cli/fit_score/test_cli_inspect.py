@@ -20,7 +20,7 @@ def test_inspect_shows_everything_and_a_plot(rng, capsys) -> None:
     text = capsys.readouterr().out
     for part in ("weight-qipf", "settings.factor", "facts.bandwidth", "versions.qipf", "field psi(y)", "█"):
         assert part in text
-    assert run("inspect", "a.qipf", "--as-json") == 0
+    assert run("inspect", "a.qipf", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["facts"]["samples"] == 100
     assert told["tensors"]
@@ -38,9 +38,9 @@ def test_plot_draws_the_curve() -> None:
 @pytest.mark.parametrize(
     ("command", "example", "warning"),
     [
-        ("fit", "qipf fit lenet.pt2 train.npz -o lenet.qipf", "both run code"),
-        ("score", "qipf score lenet.qipf new.npy --model lenet.pt2 -o scores.csv", "it is run"),
-        ("inspect", "qipf inspect lenet.qipf --as-json", "Nothing in the file is executed"),
+        ("fit", "qipf fit net.pt2 train.npz --output net.qipf", "both run code"),
+        ("score", "qipf score net.qipf new.npz --model net.pt2 --output scores.csv", "which is run"),
+        ("inspect", "qipf inspect net.qipf --json", "Nothing in the file is executed"),
     ],
 )
 def test_help_has_examples_and_says_what_runs_code(command, example, warning, capsys) -> None:

@@ -26,7 +26,7 @@ def test_a_folder_of_both_kinds_is_counted_once(place: Path, rng, capsys) -> Non
     pq.write_table(pa.table(columns(live[400:])), "scores/b.parquet")
     Path("scores/.hidden.csv").write_text("nonsense")
     Path("scores/notes.txt").write_text("nonsense")
-    assert once("--page", "page.html", "--metrics", "qipf.prom") == 0
+    assert once("--output", "page.html", "--output", "qipf.prom") == 0
     assert "900" in capsys.readouterr().out
     found = measured(Path("qipf.prom").read_text())
     assert found["qipf_predictions_total"] == found["qipf_labelled_total"] == 900
@@ -81,19 +81,38 @@ def test_files_are_read_from_where_the_last_look_ended(place: Path, rng) -> None
 
 def test_a_shift_raises_the_alarm(place: Path, rng, capsys) -> None:
     Path("scores/a.csv").write_text(as_csv(columns(draw(rng, 1500, scale=1.0))))
-    assert once("--page", "page.html") == 0
-    assert "ALARM" in capsys.readouterr().out
-    assert "Alarm" in Path("page.html").read_text()
+    assert once("--output", "page.html") == 3
+    printed = capsys.readouterr().out
+    assert "ALARM" in printed
+    assert "became less sure" in printed
+    assert "label new examples" in printed
+    assert "Alarm: live scores became less sure" in Path("page.html").read_text()
+    Path("scores/a.csv").write_text(as_csv(columns(draw(rng, 1500, scale=9.0))))
+    assert once() == 3
+    assert "became surer" in capsys.readouterr().out
+
+
+def test_the_time_axis_shows_time_and_the_dashed_line_has_a_name(place: Path, rng) -> None:
+    table = columns(draw(rng, 100))
+    table["time"] = np.datetime64("2030-01-31T12:00") + np.arange(100).astype("timedelta64[h]")
+    Path("scores/a.csv").write_text(as_csv(table))
+    assert once("--output", "page.html") == 0
+    text = Path("page.html").read_text()
+    assert "2030-01-31" in text
+    assert "2030-02-04" in text
+    assert "held-out accuracy" in text
+    Path("scores/a.csv").write_text("uncertainty,time\n0.1,soon\n")
+    assert once() == 1
 
 
 def test_labels_may_come_later_and_in_part(place: Path, rng) -> None:
     Path("scores/a.csv").write_text("uncertainty,predicted,label\n0.1,0,0\n0.2,1,\n0.3,1,0\n")
-    assert once("--metrics", "m") == 0
-    found = measured(Path("m").read_text())
+    assert once("--output", "m.prom") == 0
+    found = measured(Path("m.prom").read_text())
     assert (found["qipf_labelled_total"], found["qipf_labelled_accuracy"]) == (2, 0.5)
     Path("scores/a.csv").write_text("uncertainty,correct\n0.1,true\n0.2,\n0.3,false\n")
-    assert once("--metrics", "m") == 0
-    assert measured(Path("m").read_text())["qipf_labelled_accuracy"] == 0.5
+    assert once("--output", "m.prom") == 0
+    assert measured(Path("m.prom").read_text())["qipf_labelled_accuracy"] == 0.5
 
 
 def test_the_least_sure_images_are_on_the_page(place: Path) -> None:
@@ -101,13 +120,13 @@ def test_the_least_sure_images_are_on_the_page(place: Path) -> None:
 
     Image.new("L", (30, 30), 128).save("dark.png")
     Path("scores/a.csv").write_text("uncertainty,file\n0.1,no.png\n0.9,dark.png\n")
-    assert once("--page", "page.html") == 0
+    assert once("--output", "page.html") == 0
     text = Path("page.html").read_text()
     assert text.count("data:image/png;base64,") == 1
     assert "dark.png (0.9)" in text
 
 
-def test_only_images_of_the_folder_that_was_named_are_shown(place: Path, tmp_path_factory) -> None:
+def test_only_images_of_this_folder_are_shown(place: Path, tmp_path_factory) -> None:
     from PIL import Image
 
     other = tmp_path_factory.mktemp("other")
@@ -115,10 +134,8 @@ def test_only_images_of_the_folder_that_was_named_are_shown(place: Path, tmp_pat
     Path("link.png").symlink_to(other / "secret.png")
     names = [str(other / "secret.png"), "link.png", "x" * 300 + ".png", "a\0b.png"]
     Path("scores/a.csv").write_text("uncertainty,file\n" + "".join(f"0.9,{name}\n" for name in names))
-    assert once("--page", "page.html") == 0
+    assert once("--output", "page.html") == 0
     assert "data:image" not in Path("page.html").read_text()
-    assert once("--page", "page.html", "--images", str(other)) == 0
-    assert Path("page.html").read_text().count("data:image/png;base64,") == 2
 
 
 @pytest.mark.parametrize(
@@ -137,11 +154,12 @@ def test_classes_that_are_not_exact_integers_are_refused(place: Path, capsys, te
     assert said in error
 
 
-@pytest.mark.parametrize("option", ["--page", "--metrics"])
-def test_what_is_read_is_not_overwritten(place: Path, capsys, option: str) -> None:
+def test_what_is_read_is_not_overwritten(place: Path, capsys) -> None:
     Path("scores/a.csv").write_text("uncertainty\n0.1\n")
-    for file in ("net.qipf", "scores/a.csv"):
-        assert once(option, file) == 2
+    Path("net.html").symlink_to("net.qipf")
+    Path("page.html").symlink_to("scores/a.csv")
+    for file in ("net.html", "page.html"):
+        assert once("--output", file) == 2
         assert "would be overwritten" in capsys.readouterr().err
 
 
@@ -151,15 +169,25 @@ def test_what_is_read_is_not_overwritten(place: Path, capsys, option: str) -> No
         (["nowhere", "--reference", "net.qipf"], "nowhere", 1),
         (["net.qipf", "--reference", "net.qipf"], ".csv", 1),
         (["scores", "--reference", "bare.qipf"], "--calibrate", 1),
+        (["scores", "--reference", "numbers.qipf"], "regression", 1),
         (["scores", "--reference", "net.qipf", "--every", "0"], "--every", 2),
-        (["scores", "--reference", "net.qipf", "--serve", "--port", "99999"], "--port", 2),
+        (["scores", "--reference", "net.qipf", "--port", "99999"], "--port", 2),
         (["bad", "--reference", "net.qipf"], "bad/b.csv: no column 'uncertainty'", 1),
         (["nan", "--reference", "net.qipf"], "nan/b.csv: uncertainty: 1 of 2 values are NaN", 1),
-        (["word", "--reference", "net.qipf"], "word/b.csv: label: expected classes as numbers", 1),
+        (
+            ["word", "--reference", "net.qipf"],
+            "word/b.csv: one of the columns 'label'",
+            1,
+        ),
     ],
 )
 def test_errors_are_one_line(place: Path, capsys, words, message, code) -> None:
     qipf.Entropy().save("bare.qipf")
+    targets = np.arange(40.0)[:, None]
+    numbers = qipf.Outputs(targets, features=targets % 7, labels=(targets + targets % 3)[:, 0])
+    scale = qipf.ResidualScale().fit(None, numbers)
+    scale.attach(qipf.Intervals().fit_scorer(scale, numbers))
+    scale.save("numbers.qipf")
     texts = {
         "bad": "score\n1.0\n",
         "nan": "uncertainty\n0.1\nnan\n",
@@ -179,14 +207,14 @@ def test_errors_are_one_line(place: Path, capsys, words, message, code) -> None:
 def test_a_column_correct_that_is_neither_0_nor_1_is_refused(place: Path, capsys, value: str) -> None:
     Path("scores/a.csv").write_text(f"uncertainty,correct\n0.1,{value}\n0.2,{value}\n")
     assert once() == 1
-    assert "correct: expected 0 or 1" in capsys.readouterr().err
+    assert "column 'correct': expected 0 or 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("values", [("0", "1"), ("false", "True"), ("0.0", "1.0"), ("", "0\n0.3,1")])
 def test_ways_to_say_correct(place: Path, values) -> None:
     Path("scores/a.csv").write_text("uncertainty,correct\n" + "".join(f"0.2,{value}\n" for value in values))
-    assert once("--metrics", "m") == 0
-    assert measured(Path("m").read_text())["qipf_labelled_accuracy"] == 0.5
+    assert once("--output", "m.prom") == 0
+    assert measured(Path("m.prom").read_text())["qipf_labelled_accuracy"] == 0.5
 
 
 def test_pictures_are_opened_by_the_decoder_that_their_ending_names(place: Path, monkeypatch) -> None:
@@ -202,7 +230,7 @@ def test_pictures_are_opened_by_the_decoder_that_their_ending_names(place: Path,
     Image.new("L", (20_000, 20_000)).save("huge.png")
     Image.new("L", (30, 30), 128).save("dark.png")
     Path("scores/a.csv").write_text("uncertainty,file\n0.9,program.png\n0.8,program.eps\n0.7,huge.png\n0.6,dark.png\n")
-    assert once("--page", "page.html") == 0
+    assert once("--output", "page.html") == 0
     assert Path("page.html").read_text().count("data:image/png;base64,") == 1
 
 
@@ -217,7 +245,7 @@ def test_rows_of_a_file_that_grows_are_counted_from_its_beginning(place: Path, r
 
     found = qipf.load("net.qipf").attachments["monitor"]
     assert isinstance(found, qipf.Monitor)
-    watched = _Watched(found.empty(), Tail(Path("scores")), "scores", 0, Path())
+    watched = _Watched(found.empty(), Tail(Path("scores")), "scores", 0)
     Path("scores/a.csv").write_text("uncertainty\n0.1\n0.2\n")
     assert watched.look()
     with Path("scores/a.csv").open("a") as file:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import socket
 import subprocess
@@ -15,9 +14,11 @@ from pathlib import Path
 import pytest
 from live_tables import as_csv, columns, draw, measured
 
+from qipf.cli import main
+
 
 def serving(place: Path) -> tuple[subprocess.Popen[str], str]:
-    words = ["watch", "scores", "--reference", "net.qipf", "--serve", "--port", "0", "--every", "0.2"]
+    words = ["watch", "scores", "--reference", "net.qipf", "--port", "0", "--every", "0.2"]
     started = subprocess.Popen(
         [sys.executable, "-m", "qipf", *words], cwd=place, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
@@ -89,42 +90,39 @@ def test_only_this_machine_by_its_own_name_is_answered(place: Path) -> None:
 
 
 @pytest.mark.browser
-def test_the_page_in_a_browser_follows_the_files(place: Path, rng) -> None:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-    from selenium.webdriver.chrome.service import Service
-    from selenium.webdriver.support.wait import WebDriverWait
+def test_the_page_in_a_browser_follows_the_files(place: Path, rng, tmp_path_factory) -> None:
+    from browsing import emulate, open_browser, violations
 
-    chromium, driver = shutil.which("chromium"), shutil.which("chromedriver")
-    if not chromium or not driver:
-        pytest.skip("chromium and chromedriver are not installed")
-    options = webdriver.ChromeOptions()
-    options.binary_location = chromium
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"):
-        options.add_argument(word)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     Path("scores/a.csv").write_text(as_csv(columns(draw(rng, 200))))
-    process, address = serving(place)
-    browser = webdriver.Chrome(options=options, service=Service(executable_path=driver))
-    try:
-        until(address, 200)
-        browser.get(address)
-        # one script for each look: the page may be loaded again between two calls
-        seen = browser.execute_script(
-            "const tall = [...document.querySelectorAll('svg[aria-label=bin] rect')].map(bar => bar.getBBox().height);"
-            "return [rows.innerText, state.innerText, document.querySelectorAll('svg').length, Math.max(...tall)]"
-        )
-        assert "200" in seen[0]
-        assert "No sign of a change" in seen[1]
-        assert seen[2] == 3
-        assert seen[3] > 30
-        with Path("scores/a.csv").open("a") as file:
-            file.write(as_csv(columns(draw(rng, 1500, scale=0.5)), header=False))
-        WebDriverWait(browser, 20, ignored_exceptions=[Exception]).until(
-            lambda opened: "Alarm" in opened.execute_script("return state.innerText")
-        )
-        assert "1,700" in browser.execute_script("return rows.innerText")
-        assert [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]] == []
-    finally:
-        browser.quit()
-        process.terminate()
-        process.communicate()
+    for browser in open_browser(tmp_path_factory.mktemp("profile")):
+        from selenium.webdriver.support.wait import WebDriverWait
+
+        process, address = serving(place)
+        try:
+            until(address, 200)
+            browser.get(address)
+            # one script for each look: the page may be loaded again between two calls
+            seen = browser.execute_script(
+                "const bars = [...document.querySelectorAll('svg[aria-label=bin] rect')].map(b => b.getBBox().height);"
+                "return [rows.innerText, state.innerText, document.querySelectorAll('svg').length, Math.max(...bars)]"
+            )
+            assert "200" in seen[0]
+            assert "No alarm" in seen[1]
+            assert seen[2] == 3
+            assert seen[3] > 30
+            with Path("scores/a.csv").open("a") as file:
+                file.write(as_csv(columns(draw(rng, 1500, scale=0.5)), header=False))
+            WebDriverWait(browser, 20, ignored_exceptions=[Exception]).until(
+                lambda opened: "Alarm" in opened.execute_script("return state.innerText")
+            )
+            assert "1,700" in browser.execute_script("return rows.innerText")
+            assert [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]] == []
+        finally:
+            process.terminate()
+            process.communicate()
+        assert main(["watch", "scores", "--reference", "net.qipf", "--once", "-o", "page.html"]) == 3
+        for scheme in ("light", "dark"):
+            emulate(browser, 400, scheme)
+            browser.get((place / "page.html").as_uri())
+            assert browser.execute_script("return document.documentElement.scrollWidth") <= 400
+            assert violations(browser) == []

@@ -14,6 +14,6 @@ FIGURES: dict[str, str] = {
     "corruptions": "every shift and every common corruption at every intensity (appendix E)",
     "field": "the field of a fitted scorer, and the predictions in it",
 }
-"""Figures of `qipf gallery` and what they show."""
+"""Figures of `qipf research gallery` and what they show."""
 
 __all__ = ["DARK", "FIGURES", "LIGHT", "Palette", "Plate"]

@@ -1,0 +1,32 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+Output = Annotated[Path, Parameter(name=["--output", "-o"])]
+OptionalOutput = Annotated[Path | None, Parameter(name=["--output", "-o"])]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class ModelOptions:
+    """Options of the commands that run a model.
+
+    Args:
+        weights: A .safetensors checkpoint for module:callable.
+        labels: An .npy file with one label per example, if DATA has none.
+        labels_from: The number of the first class in the labels, for example 1 if they are counted from 1.
+        device: The device to run the model on, for example cuda.
+        batch_size: Examples per forward pass.
+    """
+
+    weights: Path | None = None
+    labels: Path | None = None
+    labels_from: int = 0
+    device: str | None = None
+    batch_size: int = 500
