@@ -134,8 +134,8 @@ def best_share(
 ) -> tuple[float, float]:
     r"""Return the share that makes the labels of held-out rows most likely, and their mean log-likelihood.
 
-    It maximises :math:`\overline{\log((1 - s) h + s p)} + d \log s`; clean and perturbed rows count equally. The network
-    was trained on these inputs, so they hardly show its errors: :math:`d` makes a head prove itself.
+    It maximises :math:`\overline{\log((1 - s) h + s p)} + d \log s`; clean and perturbed rows count equally. The
+    network was trained on these inputs, so they hardly show its errors: :math:`d` makes a head prove itself.
 
     Args:
         head: (N,) the probability :math:`h` that the head gives to the label of each row.
