@@ -144,3 +144,11 @@ def test_masked_scores_and_labels_are_refused(rng) -> None:
             fit(scores, correct)
         with pytest.raises(ValueError, match="masked"):
             fit(scores.data, np.ma.masked_array(correct, scores.mask))
+
+
+@pytest.mark.parametrize("kind", [qipf.Decision, qipf.Monitor, qipf.PredictionSets, qipf.ErrorProbability])
+def test_a_regression_is_refused_with_the_way_to_intervals(kind: type, rng: np.random.Generator) -> None:
+    outputs = qipf.Outputs(rng.normal(size=(60, 1)), features=rng.normal(size=(60, 2)), labels=rng.normal(size=60))
+    scorer = qipf.ResidualScale().fit(None, outputs)
+    with pytest.raises(ValueError, match="Intervals"):
+        kind().fit_scorer(scorer, outputs)

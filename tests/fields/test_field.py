@@ -185,9 +185,3 @@ def test_bad_queries(y, error, words):
 def test_memory_budget_must_be_usable():
     with pytest.raises(ValueError, match="at least 65536 bytes"):
         Field(np.zeros(3), 1.0, memory=10)
-
-
-def test_repr_says_what_it_holds():
-    field = Field(np.zeros((5, 3)), 0.25)
-    assert repr(field) == "Field(n=5, d=3, bandwidth=0.25)"
-    assert len(field) == 5

@@ -36,13 +36,6 @@ def test_plug_in_is_the_double_sum_of_unnormalised_kernels(data):
     )
 
 
-def test_plug_in_normalised_is_the_mean_of_the_parzen_density(data):
-    x, y = data
-    density_at_y = np.mean([parzen(x, 0.7)(one) for one in y])
-    normalised = info.cross_information_potential(x, y, 0.7) / math.sqrt(2 * math.pi * 0.7**2)
-    assert normalised == pytest.approx(density_at_y, rel=1e-13)
-
-
 @pytest.mark.parametrize("s", [0.3, 1.1])
 def test_integral_is_the_quadrature_of_two_parzen_densities(data, s):
     x, y = data
@@ -160,13 +153,6 @@ def test_lower_bound_holds_and_is_tight_in_the_span(estimator):
     if estimator == "plug-in":
         normalised = info.information_potential(inside, s) / math.sqrt(2 * math.pi * s * s)
         assert info.lower_bound(inside, pieces, s, estimator=estimator) == pytest.approx(normalised, rel=1e-12)
-
-
-def test_lower_bound_with_one_density_is_cauchy_schwarz(data):
-    x, y = data
-    s = 0.7
-    expected = info.integrated_product(x, y, s) ** 2 / info.integrated_square(y, s)
-    assert info.lower_bound(x, [y], s) == pytest.approx(expected, rel=1e-12)
 
 
 def test_lower_bound_is_the_solution_of_the_gram_system_and_grows_with_the_span(data):

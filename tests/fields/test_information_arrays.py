@@ -11,7 +11,6 @@ import pytest
 import torch
 from scipy.stats import norm
 
-from qipf.fields import Field
 from qipf.fields import information as info
 
 PAIRWISE = [
@@ -75,12 +74,7 @@ def test_mixed_precision_goes_to_the_wider(data):
     assert info.integrated_product(x, y.astype(np.float32), 0.5).dtype == np.float64
 
 
-def test_embedding_is_the_field(data):
-    x, y = data
-    assert np.array_equal(info.kernel_mean_embedding(x, y, 0.3), Field(x, 0.3)(y))
-
-
-@pytest.mark.parametrize("function", PAIRWISE[:-1])
+@pytest.mark.parametrize("function", [PAIRWISE[0], PAIRWISE[3]])
 @pytest.mark.parametrize(
     ("x", "y", "s", "error", "message"),
     [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 import time
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -19,7 +21,7 @@ from qipf.arrays import to_numpy
 from qipf.cli import main
 from qipf.data.batches import Source
 from qipf.data.images import read_images
-from qipf.data.npz import read_arrays
+from qipf.data.npz import Archive, read_arrays
 from qipf.data.reading import FileSource, open_data
 from qipf.data.tables import read_columns
 from qipf.data.tail import Tail
@@ -83,6 +85,44 @@ def test_toml_that_is_nested_deeply_is_refused(tmp_path: Path, capsys, text: str
     assert "plan.toml" in capsys.readouterr().err
     assert time.perf_counter() - started < 20
     assert parse_toml(f'a.b.c = "1.2.3"\nd = {[1.5] * 2000}\n') == {"a": {"b": {"c": "1.2.3"}}, "d": [1.5] * 2000}
+
+
+def test_a_chunk_that_claims_two_gigabytes_takes_no_memory(tmp_path: Path) -> None:
+    path, pixels = tmp_path / "image.png", np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
+    Image.fromarray(pixels).save(path)
+    content = bytearray(path.read_bytes())
+    place = content.index(b"IDAT")
+    content[place - 4 : place] = (2**31 - 1).to_bytes(4, "big")
+    path.write_bytes(content)
+    tracemalloc.start()
+    try:
+        found = read_images((path,), "RGB")
+        assert tracemalloc.get_traced_memory()[1] < 2**25
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(found[0].transpose(1, 2, 0), pixels)
+
+
+def test_a_pipe_and_a_device_are_not_images(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "zeros.png").symlink_to("/dev/zero")
+    for name in ("pipe.png", "zeros.png"):
+        with pytest.raises(Problem, match="not a file"):
+            read_images((tmp_path / name,), "RGB")
+
+
+def test_a_name_that_is_not_text_is_damage(tmp_path: Path) -> None:
+    """Found by `make fuzz`, seed 5."""
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.arange(5))
+    content = bytearray(path.read_bytes())
+    with zipfile.ZipFile(path) as archive:
+        for flags in (7, archive.start_dir + 9):  # before the array, and in the listing
+            content[flags] |= 0x08  # names are UTF-8
+    content[30] = 0xFF  # the first byte of the name before the array
+    path.write_bytes(content)
+    with Archive(path) as file, pytest.raises(Problem, match="x is damaged"):
+        file["x"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not allow such names")

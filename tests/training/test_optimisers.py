@@ -8,11 +8,6 @@ from torch import nn
 from qipf import training
 
 
-@pytest.mark.parametrize(("step", "share"), [(0, 0.04), (25, 1.0), (100, 0.001)])
-def test_one_cycle_at_its_corners(step: int, share: float) -> None:
-    assert training.one_cycle(step, 101, 0.5) == pytest.approx(0.5 * share)
-
-
 def test_one_cycle_is_torchs() -> None:
     steps, peak = 101, 0.02
     optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)

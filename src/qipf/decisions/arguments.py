@@ -53,11 +53,14 @@ def check_class_numbers(values: Array, name: str, rows: int, classes: int) -> np
     return found.astype(np.int64)
 
 
-def check_outputs(outputs: Any) -> None:
-    """Raise Problem unless `outputs` are what `qipf.collect` returns."""
+def check_outputs(outputs: Any, *, classes: bool = False) -> None:
+    """Raise Problem unless `outputs` are `qipf.Outputs`, with `classes` those of a classifier."""
     if not isinstance(outputs, Outputs):
         hint = "make them with qipf.collect(model, (inputs, labels), layers=scorer.layers)"
         raise Problem("outputs", _kind(outputs), expected="qipf.Outputs", hint=hint)
+    if classes and outputs.labels is not None and outputs.regression:
+        found = "those of a regression, whose predictions are not right or wrong"
+        raise Problem("outputs", found, expected="outputs of a classifier", hint="use qipf.Intervals for numbers")
 
 
 def _kind(value: Any) -> str:

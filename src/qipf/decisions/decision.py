@@ -126,7 +126,7 @@ class Decision(Attachment):
         Scores and features of some of the outputs are kept for `check`.
         """
         check_independent(scorer)
-        check_outputs(outputs)
+        check_outputs(outputs, classes=loss is None)
         correct = outputs.correct if loss is None else None
         self.fit(scorer(outputs), correct, loss=loss)
         self.bind(scorer)

@@ -180,7 +180,7 @@ class Monitor(Attachment):
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
         """Learn what is normal from held-out outputs with labels, at least ten."""
         check_independent(scorer)
-        check_outputs(outputs)
+        check_outputs(outputs, classes=True)
         scores = finite(scorer(outputs), "uncertainty")
         if scores.size < 10:
             raise ValueError(f"outputs: {scores.size} held-out predictions are too few to watch with; give ten or more")

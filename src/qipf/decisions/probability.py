@@ -65,7 +65,7 @@ class ErrorProbability(Attachment):
         """Learn from a fitted scorer's scores of held-out outputs with labels."""
         if isinstance(scorer, type) or not callable(scorer):
             check_scorer(scorer)
-        check_outputs(outputs)
+        check_outputs(outputs, classes=True)
         return self.fit(scorer(outputs), outputs.correct)
 
     def __call__(self, uncertainty: Array) -> Array:

@@ -86,7 +86,7 @@ class PredictionSets(Attachment):
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
         """Learn from held-out outputs with labels and the scorer's posterior, or the softmax where it has none."""
         check_independent(scorer)
-        check_outputs(outputs)
+        check_outputs(outputs, classes=True)
         if outputs.labels is None:
             raise ValueError("outputs: prediction sets are learned from labels; collect held-out data with labels")
         self.fit(posterior(scorer, outputs), outputs.labels)
@@ -164,8 +164,6 @@ def posterior(scorer: Any, outputs: Outputs) -> Array:
 
     logits = to_numpy(outputs.logits).astype(np.float64)
     if logits.shape[1] == 1:
-        if outputs.regression and outputs.labels is not None:
-            raise ValueError("prediction sets are for classes, and floating-point labels mean a regression")
         one = expit(logits[:, 0])
         return np.stack([1 - one, one], axis=1)
     return softmax(logits, axis=1)

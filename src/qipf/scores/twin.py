@@ -17,6 +17,7 @@ from qipf.data.batches import Batch
 from qipf.scores.base import Fitted
 from qipf.scores.coordinates import class_logits, softmax
 from qipf.scores.mixture import Mixture, best_share
+from qipf.tasks.classes import warn_of_missing_classes
 from qipf.tasks.collect import Start, begin
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.task import Task
@@ -122,6 +123,7 @@ class Twin(Mixture):
         cut, half, change, generator = self.prepared(start, perturb)
         data, columns = gathered_inputs(start, size, memory, self.seed, progress)
         labels = to_numpy(data.labels)
+        warn_of_missing_classes(labels, columns, stacklevel=5)
         if data.rows < LEAST_PER_CLASS * max(2, columns):
             expected = f"{LEAST_PER_CLASS} per class or more for a twin"
             raise Problem("data", f"{data.rows} inputs for {max(2, columns)} classes", expected=expected)
@@ -139,7 +141,7 @@ class Twin(Mixture):
                 megabytes = sum(one.nbytes for one in half.weights().values()) / 1e6
                 print(
                     f"note: a twin behind {cut.split!r}: about {seconds:.0f} s to fit, "
-                    f"{cut.share:.0%} of a pass more for each input, {megabytes:.1f} MB in the file",
+                    f"{cut.share:.0%} of a pass more for each input, {megabytes:.2g} MB in the file",
                     file=sys.stderr,
                 )
             half.learn(True)

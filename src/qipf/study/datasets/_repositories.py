@@ -9,7 +9,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from qipf.study.datasets._files import PUBLISHED, cache_folder, fetched
 
@@ -39,10 +39,12 @@ class Repository(NamedTuple):
     sha256: str
 
 
-REPOSITORIES: dict[str, Repository] = {
-    name: Repository(**{key: tuple(value) if isinstance(value, list) else value for key, value in found.items()})
-    for name, found in PUBLISHED["repositories"].items()
-}
+def _repository(about: dict[str, Any]) -> Repository:
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in about.items()}
+    return Repository(**values)
+
+
+REPOSITORIES = {name: _repository(about) for name, about in PUBLISHED["repositories"].items()}
 
 
 def find(name: str, folder: Path | None, *, download: bool, progress: bool) -> Path:

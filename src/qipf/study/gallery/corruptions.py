@@ -89,18 +89,9 @@ def caption(dataset: str, count: int, table: Table) -> str:
     for name, _, intensity, change, _ in table.rows:
         if change >= most.get(name, (0.0, 0.0))[1]:
             most[name] = (intensity, change)
-    largest = {name: f"{name} {at:g} ({change:.2f})" for name, (at, change) in most.items()}
-    return write_caption(
-        f"""**Shifted images**, with a test image of {dataset}; on the left the image as it is. Above: the shifts of the
-        paper (appendix E). Rotation and shear are in degrees; brightness is added to pixels between 0 and 1; zoom is
-        the scale of the sampled window, so that values below 1 magnify; shift is a fraction of the height and width.
-        Below: sixteen common corruptions as in MNIST-C and CIFAR-10-C, at five severities. No reference perturbation
-        is one of them, but the five with a star resemble one, and results on them are reported apart.""",
-        f"""The largest mean absolute change of a pixel, over {count} test images: shifts
-        {", ".join(largest[name] for name in shifts.SHIFTS)}; corruptions
-        {", ".join(largest[name] for name in corruptions.CORRUPTIONS)}.""",
-        differs=[
-            """The paper names intensities from 10 % to 90 % and a rotation by 270 degrees without an exact grid. The
-            grid is this project's own, and the paper has none of the corruptions."""
-        ],
-    )
+    groups = {"shifts": shifts.SHIFTS, "corruptions": corruptions.CORRUPTIONS}
+    largest = {
+        group: ", ".join(f"{name} {most[name][0]:g} ({most[name][1]:.2f})" for name in names)
+        for group, names in groups.items()
+    }
+    return write_caption("corruptions", dataset=dataset, count=count, **largest)

@@ -40,17 +40,8 @@ def plate(shown: FieldView | None = None, what: str = "") -> Plate:
 
 def caption(view: FieldView, what: str) -> str:
     """Describe the figure with the numbers of this scorer."""
-    mean = view.modes.mean(axis=1)
-    lowest = float(view.y[np.argmin(mean)])
+    lowest = float(view.y[np.argmin(view.modes.mean(axis=1))])
     beyond = ""
     if view.predictions is not None:
         beyond = f" This is the case for {np.mean(view.predictions > lowest):.0%} of the predictions drawn."
-    return write_caption(
-        rf"""**The field of {what}.** Above: the standardised weights and their field $\psi$ at bandwidth
-        {view.facts["bandwidth"]:.3g}, which is {view.facts["factor"]:g} times Silverman's, and the predictions,
-        standardised by their mean {view.facts["mean"]:.3g} and standard deviation {view.facts["std"]:.3g}. Then: the
-        potentials. Below: the modes, and their mean, which is the uncertainty.""",
-        f"""The uncertainty is a function of this one coordinate and is lowest at y = {lowest:.2f}. If it rises to the
-        right of that point, a larger coordinate counts as less certain.{beyond}""",
-        differs=[],
-    )
+    return write_caption("field", what=what, facts=view.facts, lowest=lowest, beyond=beyond)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from qipf.arrays import to_numpy
 from qipf.scores import WeightQIPF
 from qipf.study.datasets import Split, two_moons
 from qipf.study.gallery import toys
-from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
+from qipf.study.gallery.plate import Palette, Plate, Table, markdown, new_figure, write_caption
 from qipf.tasks.collect import collect
 
 if TYPE_CHECKING:
@@ -113,51 +113,24 @@ def draw(run: Maps, palette: Palette) -> Figure:
 
 def caption(runs: list[Maps], found: toys.Regions) -> str:
     """Describe what was found beside what the paper says about its figure."""
-
-    def median(method: str, region: str) -> str:
-        return toys.readable(np.median(toys.ratios(found, method, region)))
-
-    qipf, paper = "QIPF, cross-validated", "QIPF, paper's factor"
-    edge = toys.ratios(found, qipf, "boundary")
+    ratios = {
+        region: {name: toys.readable(np.median(toys.ratios(found, name, region))) for name in found}
+        for region in ("boundary", "unseen")
+    }
+    both = {
+        region: {
+            name: f"{name} {own[f'{name} (std)']} (std) and {own[f'{name} (entropy)']} (entropy)"
+            for name in ("MC dropout", "SGD iterates", "SWAG")
+        }
+        for region, own in ratios.items()
+    }
+    edge = toys.ratios(found, "QIPF, cross-validated", "boundary")
     return write_caption(
-        f"""**Two moons** (paper, Fig. 3 e-h): a network with three hidden layers of 20 units, trained on 500 points and
-        evaluated on a wider area. Brighter is less certain; broken white line: the decision boundary; orange and
-        white: training points. Each map has its own scale, and values above its {100 * CAP:.0f}th percentile are cut to
-        it. Drawn: the first of {len(runs)} seeds.""",
-        f"""The uncertainty within {REACH:g} of a training point (seen), farther away (unseen), and where the network
-        gives its own choice a probability below {SURE:g} (boundary): the mean over a region of the maps as drawn, and
-        its median over {len(runs)} seeds, with the smallest and the largest ratio. AUC: the probability that an unseen
-        place is less certain than a seen one.""",
-        toys.as_text(found),
-        f"""QIPF: the mean of modes 2, 4, 6 and 8; cross-validated factors
-        {", ".join(f"{run.factor:.0f}" for run in runs)} (on {HELD_OUT:,} held-out points), the paper's
-        {PAPER_FACTOR:g}. Many-pass methods: the standard deviation of the probability of the predicted class (the
-        paper's score) and the entropy of the mean. SGD iterates and SWAG: {toys.ITERATES} iterates at rate
-        {TOY.sgd_rate:g}. MC dropout: rate {toys.RATE:g}, {toys.PASSES} passes.""",
-        differs=[
-            """The authors' repository holds no program for this figure: the noise (0.15), the number of points and
-            the training are ours.""",
-            f"""The paper says that QIPF shows sharp uncertainty at the decision boundary. Its ratio of boundary to
-            seen is {median(qipf, "boundary")} with the cross-validated factor (from {toys.readable(edge.min())} to
-            {toys.readable(edge.max())}) and {median(paper, "boundary")} with the paper's;
-            {_both("MC dropout", "boundary", median)}, {_both("SGD iterates", "boundary", median)},
-            {_both("SWAG", "boundary", median)}.""",
-            f"""It says that QIPF grows away from the data. Its ratio of unseen to seen is {median(qipf, "unseen")} with
-            the cross-validated factor and {median(paper, "unseen")} with the paper's. It can only follow the logits:
-            they grow without bound away from the data, and the modes rise again above the reference mean.""",
-            f"""It says that SGD iterates and SWAG are less certain away from the data than near it and miss the
-            boundary. Their ratios of unseen to seen are {_both("SGD iterates", "unseen", median)},
-            {_both("SWAG", "unseen", median)}; those of the boundary are above.""",
-            f"""It says that MC dropout grows more confident away from the training regions. Its AUC is
-            {toys.readable(np.median(found["MC dropout (std)"][toys.AUC]))} (below 0.5: more confident), and its ratio
-            of unseen to seen {median("MC dropout (std)", "unseen")}.""",
-        ],
-    )
-
-
-def _both(method: str, region: str, median: Any) -> str:
-    std, entropy = (median(f"{method} ({score})", region) for score in ("std", "entropy"))
-    return f"{method} {std} (std) and {entropy} (entropy)"
+        "moons", cap=100 * CAP, seeds=len(runs), reach=REACH, sure=SURE, table=markdown(toys.as_text(found)),
+        factors=", ".join(f"{run.factor:.0f}" for run in runs), held_out=HELD_OUT, paper_factor=PAPER_FACTOR,
+        toys=toys, rate=TOY.sgd_rate, least=toys.readable(edge.min()), most=toys.readable(edge.max()), both=both,
+        auc=toys.readable(np.median(found["MC dropout (std)"][toys.AUC])), **ratios,
+    )  # fmt: skip
 
 
 def _map_table(run: Maps) -> Table:

@@ -7,6 +7,7 @@ import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -163,13 +164,19 @@ def markdown(table: Table) -> str:
     return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
 
 
-def write_caption(*paragraphs: str | Table, differs: Sequence[str]) -> str:
-    """Return paragraphs and tables, then a list of differences from the paper's description."""
-    parts = [markdown(part) if isinstance(part, Table) else _wrapped(part) for part in paragraphs]
-    if differs:
-        parts.append("Where this differs from the paper's description:")
-        parts.append("\n".join(_wrapped(part, first="* ", then="  ") for part in differs))
-    return "\n\n".join(parts)
+def write_caption(figure: str, **values: Any) -> str:
+    """Return the text of captions/FIGURE.md with its values; a table is a value and a paragraph of its own."""
+    text = resources.files("qipf.study.gallery").joinpath("captions", f"{figure}.md").read_text("utf-8")
+    return "\n\n".join(_filled(paragraph, values) for paragraph in text.strip().split("\n\n"))
+
+
+def _filled(paragraph: str, values: Mapping[str, Any]) -> str:
+    if paragraph == "{table}":
+        return values["table"]
+    if not paragraph.startswith("* "):
+        return _wrapped(" ".join(paragraph.split()).format(**values))
+    items = [" ".join(item.split()).format(**values) for item in paragraph[2:].split("\n* ")]
+    return "\n".join(_wrapped(item, first="* ", then="  ") for item in items)
 
 
 def _wrapped(text: str, first: str = "", then: str = "") -> str:

@@ -19,7 +19,7 @@ from qipf.scores import WeightQIPF
 from qipf.study.datasets import SEEN, TESTED, Split, curve
 from qipf.study.datasets import regression as draw_pairs
 from qipf.study.gallery import toys
-from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
+from qipf.study.gallery.plate import Palette, Plate, Table, markdown, new_figure, write_caption
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 
@@ -157,46 +157,21 @@ def draw_pairs_on(axes: Any, pairs: Split, palette: Palette) -> None:
 
 def caption(runs: list[Curves], found: toys.Regions) -> str:
     """Describe what was found beside what the paper says about its figure."""
-    paper, program = "QIPF, paper's factor", "QIPF, authors' program"
     many = [name for name in found if not name.startswith("QIPF")]
     best = max(many, key=lambda name: float(np.median(found[name][toys.AUC])))
-    auc = {name: toys.readable(np.median(values[toys.AUC])) for name, values in found.items()}
-    gap = {name: toys.readable(np.median(toys.ratios(found, name, "gap"))) for name in found}
-    ratio = {name: toys.readable(np.median(toys.ratios(found, name, "unseen"))) for name in found}
-    wins, program_wins = (int(np.sum(found[name][toys.AUC] > found[best][toys.AUC])) for name in (paper, program))
-    factors = ", ".join(f"{run.factor:g}" for run in runs)
-    low, high = TESTED
+
+    def medians(name: str) -> dict[str, Any]:
+        ratios = {what: toys.readable(np.median(toys.ratios(found, name, what))) for what in ("unseen", "gap")}
+        wins = int(np.sum(found[name][toys.AUC] > found[best][toys.AUC]))
+        return {**ratios, "auc": toys.readable(np.median(found[name][toys.AUC])), "wins": wins}
+
     return write_caption(
-        rf"""**A curve with gaps** (paper, Fig. 3 a-d): a network with three hidden layers of 100 units, trained on
-        120 pairs of $x+\sin(4(x+e))+\sin(13(x+e))$ with $e\sim N(0,0.03^2)$, with x between -1.2 and 0.1 or between
-        0.7 and 1, and tested between {low:g} and {high:g}. The bands are three standard deviations of the modes
-        (QIPF) or of the passes wide to either side. Drawn: the first of {len(runs)} seeds.""",
-        f"""Half the height of the band, in units of the output: the median over the places of a region, and its
-        median over {len(runs)} seeds of data and weights, with the smallest and the largest ratio. The median leaves
-        out the poles of QIPF, next to which a mode is as large as the grid allows. AUC: the probability that the band
-        is wider at an unseen place than at a seen one.""",
-        toys.as_text(found),
-        f"""QIPF: orders 2, 4, 6 and 8, all weights, and {PAPER_FACTOR:g} times Silverman's width (the paper's text),
-        {PROGRAM_FACTOR:g} times (the authors' program, with its own operator) or the factor that cross-validation
-        chooses ({factors}), where the largest {1 - LARGE:.0%} of the errors on {HELD_OUT} fresh pairs from the seen
-        regions count as wrong. SGD iterates and SWAG: {toys.ITERATES} iterates at rate {TOY.sgd_rate:g}. MC dropout:
-        rate {toys.RATE:g}, {toys.PASSES} passes.""",
-        differs=[
-            """The regions are those of the authors' program, since the paper draws them without naming them. The
-            program draws 110 pairs and tests between -2.5 and 2; the paper's text says 120 pairs and [-2, 2.5]. Here
-            there are 120 pairs, in the program's proportion of 80 to 30, tested where the program tests. The program
-            trains for 5,000 epochs at rate 0.001, this figure for 1,000 at 0.01, which fits equally well.""",
-            f"""The paper says that QIPF rises at once outside the seen regions and tells seen from unseen better than
-            the others. Its ratio of unseen to seen is {ratio[paper]} and its AUC {auc[paper]} ({ratio[program]} and
-            {auc[program]} by the authors' program); the best of the others, {best}, has {ratio[best]} and {auc[best]}.
-            QIPF has the larger AUC for {wins} of {len(runs)} seeds ({program_wins} by the authors' program).""",
-            f"""In the gap between the two regions the ratio of QIPF is {gap[paper]} ({gap[program]} by
-            the authors' program);
-            {", ".join(f"{name} has {gap[name]}" for name in many)}. QIPF is a function of the predicted value alone:
-            it widens where predictions leave the range of the training targets, and cannot where the network predicts
-            a value that it also predicts in a seen region.""",
-        ],
-    )
+        "regression", tested=TESTED, seeds=len(runs), table=markdown(toys.as_text(found)), toys=toys, large=1 - LARGE,
+        paper_factor=PAPER_FACTOR, program_factor=PROGRAM_FACTOR, held_out=HELD_OUT, rate=TOY.sgd_rate, best=best,
+        factors=", ".join(f"{run.factor:g}" for run in runs), paper=medians("QIPF, paper's factor"),
+        program=medians("QIPF, authors' program"), other=medians(best),
+        gaps=", ".join(f"{name} has {medians(name)['gap']}" for name in many),
+    )  # fmt: skip
 
 
 def _flat(values: Tensor) -> np.ndarray:

@@ -21,7 +21,7 @@ from qipf.study import nets
 from qipf.study.datasets import TESTED, Split, curve
 from qipf.study.datasets import regression as draw_pairs
 from qipf.study.gallery import toys
-from qipf.study.gallery.plate import Palette, Plate, Table, new_figure, write_caption
+from qipf.study.gallery.plate import Palette, Plate, Table, markdown, new_figure, write_caption
 from qipf.study.gallery.regression import PAPER_FACTOR, draw_pairs_on, label_outer, regions, shade_unseen
 from qipf.tasks.collect import collect
 from qipf.training import train
@@ -125,28 +125,11 @@ def caption(found: toys.Regions, errors: dict[float, float], ranges: dict[float,
         [float(np.median(found[f"L2 {s:g}"][what])) for s in STRENGTHS] for what in ("seen", "unseen", toys.AUC)
     )
     return write_caption(
-        f"""**More and more regularisation** (paper, appendix C): the network and the data of the regression figure,
-        trained for {EPOCHS} epochs of Adam, with strength times the sum of the squared kernels of the hidden layers
-        added to the loss. Drawn: the first of {seeds} seeds, modes magnified {MAGNIFIED} times.""",
-        f"""The mean of modes 2, 4, 6 and 8 (factor {PAPER_FACTOR:g}, all weights, in standard deviations of the
-        predictions, as in the authors' program): the median over the places of a region, and its median over {seeds}
-        seeds, with the smallest and the largest ratio. AUC: the probability that an unseen place is less certain than
-        a seen one.""",
-        toys.as_text(found),
-        f"""Root mean squared training error: {_list(errors.values())} for strengths {_list(STRENGTHS)}. Range of the
-        predictions between {TESTED[0]:g} and {TESTED[1]:g}: {_list(ranges.values())}.""",
-        differs=[
-            """The paper does not say how the regularisation enters, and the authors' repository holds no program for
-            this figure. The penalty is that of Keras's L2, on the layers where their regression program has disabled
-            penalties. It drives most weights to 0 but for rounding. These are set to 0: the width of the kernel then
-            follows the standard deviation of the weights, and not their interquartile range, which is 0.""",
-            f"""The paper says that with more regularisation QIPF falls outside the training regions. Here the medians
-            are {_list(unseen)}: {_trend(unseen, "falling")}.""",
-            f"""It says that QIPF rises a little inside them. Here the medians are {_list(seen)}:
-            {_trend(seen, "rising")}.""",
-            f"""The AUC is {_list(areas)}.""",
-        ],
-    )
+        "regularisation", epochs=EPOCHS, seeds=seeds, magnified=MAGNIFIED, factor=PAPER_FACTOR, tested=TESTED,
+        table=markdown(toys.as_text(found)), errors=_list(errors.values()), strengths=_list(STRENGTHS),
+        ranges=_list(ranges.values()), unseen=_list(unseen), falling=_trend(unseen, "falling"), seen=_list(seen),
+        rising=_trend(seen, "rising"), areas=_list(areas),
+    )  # fmt: skip
 
 
 def _list(values: Any) -> str:

@@ -161,39 +161,19 @@ def _draw_zeros(axes: Any, wave: Sine, palette: Palette) -> None:
 
 def caption(wave: Sine) -> str:
     """Describe the figure, and which parts of the paper's description do not hold."""
-    lowest = abs(wave.y[np.argmin(wave.qipf)])
-    peak = float(np.abs(wave.peaks).max())
-    bump = wave.ipf.max() / np.interp(0, wave.y, wave.ipf) - 1
+    peak, highest = float(np.abs(wave.peaks).max()), float(wave.ipf.max())
     largest = "; ".join(
         f"order {order}: {_largest(wave.y, wave.raw[:, n])}" + ("" if len(wave.zeros[n]) else " (no zero)")
         for n, order in enumerate(ORDERS)
     )
-    outside = float(np.mean(np.abs(np.concatenate(wave.zeros)) > peak))
     none = [str(order) for order, zeros in zip(ORDERS, wave.zeros, strict=True) if not len(zeros)]
     return write_caption(
-        f"""**A sine wave in its own field** (paper, Fig. 2): {SAMPLES:,} samples of {PERIODS} periods between -1 and 1,
-        kernel width {BANDWIDTH:g}.""",
-        rf"""The field (IPF) is largest at ±{peak:.2f}. The potential (QIPF) is low inside and grows outside:
-        {np.interp(0, wave.y, wave.qipf):.2f} in the middle and {wave.qipf[-1]:.2f} at 3. Each mode is largest where its
-        Hermite polynomial vanishes, $H_k(\varphi)=0$ (broken lines). {outside:.0%} of these places lie beyond the
-        peaks of the field, in its tails. Raw potentials are largest in size at {largest}. The exact modes repeat each
-        spike {RADIUS:g} to its left and right: that is the neighbourhood over which the minimum of a mode is
-        taken.""",
-        differs=[
-            f"""The paper says that the peaks of the field are those of the wave, at ±1. At width {BANDWIDTH:g} they
-            lie at ±{peak:.2f}, and are {bump:.1%} higher than the middle.""",
-            f"""The potential is not quite the mirror image of the field: it is lowest at ±{lowest:.2f}, where the root
-            of the field bends down most for its height, not at the peaks of the field.""",
-            rf"""Here $\varphi=\sqrt{{\psi}}$ reaches {np.sqrt(wave.ipf.max()):.3f}. Orders whose polynomial has no
-            zero below that, and therefore no place to be located at: {", ".join(none) or "none"}. The authors' script
-            divides sums over {SAMPLES:,} samples by the number of its places, {PLACES}: its field is larger,
-            $\varphi$ reaches {np.sqrt(SAMPLES / PLACES * wave.ipf.max()):.3f}, and every order has a place.""",
-            """The operator of the script is a second difference along the Hermite order, not along y, of polynomials
-            divided by the factorial of their order, and its minima are taken over ±1.41, two standard deviations of
-            the wave. Its modes are large at the zeros as well, because both operators divide by the polynomial, and
-            different elsewhere.""",
-        ],
-    )
+        "sine", samples=SAMPLES, periods=PERIODS, bandwidth=BANDWIDTH, radius=RADIUS, places=PLACES, peak=peak,
+        middle=np.interp(0, wave.y, wave.qipf), end=wave.qipf[-1], largest=largest, none=", ".join(none) or "none",
+        outside=np.mean(np.abs(np.concatenate(wave.zeros)) > peak), lowest=abs(wave.y[np.argmin(wave.qipf)]),
+        bump=highest / np.interp(0, wave.y, wave.ipf) - 1, phi=np.sqrt(highest),
+        script_phi=np.sqrt(SAMPLES / PLACES * highest),
+    )  # fmt: skip
 
 
 def _crossings(y: np.ndarray, phi: np.ndarray, order: int) -> np.ndarray:

@@ -200,20 +200,9 @@ def _halo(colour: str) -> Any:
 
 def caption(images: Map) -> str:
     """Describe the figure with the numbers of the map."""
-    wrong, turned = ~images.correct, images.turned
+    wrong = ~images.correct
     found = [f"{title} {roc_auc(images.scores[name], images.correct):.3f}" for name, title in SCORES.items()]
     return write_caption(
-        f"""**What the probe and the fields see.** Brighter is less certain, on one scale: the share of the plane, or of
-        the images, that the score is surer of. Above: a network trained on two moons (orange and white points), and the
-        plane around them; broken white line: its decision boundary. Below: {len(wrong)} test images of
-        {images.dataset} on a map of the features of a network ({images.net}), by t-SNE: images that the network sees
-        alike are neighbours, and the axes have no unit. Numbers name the true classes. Every second image is turned by
-        {TURNED:g} degrees, of which {np.mean(wrong[turned]):.0%} are predicted wrong; of the others
-        {np.mean(wrong[~turned]):.0%} are.""",
-        f"""The probe has learned where each class goes when its images are perturbed, so it doubts turned images that
-        have come to lie among those of another class. The fields of the classes know the clean images alone. The
-        paper's field is a function of the largest logit: it sees how far a prediction is from the usual one, and not
-        where. ROC-AUC of finding the errors:
-        {"; ".join(found)}.""",
-        differs=[],
-    )
+        "views", images=images, count=len(wrong), turned=TURNED, wrong_turned=np.mean(wrong[images.turned]),
+        wrong=np.mean(wrong[~images.turned]), found="; ".join(found),
+    )  # fmt: skip
