@@ -45,7 +45,7 @@ def log_derivatives(square: Array, orders: Sequence[int]) -> tuple[Array, Array]
 def _reduced(square: Array, highest: int) -> list[Array]:
     """Return H_k(x) / sqrt(2^k k!) for k = 0 .. max(1, highest), with the factor x taken out of the odd orders.
 
-    The normalisation keeps every order from overflowing. Without the factor x, ratios are exact where x underflows.
+    The normalisation keeps every order from overflowing. Without the factor x, ratios are exact even if x underflows.
     """
     one = namespace(square).ones_like(square)
     found = [one, one * math.sqrt(2.0)]

@@ -35,7 +35,7 @@ def potentials(field: AnyField, y: Array, orders: Sequence[int], root: bool = Tr
             = \frac{s^2}{2} \left( \frac{\varphi^2 H_k''}{H_k} \frac{|\nabla\varphi|^2}{\varphi^2}
               + \frac{\varphi H_k'}{H_k} \frac{\nabla^2\varphi}{\varphi} \right) .
 
-    V_k has poles where H_k(phi) = 0. Near them the result is large, but it is finite everywhere.
+    V_k has poles at the zeros of H_k(phi). Near them the result is large, but it is finite everywhere.
 
     Args:
         field: A `Field` or a `BinnedField`.
@@ -138,7 +138,7 @@ def _neighbourhood_modes(field: AnyField, y: Array, orders: tuple[int, ...], roo
 
 
 def _direction(gradient: Array) -> Array:
-    """Return unit vectors along the gradient, or along the first axis where the gradient vanishes."""
+    """Return unit vectors along the gradient, or along the first axis if the gradient vanishes."""
     xp = namespace(gradient)
     largest = xp.max(xp.abs(gradient), axis=-1, keepdims=True)
     zero = largest == 0

@@ -36,8 +36,8 @@ class FieldSketch:
     is sums: arrays may come in any order and any pieces, and sketches can be merged. One pass serves the mean, the
     standard deviation, the quartiles and the field at any bandwidth.
 
-    A sketch takes at most 120 MiB, of which only the bins that occur are touched (usually a few MiB). Adding takes up
-    to 90 MiB of scratch memory.
+    A sketch takes at most 120 MiB, and usually a few: only the bins that occur are touched. Adding takes up to 90 MiB
+    of scratch memory.
 
     Args:
         bandwidth: The width of the kernels, in the units of the weights; or

@@ -1,4 +1,4 @@
-"""Many-pass methods: sampled class probabilities, and the statistics that can be read off them."""
+"""Methods with several passes: sampled class probabilities, and statistics of them."""
 
 from typing import Any
 
@@ -21,8 +21,8 @@ AUTHORS_SETTINGS: dict[str, dict[str, Any]] = {
     "svi": {"start": "scratch", "convolution": False, "full_batch": True, "scale_kl": False, **_KERAS_ADAM},
     "svi-ll": {"start": "trunk", "batch_size": 10_000, "scale_kl": False, **_KERAS_ADAM},
 }
-"""Settings by method name with which a method does what the authors' public program does, where that differs from the
-text of the paper. Without them SVI and SVI-LL have the setting of the paper of origin (Wen et al. 2018)."""
+"""Settings of the authors' public program by method name, if they differ from the text of the paper. Without them SVI
+and SVI-LL have the settings of Wen et al. 2018."""
 
 __all__ = [
     "AUTHORS_SETTINGS",

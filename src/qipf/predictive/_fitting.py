@@ -1,4 +1,4 @@
-"""Building and training the networks that the methods need, all through `qipf.training.train`."""
+"""Build and train the networks of the methods, through `qipf.training.train`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qipf.training import MOMENTUM, seeded, train
 if TYPE_CHECKING:
     from qipf.training.split import Split
 
-EPOCHS = 20  # where neither the method nor the caller names a number
+EPOCHS = 20  # unless the method or the caller names a number
 
 
 def build(model_or_factory: nn.Module | Callable[[], nn.Module], seed: int, device: torch.device) -> nn.Module:

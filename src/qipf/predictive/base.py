@@ -1,4 +1,4 @@
-"""The contract of every many-pass method, and the streamed evaluation that they share."""
+"""The contract of methods with several passes, and their streamed evaluation."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Predictive(ABC):
             model_or_factory: A network, or a function without arguments that builds a new one.
             data: Training inputs and targets: a Split, a pair or a TensorDataset (see `qipf.training.split.as_split`).
                 Integer targets mean classes, floating-point targets mean regression.
-            seed: Everything random in the fit follows from it.
-            device: Where to train; by default where the network (or, for a factory, the data) is.
-            progress: Whether to show a progress bar.
+            seed: Seed of everything random in the fit.
+            device: The device to train on; by default that of the network or, for a factory, of the data.
+            progress: Show a progress bar.
         """
         self._net = None  # a fit that fails must not leave the old one behind, half replaced
         if not isinstance(model_or_factory, nn.Module) and not callable(model_or_factory):
@@ -77,8 +77,8 @@ class Predictive(ABC):
     def sample(self, x: Tensor, n: int | None = None, *, seed: int = 0, batch_size: int = 500) -> Tensor:
         """Return sampled class probabilities (n, N, C), or sampled outputs for regression.
 
-        The same seed gives the same numbers, up to rounding, for every batch size and on every device. The tensor
-        needs the memory that its shape says; `summarise` does not.
+        The same seed gives the same numbers, up to rounding, for every batch size and on every device. `summarise`
+        takes less memory.
         """
         net, n = self._ready(), self._passes(n)
         passes = torch.empty(0)
@@ -112,11 +112,11 @@ class Predictive(ABC):
         Args:
             x: Inputs, first axis N.
             n: Number of passes; the method's own number by default.
-            seed: What the passes are drawn from.
-            batch_size: How many inputs go through the network at once; it does not change the result.
+            seed: Seed of the passes.
+            batch_size: Inputs per forward pass; it does not change the result.
             base_classes: The classes (N,) that the base network predicts, for the statistics of that class.
             memory: Bound on the running sums (and on the features of last-layer methods), in bytes.
-            progress: Whether to show a progress bar.
+            progress: Show a progress bar.
         """
         net, n = self._ready(), self._passes(n)
         if base_classes is not None and (not self._classes or base_classes.shape != x.shape[:1]):
@@ -167,7 +167,7 @@ class Predictive(ABC):
             model_or_factory: A network of the same architecture or a factory of it; its weights do not matter.
             state: What `state()` returned.
             data: The training data, for methods that need it again (SWAG with batch-norm).
-            device: Where to predict; by default where the network is, the CPU for a factory.
+            device: The device to predict on; by default that of the network, the CPU for a factory.
         """
         self._net = None
         missing = {"example", "classes"} - set(state)
@@ -241,7 +241,7 @@ class Predictive(ABC):
         return x
 
     def _rows_within(self, net: nn.Module, memory: int) -> int:
-        """Return how many inputs can be worked on at once within `memory` bytes."""
+        """Return the number of inputs at a time within `memory` bytes."""
         with torch.no_grad():
             source = self._source(net, self._example[:1], 1)
             outputs = self._probabilities(net(self._example[:1].to(device_of(net))))
@@ -253,7 +253,7 @@ class Predictive(ABC):
 
 
 def batches(x: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
-    """Yield (index of the first input, inputs on `device`); one empty batch where there are no inputs."""
+    """Yield (index of the first input, inputs on `device`); one empty batch if there are no inputs."""
     if batch_size < 1:
         raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
     for start in range(0, max(len(x), 1), batch_size):

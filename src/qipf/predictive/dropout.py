@@ -40,8 +40,8 @@ class MCDropout(Predictive):
             rate: Share of the values that are dropped; the paper takes 0.1 for LeNet and 0.2 for VGG-3.
             passes: Number of passes.
             own_rates: Keep the rates of the network's own dropout instead of `rate`.
-            training: Settings of `qipf.training.train`, used where `fit` is given a factory: the network is then
-                trained with the dropout layers in place.
+            training: Settings of `qipf.training.train`, used if `fit` is given a factory: the network is then
+                trained with the dropout layers.
         """
         if not 0 < rate < 1:
             raise ValueError(f"rate: expected a share between 0 and 1, got {rate}")
@@ -141,10 +141,10 @@ class MCDropoutLastLayer(MCDropout):
         Args:
             rate: Share of the values that are dropped; the paper takes 0.2 for every network.
             passes: Number of passes.
-            before: Which dense layer the dropout precedes. "second-to-last" is the authors' setting, and means the
-                last one where there is no other dense layer or where that one reads the raw input; "last" is the
-                setting of the paper of origin.
-            training: Settings of `qipf.training.train`, used where `fit` is given a factory; the network is trained
+            before: The dense layer that the dropout precedes. "second-to-last" is the authors' setting, and means the
+                last one if there is no other or if the other reads the raw input; "last" is the setting of the paper
+                of origin.
+            training: Settings of `qipf.training.train`, used if `fit` is given a factory; the network is trained
                 without the dropout layer.
         """
         if before not in ("second-to-last", "last"):

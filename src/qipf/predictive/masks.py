@@ -1,4 +1,4 @@
-"""Dropout during prediction: a forward pass in which every dropout drops what a seed says."""
+"""Dropout during prediction: a forward pass whose masks follow from a seed."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _ALPHA = -1.7580993408473766  # the value at which SELU saturates, which alpha d
 
 
 class Place(NamedTuple):
-    """Where a dropout layer goes: on the input of the module `name`, or on its output."""
+    """The position of a dropout layer: on the input of the module `name`, or on its output."""
 
     name: str
     side: Literal["input", "output"]
 
 
 def places(steps: list[Step]) -> list[Place]:
-    """Find the places after each convolutional block and before each dense layer (appendix F.2).
+    """Return the positions after each convolutional block and before each dense layer (appendix F.2).
 
-    A block ends where pooling makes the image smaller before the next convolution, or where a module of the user's
-    own with two or more convolutions ends (a residual block). The raw input is never dropped, and nothing is inserted
-    where the network has a dropout of its own.
+    A block ends with pooling that makes the image smaller before the next convolution, or with a module of the user's
+    own that has two or more convolutions (a residual block). The raw input is never dropped, and the network's own
+    dropouts get no other beside them.
     """
     found: list[Place] = []
     seen_layer, own_dropout, ended = False, False, ""
@@ -50,7 +50,7 @@ def places(steps: list[Step]) -> list[Place]:
 
 @contextmanager
 def inserted(network: nn.Module, where: Sequence[Place], drop: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Apply `drop` at the given places inside the block; the network is unchanged afterwards."""
+    """Apply `drop` at the given positions inside the block; the network is unchanged afterwards."""
 
     def on_input(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return (drop(inputs[0]), *inputs[1:])
@@ -142,5 +142,5 @@ class Masks(torch.overrides.TorchFunctionMode):
             one = shape
         drawn = one[:2] + (1,) * (len(one) - 2) if channels else one
         mask = keep_mask(drawn, rate, derive(self._seed, number), values.device)
-        # where one example has several rows (attention heads, patches), they lie side by side: repeat them as a block
+        # several rows of one example (attention heads, patches) lie side by side: repeat them as a block
         return mask.repeat([1 if own == 1 else all_ // own for all_, own in zip(shape, drawn, strict=True)])

@@ -18,9 +18,9 @@ from torch.nn.modules.conv import _ConvNd
 from qipf.training import device_of
 
 ATTENTION: Any = functional.multi_head_attention_forward
-"""What `torch.nn.MultiheadAttention` calls."""
+"""The function that `torch.nn.MultiheadAttention` calls."""
 FUSED: Any = functional.scaled_dot_product_attention
-"""What modules of one's own call: only they know the rate, and outside training they pass 0."""
+"""The function that a user's own modules call: only they know the rate, and outside training they pass 0."""
 
 _SIGNATURE = inspect.signature(ATTENTION)
 _EXTRA = ("bias_k", "bias_v", "static_k", "static_v")
@@ -33,7 +33,7 @@ class Step:
     """One event of a forward pass.
 
     Attributes:
-        kind: What happened. "attention dropout" is that of `torch.nn.MultiheadAttention`, and "unknown dropout" that of
+        kind: The event. "attention dropout" is that of `torch.nn.MultiheadAttention`, and "unknown dropout" that of
             a module that calls fused attention itself, whose rate it gives in training only.
         name: The name of the module (empty for dropout, which may be a function).
         reduced: For a convolution, whether its input is smaller than the output of the convolution before it, which
@@ -46,7 +46,7 @@ class Step:
 
 
 def has_batch_norm(network: nn.Module) -> bool:
-    """Tell whether the network keeps batch-norm statistics."""
+    """Return True if the network keeps batch-norm statistics."""
     return any(isinstance(module, _BatchNorm) and module.track_running_stats for module in network.modules())
 
 
@@ -92,7 +92,7 @@ def last(steps: list[Step], kind: Kind) -> str | None:
 
 
 def replace(network: nn.Module, name: str, new: nn.Module) -> None:
-    """Put `new` in the place of the module called `name`, wherever that module is used."""
+    """Replace the module called `name` by `new`, wherever it is used."""
     old = network.get_submodule(name)
     for parent in list(network.modules()):
         for child_name, child in list(parent.named_children()):
@@ -185,18 +185,18 @@ def _blocks(network: nn.Module) -> set[nn.Module]:
 
 
 def attention_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    """The rate at which `MultiheadAttention` drops weights in training, from a call of `ATTENTION`."""
+    """Return the rate at which `MultiheadAttention` drops weights in training, from a call of `ATTENTION`."""
     return float(_SIGNATURE.bind(*args, **kwargs).arguments["dropout_p"])
 
 
 def can_drop(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether `attend` can compute this call of `ATTENTION`: not with extra keys and values."""
+    """Return True if `attend` can compute this call of `ATTENTION`: not with extra keys and values."""
     given = _SIGNATURE.bind(*args, **kwargs).arguments
     return not given.get("add_zero_attn") and all(given.get(name) is None for name in _EXTRA)
 
 
 def attend(args: tuple[Any, ...], kwargs: dict[str, Any], drop: Callable[[Tensor], Tensor]) -> tuple[Tensor, Any]:
-    """What `ATTENTION` returns, with `drop` applied to the attention weights (N, heads, targets, sources)."""
+    """Return what `ATTENTION` returns, with `drop` applied to the attention weights (N, heads, targets, sources)."""
     given = _SIGNATURE.bind(*args, **kwargs)
     given.apply_defaults()
     wanted = given.arguments
@@ -219,14 +219,14 @@ def attend(args: tuple[Any, ...], kwargs: dict[str, Any], drop: Callable[[Tensor
 
 
 def own_rate(module: nn.Module) -> bool:
-    """Whether a module looks as if it had a rate of dropout: a number or a `Dropout` under a name with "drop"."""
+    """Return True if a module seems to have a rate of dropout: a number or a `Dropout` under a name with "drop"."""
     parts = {**vars(module), **dict(module.named_children())}
     rates = [getattr(part, "p", part) for name, part in parts.items() if "drop" in name.lower()]
     return any(isinstance(rate, float) and rate > 0 for rate in rates)
 
 
 def fused_rate(args: tuple[Any, ...], kwargs: dict[str, Any]) -> float:
-    """The rate that a call of `FUSED` was given."""
+    """Return the rate that a call of `FUSED` was given."""
     rate = kwargs.get("dropout_p", args[4] if len(args) > 4 else 0.0)
     return float(rate) if not isinstance(rate, torch.Tensor) else float(rate.item())
 
@@ -240,7 +240,7 @@ class _Found(Exception):
 
 
 def trunk_of(network: nn.Module, head: nn.Module, example: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """Return the network up to the input of `head`, or None where head(trunk(x)) is not the network's output."""
+    """Return the network up to the input of `head`, or None if head(trunk(x)) is not the network's output."""
 
     def stop(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         raise _Found(inputs[0])

@@ -1,8 +1,7 @@
-"""The statistics that every many-pass method is scored by, gathered one pass at a time.
+"""Statistics of several passes, gathered one pass at a time.
 
 Let p_k be the class probabilities of pass k, m = mean_k p_k, c_mean = argmax m, and c_base the class that the base
-network predicts (the network whose errors are to be found). Every statistic is higher where the prediction is less
-certain:
+network predicts (the network whose errors are to be found). Every statistic is higher for less certain predictions:
 
     std_of_mean_class             std_k p_k(c_mean): the authors' program for ensembles
     std_of_base_class             std_k p_k(c_base): the paper (appendix F)
@@ -23,7 +22,7 @@ from qipf.scores.coordinates import contrast
 
 
 class Summary(NamedTuple):
-    """What the passes say about each of N inputs; see `qipf.predictive.summary` for the formulas.
+    """Statistics of N inputs over the passes; see `qipf.predictive.summary` for the formulas.
 
     Attributes:
         mean: Mean probabilities (N, C); mean outputs for regression.
@@ -62,7 +61,7 @@ class Sums:
         self._count, self._classes = 0, classes
 
     def add(self, values: Tensor) -> None:
-        """Add a pass of shape (N, C), in float64 where the device has it."""
+        """Add a pass of shape (N, C), in float64 if the device has it."""
         if self._count == 0:
             self._mean, self._squares = torch.zeros_like(values), torch.zeros_like(values)
             self._entropy = torch.zeros_like(values[:, 0])

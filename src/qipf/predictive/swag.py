@@ -42,11 +42,11 @@ class SGDIterates(Snapshots):
         """Set up the method.
 
         Args:
-            iterates: How many iterates to take, and the number of passes.
+            iterates: Number of iterates, and of passes.
             every: Number of steps between two iterates; one epoch by default.
             sgd_rate: The constant learning rate at which they are taken.
             training: The recipe of the network, as settings of `qipf.training.train`. The iterates are taken with its
-                batch size, augmentation, loss and weight decay (translated by `_fitting.sgd_decay`); where `fit` is
+                batch size, augmentation, loss and weight decay (translated by `_fitting.sgd_decay`); if `fit` is
                 given a factory, the network is first trained with it.
         """
         if iterates < 2:

@@ -19,9 +19,7 @@ if TYPE_CHECKING:
     from qipf.training.split import Split
 
 Start = Literal["scratch", "base", "trunk"]
-_FLIPOUT_BATCH = (
-    500  # inputs that share one draw of Flipout's noise, up to their signs, in `minus_max_logit_of_one_pass`
-)
+_FLIPOUT_BATCH = 500  # inputs that share one draw of noise, up to signs, in `minus_max_logit_of_one_pass`
 
 
 class SVI(Predictive):
@@ -62,14 +60,14 @@ class SVI(Predictive):
             passes: Number of passes.
             epochs: Number of epochs; the paper takes 100.
             prior_std: Standard deviation of the weights' prior N(0, prior_std^2).
-            initial_std: Where the weights' standard deviations start.
+            initial_std: Initial standard deviations of the weights.
             noise: Standard deviation of the targets of a regression.
             start: What training starts from: "scratch", new weights, for which `fit` needs a factory; "base", the
                 weights of a trained network, which `fit` is then given; "trunk", the same except that the means of the
                 random layers are drawn from N(0, 0.1^2). None: whatever `fit` is given, a factory or a network.
-            scale_kl: Divide the KL term by the number of examples N, as the bound says; False is the authors' setting.
+            scale_kl: Divide the KL term by the number of examples N, as in the bound; False is the authors' setting.
             full_batch: Take every step on all examples at once, which is the authors' setting.
-            convolution: Make the last convolution random, as the paper's text says; the authors' program does not.
+            convolution: Make the last convolution random, as in the paper's text; the authors' program does not.
             training: Other settings of `qipf.training.train`.
         """
         for setting, value in (("prior_std", prior_std), ("initial_std", initial_std), ("noise", noise)):
@@ -223,8 +221,8 @@ class Flipout(nn.Module):
     the input channels) and r (of the output channels) for every example (Wen et al. 2018, eq. 4). Every example sees
     the marginal distribution of its weights, and the perturbations of different examples are uncorrelated.
 
-    Prediction: the mean weights; or `weight + std * noise` where `noise` is set; or the formula of training, with
-    random numbers from `generator`, where that is set.
+    Prediction: the mean weights; or `weight + std * noise` if `noise` is set; or the formula of training, with random
+    numbers from `generator`, if that is set.
     """
 
     undecayed: ClassVar[tuple[str, ...]] = ("rho", "layer.weight")
@@ -260,7 +258,7 @@ class Flipout(nn.Module):
         return (0.5 * (ratio**2 + (self.layer.weight / prior_std) ** 2 - 1) - ratio.log()).sum()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Compute the layer's output; see the class for what is random about it."""
+        """Return the output of the layer; the class describes what is random."""
         if self.noise is not None:
             return self._compute(x, self.layer.weight + self.std * self.noise, self.layer.bias)
         mean = self._compute(x, self.layer.weight, self.layer.bias)

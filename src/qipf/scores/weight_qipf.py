@@ -1,4 +1,4 @@
-"""The paper's method: a prediction is placed in the potential field of the network's own weights."""
+"""The paper's method: score a prediction by its position in the potential field of the network's weights."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def _choose_factor(
         required: Raise if cross-validation is not possible, instead of using `UNLABELLED_FACTOR`.
     """
     if outputs.labels is None or task == "regression":
-        what = "no labels" if outputs.labels is None else "regression, where predictions are not right or wrong"
+        what = "no labels" if outputs.labels is None else "regression has no wrong predictions"
         return UNLABELLED_FACTOR, (
             f"factor {UNLABELLED_FACTOR:g} was used, without cross-validation ({what}); to choose one, fit on "
             "labelled held-out outputs of a classifier, or give a factor"

@@ -1,8 +1,8 @@
-"""A training step recorded once as a CUDA graph, because small networks wait for their kernels to be launched.
+"""Record a training step as a CUDA graph, because small networks wait for their kernels to be launched.
 
 Measured on an H200, seconds per epoch with ordinary and with recorded steps: LeNet 1.25 and 0.17, VGG-3 1.02 and 0.35,
-ResNet-18 1.66 and 1.00. In another run `torch.compile(mode="reduce-overhead")` takes 0.97 for LeNet
-and 1.11 for VGG-3 where recorded steps take 0.16 and 0.39 (results/recorded-steps.json).
+ResNet-18 1.66 and 1.00. `torch.compile(mode="reduce-overhead")` takes 0.97 for LeNet and 1.11 for VGG-3
+(results/recorded-steps.json).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WARM_UP = 3  # steps before the recording, in which the libraries and the optim
 
 
 class GraphedStep:
-    """Does what `step(inputs, targets)` does; after a few ordinary steps it replays a recording of one.
+    """Run `step(inputs, targets)`; after a few ordinary steps, replay a recording of one.
 
     The step is recorded for the shape of the first batch. Batches of other shapes, such as the last one of an epoch,
     run as ordinary steps. What a step decides in Python is decided during the recording and never again.

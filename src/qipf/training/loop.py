@@ -1,4 +1,4 @@
-"""The training loop: the data stays on the device, and an interrupted run continues where it stopped."""
+"""Train a network: the data stays on the device, and an interrupted run continues from its checkpoint."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOMENTUM = 0.9
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What `on_epoch` is given after an epoch."""
+    """The argument of `on_epoch`."""
 
     epoch: int
     """The number of epochs done, starting at 1."""
@@ -81,8 +81,8 @@ def train(
         schedule: See `one_cycle`.
         augment: Random crops by up to 4 pixels, with or without random horizontal flips.
         loss: `loss(outputs, targets) -> mean`; None for `negative_log_likelihood`.
-        seed: What the order of the data, the augmentation and dropout follow from.
-        device: Where to train, and where the network stays; None for where it is.
+        seed: Seed of the order of the data, the augmentation and dropout.
+        device: The device to train on, where the network stays; None for its own.
         checkpoint: A file that is written after every epoch. If it exists, training continues from it to the weights
             that an uninterrupted run gives; the file of a finished run only restores its weights. Callbacks are called
             only for the steps that are still taken.
@@ -164,7 +164,7 @@ def train(
 
 
 def accuracy(net: nn.Module, split: SplitLike, batch_size: int = 1000) -> float:
-    """Return the share of correct predictions on `split`, computed where the network is; its mode is restored."""
+    """Return the share of correct predictions on `split`; the mode of the network is restored."""
     split = as_split(split, "split")
     if split.targets.is_floating_point():
         raise ValueError("accuracy: expected integer classes as targets, got floats (regression has no accuracy)")
@@ -268,7 +268,7 @@ def device_of(net: nn.Module) -> torch.device:
 
 
 def negative_log_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Compute the mean loss of a batch: cross-entropy of the logits, or the squared error where targets are floats."""
+    """Compute the mean loss of a batch: cross-entropy of the logits, or the squared error if the targets are floats."""
     if targets.is_floating_point():
         return functional.mse_loss(outputs.reshape(targets.shape), targets)
     if outputs.ndim == 2 and outputs.shape[1] == 1:

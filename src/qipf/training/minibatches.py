@@ -36,7 +36,7 @@ def minibatches(
 
 
 def crop(padded: Tensor, places: Tensor, flips: Tensor | None) -> Tensor:
-    """Cut a window of the original size out of each padded image, and reverse its columns where `flips` is true."""
+    """Cut a window of the original size out of each padded image, and reverse the columns of those in `flips`."""
     count, channels, height, width = padded.shape
     height, width = height - 2 * PADDING, width - 2 * PADDING
     columns = torch.arange(width, device=padded.device).expand(count, -1)

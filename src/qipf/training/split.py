@@ -1,4 +1,4 @@
-"""Inputs with their targets, as training takes them."""
+"""Training data: inputs with their targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qipf.runners.torch import to_tensor
 
 
 class Split(NamedTuple):
-    """Inputs and what they should be mapped to."""
+    """Inputs and targets."""
 
     inputs: Tensor
     """`(N, c, h, w)` float32 in [0, 1], or `(N, d)`."""
@@ -34,8 +34,8 @@ def as_split(data: SplitLike, name: str = "data") -> Split:
     boolean targets become int64, and those of shape (N, 1) become (N,).
 
     Args:
-        data: What the caller gave.
-        name: What error messages call it.
+        data: The data.
+        name: Its name in error messages.
 
     Raises:
         TypeError: `data` is something else.

@@ -1,4 +1,4 @@
-"""Sequential Keras networks in HDF5 files, rebuilt as torch modules without Keras and without running stored code.
+"""Rebuild sequential Keras networks in HDF5 files as torch modules, without Keras and without running stored code.
 
 Such a file holds the layers as JSON (`model_config`) and their arrays. Keras stores convolution kernels as (row,
 column, in, out) and dense kernels as (in, out), and it flattens images with the channels last. The module takes images
@@ -45,7 +45,7 @@ class KerasLayer(NamedTuple):
         return str(self.config.get("name", self.kind))
 
     def array(self, names: tuple[str, ...]) -> Tensor | None:
-        """The first of these arrays that the layer has."""
+        """Return the first of these arrays that the layer has, or None."""
         found = next((self.arrays[name] for name in names if name in self.arrays), None)
         return None if found is None else torch.from_numpy(found)
 
@@ -108,7 +108,7 @@ def _arrays(file: Any, name: str) -> dict[str, np.ndarray]:
 
 
 def _built(layer: KerasLayer, path: str | Path) -> list[tuple[str, nn.Module]]:
-    """The modules of a layer: the layer itself and its activation."""
+    """Return the modules of a layer: the layer itself and its activation."""
     kind, config = layer.kind, layer.config
     activation = config.get("activation", "linear")
     if activation not in (*ACTIVATIONS, "linear", "softmax"):
@@ -142,14 +142,8 @@ def _convolution(layer: KerasLayer, path: str | Path) -> nn.Conv2d:
     if config.get("groups", 1) != 1 or list(config.get("dilation_rate", [1, 1])) != [1, 1]:
         raise ValueError(f"{path}: layer {layer.name} has groups or dilation; expected neither")
     rows, columns, channels, filters = kernel.shape
-    net = nn.Conv2d(
-        channels,
-        filters,
-        (rows, columns),
-        stride=tuple(config["strides"]),
-        padding=config["padding"],
-        bias=bias is not None,
-    )
+    settings = {"stride": tuple(config["strides"]), "padding": config["padding"], "bias": bias is not None}
+    net = nn.Conv2d(channels, filters, (rows, columns), **settings)
     _fill(net, kernel.permute(3, 2, 0, 1), bias)
     return net
 

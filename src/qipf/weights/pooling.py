@@ -1,4 +1,4 @@
-"""A few representative values of many weights: averages over blocks of each kernel."""
+"""Average the weights of a model over blocks of each kernel."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def pool_weights(
     Args:
         kernels: What `read_weights` returns, or a list of arrays.
         blocks: The shape of a block for every kernel, in order or by name, in the layout of the kernel.
-        target: How many values to make per kernel; None is `values_per_layer(len(kernels))`.
-        edges: What to do where `blocks` do not divide a kernel: refuse ("error"), average over the values that are
-            there ("mean"), or average as if the missing values were zero ("zeros", as the authors' program does).
+        target: The number of values per kernel; None is `values_per_layer(len(kernels))`.
+        edges: For `blocks` that do not divide a kernel: raise ("error"), average over the values that are there
+            ("mean"), or as if the missing values were zero ("zeros", as in the authors' program).
 
     Returns:
         The pooled values in one dimension, float32 (float64 if a kernel is).
@@ -63,19 +63,19 @@ def pool_weights(
 
 
 def values_per_layer(layers: int) -> int:
-    """Return how many values each of `layers` layers gets by default, so that there are `1050 * layers ** 0.4` in all.
+    """Return the default number of values per layer, for `1050 * layers ** 0.4` in all.
 
-    The paper gives totals (2,400 for the 8 kernels of VGG-3, 3,552 for the 21 of ResNet-18) but no rule. This
-    power law was chosen to give both, and leaves nothing to tune.
+    The paper gives totals (2,400 for the 8 kernels of VGG-3, 3,552 for the 21 of ResNet-18) but no rule; this power law
+    gives both.
     """
     return max(1, round(1050 * layers**0.4 / layers))
 
 
 def pooled_shape(shape: Sequence[int], target: int) -> tuple[int, ...]:
-    """Return into how many parts each axis is cut, so that there are about `target` blocks.
+    """Return the number of parts of each axis, for about `target` blocks.
 
-    The same factor shrinks every axis; an axis too short for it (the height or width of a filter) is averaged
-    whole, and the others share what is left. Of the nearest integers, those with the product closest to `target` win.
+    The same factor shrinks every axis; an axis that is too short for it (the height or width of a filter) becomes one
+    part. Of the nearest integers, those with the product closest to `target` win.
     """
     if target < 1:
         raise ValueError(f"target: expected at least 1 value per kernel, got {target}")
@@ -101,13 +101,13 @@ def pooled_shape(shape: Sequence[int], target: int) -> tuple[int, ...]:
 
 
 def _even_cuts(shape: tuple[int, ...], target: int) -> list[np.ndarray]:
-    """Return where the blocks start on each axis; their lengths differ by at most one."""
+    """Return the starts of the blocks on each axis; their lengths differ by at most one."""
     parts = pooled_shape(shape, target)
     return [np.arange(count) * size // count for count, size in zip(parts, shape, strict=True)]
 
 
 def _average(values: np.ndarray, starts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean of every block, summed in float64, from where the blocks start on each axis."""
+    """Return the mean of every block, summed in float64, from the starts of the blocks on each axis."""
     result = values.astype(np.float64)
     for axis, (first, size) in enumerate(zip(starts, values.shape, strict=True)):
         lengths = np.diff(np.append(first, size))
@@ -119,7 +119,7 @@ def _average(values: np.ndarray, starts: Sequence[np.ndarray]) -> np.ndarray:
 def _explicit(name: str, values: np.ndarray, block: tuple[int, ...], edges: Edges) -> np.ndarray:
     if len(block) != values.ndim or any(size < 1 for size in block):
         raise ValueError(
-            f"kernel {name} of shape {values.shape}: expected a block with as many positive sizes, got {block}"
+            f"kernel {name} of shape {values.shape}: expected a block of {values.ndim} positive sizes, got {block}"
         )
     missing = [-size % step for size, step in zip(values.shape, block, strict=True)]
     if any(missing) and edges == "error":

@@ -19,7 +19,7 @@ _NOT_WEIGHTS = {"optimizer", "optimizer_weights", "metrics", "compile_metrics"}
 _CONTAINERS = ("vars", "layers", "_layer_checkpoint_dependencies")
 _GZIP, _HARMLESS_FILTERS = 1, {1, 2, 3}  # of HDF5: gzip, shuffle and fletcher32
 _DEEPEST = 100  # groups in groups
-_MOST_NAMES = 2**16  # in one attribute, which HDF5 limits to as many bytes
+_MOST_NAMES = 2**16  # in one attribute: HDF5 limits its bytes to this number
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -106,10 +106,10 @@ class _WeightReader:
 
     def _once(self, member: Any) -> None:
         """Refuse what two links lead to: a few hundred bytes of them can stand for any number of arrays or groups."""
-        place = require("h5py", extra="bench").h5o.get_info(member.id).addr
-        if place in self._seen:
+        address = require("h5py", extra="bench").h5o.get_info(member.id).addr
+        if address in self._seen:
             raise OSError(f"{member.name} is in the file under two names")
-        self._seen.add(place)
+        self._seen.add(address)
 
     def _values(self, dataset: Any) -> np.ndarray:
         if not hasattr(dataset, "shape") or dataset.shape is None or dataset.dtype.kind not in "fiub":
@@ -159,7 +159,7 @@ def _listed(group: Any, attribute: str) -> list[str]:
 
 
 def _is_statistic(layer: str, key: str, count: int) -> bool:
-    """Whether a variable is the running mean or variance of a batch norm, which are its last two."""
+    """Return True if a variable is the running mean or variance of a batch norm, which are its last two."""
     return "batch_norm" in layer.rpartition(".")[2] and key.isdigit() and int(key) >= count - 2
 
 

@@ -1,4 +1,4 @@
-"""The weights of a trained model, by name: torch, Keras, safetensors, scikit-learn, JAX, plain arrays."""
+"""Read the weights of a trained model by name: torch, Keras, safetensors, scikit-learn, JAX, plain arrays."""
 
 from __future__ import annotations
 
@@ -16,21 +16,19 @@ from qipf.arrays import Array, to_numpy
 from qipf.runners.onnx import OnnxRunner, is_session
 
 _STATISTICS = {"running_mean", "running_var", "moving_mean", "moving_variance", "mean_ema", "var_ema"}
-_INSIDE = ("params", "state_dict", "model_state_dict")  # where checkpoints keep the weights
+_INSIDE = ("params", "state_dict", "model_state_dict")  # keys of the weights in checkpoints
 
 
 def read_weights(source: Any, *, biases: bool = False, norms: bool = False) -> dict[str, np.ndarray]:
     """Return the weights of a model by name, in its order: parameters of two or more dimensions, as NumPy arrays.
 
-    These are the kernels of its layers. Tied weights occur once. Integers and the running statistics of
-    batch norms are left out. The layout is that of the source: torch has (out, in, height, width), Keras
-    has (height, width, in, out).
+    These are the kernels of its layers. Tied weights occur once; integers and the running statistics of batch norms are
+    left out. The layout is that of the source: (out, in, height, width) in torch, (height, width, in, out) in Keras.
 
     Args:
         source: A torch module or its state dict; the path of a `.safetensors`, `.h5` or `.weights.h5` file; an ONNX
             model, as for `qipf.collect`; a fitted scikit-learn MLP; a JAX pytree (flax parameters, an equinox module);
-            or a list of arrays.
-            Files in safetensors and the Keras 3 layout do not keep the order of the layers; their arrays are
+            or a list of arrays. Files of safetensors and Keras 3 do not keep the order of the layers; their arrays are
             sorted by name, and numbers in names by value.
         biases: Include parameters of fewer than two dimensions outside normalisation layers.
         norms: Include scales and shifts of normalisation layers.
@@ -161,7 +159,7 @@ def _is_pytree(node: Any) -> bool:
 def _norms(named: Mapping[str, Array], known: set[str]) -> set[str]:
     """Return the names of parameters that belong to normalisation layers.
 
-    Where the class of a layer is unknown, the shapes tell: the scale has one dimension, or the shape of the bias.
+    If the class of a layer is unknown, the shapes tell: the scale has one dimension, or the shape of the bias.
     """
     layers: dict[str, dict[str, tuple[int, ...]]] = defaultdict(dict)
     for name, values in named.items():
@@ -183,7 +181,7 @@ def _norms(named: Mapping[str, Array], known: set[str]) -> set[str]:
 
 
 def _is_bias(name: str) -> bool:
-    """Whether this is a bias, by name: biases of convolutions in equinox have the shape (out, 1, 1)."""
+    """Return True for a bias, by its name: biases of convolutions in equinox have the shape (out, 1, 1)."""
     leaf = name.rpartition(".")[2]
     return leaf.startswith("bias") or leaf.endswith("_bias")
 
