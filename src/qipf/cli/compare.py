@@ -185,14 +185,9 @@ def _wanted(text: str | None, numbers: bool) -> list[str]:
 
 
 class _Contest:
-    """Fit scores or scales to the first part, and measure them on the last one and on shifted data.
+    """Fit scores or scales to the first part of DATA, and measure them on its last part and on shifted sets.
 
-    Args:
-        work: The model and its task.
-        parts: The data that fits, for numbers the data that fits intervals, and the data that measures.
-        sets: Shifted data by name.
-        where: The name of DATA in errors.
-        coverage: The coverage of the intervals of numbers; None for scores.
+    A `coverage` is that of the intervals of numbers; it is None for scores. Errors about DATA begin with `where`.
     """
 
     def __init__(
