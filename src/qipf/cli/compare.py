@@ -44,7 +44,7 @@ SCALES = (compared.ONE_WIDTH, *METHODS)
 MOST = 10_000
 """Tokens or pixels of each part that are compared."""
 MOST_SETS = 5
-"""Sets of which the page shows images."""
+"""The number of sets whose images the page shows."""
 RESAMPLES = 200
 SEED = 0
 

@@ -12,7 +12,7 @@ Range = tuple[float, float]
 
 
 class Style(NamedTuple):
-    """How a line is drawn: a colour of the page, dashes, a width, and a marker for its points."""
+    """The style of a line: a colour of the page, dashes, a width, and a marker for its points."""
 
     colour: str
     dashes: str = ""
