@@ -14,7 +14,7 @@ import numpy as np
 from qipf._common.errors import Problem, check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.arguments import check_independent, check_outputs
-from qipf.decisions.threshold import Proof, Unsupported, error_interval, prove, rank_interval
+from qipf.decisions.threshold import Proof, conformal_rank, error_interval, prove, rank_interval
 from qipf.decisions.two_sample import MOST_ROWS, MOST_SCORES, Check, compare, some_rows
 from qipf.metrics.inputs import check, finite
 from qipf.scores.base import Attachment, Fitted
@@ -244,12 +244,8 @@ class Decision(Attachment):
 
     def _accept_share(self, scores: np.ndarray, losses: np.ndarray) -> None:
         share = self.promise.limit
-        needed = math.ceil(share / (1 - share) - 1e-9)
-        if scores.size < needed or scores.size == 0:
-            found = f"{scores.size} held-out predictions are too few to accept {share:.3g} of the traffic"
-            raise Unsupported("promise", found, needed, hint=f"give at least {needed}")
+        rank = conformal_rank(scores.size, share, argument="promise")
         order = np.argsort(scores, kind="stable")
-        rank = min(scores.size, math.ceil(share * (scores.size + 1) - 1e-9))
         self._threshold = float(scores[order[rank - 1]])
         accepted, confidence = scores <= self._threshold, self.promise.confidence
         count, errors = int(accepted.sum()), int(losses[accepted].sum())

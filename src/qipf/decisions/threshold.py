@@ -33,7 +33,7 @@ class Unsupported(Problem):
         self.needed = needed
 
 
-def conformal_rank(count: int, coverage: float, which: str = "") -> int:
+def conformal_rank(count: int, coverage: float, which: str = "", argument: str = "coverage") -> int:
     r"""Return the rank :math:`\lceil (n + 1) c \rceil` of a held-out score that exceeds a new one with probability c.
 
     The new score is equally likely to have each of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005).
@@ -42,6 +42,7 @@ def conformal_rank(count: int, coverage: float, which: str = "") -> int:
         count: The number n of held-out examples.
         coverage: The probability c.
         which: A description of the examples for the message, with a space at the end.
+        argument: The parameter that the coverage comes from.
 
     Raises:
         Unsupported: The rank is beyond the last example.
@@ -50,7 +51,7 @@ def conformal_rank(count: int, coverage: float, which: str = "") -> int:
     if rank > count:
         needed = math.ceil(coverage / (1 - coverage) - 1e-9)
         found = f"{count} held-out examples {which}cannot promise {coverage:g}"
-        raise Unsupported("coverage", found, needed, hint=f"give at least {needed} {which}".rstrip())
+        raise Unsupported(argument, found, needed, hint=f"give at least {needed} {which}".rstrip())
     return rank
 
 
