@@ -45,7 +45,7 @@ def test_images_without_bending_are_clean_in_one_of_four_cases():
 
 
 def test_a_published_number_by_hand():
-    """The probe without elastic distortion under the five shifts, from the files and with nothing of the tool's code."""
+    """The probe without elastic distortion under the five shifts, from the files alone."""
     shown = []
     for pair in ("vgg3", "resnet18"):
         values = []
