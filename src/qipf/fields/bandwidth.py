@@ -82,11 +82,7 @@ class FactorChoice(NamedTuple):
 
 
 def cross_validated_factor(
-    score: Callable[[float], Array],
-    wrong: Array,
-    factors: Sequence[float] = FACTORS,
-    folds: int = 5,
-    seed: int = 0,
+    score: Callable[[float], Array], wrong: Array, factors: Sequence[float] = FACTORS, folds: int = 5, seed: int = 0
 ) -> FactorChoice:
     """Return the factor on Silverman's bandwidth that best detects the errors among clean held-out predictions.
 
