@@ -93,7 +93,7 @@ def write_block(translator, node):
     raise nodes.SkipNode
 
 
-PICTURE = re.compile(r'<img (?![^>]*_images/(?:hero|cost))[^>]*class="(only-(?:light|dark))[^>]*>')
+PICTURE = re.compile(r'<img [^>]*class="(only-(?:light|dark))[^>]*>')
 SCROLLING = re.compile(r'<(pre(?=[ >])|div(?= class="(?:math|table)-wrapper))')
 
 

@@ -28,6 +28,7 @@ HALF = ("half",)
 ENDINGS = {"classes": ("Softmax", 1), "table": ("Softmax", 1), "tokens": ("Softmax", 2), "pixels": ("Softmax", 1)}
 NAMES = ("classes", "table", "binary", "labels", "numbers", "tokens", "pixels")
 FIXED = 4
+NO_FEATURES = (("function", "classes"), ("function", "tokens"))
 
 
 def _exported(name: str, folder: Path) -> Any:
@@ -68,6 +69,16 @@ def _with_fixed_batch(name: str, folder: Path) -> Any:
     return _graph(name, folder, change)
 
 
+def _function(name: str, folder: Path) -> Any:
+    net = model(name)
+
+    def run(x: np.ndarray) -> np.ndarray:
+        with torch.no_grad():
+            return net(torch.from_numpy(x)).numpy()
+
+    return run
+
+
 def _estimator(name: str, folder: Path) -> Any:
     x, y = (part.numpy() for part in data(name))
     kind = MLPRegressor if name == "numbers" else MLPClassifier
@@ -82,6 +93,7 @@ RUNNERS: dict[str, Callable[[str, Path], Any]] = {
     "onnx": lambda name, folder: str(GOLDEN / "house" / f"{name}.onnx"),
     "onnx with an ending": _with_ending,
     "onnx of a fixed batch": _with_fixed_batch,
+    "function": _function,
     "scikit-learn": _estimator,
 }
 CELLS = [
@@ -176,7 +188,7 @@ def test_scores_have_the_shape_of_the_predictions(cell: tuple[str, str, Any], tm
         expected = score_of(task, bare(runner, name, net, x))
         assert found.shape == expected.shape
         np.testing.assert_allclose(to_numpy(found), expected, **close(runner))
-    if runner != "exported":  # whose layers have no names of their own
+    if runner != "exported" and (runner, name) not in NO_FEATURES:  # whose layers have no names of their own
         scorer = qipf.ResidualScale() if task == "numbers" else scorer if task == "tokens" else qipf.KNN(k=3)
         scorer.fit(net, data(name, 0, 40), task=kind_of(name), **QUIET)
     scorer.save(tmp_path / "scorer.qipf")
@@ -231,11 +243,9 @@ def test_a_torch_model_is_left_as_it_was_found(name: str) -> None:
     unchanged(before, state(net))
 
 
-@pytest.mark.parametrize("runner", ["torch", "onnx", "scikit-learn"])
+@pytest.mark.parametrize("runner", ["torch", "onnx", "function"])
 @pytest.mark.parametrize("name", ["classes", "table", "labels", "pixels", "numbers"])
 def test_rows_that_are_not_numbers_are_named(runner: str, name: str, tmp_path: Path) -> None:
-    if runner == "scikit-learn":
-        pytest.skip("estimators refuse such rows themselves")
     net, (x, y) = RUNNERS[runner](name, tmp_path), data(name, 1, 30)
     scorer: Any = qipf.Entropy() if name != "numbers" else qipf.ResidualScale().fit(net, (x, y), **QUIET)
     x[17] = torch.nan
@@ -245,7 +255,7 @@ def test_rows_that_are_not_numbers_are_named(runner: str, name: str, tmp_path: P
         qipf.default(net, (x, y), batch_size=4, **QUIET)
 
 
-@pytest.mark.parametrize("runner", ["torch", "onnx", "scikit-learn"])
+@pytest.mark.parametrize("runner", ["torch", "onnx", "function"])
 @pytest.mark.parametrize(
     ("name", "place", "value"),
     [
@@ -254,14 +264,12 @@ def test_rows_that_are_not_numbers_are_named(runner: str, name: str, tmp_path: P
     ],
 )  # fmt: skip
 def test_labels_that_do_not_fit_are_named(runner: str, name: str, place: Any, value: Any, tmp_path: Path) -> None:
-    if runner == "scikit-learn" and name not in ("table", "numbers"):
-        pytest.skip("not of an estimator")
     net, (x, y) = RUNNERS[runner](name, tmp_path), data(name, 1, 80)
     y = y.clone()
     y[place] = value
     task = kind_of(name)
-    for call in (qipf.collect, qipf.default):
-        with pytest.raises(ValueError, match="labels" if runner == "scikit-learn" else r"labels: .*\b17\b"):
+    for call in (qipf.collect, qipf.collect if (runner, name) in NO_FEATURES else qipf.default):
+        with pytest.raises(ValueError, match=r"labels: .*\b17\b"):
             call(net, (x, y), task=task, batch_size=4, **QUIET)
 
 

@@ -145,16 +145,3 @@ def test_on_a_gpu(x: Tensor, y: Tensor) -> None:
     assert collect(model, (x, y), store=None).to("cpu").logits.allclose(out.logits, atol=1e-3)
     unchanged(before, state(model))
     assert torch.equal(drawn, torch.cuda.get_rng_state())
-
-
-def test_an_exported_program_gives_logits_without_features(x: Tensor) -> None:
-    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
-    program = torch.export.export(model, (x,))
-    with torch.no_grad():
-        expected = model(x)
-    out = collect(program.module(), x)
-    torch.testing.assert_close(out.logits, expected)
-    assert out.features is None
-    out = collect(program, x)  # its modules are restored
-    torch.testing.assert_close(out.logits, expected)
-    assert out.features.shape == (len(x), 36)

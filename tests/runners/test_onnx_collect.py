@@ -79,7 +79,7 @@ def test_a_session_is_left_as_it_was_and_reused(tmp_path, x, monkeypatch) -> Non
     assert [output.name for output in session.get_outputs()] == ["z"]
 
 
-@pytest.mark.parametrize("ending", ["Softmax", "LogSoftmax", "exp"])
+@pytest.mark.parametrize("ending", ["LogSoftmax", "exp"])
 def test_what_stands_before_a_softmax_is_read(tmp_path, x, ending, capsys) -> None:
     model = OnnxModel(table(tmp_path / "net.onnx", ending))
     close(collect(model, x).logits, table_logits(x)[0])
@@ -99,10 +99,6 @@ def test_a_softmax_without_the_graph_gives_log_probabilities(tmp_path, x, capsys
         collect(session, x, layers=("hidden",))
 
 
-def test_a_sigmoid_is_undone(tmp_path, x) -> None:
-    close(collect(table(tmp_path / "net.onnx", "Sigmoid"), x, progress=False).logits, table_logits(x)[0])
-
-
 def test_targets_of_a_regression_are_not_taken_for_classes_because_the_first_are(tmp_path: Path) -> None:
     x = np.random.default_rng(0).standard_normal((8, 6)).astype(np.float32)
     path = table(tmp_path / "net.onnx", "Sigmoid")
@@ -114,17 +110,6 @@ def test_targets_of_a_regression_are_not_taken_for_classes_because_the_first_are
         collect(path, (x, targets), batch_size=1, progress=False)
     again = collect(path, (x, targets), task="numbers", batch_size=1, progress=False)
     close(again.logits, outputs)
-
-
-def test_logits_that_are_no_probabilities_stay(tmp_path, x, capsys) -> None:
-    close(collect(table(tmp_path / "net.onnx"), x).logits, table_logits(x)[0])
-    assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("batch", [1, 4, "N"])
-def test_fixed_and_dynamic_batches(tmp_path, x, batch) -> None:
-    found = collect(table(tmp_path / "net.onnx", batch=batch), x, batch_size=10, progress=False)
-    close(found.logits, table_logits(x)[0])
 
 
 def test_a_batch_that_fills_the_memory_is_refused(tmp_path, x) -> None:
@@ -162,16 +147,6 @@ def test_several_inputs(tmp_path, rng) -> None:
         collect(path, {"a": a, "bee": b}, progress=False)
     with pytest.raises(ValueError, match="takes 2 input"):
         collect(path, a, progress=False)
-
-
-def test_tensors_loaders_and_data_sets(tmp_path, x) -> None:
-    path, y = table(tmp_path / "net.onnx"), np.arange(23) % 3
-    dataset = torch.utils.data.TensorDataset(torch.from_numpy(x), torch.from_numpy(y))
-    loader = torch.utils.data.DataLoader(dataset, batch_size=5)
-    for data in (dataset, loader, (torch.from_numpy(x), torch.from_numpy(y)), iter([(x[:9], y[:9]), (x[9:], y[9:])])):
-        found = collect(path, data, batch_size=6, progress=False)
-        close(found.logits, table_logits(x)[0])
-        np.testing.assert_array_equal(found.labels, y)
 
 
 @pytest.mark.parametrize("last", [False, True])

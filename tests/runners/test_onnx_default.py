@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper
 
-import qipf
 from example_models import collect_augmented
 from onnx_graphs import (
     BIAS,
@@ -18,15 +16,12 @@ from onnx_graphs import (
     image_map,
     images,
     save,
-    softmax,
     table,
     table_logits,
-    tokens,
     two_inputs,
 )
 from qipf import OnnxModel
 from qipf.data.batches import Source
-from qipf.tasks import Tokens
 
 
 @pytest.fixture
@@ -34,26 +29,6 @@ def rows(rng) -> tuple[np.ndarray, np.ndarray]:
     x = rng.standard_normal((300, 6)).astype(np.float32)
     logits = table_logits(x)[0]
     return x, np.argmax(logits + 2 * rng.gumbel(size=logits.shape), axis=1)
-
-
-def test_the_default_scorer_of_a_session(tmp_path, rows) -> None:
-    x, y = rows
-    session = onnxruntime.InferenceSession(table(tmp_path / "net.onnx", "Softmax"))
-    uq = qipf.default(session, (x[:200], y[:200]), progress=False)
-    assert uq.layers == ("m@rows",)
-    scores = uq.score(session, x[200:], progress=False)
-    outputs = qipf.collect(session, (x[200:], y[200:]), layers=uq.layers, progress=False)
-    np.testing.assert_allclose(scores, uq(outputs), rtol=1e-5)
-    assert qipf.metrics.roc_auc(scores, outputs.correct) > 0.6
-    again = qipf.default(session, (x[:200], y[:200]), progress=False)
-    np.testing.assert_array_equal(scores, again.score(session, x[200:], progress=False))
-
-
-def test_the_default_scorer_of_outputs(tmp_path, rows) -> None:
-    session = onnxruntime.InferenceSession(table(tmp_path / "net.onnx"))
-    outputs = qipf.collect(session, rows, progress=False)
-    uq = qipf.default(session, outputs, effort="quick", progress=False)
-    assert uq.score(session, rows[0], progress=False).shape == (300,)
 
 
 def test_copies_are_the_networks_view_of_perturbed_inputs(tmp_path, rows) -> None:
@@ -101,33 +76,6 @@ def test_images_are_perturbed_in_their_own_type_and_layout(tmp_path, rng, last, 
     assert 0.3 < float(changed) <= 1
 
 
-def test_memory_and_size_limit_what_is_kept(tmp_path, rows) -> None:
-    model = OnnxModel(table(tmp_path / "net.onnx"))
-    few, _ = collect_augmented(model, rows, draws=1, size=50, batch_size=20, progress=False)
-    assert len(few) == 100
-    row = 2 * (3 + 5) + 8
-    small, _ = collect_augmented(model, rows, draws=1, memory=30 * 2 * row, batch_size=20, progress=False)
-    assert len(small) == 60
-    streamed = iter([(rows[0][:40], rows[1][:40]), (rows[0][40:], rows[1][40:])])
-    first, _ = collect_augmented(model, streamed, draws=1, size=50, progress=False)
-    assert len(first) == 100
-    close(first.logits[:40], table_logits(rows[0][:40])[0])
-
-
-def test_errors_of_the_default(tmp_path, rows) -> None:
-    path = table(tmp_path / "net.onnx")
-    with pytest.raises(ValueError, match="labels"):
-        qipf.default(path, rows[0], progress=False)
-    with pytest.raises(ValueError, match="at least one row"):
-        qipf.default(path, (rows[0][:0], rows[1][:0]), progress=False)
-    with pytest.raises(ValueError, match="did you mean"):
-        qipf.default(path, rows, features="hiden", progress=False)
-    with pytest.raises(ValueError, match="device"):
-        qipf.default(path, rows, device="cuda", progress=False)
-    with pytest.raises(FileNotFoundError, match=r"none\.onnx"):
-        qipf.default("none.onnx", rows, progress=False)
-
-
 def best(model: OnnxModel, inputs: dict[str, np.ndarray]) -> str:
     return str(model.best_reading(next(model.batches(Source(inputs, 2)))))
 
@@ -156,21 +104,3 @@ def test_what_a_probe_reads(tmp_path, rng) -> None:
     vectors = ("ids", FLOAT, ["N", 7, 5])
     path = save(tmp_path / "vit.onnx", nodes, [vectors], [("z", FLOAT, ["N", 3])], outer=OUTER)
     assert best(OnnxModel(path), {"ids": rng.random((2, 7, 5)).astype("f4")}) == "block@tokens1"
-
-
-def test_tokens_of_an_onnx_model(tmp_path, rng) -> None:
-    session = onnxruntime.InferenceSession(tokens(tmp_path / "net.onnx"))
-    ids = rng.integers(0, 11, (4, 5))
-    labels = rng.integers(0, 3, (4, 5))
-    task = Tokens(shift=False)
-    found = qipf.collect(session, (ids, labels), task=task, batch_size=3, progress=False)
-    logits = (EMBEDDED[ids] @ OUTER).reshape(-1, 3)
-    np.testing.assert_array_equal(found.predicted, logits.argmax(1))
-    np.testing.assert_allclose(found.summary.top[:, 0], logits.max(1), rtol=1e-5)
-    np.testing.assert_allclose(found.features, EMBEDDED[ids].reshape(-1, 5), rtol=1e-6)
-    np.testing.assert_allclose(qipf.SoftmaxResponse()(found), 1 - softmax(logits).max(1), rtol=1e-3, atol=1e-6)
-    np.testing.assert_array_equal(found.correct, logits.argmax(1) == labels.ravel())
-    assert task.question(found).features.shape == (20, 10)
-    with pytest.raises(ValueError, match="no tensor"):
-        qipf.collect(session, ids, task=task, features="stat", progress=False)
-    assert qipf.collect(session, ids, progress=False).task == "tokens"

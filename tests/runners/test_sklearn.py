@@ -44,13 +44,6 @@ def test_decisions_of_two_classes_are_one_logit() -> None:
     assert found.correct.mean() == svm.score(X, NAMES == "cat")
 
 
-def test_a_regression_gives_its_numbers() -> None:
-    forest = RandomForestRegressor(10, random_state=0).fit(X, X[:, 0])
-    found = collect(forest, (X, X[:, 0]), progress=False)
-    np.testing.assert_allclose(found.logits[:, 0], forest.predict(X))
-    assert found.task == "numbers"
-
-
 def test_a_table_keeps_the_names_of_its_columns() -> None:
     table = pd.DataFrame(X, columns=list("abcd"))
     model = LogisticRegression().fit(table, CODE)

@@ -51,11 +51,3 @@ def test_logits_are_not_probabilities(rng) -> None:
         assert not look_like_probabilities(values, False)
         qipf.Outputs(values)
     assert look_like_probabilities(chance, False)
-
-
-def test_a_network_that_ends_in_a_softmax_is_read_before_it() -> None:
-    torch.testing.assert_close(qipf.collect(SURE, X, progress=False).logits, NET(X).detach())
-    found = qipf.default(SURE, (X, Y), effort="quick", progress=False).score(SURE, X, progress=False)
-    torch.testing.assert_close(
-        found, qipf.default(NET, (X, Y), effort="quick", progress=False).score(NET, X, progress=False)
-    )

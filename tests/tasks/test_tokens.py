@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 import qipf
 import qipf.tasks.collect as collect
-from onnx_graphs import EMBEDDED, OUTER, tokens
 from qipf.scores import SCORERS
 from qipf.tasks import Tokens, log_probability, perplexity, summarise, vocabulary
 
@@ -123,10 +122,6 @@ def test_a_sample_of_tokens(model, ids) -> None:
     rows = [keys[0].index(key) for key in keys[1]]
     assert rows == sorted(rows)
     torch.testing.assert_close(some.summary.top, whole.summary.top[rows])
-
-
-def test_half_precision_logits_are_reduced_in_single(ids) -> None:
-    assert read(TinyGPT().bfloat16(), (ids, ids)).summary.entropy.dtype == torch.float32
 
 
 def test_what_does_not_fit_is_named(model, ids) -> None:
@@ -250,15 +245,6 @@ def test_texts_of_one_token(rows) -> None:
         read(model, (ids, ids))
 
 
-@pytest.mark.parametrize("rows", [1, 3])
-def test_texts_of_one_token_of_an_onnx_model(tmp_path, rows) -> None:
-    ids = ids_of(rows, 1).numpy()
-    found = read(str(tokens(tmp_path / "lm.onnx")), (ids, ids % 3), shift=False, features=None)
-    expected = EMBEDDED[ids[:, 0]] @ OUTER
-    np.testing.assert_array_equal(found.correct, expected.argmax(1) == ids[:, 0] % 3)
-    np.testing.assert_allclose(found.features, EMBEDDED[ids[:, 0]], rtol=1e-5)
-
-
 @pytest.mark.parametrize("form", ["dict", "tuple"])
 def test_a_mask_counts_whether_or_not_the_model_takes_it(form) -> None:
     class Masked(Words):
@@ -271,13 +257,6 @@ def test_a_mask_counts_whether_or_not_the_model_takes_it(form) -> None:
     found = read(Words() if form == "dict" else Masked(), data)
     assert found.groups.tolist() == [0, 0, 0, 0, 1, 1]
     assert found.positions.tolist() == [0, 1, 2, 3, 0, 1]
-
-
-def test_a_mask_counts_for_an_onnx_model_that_does_not_take_it(tmp_path) -> None:
-    ids = ids_of(2, 3).numpy()
-    data = {"ids": ids, "attention_mask": np.array([[1, 1, 0], [1, 1, 1]]), "labels": ids % 3}
-    found = read(str(tokens(tmp_path / "lm.onnx")), data, shift=False)
-    assert found.groups.tolist() == [0, 0, 1, 1, 1]
 
 
 @pytest.mark.parametrize("masked", [True, False])
@@ -339,14 +318,6 @@ def test_one_masked_word_is_fine_and_all_of_them_are_not() -> None:
 
     with pytest.raises(ValueError, match="position 0 in row 0"):
         read(Nothing(), (ids, ids))
-
-
-def test_errors_of_a_probe_name_the_text() -> None:
-    ids = ids_of(7, 5)
-    labels = ids.clone()
-    labels[5, 2] = 9
-    with pytest.raises(ValueError, match="got 9 at position 2 in row 5"):
-        qipf.default(Words(), (ids, labels), task="tokens", batch_size=2, progress=False)
 
 
 class Next(nn.Module):

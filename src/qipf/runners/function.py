@@ -11,7 +11,7 @@ import numpy as np
 
 from qipf._common.errors import Problem
 from qipf.arrays import to_numpy
-from qipf.data.batches import Batch, is_array
+from qipf.data.batches import Batch
 from qipf.runners.features import Candidate, FeatureSpec
 from qipf.runners.runner import Pass, Run, Runner, check_single, has_probabilities, log_probabilities
 
@@ -76,16 +76,16 @@ class FunctionRunner(Runner):
         return (Candidate(INPUTS, shape, "linear" if len(shape) == 2 else ""),)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the only input if it is a table."""
-        del output
-        table = len(batch.args) == 1 and _first(batch).ndim == 2
-        return FeatureSpec(INPUTS, "rows") if table else None
+        """Return the only input if it is a table, or for pixels the images."""
+        if len(batch.args) != 1 or _first(batch).ndim != len(output) or len(output) == 3:
+            return None
+        return FeatureSpec(INPUTS, "rows" if len(output) == 2 else "whole")
 
     def _values(self, batch: Batch, raw: bool) -> np.ndarray:
         """Return the output for a batch, whose perturbed copies may be tensors."""
         del raw
-        args = [to_numpy(one) if is_array(one) else one for one in batch.args]
-        found = self.model(*args, **{name: to_numpy(one) for name, one in batch.kwargs.items()})
+        args = [np.ascontiguousarray(to_numpy(one)) for one in batch.args]
+        found = self.model(*args, **{name: np.ascontiguousarray(to_numpy(one)) for name, one in batch.kwargs.items()})
         values = to_numpy(found) if compat.is_array_api_obj(found) else np.asarray(found)
         if values.dtype.kind != "f" or values.shape[:1] != (batch.rows,):
             raise Problem(

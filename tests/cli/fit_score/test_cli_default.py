@@ -16,20 +16,6 @@ from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 
 
-def test_the_recommended_scorer_reads_inside_an_exported_program(place, net, images, labels) -> None:
-    batch = torch.export.Dim("batch", min=1, max=4096)
-    torch.export.save(torch.export.export(net, (as_inputs(images[:5]),), dynamic_shapes=({0: batch},)), "net.pt2")
-    np.savez("train.npz", inputs=images, labels=labels)
-    assert run("fit", "net.pt2", "train.npz", "-o", "net.qipf", "--quiet") == 0
-    assert run("score", "net.qipf", "train.npz", "--model", "net.pt2", "-o", "scores.csv", "--quiet") == 0
-    split = (as_inputs(images), torch.asarray(labels))
-    scorer = default(net, split, progress=False)
-    assert load("net.qipf").layers == scorer.layers
-    expected = scorer(collect(net, split, layers=scorer.layers, progress=False))
-    found = np.array(table(place / "scores.csv")["uncertainty"], float)
-    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
-
-
 def test_without_a_name_the_recommended_scorer_finds_its_layers(place, net, images, labels, capsys) -> None:
     save_file(net.state_dict(), "net.safetensors")
     np.savez("train.npz", inputs=images, labels=labels)
@@ -61,19 +47,6 @@ def test_the_recommended_scorer_takes_options(place, net, images, labels, capsys
     assert load("a.qipf").settings()["epochs"] == 4
     assert run("fit", "builder_for_tests:build", "train.npz", "-o", "a.qipf", *given, "--option", "size=30") == 0
     assert "fitted to 30 examples" in capsys.readouterr().err
-
-
-def test_the_recommended_scorer_reads_the_module_that_is_named(place, net, images, labels) -> None:
-    save_file(net.state_dict(), "net.safetensors")
-    np.savez("train.npz", inputs=images, labels=labels)
-    given = ("builder_for_tests:build", "--weights", "net.safetensors", "--quiet")
-    assert run("fit", given[0], "train.npz", "--features", "2", "-o", "a.qipf", *given[1:]) == 0
-    assert load("a.qipf").layers == ("2",)
-    assert run("score", "a.qipf", "train.npz", "-o", "a.csv", "--model", *given) == 0
-    split = (as_inputs(images), torch.asarray(labels))
-    scorer = default(net, split, features="2", progress=False)
-    expected = scorer(collect(net, split, layers=("2",), progress=False))
-    np.testing.assert_allclose(np.array(table(place / "a.csv")["uncertainty"], float), expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_recommended_scorer_takes_logits_and_features_of_any_model(place, rng, capsys) -> None:

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from small_model import as_inputs, run, table
 
-from qipf.scores import KNN, Entropy, WeightQIPF
+from qipf.scores import KNN, WeightQIPF
 from qipf.scores.saving import load
 from qipf.tasks.collect import collect
 
@@ -78,14 +78,6 @@ def test_scoring_with_other_weights_is_said(place, net, images, labels, capsys) 
     assert "weights are not those that this scorer was fitted to" in capsys.readouterr().err
 
 
-def test_small_archives_may_compress_well(place) -> None:
-    from qipf.data.reading import open_data
-
-    np.savez_compressed("sorted.npz", x=np.zeros((50_000, 4)), y=np.repeat(np.arange(10), 5_000))
-    assert Path("sorted.npz").stat().st_size * 100 < 50_000 * 5 * 8
-    np.testing.assert_array_equal(open_data(Path("sorted.npz")).arrays["labels"][[0, -1]], [0, 9])
-
-
 def test_logits_need_no_model(place, rng) -> None:
     logits, truth = rng.standard_normal((30, 4)), rng.integers(0, 4, 30)
     np.savez("logits.npz", logits=logits, labels=truth)
@@ -135,16 +127,6 @@ def test_an_untrained_network_draws_a_warning(place, images, labels, capsys) -> 
     assert "not trained; give --weights" in capsys.readouterr().err
     assert run("fit", "builder_for_tests:fixed", "train.npz", "-o", "a.qipf", "--scorer", "entropy", "--quiet") == 0
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.filterwarnings("default")
-def test_probabilities_in_place_of_logits_draw_a_warning(place, rng, capsys) -> None:
-    Entropy().save("e.qipf")
-    logits = rng.standard_normal((30, 4))
-    for values, warned in ((logits, False), (np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True), True)):
-        np.savez("data.npz", logits=values)
-        assert run("score", "e.qipf", "data.npz", "-o", "a.csv") == 0
-        assert capsys.readouterr().err.count("look like probabilities") == warned
 
 
 @pytest.mark.filterwarnings("default")

@@ -70,7 +70,7 @@ BAD_FILES = [
     (("score", "e.qipf", "x.npy", "-o", "no/a.csv", "--model", "builder_for_tests:build"), "create it first"),
     (("fit", "builder_for_tests:build", "table.csv", "-o", "a.qipf"), "pandas.read_csv('table.csv')"),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--labels", "x.npy"), "has labels already"),
-    (("fit", "net.pt", "xy.npz", "-o", "a.qipf"), "safetensors.torch.save_file(torch.load("),
+    (("fit", "net.pt", "xy.npz", "-o", "a.qipf"), "torch.export.save"),
     (("fit", "net.keras", "xy.npz", "-o", "a.qipf"), "model.weights.h5"),
     (("fit", "model.keras", "xy.npz", "-o", "a.qipf"), "expected a .pt2"),
     (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),

@@ -54,6 +54,7 @@ def picture(browser: Any) -> np.ndarray:
 def test_everybody_can_read_it(browser: Any, page: Path, width: int, scheme: str) -> None:
     emulate(browser, width, scheme)
     load(browser, page)
+    browser.execute_script("document.querySelector('#ranking tbody tr').classList.add('own')")  # the recommended score
     assert violations(browser) == []
 
 

@@ -8,7 +8,7 @@ function options(select, entries, value, change) {
 function toggle(column) {
   const input = el("input", { type: "checkbox", value: column.id, checked: choice.shown.has(column.id) ? "" : null });
   input.addEventListener("change", () => { if (input.checked) choice.shown.add(column.id); else choice.shown.delete(column.id); drawCharts(); });
-  return el("label", {}, input, swatch(styles.get(column.id)), column.label);
+  return el("label", { title: column.label }, input, swatch(styles.get(column.id)), el("span", {}, column.short));
 }
 
 function buildToggles() {

@@ -32,6 +32,7 @@ class Column:
     Attributes:
         id: Name in tables, such as "ensemble (entropy)".
         label: Name for readers.
+        short: The same without the statistic if it stands for its method.
         method: Name in the plan.
         score: The statistic.
         many: Takes several passes.
@@ -45,6 +46,7 @@ class Column:
 
     id: str
     label: str
+    short: str
     method: str
     score: str
     many: bool
@@ -85,9 +87,10 @@ def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str
         marker = next((marker for marker in markers if (colour, marker, dash) not in taken), markers[0])
         taken.add((colour, marker, dash))
         recommended = name in recommended_columns()
-        many, label = score != "score", column_title(name)
-        chosen = lead[method] == name
-        result.append(Column(name, label, method, score, many, recommended, colour, marker, dash, chosen, name in lit))
+        chosen, label = lead[method] == name, column_title(name)
+        short = method_title(method) if chosen else label
+        drawn = (colour, marker, dash, chosen, name in lit)
+        result.append(Column(name, label, short, method, score, score != "score", recommended, *drawn))
     return result
 
 
