@@ -12,7 +12,7 @@ from sklearn.neural_network import MLPClassifier
 from torch import nn
 
 import qipf
-from qipf.scores.default import CLEAN_SHARE, EFFORTS, SHARES
+from qipf.scores.default import EFFORTS
 from qipf.study import datasets, nets
 from qipf.training import train
 
@@ -48,7 +48,6 @@ def test_effort_sets_draws_and_epochs(effort, monkeypatch) -> None:
     probe = qipf.default(small, table, effort=effort, progress=False)
     assert sum(count for count in calls if count > 2) == 90 * (1 + EFFORTS[effort].draws)
     assert probe.epochs == EFFORTS[effort].epochs
-    assert probe.share == SHARES["table"]
 
 
 def test_features_can_be_named(net, digits) -> None:
@@ -77,16 +76,44 @@ def test_a_seed_decides(net, digits) -> None:
     assert not np.array_equal(inner(1), inner(2))
 
 
-def test_a_function_of_ones_own_for_inputs_that_nobody_knows() -> None:
-    net = nn.Sequential(nn.Conv1d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 8, 3))
-    data = torch.rand(60, 2, 10), torch.arange(60) % 3
-    left_out = qipf.default(net, data, progress=False)
-    assert left_out.share == 1
-    assert left_out.layers == ()
-    own = qipf.default(net, data, perturb=lambda x, generator: x.flip(2), effort="quick", progress=False)
-    assert own.share == SHARES["other"]
-    assert own.layers == ("0",)
-    assert qipf.default(net, data, perturb=False, effort="quick", progress=False).share == CLEAN_SHARE
+def test_inputs_that_nobody_knows_leave_the_softmax_or_take_a_function() -> None:
+    net = nn.Sequential(nn.Conv3d(1, 4, 2), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 27, 5), nn.ReLU(), nn.Linear(5, 3))
+    data = torch.rand(60, 1, 4, 4, 4), torch.arange(60) % 3
+    with pytest.warns(UserWarning, match="perturb="):
+        softmax = qipf.default(net, data, progress=False)
+    assert (softmax.share, softmax.layers) == (1, ())
+    logits = net(data[0]).detach()
+    torch.testing.assert_close(softmax.score(net, data[0], progress=False), softmax(logits))
+    calls = []
+
+    def mirror(x, generator):
+        calls.append(len(x))
+        return x.flip(2)
+
+    qipf.default(net, data, perturb=[mirror], effort="quick", progress=False)
+    assert calls == [60]
+    qipf.default(net, data, perturb_only=mirror, effort="standard", progress=False)
+    assert calls == [60] * 5
+
+
+def test_a_function_is_added_to_the_built_in_perturbations_or_replaces_them() -> None:
+    calls = []
+    table = torch.rand(90, 4), torch.arange(90) % 3
+    small = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+
+    def shuffle(x, generator):
+        calls.append(len(x))
+        return x[:, torch.randperm(4, generator=generator)]
+
+    def fitted(**settings):
+        calls.clear()
+        return qipf.default(small, table, progress=False, **settings), len(calls)
+
+    built_in, added, only = fitted(), fitted(perturb=shuffle), fitted(perturb_only=[shuffle])
+    assert (built_in[1], added[1], only[1]) == (0, 2, 4)
+    for settings in ({"perturb": 3}, {"perturb_only": "x"}, {"perturb": shuffle, "perturb_only": shuffle}):
+        with pytest.raises((TypeError, ValueError), match="perturb"):
+            fitted(**settings)
 
 
 def test_a_model_that_is_not_of_torch() -> None:
@@ -164,11 +191,15 @@ def test_the_logarithm_of_a_probability_of_zero_is_answered_with_the_way_out(rng
         qipf.Entropy()(log)
 
 
-def test_few_images_per_class_leave_the_softmax_the_greater_weight(net, digits) -> None:
-    with pytest.warns(UserWarning, match="150 images for 10 classes are few"):
-        few = qipf.default(net, digits.train, size=150, effort="quick", progress=False)
-    enough = qipf.default(net, digits.train, size=160, effort="quick", progress=False)
-    assert (few.share, enough.share) == (CLEAN_SHARE, SHARES["images"])
+def test_few_labels_leave_the_softmax_the_greater_weight_without_a_cliff(net, digits) -> None:
+    few = qipf.default(net, digits.train, size=40, effort="quick", progress=False)
+    many = qipf.default(net, digits.train, effort="quick", progress=False)
+    assert many.share < few.share - 0.1
+    assert few.share > 0.8
+    outputs = qipf.collect(net, digits.test, layers=(many.space,), progress=False)
+    assert (
+        roc_auc_score(~outputs.correct, few(outputs)) > roc_auc_score(~outputs.correct, qipf.Entropy()(outputs)) - 0.01
+    )
 
 
 def test_an_interrupt_leaves_no_hooks_and_no_modes(net, digits, monkeypatch) -> None:

@@ -33,10 +33,11 @@ def table() -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_rows_are_those_of_a_bare_pass_and_labels_repeat(table) -> None:
     net = Tiny()
-    outputs, form = collect_augmented(net, table, draws=2, batch_size=600, progress=False)
-    assert form == "table"
+    outputs = collect_augmented(net, table, draws=2, batch_size=600, progress=False)
     assert len(outputs) == 3 * 600
     assert torch.equal(outputs.labels, table[1].repeat(3))
+    assert torch.equal(outputs.groups, torch.arange(600).repeat(3))
+    assert torch.equal(outputs.positions, torch.arange(3).repeat_interleave(600))
     assert outputs.logits.dtype == torch.bfloat16
     with torch.no_grad():
         torch.testing.assert_close(outputs.layers["hidden@rows"][:600], net.hidden(table[0]).bfloat16())
@@ -48,7 +49,7 @@ def test_rows_are_those_of_a_bare_pass_and_labels_repeat(table) -> None:
 def test_no_more_rows_are_kept_than_memory_allows(table, memory) -> None:
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(*table), batch_size=64)
     for data in (table, loader, iter(list(loader))):
-        outputs, _ = collect_augmented(Tiny(), data, draws=2, memory=memory, batch_size=64, progress=False)
+        outputs = collect_augmented(Tiny(), data, draws=2, memory=memory, batch_size=64, progress=False)
         assert len(outputs) == 3 * (memory // (3 * ROW))
 
 
@@ -56,7 +57,7 @@ def test_arrays_are_sampled_and_loaders_give_the_first(table) -> None:
     net = Tiny()
 
     def rows(data, seed=0):
-        outputs, _ = collect_augmented(
+        outputs = collect_augmented(
             net, data, draws=1, perturb=False, size=50, seed=seed, batch_size=60, progress=False
         )
         return outputs.layers["hidden@rows"]
@@ -81,17 +82,9 @@ def test_an_iterator_is_read_once_and_no_further_than_needed(table) -> None:
             read.append(start)
             yield table[0][start : start + 60], table[1][start : start + 60]
 
-    outputs, _ = collect_augmented(Tiny(), stream(), draws=1, size=100, progress=False)
+    outputs = collect_augmented(Tiny(), stream(), draws=1, size=100, progress=False)
     assert read == [0, 60]
     assert len(outputs) == 200
-
-
-def test_inputs_of_an_unknown_form_are_not_perturbed() -> None:
-    net = nn.Sequential(nn.Conv1d(2, 4, 3), nn.Flatten(), nn.Linear(4 * 8, 3))
-    data = (torch.rand(30, 2, 10), torch.arange(30) % 3)
-    outputs, form = collect_augmented(net, data, draws=3, progress=False)
-    assert form == ""
-    assert len(outputs) == 30
 
 
 def test_a_function_of_ones_own_perturbs_keyword_inputs() -> None:
@@ -109,7 +102,7 @@ def test_a_function_of_ones_own_perturbs_keyword_inputs() -> None:
         return {**inputs, "right": inputs["right"] + 10}
 
     net = Sum()
-    outputs, _ = collect_augmented(net, data, draws=1, perturb=add_ten, progress=False)
+    outputs = collect_augmented(net, data, draws=1, perturb=False, own=[add_ten], progress=False)
     with torch.no_grad():
         expected = net.hidden(torch.tensor([[1.0] * 4, [11.0] * 4])).bfloat16()
     torch.testing.assert_close(outputs.layers["hidden@rows"], expected.repeat_interleave(9, 0))
@@ -148,6 +141,8 @@ def test_what_is_missing_is_named(table) -> None:
     broken[7, 1] = torch.nan
     with pytest.raises(ValueError, match=r"data: NaN.*inputs.*row 7"):
         collect_augmented(Tiny(), (broken, table[1]), draws=1, batch_size=5, progress=False)
+    with pytest.raises(ValueError, match="perturb"):
+        collect_augmented(nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 3)), (table[0][:, :1], table[1]), draws=1)
     overflowing = Tiny()
     overflowing.hidden.weight.data[0] = torch.inf
     with pytest.raises(ValueError, match=r"'hidden@rows' gives NaN"):

@@ -9,8 +9,12 @@ import torch
 from qipf.tasks.perturb import Perturber, draw_pixels, draw_tokens
 
 
-def draws(seed: int = 0, own=None, in_place: str = "") -> Perturber:
-    return Perturber(torch.Generator().manual_seed(seed), own, in_place)
+def draws(seed: int = 0, **settings) -> Perturber:
+    return Perturber(torch.Generator().manual_seed(seed), **settings)
+
+
+def known(inputs, **settings) -> bool:
+    return bool(draws(**settings).ways(inputs, 1))
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-2.5, 3.0)])
@@ -74,24 +78,62 @@ def test_a_function_of_ones_own_gets_the_inputs_and_the_generator() -> None:
         assert torch.is_tensor(torch.rand(1, generator=generator))
         return 2 * inputs
 
-    assert torch.equal(draws(own=double)(torch.ones(2, 3, 4)), 2 * torch.ones(2, 3, 4))
-    assert draws(own=double).form(object()) == "other"
-    assert draws(own=double).form(torch.rand(2, 3, 8, 8)) == "images"
+    signal, other = torch.ones(2, 3, 4, 5, 6), lambda inputs, generator: inputs
+    assert torch.equal(draws()(signal, double), 2 * signal)
+    assert draws(own=[double]).ways(signal, 4) == [double] * 4
+    assert draws(own=[double, other], builtin=False).ways(torch.ones(2, 3), 1) == [double, other]
+    assert draws(own=[double]).ways(torch.ones(2, 3), 4) == [None] * 4 + [double] * 2
+    assert draws(own=[double, other]).ways(torch.ones(2, 3), 1) == [None, double, other]
 
 
 def test_what_is_known() -> None:
-    ids = torch.ones(2, 4, dtype=torch.int64)
+    ids = torch.arange(8).reshape(2, 4)
     images = torch.rand(2, 3, 8, 8)
-    assert draws().form({"pixel_values": images, "mask": torch.ones(2, 4)}) == "images"
-    named = {"token_type_ids": ids, "input_ids": torch.arange(8).reshape(2, 4), "attention_mask": ids}
+    named = {"token_type_ids": ids, "input_ids": ids, "attention_mask": ids}
     assert torch.equal(draws(1)(named)["token_type_ids"], ids)
-    assert draws().form((images, images)) == ""  # which of the two is unknown
-    assert draws().form(torch.rand(2, 3, 8)) == draws().form(torch.rand(2, 1)) == ""
-    assert draws().form((ids, ids)) == "tokens"
-    assert draws().form(torch.rand(2, 5)) == "table"
-    assert draws(in_place="pixels").form(torch.rand(2, 5)) == ""
-    with pytest.raises(ValueError, match="perturb=False"):
-        draws()(torch.rand(2, 3, 8))
+    assert known({"pixel_values": images, "mask": torch.ones(2, 4)})
+    assert known(torch.rand(2, 3, 8))
+    assert not known(torch.rand(2, 1))
+    assert not known(torch.rand(2, 3, 4, 5, 6))
+    assert not known(torch.rand(2, 5), in_place="pixels")
+    assert not known((images, images), in_place="pixels")  # the labels belong to one of the two
+    with pytest.raises(ValueError, match="perturb_only="):
+        draws()(torch.rand(2, 3, 4, 5, 6))
+
+
+def test_every_one_of_several_inputs_is_perturbed_and_masks_are_not() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(2, 90, (20, 6), generator=generator)
+    inputs = {
+        "left": torch.rand(20, 3, 8, 8, generator=generator), "right": 5 + torch.rand(20, 3, 8, 8, generator=generator),
+        "table": torch.rand(20, 4, generator=generator), "signal": torch.rand(20, 2, 9, generator=generator),
+        "ids": ids, "present": torch.ones(20, 6), "attention_mask": torch.ones(20, 6, dtype=torch.int64), "scale": 3.0,
+    }  # fmt: skip
+    drawn = draws()(inputs)
+    assert set(drawn) == set(inputs)
+    for name in ("left", "right", "table", "signal", "ids"):
+        assert drawn[name].shape == inputs[name].shape
+        assert not torch.equal(drawn[name], inputs[name]), name
+    for name in ("present", "attention_mask", "scale"):
+        assert drawn[name] is inputs[name] or torch.equal(drawn[name], inputs[name]), name
+    two = draws()((inputs["table"], inputs["table"]))
+    assert not torch.equal(two[0], two[1])
+
+
+def test_signals_get_noise_another_scale_a_bent_time_axis_or_a_drop_out() -> None:
+    time = torch.linspace(0, 6.28, 100)
+    signals = torch.stack([time.sin(), 2 + time.cos()]).expand(400, 2, 100)
+    drawn = draws()(signals)
+    change = drawn - signals
+    rough = (change.diff(dim=2).diff(dim=2).abs().median(2).values.amax(1) > 0.02).float().mean()
+    flat = (drawn.diff(dim=2) == 0).sum(2)
+    scale = (drawn / signals)[:, 1]
+    scaled = (scale - scale[:, :1]).abs().amax(1) < 1e-4
+    scaled &= (scale[:, 0] - 1).abs() > 1e-3
+    assert 0.15 < rough < 0.35
+    assert 0.15 < scaled.float().mean() < 0.35
+    assert 0.1 < (flat.amin(1) > 2).float().mean() < 0.5  # drop-outs, and ends of bent time axes
+    assert drawn.abs().max() < 8
 
 
 @pytest.mark.parametrize("in_place", ["", "pixels"])

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 
 from qipf._common.errors import Problem, check_whole
 from qipf._common.optional import require
 from qipf.scores.base import Fitted, Scorer
-from qipf.scores.probe import Probe
+from qipf.scores.probe import Probe, fit_share
 from qipf.scores.residual_scale import ResidualScale
 from qipf.scores.twin import Twin
 from qipf.tasks.collect import Start, begin, collect_augmented, collect_from, what_to_read
@@ -19,7 +20,6 @@ from qipf.tasks.views import FAR, ViewTrial
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
 
     import torch
 
@@ -38,12 +38,6 @@ class Effort(NamedTuple):
     epochs: int
 
 
-SHARES = {"images": 0.2, "table": 0.5, "tokens": 0.5, "other": 0.5, "": 1.0}
-"""The weight of the network's own softmax by the form of the inputs; 1 leaves the head out if none is perturbed."""
-CLEAN_SHARE = 0.8
-"""The same for a head that knows clean inputs alone, or few inputs per class."""
-FEW = 16
-"""Images per class below which a head learns too little to outweigh the softmax: `benchmarks/probe/few_examples.py`."""
 MOST_SHARE = 0.5
 """The share of the network's softmax above which a twin is not worth its cost."""
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 8), "thorough": Effort(8, 8)}
@@ -55,7 +49,8 @@ def default(
     *,
     task: Task | str | None = None,
     effort: Literal["quick", "standard", "thorough"] = "standard",
-    perturb: Perturb | bool = True,
+    perturb: Perturb | Sequence[Perturb] | bool = True,
+    perturb_only: Perturb | Sequence[Perturb] = (),
     features: str | None = None,
     split: str | None = None,
     depth: float = 0.5,
@@ -73,8 +68,9 @@ def default(
     every perturbed copy, and a small head then learns which predictions are right. Data is read once, batch by batch.
     The features that the head reads are kept, at most `memory` bytes. For numbers it is a `ResidualScale`.
 
-    The inputs should be those that the model was trained on for classes, and new to the model for other tasks. With
-    fewer than 16 images per class the head counts for little, and a warning says so.
+    The inputs should be those that the model was trained on for classes, and new to the model for other tasks. For
+    classes the weight of the head against the network's own softmax is chosen by held-out inputs: with few labels the
+    score is mostly that of the softmax.
 
     To score other inputs call `uq.score(model, inputs)`, or collect what it reads first:
     `uq(qipf.collect(model, inputs, layers=uq.layers))`. `qipf.wrap(model, uq)` makes a module of both.
@@ -88,9 +84,11 @@ def default(
         effort: For classes: "quick" perturbs each input once, "standard" four times. "thorough" fits a `Twin`, a copy
             of the second half of a torch module, and prints first what it will cost; if there can be none, a warning
             says why, and a probe is fitted with eight perturbed copies of each input.
-        perturb: False for no perturbations, or a function `perturb(inputs, generator)` that returns perturbed inputs
-            of the same form; the generator is on the device of its inputs. True perturbs images, tables and tokens as
-            `qipf.tasks.perturb` says, and for classes leaves the head out if nothing is known about the inputs.
+        perturb: True for the built-in perturbations of `qipf.tasks.perturb`; False for none; one or several functions
+            `f(inputs, generator)` to add to the built-in ones. A function returns perturbed inputs of the same form;
+            the generator is on the device of its inputs. If classes have inputs that nothing can perturb, the head is
+            left out, and a warning reports it.
+        perturb_only: One or several functions that replace the built-in perturbations.
         features: What the head reads, as a name of `qipf.runners.features`, for instance `layer4@2x2`; None lets
             `qipf.runners.features.choose_reading` choose for classes, and is the input of the layer that makes the
             logits for other tasks.
@@ -110,14 +108,17 @@ def default(
     """
     if effort not in EFFORTS:
         raise Problem("effort", f"{effort!r}", expected=f"one of {', '.join(EFFORTS)}")
-    if not isinstance(perturb, bool) and not callable(perturb):
-        raise Problem("perturb", f"{perturb!r}", expected="True, False or a function of inputs and a generator")
+    more = () if isinstance(perturb, bool) else _functions("perturb", perturb)
+    only = _functions("perturb_only", perturb_only)
+    if only and perturb is not True:
+        raise Problem("perturb_only", "perturb= was given as well", expected="one of them")
     if features is not None and (not isinstance(features, str) or not features):
         raise Problem("features", f"{features!r}", expected="the name of a module, for instance 'layer4@2x2', or None")
     check_whole("seed", seed, 0)
     if isinstance(data, Outputs):
-        given = {"perturb": perturb is not True, "size": size is not None, "memory": memory != MEMORY,
-                 "device": device is not None, "batch_size": batch_size is not None}  # fmt: skip
+        given = {"perturb": perturb is not True, "perturb_only": bool(only), "size": size is not None,
+                 "memory": memory != MEMORY, "device": device is not None,
+                 "batch_size": batch_size is not None}  # fmt: skip
         if any(given.values()):
             names = ", ".join(name for name, is_given in given.items() if is_given)
             raise Problem(names, "for inputs only, and data are outputs, which are taken as they are")
@@ -133,31 +134,29 @@ def default(
     if kind is None:
         outputs = collect_from(start, features, progress=progress)
         return _noted(ResidualScale(seed=seed).fit(model, outputs), start, features)
+    read = {"perturb": perturb is not False and not only, "own": more or only, "size": size, "memory": memory}
     if effort == "thorough":
         twin = Twin(split=split, depth=depth, seed=seed)
-        start, why = _try_twin(twin, start, perturb, size, memory, checkpoint, progress)
+        start, why = _try_twin(twin, start, read, checkpoint, progress)
         if not why:
             return twin
         warnings.warn(f"no twin: {why}; a probe is fitted instead", stacklevel=2)
-    return _probe(model, start, kind, effort, perturb, features, size, memory, seed, progress)
+    return _probe(model, start, kind, effort, features, seed, progress, read)
 
 
-def _try_twin(
-    twin: Twin, start: Start, perturb: Any, size: int | None, memory: int, checkpoint: Any, progress: bool
-) -> tuple[Start, str]:
+def _try_twin(twin: Twin, start: Start, read: dict[str, Any], checkpoint: Any, progress: bool) -> tuple[Start, str]:
     """Fit a twin, and return data that can be read again, and why there is no twin; empty if there is one."""
     require("torch", extra="torch")
     from qipf.training.copies import gathered_inputs
 
-    if perturb is False:
+    if not read["perturb"] and not read["own"]:
         return start, "it learns from perturbed inputs, and perturb is False"
-    own = perturb if callable(perturb) else None
     try:
-        twin.prepared(start, own)
+        twin.prepared(start, read["own"], read["perturb"])
         if not start.source.indexed:  # it may be one that can be read only once
-            data, _ = gathered_inputs(start, size, memory, twin.seed, progress)
+            data, _ = gathered_inputs(start, read["size"], read["memory"], twin.seed, progress)
             start = begin(start.runner, (data.inputs, data.labels), task=start.task)
-        twin.fit_from(start, perturb=own, size=size, memory=memory, checkpoint=checkpoint, progress=progress)
+        twin.fit_from(start, **read, checkpoint=checkpoint, progress=progress)
     except Problem as error:
         if twin.split is not None and error.argument == "split":
             raise
@@ -167,8 +166,8 @@ def _try_twin(
 
 
 def _probe(
-    model: Any, start: Start, kind: ProbeSettings, effort: str, perturb: Any, features: str | None, size: int | None,
-    memory: int, seed: int, progress: bool,
+    model: Any, start: Start, kind: ProbeSettings, effort: str, features: str | None, seed: int, progress: bool,
+    read: dict[str, Any],
 ) -> Probe:  # fmt: skip
     """Return a probe that is fitted to clean and perturbed inputs."""
     try:
@@ -176,26 +175,38 @@ def _probe(
     except ImportError as error:
         raise ImportError(f"perturbing inputs and training a head: {error}") from None
     best = kind.reading == "best"
-    spec = _spec(start, features, best)
     draws = EFFORTS[effort].draws if kind.copies is None else kind.copies
+    if best and read["perturb"] and not _known(start, read["own"]):
+        warnings.warn(
+            "data: there is no built-in perturbation for such inputs, so the score is that of the softmax; pass a "
+            "function as perturb=",
+            stacklevel=3,
+        )
+        outputs = collect_from(start, False, progress=progress)
+        return _noted(Probe(share=1.0, seed=seed).fit(model, outputs), start, None)
+    spec = _spec(start, features, best)
     trial = ViewTrial(start.task, start.source.rows, seed) if best else None
-    outputs, form = collect_augmented(
-        start, spec, draws=draws, perturb=perturb, size=size, memory=memory, seed=seed, trial=trial, progress=progress
-    )
+    outputs = collect_augmented(start, spec, draws=draws, seed=seed, trial=trial, progress=progress, **read)
     settings: dict[str, Any] = {**kind.settings, "seed": seed}
-    if best:
-        share = CLEAN_SHARE if perturb is False else SHARES[form]
-        classes, inputs = max(2, outputs.logits.shape[1]), len(outputs) // (1 + draws)
-        if form == "images" and inputs < FEW * classes:
-            share = CLEAN_SHARE
-            warnings.warn(
-                f"data: {inputs} images for {classes} classes are few for a head to learn from, so the network's own "
-                f"softmax has the greater weight in the score; give {FEW} or more per class",
-                stacklevel=3,
-            )
-        settings |= {"space": str(spec), "share": share, "epochs": EFFORTS[effort].epochs}
-    fitted = _fitted(Probe(**settings), model, outputs, progress)
-    return _noted(fitted, start, None if best else features, [] if trial is None else trial.kept())
+    if trial is None:
+        return _noted(_fitted(Probe(**settings), model, outputs, progress), start, features)
+    settings |= {"space": str(spec), "epochs": EFFORTS[effort].epochs}
+    return _noted(_fitted(Probe(**settings), model, outputs, progress, in_place=True), start, None, trial.kept())
+
+
+def _known(start: Start, own: Sequence[Perturb]) -> bool:
+    """Return True if the inputs can be perturbed."""
+    import torch
+
+    return bool(start.task.perturber(torch.Generator(), own).ways(start.first.first(2).inputs, 1))
+
+
+def _functions(name: str, given: Any) -> tuple[Perturb, ...]:
+    """Return one function or several as a tuple."""
+    found = (given,) if callable(given) else tuple(given) if isinstance(given, Sequence) else (given,)
+    if not all(map(callable, found)):
+        raise Problem(name, f"{given!r}", expected="one or several functions of inputs and a generator")
+    return found
 
 
 def _spec(start: Start, features: str | None, best: bool) -> FeatureSpec:
@@ -221,13 +232,15 @@ def _of_outputs(model: Any, data: Outputs, effort: str, features: str | None, se
         (space,) = data.layers
     settings: dict[str, Any] = {**task.probe.settings, "space": space, "seed": seed}
     if task.name == "classes":
-        settings |= {"share": CLEAN_SHARE, "epochs": EFFORTS[effort].epochs}
+        settings |= {"epochs": EFFORTS[effort].epochs}
     return _fitted(Probe(**settings), model, data, progress)
 
 
-def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool) -> Probe:
+def _fitted(probe: Probe, model: Any, outputs: Outputs, progress: bool, in_place: bool = False) -> Probe:
     probe.progress = progress  # of this fit, not of the next one
     try:
+        if outputs.task == "classes":
+            return fit_share(probe, model, outputs, in_place=in_place)
         return probe.fit(model, outputs)
     finally:
         probe.progress = False

@@ -20,6 +20,9 @@ from qipf.tasks.views import View
 LEAST = math.exp(-80)
 """The least probability of a class, so that the score stays finite in single precision."""
 
+SEEN_COPIES = 2
+"""Perturbed copies of each held-out input that count when a share is chosen."""
+
 
 class Mixture(Scorer):
     r"""The contrast of the network's class under a posterior that is in part the network's own.
@@ -126,14 +129,27 @@ class Mixture(Scorer):
         return checked
 
 
-def best_share(head: np.ndarray, own: np.ndarray) -> tuple[float, float]:
-    r"""Return the share :math:`s` that maximises the mean of :math:`\log((1 - s) h + s p)`, and this maximum.
+def best_share(
+    head: np.ndarray, own: np.ndarray, perturbed: np.ndarray | None = None, doubt: float = 0.0
+) -> tuple[float, float]:
+    r"""Return the share that makes the labels of held-out rows most likely, and their mean log-likelihood.
+
+    It maximises :math:`\overline{\log((1 - s) h + s p)} + d \log s`; clean and perturbed rows count equally. The
+    network was trained on these inputs, so they hardly show its errors: :math:`d` makes a head prove itself.
 
     Args:
         head: (N,) the probability :math:`h` that the head gives to the label of each row.
         own: (N,) the probability :math:`p` of the network's softmax.
+        perturbed: (N,) True for perturbed copies of inputs; None if there are none.
+        doubt: Inputs on which the head is assumed to be wrong and the network right, per input that was held out.
     """
+    perturbed = np.zeros(len(head), bool) if perturbed is None else perturbed
+    kinds = [kind for kind in (perturbed, ~perturbed) if kind.any()]
     shares = np.arange(101) / 100
-    likely = [float(np.log(np.maximum((1 - share) * head + share * own, LEAST)).mean()) for share in shares]
-    best = int(np.argmax(likely))
-    return float(shares[best]), likely[best]
+
+    def likelihood(share: float) -> float:
+        mixed = np.maximum((1 - share) * head + share * own, LEAST)
+        return float(np.mean([np.log(mixed[kind]).mean() for kind in kinds]) + doubt * np.log(max(share, LEAST)))
+
+    best = max(shares, key=likelihood)
+    return float(best), likelihood(best)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import array_api_compat as compat
@@ -14,7 +14,7 @@ from qipf._common.optional import require
 from qipf.arrays import Array, as_array, namespace, to_numpy, widest_float
 from qipf.scores.base import Fitted, check_rows, wide
 from qipf.scores.mixture import LEAST as LEAST
-from qipf.scores.mixture import Mixture
+from qipf.scores.mixture import SEEN_COPIES, Mixture, best_share
 from qipf.scores.reference import check_size
 from qipf.tasks.outputs import Outputs, check_classes
 from qipf.tasks.tokens import Tokens
@@ -26,6 +26,12 @@ MOST_NUMBERS = 1_970_000
 LARGEST_BATCH = 2000
 ROWS_AT_ONCE = 8192
 """Rows that are converted to double precision together."""
+FOLDS = 4
+"""Parts of the inputs that are held out one after the other to choose a share."""
+DOUBT = 200
+"""Inputs on which a head is assumed to be wrong, in addition to those that were held out."""
+MANY = 2000
+"""Inputs from which on a single part is held out, a tenth or about this number."""
 
 
 class ProbeHead(NamedTuple):
@@ -143,6 +149,70 @@ class Probe(Mixture):
         if width is not None and rows.shape[1] != width:
             raise ValueError(f"{name}: expected {width} columns, as in fitting, got {rows.shape[1]}")
         return checked
+
+
+def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = False) -> Probe:
+    """Fit a probe with the share that `best_share` chooses by held-out inputs.
+
+    With fewer than `MANY` inputs each of `FOLDS` parts is held out once, and the probe is fitted to all inputs in the
+    end. Otherwise one part is held out, and the probe never sees it.
+
+    Args:
+        probe: The probe; its share is set.
+        model: The model, as for `fit`.
+        outputs: Rows with labels. If there are perturbed copies, `groups` and `positions` are the input and the copy of
+            each row; copy 0 is the input itself.
+        in_place: Whether the order of the rows may be changed, instead of copying them.
+    """
+    if outputs.labels is None or outputs.regression or not len(outputs):
+        return probe.fit(model, outputs)  # raises
+    probe._checked(outputs)
+    if outputs.groups is None or outputs.positions is None:
+        xp = namespace(outputs.labels)
+        rows = xp.arange(len(outputs), device=compat.device(outputs.labels))
+        outputs = Outputs.unchecked(**{**vars(outputs), "groups": rows, "positions": xp.zeros_like(rows)})
+    parts = _held_out(outputs, probe.seed)
+    many = int(parts.max()) >= FOLDS
+    head, own = replace(probe, share=0.0, progress=probe.progress and many), replace(probe, share=1.0)
+    found = []
+    for part in range(1 if many else int(parts.max()) + 1):
+        held = parts == part
+        outputs, rest = _last(outputs, held, in_place) if many else (outputs, outputs[~held])
+        if not len(rest):
+            continue
+        tested = outputs[len(rest) :] if many else outputs[held]
+        tested = tested[to_numpy(tested.positions) <= SEEN_COPIES]
+        both = head.fit(model, rest).posterior(tested), own.class_probabilities(tested, {})
+        at = np.arange(len(tested)), to_numpy(tested.labels).astype(np.int64)
+        found.append([*(to_numpy(one)[at] for one in both), to_numpy(tested.positions) > 0])
+    columns: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
+    doubt = DOUBT / len(np.unique(to_numpy(outputs.groups)))
+    probe.share = best_share(*columns, doubt=doubt)[0] if found else 1.0
+    if many and probe.share < 1:
+        probe._use(head._require_fitted())
+        return probe
+    return probe.fit(model, outputs)
+
+
+def _held_out(outputs: Outputs, seed: int) -> np.ndarray:
+    """Return the part of each row, at random, with all classes in every part and all copies of an input in one."""
+    _, first, groups = np.unique(to_numpy(outputs.groups), return_index=True, return_inverse=True)
+    order = np.lexsort((np.random.default_rng(seed).random(len(first)), to_numpy(outputs.labels)[first]))
+    parts = np.empty(len(first), np.int64)
+    parts[order] = np.arange(len(first)) % (FOLDS if len(first) < MANY else max(10, len(first) // MANY))
+    return parts[groups]
+
+
+def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, Outputs]:
+    """Return the outputs with the held-out rows at their end, and a view of the rows before them."""
+    count = int((~held).sum())
+    if not in_place:
+        outputs = outputs[np.argsort(held, kind="stable")]
+    else:
+        early, late = np.flatnonzero(held[:count]), count + np.flatnonzero(~held[count:])
+        for _, values, _ in outputs._columns():
+            values[early], values[late] = values[late], values[early]
+    return outputs, outputs[:count]
 
 
 def apply_head(rows: Array, head: ProbeHead) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -16,7 +16,7 @@ from qipf.arrays import Array, to_numpy
 from qipf.data.batches import Batch
 from qipf.scores.base import Fitted
 from qipf.scores.coordinates import class_logits, softmax
-from qipf.scores.mixture import Mixture, best_share
+from qipf.scores.mixture import SEEN_COPIES, Mixture, best_share
 from qipf.tasks.classes import warn_of_missing_classes
 from qipf.tasks.collect import Start, begin
 from qipf.tasks.outputs import Outputs
@@ -27,15 +27,13 @@ if TYPE_CHECKING:
     import torch
 
     from qipf.runners.halves import Cut, SecondHalf
-    from qipf.tasks.perturb import Perturber
+    from qipf.tasks.perturb import Perturb
 
 PREFIX = "copy."
 """Before the names of the weights of the copy among the tensors of a fitted twin."""
 LEAST_PER_CLASS = 32
 """Inputs per class that a twin needs to learn from."""
 MEMORY = 2 * 2**30
-SEEN_COPIES = 2
-"""Perturbed copies of each held-out input that count when the share is chosen."""
 CHUNK = 500
 
 
@@ -98,14 +96,15 @@ class Twin(Mixture):
         return self.fit_from(begin(model, data, task=task, device=device, batch_size=batch_size), progress=progress)
 
     def fit_from(
-        self, start: Start, *, perturb: Any = None, size: int | None = None, memory: int = MEMORY,
-        checkpoint: str | os.PathLike[str] | None = None, progress: bool = True,
+        self, start: Start, *, perturb: bool = True, own: Sequence[Perturb] = (), size: int | None = None,
+        memory: int = MEMORY, checkpoint: str | os.PathLike[str] | None = None, progress: bool = True,
     ) -> Self:  # fmt: skip
         """Fit to a model and data that are open.
 
         Args:
             start: The model and the data.
-            perturb: A function of the user that perturbs inputs; None for the default perturbations.
+            perturb: Whether to use the built-in perturbations.
+            own: Functions of the user that perturb inputs.
             size: How many inputs to take at most.
             memory: Bytes that the inputs take at most.
             checkpoint: A file that is written after every epoch, from which an interrupted fit continues.
@@ -120,7 +119,7 @@ class Twin(Mixture):
         from qipf.training.copies import CopyLearner, gathered_inputs, step_seconds
         from qipf.training.split import Split
 
-        cut, half, change, generator = self.prepared(start, perturb)
+        cut, half, change, generator = self.prepared(start, own, perturb)
         data, columns = gathered_inputs(start, size, memory, self.seed, progress)
         labels = to_numpy(data.labels)
         warn_of_missing_classes(labels, columns, stacklevel=5)
@@ -160,7 +159,9 @@ class Twin(Mixture):
         self._attachments = {}
         return self
 
-    def prepared(self, start: Start, perturb: Any) -> tuple[Cut, SecondHalf, Perturber, torch.Generator]:
+    def prepared(
+        self, start: Start, own: Sequence[Perturb] = (), builtin: bool = True
+    ) -> tuple[Cut, SecondHalf, Callable[[Any], Any], torch.Generator]:
         """Return where the network is split, the copy, what perturbs its inputs, and what that draws from.
 
         Raises:
@@ -175,10 +176,17 @@ class Twin(Mixture):
         if any(one.element_size() < 4 for one in half.parameters()):
             raise Problem("model", "it is in half precision", hint="fit the twin to model.float()")
         generator = torch.Generator(start.runner.device).manual_seed(self.seed)
-        change = start.task.perturber(generator, perturb)
-        if not change.form(start.first.first(2).inputs):
+        change = start.task.perturber(generator, own, builtin=builtin)
+        ways = change.ways(start.first.first(2).inputs, 2)
+        if not ways:
             raise Problem("data", "these inputs cannot be perturbed", hint="give a function perturb(inputs, generator)")
-        return cut, half, change, generator
+
+        def perturbed(inputs: Any) -> Any:
+            if len(set(ways)) == 1:
+                return change(inputs, ways[0])
+            return change(inputs, ways[int(torch.randint(len(ways), (), generator=generator, device=generator.device))])
+
+        return cut, half, perturbed, generator
 
     def _tried(self, start: Start, data: Batch) -> list[str]:
         """Return the views that are valid; none if the inputs are no images."""
@@ -201,8 +209,10 @@ class Twin(Mixture):
                     logits = start.task.arranged(found.logits)
                     own = self._mixed(logits, None, {})
                     learned = softmax(class_logits(start.task.arranged(found.features["copy"])))
-                    chances.append([to_numpy(one)[np.arange(batch.rows), labels] for one in (learned, own)])
-        return best_share(*np.concatenate(chances, axis=1))[0]
+                    both = [to_numpy(one)[np.arange(batch.rows), labels] for one in (learned, own)]
+                    chances.append([*both, np.full(batch.rows, number)])
+        learned, own, copies = np.concatenate(chances, axis=1)
+        return best_share(learned, own, copies > 0)[0]
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         raise Problem("data", "a twin learns from inputs", hint="call fit(model, (inputs, labels))")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import array_api_compat as compat
@@ -24,7 +25,7 @@ from qipf.tasks.finding import find_task, make_task
 from qipf.tasks.outputs import Outputs, TokenSummary
 from qipf.tasks.pixels import Pixels
 from qipf.tasks.task import Draw, Part, Task
-from qipf.tasks.views import View, ViewTrial, with_views
+from qipf.tasks.views import View, ViewTrial, is_image, with_views
 
 if TYPE_CHECKING:
     import torch
@@ -250,20 +251,22 @@ def collect_augmented(
     spec: FeatureSpec,
     *,
     draws: int,
-    perturb: Perturb | bool = True,
+    perturb: bool = True,
+    own: Sequence[Perturb] = (),
     size: int | None = None,
     memory: int = 2 * 2**30,
     seed: int = 0,
     trial: ViewTrial | None = None,
     progress: bool = True,
-) -> tuple[Outputs, str]:
+) -> Outputs:
     """Return the rows of every input and of its perturbed copies.
 
     Args:
         start: The model and labelled data.
         spec: What a head reads; for classes it becomes a layer, for other tasks the features.
         draws: Perturbed copies per input.
-        perturb: True for the perturbations of `qipf.tasks.perturb`, False for none, or a function of the user.
+        perturb: Whether to use the built-in perturbations of `qipf.tasks.perturb`.
+        own: Functions of the user that perturb inputs.
         size: How many inputs to take at most.
         memory: Bytes that the rows take at most. If the data would need more, a random sample is taken of arrays and
             datasets, and the first inputs of loaders. While data of unknown length is read, up to twice as much is
@@ -273,11 +276,11 @@ def collect_augmented(
         progress: Show a progress bar.
 
     Returns:
-        The outputs, for classes in bfloat16 on the device of the model, and the form of the inputs that were perturbed,
-        as `qipf.tasks.perturb.Perturber.form` has it; it is empty if none was.
+        The outputs, for classes in bfloat16 on the device of the model, with the input and the copy of each row as
+        `groups` and `positions`; copy 0 is the input itself.
 
     Raises:
-        Problem: There is no data, there are no labels, or nothing to read was found.
+        Problem: There is no data, there are no labels, or the inputs cannot be perturbed.
     """
     import torch
 
@@ -286,15 +289,16 @@ def collect_augmented(
     check_whole("seed", seed, 0)
     runner, task, best = start.runner, start.task, isinstance(start.task, Classes)
     generator = torch.Generator((best and runner.device) or "cpu").manual_seed(seed)
-    change = task.perturber(generator, perturb if callable(perturb) else None)
-    form = change.form(start.first.first(2).inputs) if perturb is not False else ""
-    if not form and perturb is not False and not best:
-        change(start.first.first(2).inputs)  # says what is wrong
-    copies = 1 + (draws if form else 0)
+    change = task.perturber(generator, own, builtin=perturb)
+    ways = change.ways(start.first.first(2).inputs, draws)
+    if not ways and perturb:
+        change(start.first.first(2).inputs)  # raises
+    copies = 1 + len(ways)
     read = {f"layer:{spec}" if best else "features": spec}
     with runner.reading(read, raw=task.raw, show=progress) as run:
         room = max(1, memory // (copies * _bytes_per_input(task, next(task.passes(run, start.first.first(2))), best)))
         source = start.source.sample(min(room, size or room), seed)
+        sizes: list[int] = []
 
         def every() -> Generator[Part]:
             for batch in track(runner.batches(source), "reading the network", total=source.count, show=progress):
@@ -303,10 +307,11 @@ def collect_augmented(
                         "data", f"batch {batch.number} has no labels, and the probe learns from them",
                         hint="give (inputs, labels), or a loader whose batches are (inputs, labels)",
                     )  # fmt: skip
-                if trial is not None and form == "images":
+                sizes.append(batch.rows)
+                if trial is not None and is_image(batch.inputs):
                     trial.see(run, batch)
                 for copy in range(copies):
-                    one = batch if copy == 0 else batch.replaced(change(batch.inputs))
+                    one = batch if copy == 0 else batch.replaced(change(batch.inputs, ways[copy - 1]))
                     for part in task.passes(run, one):
                         if best:
                             _check_features(part, spec)
@@ -319,7 +324,12 @@ def collect_augmented(
     outputs = task.finished(outputs, numbers, None, seed)
     if best:
         warn_of_missing_classes(outputs.labels, outputs.logits.shape[1], stacklevel=4)
-    return outputs, form
+        groups = np.concatenate([np.tile(np.arange(*ends), copies) for ends in pairwise(np.cumsum([0, *sizes]))])
+        positions = np.concatenate([np.repeat(np.arange(copies), count) for count in sizes])
+        places = {"groups": torch.from_numpy(groups), "positions": torch.from_numpy(positions)}
+        places = {name: values.to(outputs.logits.device) for name, values in places.items()}
+        outputs = Outputs.unchecked(**{**vars(outputs), **places, "inputs": sum(sizes)})
+    return outputs
 
 
 def _bytes_per_input(task: Task, part: Part, half: bool) -> int:

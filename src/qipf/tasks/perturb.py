@@ -1,33 +1,35 @@
-"""Perturbed inputs with unchanged labels: they show a probe what happens to predictions when the data drifts.
+"""Perturb inputs whose labels stay as they are: a probe learns from them what a drift of the data does.
 
 One prediction per input, or several labels:
 
-| inputs | default perturbation |
+| inputs | built-in perturbation |
 |---|---|
 | images (N, c, h, w) | bent with probability 1/2; then, with probability 1/2, one of the other five |
+| signals (N, c, t), floating point | noise, another scale, a bent time axis or a drop-out, each equally often |
 | rows of a table (N, d), floating point | swapped values, missing values or noise, each equally often |
 | tokens (N, length), integers | swapped tokens, except for padding and the first token of each text |
 
 A random share of the values of a row of a table, up to half, is swapped with other rows or becomes the mean of its
 column; noise has up to the deviation of its column. Up to half of the tokens of a text are swapped with other texts. A
 swapped value or token comes from the same column of another row, so that it is one that its column can have. The
-perturbations of images are those of `qipf.tasks.perturbations`; the paper's shifts are not among them.
+perturbations of images are those of `qipf.tasks.perturbations`; the paper's shifts are not among them. If there are
+several inputs, each of these forms is perturbed; masks and other arguments stay as they are.
 
 One prediction per pixel or token, so nothing may move:
 
-| inputs | default perturbation |
+| inputs | built-in perturbation |
 |---|---|
 | images (N, c, h, w) | noise, blur, less contrast, coarser pixels or another tone, each equally often |
 | tokens (N, length), integers | up to 30 % of the tokens, never the first, are replaced by others of the batch |
 
 Another tone is a change of contrast about the mean of the image by a factor of 0.5 to 1.5, and of brightness by up to
-40 % of the range of values. Images may have their colours last, and integers from 0 to 255. For other inputs there is
-no default perturbation.
+40 % of the range of values. Images may have their colours last, and integers from 0 to 255. Other inputs have no
+built-in perturbation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -50,91 +52,100 @@ _MASKS = ("attention_mask", "mask")
 
 
 class Perturber:
-    """Perturbs the inputs of batch after batch; the range of values of images is that of all batches so far.
+    """Perturb the inputs of batch after batch; the range of values of images is that of all batches so far.
 
     Args:
         generator: Draws the perturbations; inputs are moved to its device and back.
-        own: A function of the user, which gets the inputs as tensors; None for the default perturbations.
+        own: Functions of the user, which get the inputs as tensors.
+        builtin: Whether to use the built-in perturbations.
         in_place: "pixels" or "tokens" if each has a label of its own, so that nothing may move; otherwise empty.
     """
 
-    def __init__(self, generator: torch.Generator, own: Perturb | None = None, in_place: str = "") -> None:
-        self._generator, self._own, self._in_place = generator, own, in_place
-        self._low, self._high = 0.0, 1.0
+    def __init__(
+        self, generator: torch.Generator, own: Sequence[Perturb] = (), *, builtin: bool = True, in_place: str = ""
+    ) -> None:
+        self._generator, self._own, self._builtin, self._in_place = generator, tuple(own), builtin, in_place
+        self._ranges: dict[Any, tuple[float, float]] = {}
 
-    def form(self, inputs: Any) -> str:
-        """Return what the inputs are: "images", "table" or "tokens"; "other" for what only the user's function changes.
+    def ways(self, inputs: Any, draws: int) -> list[Perturb | None]:
+        """Return what makes each perturbed copy: a function of the user, or None for the built-in perturbations.
 
-        It is empty if the inputs cannot be perturbed.
+        The built-in ones make `draws` copies and each function half as many in addition. If there are no built-in ones,
+        the functions share `draws` copies. The list is empty if the inputs cannot be perturbed.
+
+        Args:
+            inputs: Of the first batch.
+            draws: Perturbed copies per input.
         """
-        parts = _parts(self._tensors(inputs))
-        if self._own is not None:
-            return "images" if any(_is_image(part) for part in parts.values()) else "other"
-        key = self._key(parts)
-        return "" if key is None else _form(parts[key])
+        if self._builtin and self._forms(self._tensors(inputs)):
+            return [None] * draws + max(1, draws // 2) * list(self._own)
+        return [self._own[number % len(self._own)] for number in range(max(draws, len(self._own)) if self._own else 0)]
 
-    def __call__(self, inputs: Any) -> Any:
+    def __call__(self, inputs: Any, own: Perturb | None = None) -> Any:
         """Return one perturbed copy of the inputs of a batch.
 
+        Args:
+            inputs: Of the batch.
+            own: The function that makes the copy; None for the built-in perturbations.
+
         Raises:
-            Problem: They cannot be perturbed.
+            Problem: There is no built-in perturbation for them.
         """
+        if own is not None:
+            return _restored(own(self._tensors(inputs, plain=True), self._generator), inputs, plain=True)
         given = self._tensors(inputs)
-        if self._own is not None:
-            return _restored(self._own(given, self._generator), inputs, plain=True)
         parts = _parts(given)
-        key = self._key(parts)
-        if key is None:
+        changed = {key: self._changed(key, form, parts) for key, form in self._forms(given).items()}
+        if not changed:
             raise Problem(
-                "data", f"these inputs cannot be perturbed: {describe(inputs)}",
-                hint="give perturb=False, or a function of the inputs and a generator",
+                "data", f"no built-in perturbation for inputs such as {describe(inputs)}",
+                hint="pass perturb_only=, a function of inputs and a generator, or perturb=False",
             )  # fmt: skip
-        values, form = parts[key], _form(parts[key])
-        if self._in_place:
-            changed = (draw_pixels if form == "images" else draw_tokens)(values, self._generator)
-        elif form == "images":
-            changed = self._images(values)
-        elif form == "table":
-            changed = draw_table(values, self._generator)
-        else:
-            changed = _swapped(values, self._generator, keep=_fixed(values, _mask(given, key)))
-        return _restored(_with(given, key, changed), inputs, plain=False)
+        parts |= changed
+        whole = parts if isinstance(given, Mapping) else tuple(parts.values()) if _several(given) else parts[0]
+        return _restored(whole, inputs, plain=False)
 
-    def _key(self, parts: Mapping[Any, Any]) -> Any:
-        """Return the key of the input to perturb, or None."""
-        tensors = {key: part for key, part in parts.items() if isinstance(part, Tensor) and key not in _MASKS}
-        images = [key for key, part in tensors.items() if _is_image(part)]
+    def _changed(self, key: Any, form: str, parts: Mapping[Any, Any]) -> Tensor:
+        values, generator = parts[key], self._generator
         if self._in_place:
-            whole = [key for key, part in tensors.items() if part.ndim == 2 and not part.is_floating_point()]
-            found = images if self._in_place == "pixels" else [key for key in whole if "mask" not in str(key)]
-            return found[0] if len(found) == 1 else None
-        if images:
-            return images[0] if len(images) == 1 else None
-        rows = [
-            key for key, part in tensors.items() if part.ndim == 2 and part.shape[1] > 1 and part.dtype != torch.bool
-        ]
-        named = [key for key in rows if key in ("input_ids", "x", "inputs", 0)]
-        return (named or rows or [None])[0]
+            return (draw_pixels if form == "images" else draw_tokens)(values, generator)
+        if form == "images":
+            return self._images(key, values)
+        if form == "tokens":
+            return _swapped(values, generator, keep=_fixed(values, _mask(parts, key)))
+        return (draw_table if form == "table" else draw_signals)(values, generator)
 
-    def _images(self, images: Tensor) -> Tensor:
+    def _forms(self, inputs: Any) -> dict[Any, str]:
+        """Return the form of each input that can be perturbed: "images", "signals", "table" or "tokens"."""
+        parts = _parts(inputs)
+        found = {key: form for key, part in parts.items() if "mask" not in str(key) and (form := _form(part))}
+        texts = [key for key, form in found.items() if form == "tokens"]
+        named = [key for key in texts if key == "input_ids"] or texts
+        masks = [key for key, form in found.items() if form != "images" and _is_mask(parts, key, named)]
+        found = {k: form for k, form in found.items() if k not in masks and (form != "tokens" or k in named)}
+        if not self._in_place:
+            return found
+        found = {key: form for key, form in found.items() if form == {"pixels": "images"}.get(self._in_place, "tokens")}
+        return found if len(found) == 1 else {}  # which of several the labels belong to is unknown
+
+    def _images(self, key: Any, images: Tensor) -> Tensor:
         low, high = (float(value) for value in torch.aminmax(images))
-        self._low, self._high = min(low, self._low), max(high, self._high)
-        scale = self._high - self._low
-        drawn = draw_images((images - self._low) / scale, self._generator)
-        return drawn * scale + self._low
+        known = self._ranges.get(key, (0.0, 1.0))
+        low, high = self._ranges[key] = min(low, known[0]), max(high, known[1])
+        return draw_images((images - low) / (high - low), self._generator) * (high - low) + low
 
-    def _tensors(self, inputs: Any) -> Any:
-        """Return the inputs as tensors; images in floating point with the colours first, unless a user gets them."""
+    def _tensors(self, inputs: Any, plain: bool = False) -> Any:
+        """Return the inputs as tensors; images in floating point with the colours first, unless they are `plain`."""
         if isinstance(inputs, Mapping):
-            return {key: self._tensors(part) for key, part in inputs.items()}
+            return {key: self._tensors(part, plain) for key, part in inputs.items()}
         if isinstance(inputs, tuple | list):
-            return tuple(self._tensors(part) for part in inputs)
+            return tuple(self._tensors(part, plain) for part in inputs)
         if not is_array(inputs):
             return inputs
         tensor = (inputs if isinstance(inputs, Tensor) else torch.from_numpy(np.array(inputs))).to(
             self._generator.device
         )
-        if self._own is not None or tensor.ndim != 4:
+        if plain or tensor.ndim != 4:
             return tensor
         tensor = tensor.movedim(3, 1) if colours_last(inputs.shape) else tensor
         return tensor if tensor.is_floating_point() else tensor.float() / 255
@@ -178,6 +189,33 @@ def draw_table(values: Tensor, generator: torch.Generator) -> Tensor:
     noisy = values + (deviation * noise).to(values)
     filled = torch.where(missing, mean.to(values), values)
     return torch.where(kinds == 0, _swapped(values, generator), torch.where(kinds == 1, filled, noisy))
+
+
+def draw_signals(signals: Tensor, generator: torch.Generator) -> Tensor:
+    """Perturb each signal (N, c, t) by noise, another scale, a bent time axis or a drop-out.
+
+    Noise has up to the deviation of its channel, each channel is scaled by 0.5 to 1.5, time moves by about a tenth of
+    the signal, and up to half of it becomes the mean of its channel.
+    """
+    (count, channels, length), device = signals.shape, signals.device
+    kinds = torch.randint(4, (count, 1, 1), generator=generator, device=device)
+    amount, start, stretch = torch.rand(3, count, 1, 1, generator=generator, device=device)
+    deviation, mean = torch.std_mean(signals.float(), dim=2, correction=0, keepdim=True)
+    noise = torch.randn(signals.shape, generator=generator, device=device)
+    gain = 0.5 + torch.rand(count, channels, 1, generator=generator, device=device)
+    nodes = torch.randn(count, 1, 5, generator=generator, device=device)
+    field = torch.nn.functional.interpolate(nodes, size=length, mode="linear", align_corners=True)
+    time = torch.arange(length, device=device)
+    moved = (time + 0.1 * length * amount * field).clamp(0, length - 1)
+    below = moved.floor().long().clamp(max=max(0, length - 2)).expand_as(signals)
+    above, part = (below + 1).clamp(max=length - 1), (moved - below[:, :1]).to(signals)
+    bent = (1 - part) * signals.gather(2, below) + part * signals.gather(2, above)
+    lost = (time >= (start * length)) & (time < start * length + 0.5 * stretch * length)
+    ways = ((signals + (amount * deviation * noise).to(signals)), (gain.to(signals) * signals), bent)
+    drawn = torch.where(lost, mean.to(signals), signals)
+    for number, way in enumerate(ways):
+        drawn = torch.where(kinds == number, way, drawn)
+    return drawn
 
 
 def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -233,38 +271,31 @@ def _fixed(tokens: Tensor, mask: Tensor | None) -> Tensor:
     return fixed if mask is None else fixed | (mask == 0)
 
 
-def _mask(inputs: Any, key: Any) -> Tensor | None:
-    """Which tokens are not padding: by its name, or, among unnamed inputs, the first of the same shape with 0 and 1."""
-    if isinstance(inputs, Mapping):
-        return next((inputs[name] for name in _MASKS if name in inputs), None)
-    if not _several(inputs):
-        return None
-    others = [part for place, part in enumerate(inputs) if place != key and isinstance(part, Tensor)]
-    same = [part for part in others if part.shape == inputs[key].shape]
-    return next((part for part in same if bool(((part == 0) | (part == 1)).all())), None)
+def _mask(parts: Mapping[Any, Any], key: Any) -> Tensor | None:
+    """Return which tokens are not padding: the mask by its name, or the first other input that looks like one."""
+    named = [parts[name] for name in _MASKS if name in parts]
+    return next(iter(named or [part for other, part in parts.items() if _is_mask(parts, other, [key])]), None)
 
 
-def _form(values: Tensor) -> str:
-    return "images" if _is_image(values) else "table" if values.is_floating_point() else "tokens"
+def _is_mask(parts: Mapping[Any, Any], key: Any, texts: Sequence[Any]) -> bool:
+    """Return True if an input has the shape of another one of tokens, and no values but 0 and 1."""
+    part = parts[key]
+    if not isinstance(part, Tensor) or all(other == key or part.shape != parts[other].shape for other in texts):
+        return False
+    return bool(((part == 0) | (part == 1)).all())
 
 
-def _is_image(part: Any) -> bool:
-    return isinstance(part, Tensor) and part.ndim == 4
+def _form(part: Any) -> str:
+    if not isinstance(part, Tensor) or part.ndim not in (2, 3, 4) or part.dtype == torch.bool:
+        return ""
+    if part.ndim != 2:
+        return "images" if part.ndim == 4 else "signals" if part.is_floating_point() else ""
+    return "" if part.shape[1] == 1 else "table" if part.is_floating_point() else "tokens"
 
 
 def _parts(inputs: Any) -> dict[Any, Any]:
-    if isinstance(inputs, Mapping):
-        return dict(inputs)
-    return dict(enumerate(inputs)) if _several(inputs) else {0: inputs}
+    return dict(inputs if isinstance(inputs, Mapping) else enumerate(inputs if _several(inputs) else [inputs]))
 
 
 def _several(inputs: Any) -> bool:
     return isinstance(inputs, tuple | list)
-
-
-def _with(inputs: Any, key: Any, values: Tensor) -> Any:
-    if isinstance(inputs, Mapping):
-        return {**inputs, key: values}
-    if _several(inputs):
-        return tuple(values if place == key else part for place, part in enumerate(inputs))
-    return values

@@ -22,7 +22,6 @@ from qipf.tasks.tiles import Tile, check_tiles, cut, cut_batch, find_images, wid
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from qipf.tasks.perturb import Perturb, Perturber
 
 IGNORED = (-100, 255)
 """Labels that by custom mean "not labelled": those of torch and of Pascal VOC."""
@@ -187,12 +186,6 @@ class Pixels(Task):
         if labels is None:
             return torch.ones(self._shape(part.batch, tuple(part.logits.shape)), dtype=torch.bool)
         return self._labelled(labels, max(2, part.logits.shape[1]))
-
-    def perturber(self, generator: Any, own: Perturb | None) -> Perturber:
-        """Return what changes images without moving a pixel."""
-        from qipf.tasks.perturb import Perturber
-
-        return Perturber(generator, own, self.name)
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
         """Return one row per image: the mean and the largest score of its labelled pixels, or of all without any."""

@@ -189,11 +189,11 @@ class Task(ABC):
         del numbers, most, seed
         return outputs
 
-    def perturber(self, generator: Any, own: Perturb | None) -> Perturber:
+    def perturber(self, generator: Any, own: Sequence[Perturb], *, builtin: bool = True) -> Perturber:
         """Return what perturbs inputs whose labels stay as they are."""
         from qipf.tasks.perturb import Perturber
 
-        return Perturber(generator, own)
+        return Perturber(generator, own, builtin=builtin, in_place=self.name if self.whole else "")
 
     def question(self, outputs: Outputs) -> Outputs:
         """Return what a head learns: the classes of the rows, or whether each is right."""

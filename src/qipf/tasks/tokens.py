@@ -21,7 +21,6 @@ from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from qipf.tasks.perturb import Perturb, Perturber
 
 FEW_IDS = 0.5
 """Below this share of labels that equal the ids of their positions, the labels are something else. Texts with typing
@@ -226,12 +225,6 @@ class Tokens(Task):
         if most is None or len(outputs) <= most:
             return outputs
         return outputs[np.sort(np.random.default_rng(seed).choice(len(outputs), most, replace=False))]
-
-    def perturber(self, generator: Any, own: Perturb | None) -> Perturber:
-        """Return what replaces tokens by others."""
-        from qipf.tasks.perturb import Perturber
-
-        return Perturber(generator, own, self.name)
 
     def question(self, outputs: Outputs) -> Outputs:
         """Return outputs that ask if each predicted token is right.
