@@ -116,7 +116,7 @@ class Wrapped(nn.Module):
         """Return the output of the model, unchanged, and what the scorer reads in this forward pass."""
         output, logits, taken = self._pass(args, kwargs)
         if self._unseen and not is_traced(logits) and len(logits) > 1:
-            check_logits(logits)
+            check_logits(logits.detach())
             self._unseen = False
         for name in self._views:
             _, seen, layers = self._pass(viewed(args, name), viewed(kwargs, name))
