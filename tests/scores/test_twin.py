@@ -198,6 +198,16 @@ def test_a_thorough_default_is_a_twin_that_tells_its_cost(
     assert all(unit in told for unit in (" s ", "% of a pass", " MB"))
 
 
+@pytest.mark.parametrize("likely", [-9.0, 0.0])
+def test_the_more_likely_of_probe_and_twin_is_returned(
+    likely: float, net: Residual, data: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qipf.Twin, "_best_share", lambda *_: (0.2, likely))
+    given = tuple(part[:120] for part in data)
+    made = qipf.default(net, given, effort="thorough", progress=False)
+    assert isinstance(made, qipf.Twin if likely == 0 else qipf.Probe)
+
+
 @pytest.mark.parametrize(
     ("model", "features", "size", "why"),
     [
