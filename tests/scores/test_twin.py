@@ -134,6 +134,9 @@ def test_wrapped_copied_and_exported(net: Residual, twin: qipf.Twin, live: Tenso
         torch.testing.assert_close(other(live)[1], uncertainty)
     posterior = qipf.wrap(net, twin, posterior=True)(live).posterior
     assert torch.allclose(posterior.sum(1), torch.ones(len(live)), atol=1e-5)
+    held_out = qipf.collect(net, bars(200, 4), layers=twin.layers)
+    decided = copy.copy(twin).attach(qipf.Decision("error<=0.5").fit_scorer(twin, held_out))
+    assert qipf.wrap(net, decided)(live).accept.any()
     pytest.importorskip("onnxruntime")
     qipf.export_onnx(guarded, tmp_path / "twin.onnx", live[:4])
     session = __import__("onnxruntime").InferenceSession(tmp_path / "twin.onnx")
