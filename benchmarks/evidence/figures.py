@@ -22,13 +22,7 @@ from twin.tables import Twins
 FOLDER = Path("paper") / "figures"
 RESOLUTION = 90  # dots per inch
 SHOWN = ("default", "ensemble (entropy)", "ensemble", "entropy", "qipf-published", "qipf")
-LABELLED = (
-    *SHOWN, "mc-dropout (entropy)", "mc-dropout", "svi (entropy)", "swag (entropy)", "max-logit", "knn", "class-field",
-)  # fmt: skip
-ALT = {
-    "severity": "ROC-AUC of error detection against the severity of five shifts, for four networks",
-    "cost": "ROC-AUC of error detection against time, in units of one forward pass",
-}
+ALT = "ROC-AUC of error detection against the severity of five shifts, for four networks"
 CHART = {
     "entropy": ("entropy", 1, 4, "x"),
     "QIPF, authors' program": ("the paper's QIPF", 1, 2, "o"),
@@ -50,15 +44,12 @@ HERO = ("mnist", "resnet18")
 
 
 def write(results: Results, folder: Path) -> list[Path]:
-    """Draw every figure of docs/reproduction.md; return the files."""
+    """Draw the figure of docs/reproduction-tables.md; return the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
-    for name, draw in (("severity", severity), ("cost", cost)):
-        for palette, end in ((LIGHT, ""), (DARK, "-dark")):
-            figure = draw(results, palette)
-            if figure is not None:
-                figure.savefig(folder / f"{name}{end}.png", dpi=RESOLUTION, metadata={"Software": None})
-                files.append(folder / f"{name}{end}.png")
+    for palette, end in ((LIGHT, ""), (DARK, "-dark")):
+        files.append(folder / f"severity{end}.png")
+        severity(results, palette).savefig(files[-1], dpi=RESOLUTION, metadata={"Software": None})
     return files
 
 
@@ -74,14 +65,14 @@ def write_chart(results: Results, folder: Path) -> list[Path]:
     return files
 
 
-@table("figure-{name}", name=ALT)
-def shown(results: Results, name: str) -> str:
-    """The lines that show a figure in the documentation, or a note if it has not been drawn."""
-    if not (results.folder / FOLDER / f"{name}.png").is_file():
+@table("figure-severity")
+def shown(results: Results) -> str:
+    """The lines that show the figure in the documentation, or a note if it has not been drawn."""
+    if not (results.folder / FOLDER / "severity.png").is_file():
         return "*Not drawn yet.*"
-    place = Path("..") / "results" / FOLDER
+    folder = Path("..") / "results" / FOLDER
     return "\n".join(
-        f"```{{image}} {place / f'{name}{end}.png'}\n:class: only-{theme}\n:alt: {ALT[name]}\n```"
+        f"```{{image}} {folder / f'severity{end}.png'}\n:class: only-{theme}\n:alt: {ALT}\n```"
         for theme, end in (("light", ""), ("dark", "-dark"))
     )
 
@@ -181,58 +172,9 @@ def hero(results: Results, palette: Palette) -> Any:
     return figure
 
 
-def cost(results: Results, palette: Palette) -> Any:
-    """Mean ROC-AUC of the four pairs against the time in forward passes (CPU, geometric mean over the networks)."""
-    times = results.times[results.times["device"] == "cpu"]
-    points = []
-    for column in LABELLED:
-        ratios = times[times["method"] == split_column(column)[0]]["ratio"]
-        area = results.mean("roc_auc", column)
-        if len(ratios) and np.isfinite(area):
-            points.append((float(np.exp(np.log(ratios.astype(float)).mean())), area, column))
-    if not points:
-        return None
-    pyplot = _pyplot()
-    with pyplot.rc_context(palette.rc()):
-        figure, axis = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-        axis.set_xscale("log")
-        places = [(time, area) for time, area, _ in points]
-        for (time, area, column), height in zip(points, _apart(places), strict=True):
-            axis.plot(time, area, "o", color=palette.series[_dash(column) != "-"])
-            side = "right" if _covers(places, time, height) else "left"
-            axis.annotate(
-                f"  {plain_title(column)}  ", (time, height), va="center", ha=side, fontsize=8, color=palette.ink
-            )
-        axis.set_xlabel("time of a prediction with its uncertainty, in forward passes (one CPU core)")
-        axis.set_ylabel("ROC-AUC, mean of the four pairs")
-        axis.margins(x=0.45)
-        axis.xaxis.set_major_formatter("{x:g}")
-        pyplot.close(figure)
-    return figure
-
-
 def _dash(column: str) -> str:
     """The scores of the paper are dashed."""
     return "--" if info(split_column(column)[0]).family == "qipf" else "-"
-
-
-def _covers(points: list[tuple[float, float]], time: float, height: float) -> bool:
-    """Return True if a label to the right of a point would cover another point."""
-    areas = [area for _, area in points]
-    near = 0.02 * (max(areas) - min(areas))
-    return any(time < other < 4 * time and abs(area - height) < near for other, area in points)
-
-
-def _apart(points: list[tuple[float, float]]) -> list[float]:
-    """Heights for the labels of the points, chosen so that labels of points near each other do not overlap."""
-    areas = [area for _, area in points]
-    step = 0.035 * (max(areas) - min(areas))
-    heights = list(areas)
-    for i in np.argsort(areas):
-        below = [j for j in range(len(points)) if areas[j] < areas[i]]
-        near = [heights[j] for j in below if abs(np.log(points[j][0] / points[i][0])) < 1]
-        heights[i] = max([areas[i], *(height + step for height in near)])
-    return heights
 
 
 def _pyplot() -> Any:

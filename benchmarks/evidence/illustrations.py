@@ -15,7 +15,6 @@ from qipf.study.tables.paired import Verdict
 
 PARTLY = "partly"
 IMAGES = ROOT / "docs" / "images"
-DIFFERS = "Where this differs from the paper's description:"
 SHORTER = {"QIPF, paper's factor": "QIPF, factor 100", "QIPF, authors' program": "QIPF, program"}
 NUMBER = r"[-+]?[\d.]+(?:e[-+]?\d+)?"
 
@@ -35,17 +34,6 @@ class Spread(NamedTuple):
 def judged(results: Results) -> str:
     """Claim by claim, with the numbers that decide it. A range over seeds must lie on one side as a whole."""
     return markdown(["the paper says", "here", ""], [list(row) for row in rows()])
-
-
-@table("illustrations-differences")
-def differences(results: Results) -> str:
-    """Remarks of the captions on differences from the paper's description."""
-    parts = []
-    for name in ("sine", "regression", "moons", "regularisation", "corruptions"):
-        text = (IMAGES / f"{name}.md").read_text()
-        heading = re.search(r"\*\*(.+?)\*\*", text, re.DOTALL)
-        parts.append(f"**{' '.join(heading[1].split()) if heading else name}**\n\n{text.partition(DIFFERS)[2].strip()}")
-    return "\n\n".join(parts)
 
 
 def rows() -> Iterator[tuple[str, str, str]]:

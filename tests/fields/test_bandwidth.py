@@ -142,10 +142,7 @@ def test_scores_of_any_library():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (
-            [True] * 3 + [False] * 50,
-            "only 3 of the 53 held-out .* wrong.*folds=3.*given factor",
-        ),
+        ([True] * 3 + [False] * 50, "only 3 of the 53 held-out .* wrong.*folds=3.*given factor"),
         ([True] * 50 + [False] * 4, "only 4 of the 54 held-out predictions are correct"),
         ([False] * 50, "only 0 of the 50 held-out predictions are wrong"),
         ([True] * 50, "only 0 of the 50 held-out predictions are correct"),

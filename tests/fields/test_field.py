@@ -71,12 +71,7 @@ def test_scratch_memory_stays_in_its_budget(rng, queries, n, dimension, budget):
 
 def test_dtype_device_and_shape_come_back():
     field = Field(np.linspace(-1, 1, 7), 0.3)
-    for y in (
-        np.zeros(4, np.float32),
-        torch.zeros(4),
-        torch.zeros(4, dtype=torch.bfloat16),
-        np.zeros(4, np.float16),
-    ):
+    for y in (np.zeros(4, np.float32), torch.zeros(4), torch.zeros(4, dtype=torch.bfloat16), np.zeros(4, np.float16)):
         result = field(y)
         assert type(result) is type(y)
         assert result.dtype == y.dtype

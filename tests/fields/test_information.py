@@ -96,11 +96,7 @@ def test_divergences_are_those_of_the_parzen_densities(data):
 
 def test_divergences_of_equal_and_of_very_distant_samples(data):
     x, _ = data
-    for function in (
-        info.euclidean_divergence,
-        info.cauchy_schwarz_divergence,
-        info.maximum_mean_discrepancy,
-    ):
+    for function in (info.euclidean_divergence, info.cauchy_schwarz_divergence, info.maximum_mean_discrepancy):
         assert 0 <= function(x, x[::-1].copy(), 0.4) < 1e-7
     far = info.cauchy_schwarz_divergence(np.zeros(2), np.full(2, 1e4), 1.0)
     assert far == pytest.approx(2 * 1e8 / 4, rel=1e-9)  # -2 log exp(-D^2 / (4 s^2))

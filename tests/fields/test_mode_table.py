@@ -150,6 +150,11 @@ def test_it_can_be_traced_and_exported_for_any_batch() -> None:
     np.testing.assert_allclose(jax.jit(table)(z.numpy()), table(z), rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.parametrize("bandwidth", [1e-9, 1e9])
+def test_extreme_bandwidths_have_no_table_and_take_no_memory(bandwidth: float) -> None:
+    assert ModeTable.fit(Field(np.linspace(-2, 2, 40), bandwidth), (2, 4), True, 0.2) is None
+
+
 def test_what_no_table_represents_has_none() -> None:
     values = samples("normal")
     field = Field(values, silverman(values))

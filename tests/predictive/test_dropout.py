@@ -167,7 +167,7 @@ def test_masks_do_not_depend_on_the_batch_size_wherever_the_examples_are(form):
 
 def test_a_network_without_a_place_is_refused():
     data = Split(X, torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="no place for dropout"):
+    with pytest.raises(ValueError, match="put dropout"):
         MCDropout().fit(nn.Sequential(nn.Linear(6, 2)), data)
     with pytest.raises(ValueError, match="no dense layer"):
         MCDropoutLastLayer().fit(nn.Sequential(nn.ReLU()), data)

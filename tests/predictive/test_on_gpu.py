@@ -6,10 +6,7 @@ import torch
 from qipf import predictive
 from qipf.study import datasets, nets
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
-]
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 QUICK = {"epochs": 4, "batch_size": 64, "learning_rate": 0.01}
 MORE = {"svi": {"epochs": 12}}  # so few images outweigh the prior of so many weights only after some passes
 

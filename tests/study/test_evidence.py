@@ -67,11 +67,11 @@ def test_planted_settings_and_times(planted):
 
 
 def test_figures_are_drawn_and_shown(planted):
-    assert figures.shown(planted, "cost") == "*Not drawn yet.*"
+    assert figures.shown(planted) == "*Not drawn yet.*"
     files = figures.write(planted, planted.folder / figures.FOLDER)
-    assert {file.name for file in files} == {"severity.png", "severity-dark.png", "cost.png", "cost-dark.png"}
+    assert {file.name for file in files} == {"severity.png", "severity-dark.png"}
     assert all(file.stat().st_size < LARGEST_IMAGE for file in files)
-    assert "../results/paper/figures/cost-dark.png" in figures.shown(planted, "cost")
+    assert "../results/paper/figures/severity-dark.png" in figures.shown(planted)
 
 
 def test_captions_are_read():

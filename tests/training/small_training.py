@@ -26,11 +26,5 @@ def same_weights(first: nn.Module, second: nn.Module) -> bool:
 def train_vgg(seed: int = 0, **options) -> nn.Module:
     """Batch-norm, dropout and augmentation: everything that has a state."""
     net = nets.build("vgg3", channels=1, size=8, seed=1)
-    options = {
-        "epochs": 4,
-        "batch_size": 16,
-        "augment": "crop-flip",
-        "progress": False,
-        "seed": seed,
-    } | options
+    options = {"epochs": 4, "batch_size": 16, "augment": "crop-flip", "progress": False, "seed": seed} | options
     return training.train(net, small_images(), **options)

@@ -47,11 +47,7 @@ def test_sgd_takes_the_steps_of_its_formula() -> None:
 def test_adam_takes_the_steps_of_its_formula_and_decays_weights_only() -> None:
     net = nn.Linear(1, 1).double()
     start = torch.tensor([float(net.weight.detach()), float(net.bias.detach())], dtype=torch.float64)
-    value, mean, square = (
-        start.clone(),
-        torch.zeros(2, dtype=torch.float64),
-        torch.zeros(2, dtype=torch.float64),
-    )
+    value, mean, square = (start.clone(), torch.zeros(2, dtype=torch.float64), torch.zeros(2, dtype=torch.float64))
     decay = torch.tensor([0.1, 0.0], dtype=torch.float64)
     x, y = line()
     for step in range(1, 4):

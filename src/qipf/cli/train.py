@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qipf._common.device import usual_device
 from qipf._common.errors import InputError, UserError
 from qipf._common.files import check_parent
+from qipf._common.optional import usual_device
 from qipf.cli.arguments import QUIET, check_at_least, usable_device
 from qipf.cli.options import OptionalOutput
 

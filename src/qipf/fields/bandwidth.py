@@ -47,8 +47,8 @@ def silverman(samples: Array) -> float:
         size = math.sqrt(float(np.mean(spread**2)))
     if not 0.0 < size < math.inf:
         raise ValueError(
-            f"samples: all {n} are equal, or their spread ({size:g}) is beyond floating point: Silverman's "
-            "rule gives no usable bandwidth; rescale the samples or set the bandwidth yourself"
+            f"samples: all {n} are equal, or their spread ({size:g}) is beyond floating point; rescale them or set the "
+            "bandwidth yourself"
         )
     if d == 1:
         return 0.9 * size * n**-0.2
@@ -82,11 +82,7 @@ class FactorChoice(NamedTuple):
 
 
 def cross_validated_factor(
-    score: Callable[[float], Array],
-    wrong: Array,
-    factors: Sequence[float] = FACTORS,
-    folds: int = 5,
-    seed: int = 0,
+    score: Callable[[float], Array], wrong: Array, factors: Sequence[float] = FACTORS, folds: int = 5, seed: int = 0
 ) -> FactorChoice:
     """Return the factor on Silverman's bandwidth that best detects the errors among clean held-out predictions.
 

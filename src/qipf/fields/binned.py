@@ -151,7 +151,7 @@ class Measure:
             moments = moments / self.count
             nearest = _distance(positions, queries[chosen]) if number < 0 else distance[chosen]
             radius = np.sqrt(nearest**2 + self._reach)
-            width = 0.0 if number < 0 else 0.5**number
+            width = 1e-14 * radius if number < 0 else 0.5**number  # far away, rounding would leave no point
             first = np.searchsorted(positions, queries[chosen] - radius - width)
             last = np.searchsorted(positions, queries[chosen] + radius + width)
             for part in _blocks(last - first):

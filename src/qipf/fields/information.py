@@ -143,12 +143,7 @@ def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool 
 
 
 def lower_bound(
-    x: Array,
-    others: Sequence[Array],
-    bandwidth: float,
-    *,
-    estimator: Estimator = "integral",
-    memory: int = SCRATCH,
+    x: Array, others: Sequence[Array], bandwidth: float, *, estimator: Estimator = "integral", memory: int = SCRATCH
 ) -> Array:
     r"""Return the lower bound of appendix A on the information potential \int f^2, from densities g_1..g_N.
 

@@ -20,6 +20,7 @@ AROUND = 8.5  # bandwidths beyond the extreme samples, where potentials of even 
 SMALL = 1e-3  # of the typical value: pieces whose values are smaller still need not be more accurate
 NARROWEST = 1e-13  # bandwidths: breaks as close as this are one
 PIECES = 2**12  # of one function, at most; rounding leaves no polynomials that would need more
+POINTS = 2**20  # at which breaks are looked for; bandwidths that need more are evaluated without a table
 SECTIONS = 16  # that the search for a break cuts an interval into
 BREAKS = 8  # between pieces in one cell, at most
 CELLS = tuple(2**power for power in range(5, 15))  # the fewest that hold few enough breaks are used
@@ -97,11 +98,13 @@ class ModeTable:
 
         unit, around = binned.bandwidth * std, AROUND * binned.bandwidth + radius
         low, high = mean + std * (binned.span[0] - around), mean + std * (binned.span[1] + around)
+        points = (high - low) / min(unit / 32, radius * std / 4)
+        if points > POINTS:
+            return None
         usual = modes(np.linspace(mean - 3 * std, mean + 3 * std, 1001))[0]
         typical = np.asarray([np.median(values[values > 0]) if values.any() else 1.0 for values in usual.T])
         typical = np.concatenate([[typical.mean()], typical])
-        spacing = min(unit / 32, radius * std / 4)
-        breaks = _find_breaks(modes, np.linspace(low, high, math.ceil((high - low) / spacing) + 1))
+        breaks = _find_breaks(modes, np.linspace(low, high, math.ceil(points) + 1))
         breaks = [np.unique(np.concatenate(breaks)), *breaks]
         curves = []
         for number, size in enumerate(typical):

@@ -211,9 +211,8 @@ class FieldSketch:
         truncation = 0.01 * widest**7
         if truncation > tolerance:
             raise TooNarrowError(
-                f"the bandwidth {width:g} is too small for this sketch: its bins are {2 * widest:.2g} bandwidths wide "
-                f"at the largest weights, an error of {truncation:.1g}; use a larger bandwidth or an `origin` closer "
-                "to the weights"
+                f"the bandwidth {width:g} is too small for this sketch (error {truncation:.1g}); use a larger one, "
+                "or an `origin` closer to the weights"
             )
         scale = (1.0 / width) ** np.arange(MOMENTS)
         lowest, highest = (self.minimum - mean) / width, (self.maximum - mean) / width

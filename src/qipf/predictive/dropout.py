@@ -88,10 +88,7 @@ class MCDropout(Predictive):
                 stacklevel=4,
             )
         if not found and not any(step.kind in ("dropout", "attention dropout") for step in steps):
-            raise ValueError(
-                "the network has no place for dropout: no dense layer after another layer, no convolutional block "
-                "before another convolution, and no dropout of its own"
-            )
+            raise ValueError("the network has no layer to put dropout before or after, and no dropout of its own")
         return found
 
     def _network(self, k: int, seed: int) -> Network:
@@ -106,7 +103,7 @@ class MCDropout(Predictive):
         return forward
 
     def _shapes_for(self, net: nn.Module, x: Tensor) -> list[torch.Size]:
-        """What is dropped of one example of this shape; found once for every shape."""
+        """Return the shapes that are dropped of one example; they are found once for every shape."""
         shape = x.shape[1:]
         if len(x) and shape not in self._shapes:
             self._shapes[shape] = masks.shapes_of_one(net, self._places, x, own=self._own_dropout)

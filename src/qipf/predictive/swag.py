@@ -32,12 +32,7 @@ class SGDIterates(Snapshots):
     stored_as: ClassVar[str] = "iterates"
 
     def __init__(
-        self,
-        *,
-        iterates: int = 20,
-        every: int | None = None,
-        sgd_rate: float = 0.01,
-        **training: Any,
+        self, *, iterates: int = 20, every: int | None = None, sgd_rate: float = 0.01, **training: Any
     ) -> None:
         """Set up the method.
 

@@ -1,7 +1,6 @@
-"""Name what to read of a model, and turn what was read into one row of numbers per input.
+"""Name the features to read from a model, and reduce them to one row of numbers per input.
 
-A reading is written as the name of a module or tensor and a form, separated by "@". The name alone averages over space
-or over tokens.
+A reading is the name of a module or tensor and a form, separated by "@". The name alone averages over space or tokens.
 
 | reading | the tensor | the row |
 |---|---|---|
@@ -10,10 +9,10 @@ or over tokens.
 | `name@2x2` | a map (N, channels, height, width) | averaged over a grid of 2x2 cells, flattened |
 | `name@2x2-last` | a map (N, height, width, channels) | the same |
 | `name@tokens1` | tokens (N, length, width) | the first token and the mean of the others |
-| `name@tokens2` | tokens with two for classes | the first two tokens and the mean of the others |
+| `name@tokens2` | tokens, two of them for classes | the first two tokens and the mean of the others |
 | `name@first` | tokens, padded to a common length | the first token alone |
-| `name@rows` | (N, width) | as it is |
-| `name@input` | any; what goes *into* the module is (N, width) | the input as it is |
+| `name@rows` | (N, width) | unchanged |
+| `name@input` | any; the *input* of the module is (N, width) | the input, unchanged |
 | `name@whole` | any | not reduced: (N, T, D) for tokens, (N, D, h, w) for pixels |
 """
 
@@ -33,17 +32,17 @@ from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace
 
 WIDEST = 2048
-"""The most numbers that a reading of a map has: a larger map is averaged over a grid of cells."""
+"""The largest size of a reading of a map; a larger map is averaged over a grid of cells."""
 _FORM = re.compile(r"(?:([1-9]\d*)x([1-9]\d*)(-last)?|tokens([12])|first|rows|input|mean-last|whole)\Z")
 
 
 @dataclass(frozen=True)
 class FeatureSpec:
-    """What to read: the name of a module or tensor, and how it becomes rows.
+    """The name of a module or tensor to read, and the form of its rows.
 
     Attributes:
-        source: The name; "" for what enters the layer that makes the logits.
-        form: One of the forms of the table above; "mean" for the name alone.
+        source: The name; "" for the input of the layer that makes the logits.
+        form: A form of the table above; "mean" for the name alone.
         copy: A `qipf.runners.halves.SecondHalf` whose logits are read, for the form "copy"; otherwise None.
     """
 
@@ -53,11 +52,11 @@ class FeatureSpec:
 
     @classmethod
     def parse(cls, text: str, known: Collection[str] = ()) -> FeatureSpec:
-        """Return the reading that `text` describes.
+        """Parse a reading.
 
         Args:
             text: A name, perhaps with a form.
-            known: The names of a model whose names may contain an "@", as tensors of ONNX files do.
+            known: The names in a model, if they may contain an "@", as tensors of ONNX files do.
 
         Raises:
             Problem: The part after the "@" is not a known form.
@@ -77,18 +76,18 @@ class FeatureSpec:
 
     @property
     def before(self) -> bool:
-        """True if it reads what goes into a module, and not what comes out."""
+        """True if the input of a module is read, and not its output."""
         return self.form == "input" or not self.source
 
     def rows(self, values: Array, *, channels_last: bool = False) -> Array:
-        """Return the rows (N, D) in float32 or wider; `whole` returns the values as they are.
+        """Return the rows (N, D) in float32 or wider; the form `whole` returns the values unchanged.
 
         Args:
             values: The tensor that was read.
-            channels_last: For the form "mean", the features are in the last dimension and not in the second.
+            channels_last: The form "mean" keeps the last dimension instead of the second.
 
         Raises:
-            Problem: The tensor does not have the dimensions that the form needs, or it has no floating-point numbers.
+            Problem: The tensor has the wrong number of dimensions for the form, or no floating-point numbers.
         """
         if self.form == "whole":
             return values
@@ -115,7 +114,7 @@ class FeatureSpec:
 
 
 HEAD = FeatureSpec("")
-"""What enters the layer that makes the logits, averaged to one row per input."""
+"""The input of the layer that makes the logits, averaged to one row per input."""
 
 
 class Candidate(NamedTuple):
@@ -123,10 +122,10 @@ class Candidate(NamedTuple):
 
     Attributes:
         name: Of the module or tensor.
-        shape: Of two rows.
-        layer: "linear", or "signal" for (N, channels, length), which the shape does not tell from tokens.
-        head: How to read what enters the layer that makes the logits, if the candidate belongs to it; otherwise None.
-        width: The number of features that enter that layer.
+        shape: For a few rows.
+        layer: "linear", or "signal" for (N, channels, length), whose shape looks like that of tokens.
+        head: The input of the layer that makes the logits, if this is its output or input; otherwise None.
+        width: The number of features of that input.
     """
 
     name: str
@@ -144,24 +143,22 @@ class Candidate(NamedTuple):
 
 
 def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
-    """Return what a probe reads by default.
+    """Return the default reading of a probe.
 
-    * The last spatial candidate is a map (N, channels, height, width), as of a convolution: that map, averaged over a
-      grid of cells so that it has at most 2,048 numbers.
-    * It is a sequence of tokens, as of a transformer: the class token and the mean of the others; both class tokens of
-      a model with two heads.
-    * The same if the inputs are texts, which are padded: what the model itself makes of the tokens, the input of the
-      layer that makes the logits; the mean of all tokens if that layer makes logits of every token.
-    * It is a signal (N, channels, length), as of a one-dimensional convolution: its mean.
-    * There is no spatial candidate: the output of the first hidden linear layer, or else what enters the layer that
-      makes the logits.
+    | last spatial candidate | reading |
+    |---|---|
+    | map (N, channels, height, width) | the map, averaged over a grid of cells to at most 2,048 numbers |
+    | tokens of an image | the class token and the mean of the others; both class tokens of a model with two heads |
+    | tokens of a text | the input of the layer that makes the logits; the mean if it makes logits of every token |
+    | signal (N, channels, length) | the mean over its length |
+    | none | the output of the first hidden linear layer, or else the input of the layer that makes the logits |
 
     Args:
-        candidates: In the order of computation, without those that are logits of every position.
+        candidates: In the order of computation, without logits of every position.
         texts: True if the inputs are token ids.
 
     Raises:
-        Problem: There is nothing of that kind; the message names candidates.
+        Problem: No candidate fits; the message names some.
     """
     heads = [one for one in candidates if one.head is not None]
     spatial = [one for one in candidates if one.spatial]
@@ -222,7 +219,7 @@ def _averaged(values: Array, channels_last: bool) -> Array:
 
 
 def _grid(maps: Array, rows: int, columns: int) -> Array:
-    """Return means over a grid of cells as one product, which every exporter knows, unlike adaptive pooling."""
+    """Return means over a grid of cells as a matrix product, which, unlike adaptive pooling, can always be exported."""
     xp = namespace(maps)
     count, channels, height, width = maps.shape
     if (height, width) != (rows, columns):
@@ -256,6 +253,6 @@ def _product(sizes: tuple[tuple[int, int], ...]) -> Array:
 
 
 def _cells(size: int, cells: int) -> list[list[float]]:
-    """Cell k averages the positions from floor(k size / cells) to ceil((k + 1) size / cells), as in torch."""
+    """Return weights of positions floor(k size / cells) to ceil((k + 1) size / cells) in cell k, as in torch."""
     ends = [(cell * size // cells, -(-(cell + 1) * size // cells)) for cell in range(cells)]
     return [[1 / (stop - start) if start <= index < stop else 0.0 for start, stop in ends] for index in range(size)]

@@ -1,4 +1,4 @@
-"""Run a plain function of arrays, such as a JAX function or a Keras model, whose only features are its inputs."""
+"""Run a function of arrays, such as a JAX function or a Keras model; its inputs are its only features."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ INPUTS = "inputs"
 
 
 class FunctionRunner(Runner):
-    """Runs a function that returns logits, or probabilities, whose logarithms are then the logits.
+    """Runs a function that returns logits or probabilities; logarithms of probabilities become the logits.
 
     Args:
-        function: Takes one NumPy array per input, or several by name, and returns an array with one row per input.
+        function: Takes NumPy arrays, by position or by name, and returns an array with one row per input.
 
     Attributes:
-        returns_logits: True if the output needs no check, because it is known to be logits.
+        returns_logits: True if the output is known to be logits, and needs no check.
     """
 
     returns_logits = False
@@ -35,7 +35,7 @@ class FunctionRunner(Runner):
         self.model: Any = function
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the inputs as NumPy arrays: by name if the data is a dict of several."""
+        """Return the inputs as NumPy arrays, by name if the data is a dict with several."""
         del number
         if isinstance(inputs, Mapping) and len(inputs) > 1:
             return (), {str(name): self.as_array(values, str(name)) for name, values in inputs.items()}
@@ -82,7 +82,7 @@ class FunctionRunner(Runner):
         return FeatureSpec(INPUTS, "rows" if len(output) == 2 else "whole")
 
     def _values(self, batch: Batch, raw: bool) -> np.ndarray:
-        """Return the output for a batch, whose perturbed copies may be tensors."""
+        """Return the output for a batch; inputs of a perturbed batch may be tensors."""
         del raw
         args = [np.ascontiguousarray(to_numpy(one)) for one in batch.args]
         found = self.model(*args, **{name: np.ascontiguousarray(to_numpy(one)) for name, one in batch.kwargs.items()})

@@ -1,4 +1,4 @@
-"""Open a model of any library, and load the models that the command line and plans name."""
+"""Open a model of any library, and load models named on the command line or in a plan."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qipf.runners.sklearn import SklearnRunner, is_estimator
 
 WEIGHT_FILES = (".safetensors", ".h5")
 MOST_COMPARED = 10**8
-"""Parameters of a model up to which it is built twice to see whether its weights are random."""
+"""The largest number of parameters of a model that is built twice to see if its weights are random."""
 WAYS_OUT = {
     ".keras": "unzip it and give its model.weights.h5",
     **dict.fromkeys(
@@ -30,7 +30,7 @@ WAYS_OUT = {
         ".safetensors file of weights",
     ),
 }
-"""What to do with files that are not read, by their ending."""
+"""Remedies for files that are not read, by their ending."""
 
 
 def open_model(
@@ -42,12 +42,12 @@ def open_model(
         model: A torch module, an exported program, the path of an `.onnx` file, an `onnxruntime.InferenceSession`, a
             scikit-learn estimator, a function of arrays that returns logits or probabilities, or a runner, which is
             returned as it is.
-        device: Where the inputs of a torch module go; None is the device of the module.
+        device: The device of the inputs of a torch module; None for that of the module.
         output: The output of an ONNX model that holds the logits.
-        providers: Where an ONNX file runs, as ONNX Runtime names it; None for the CPU.
+        providers: The execution providers of an ONNX file; None for the CPU.
 
     Raises:
-        Problem: It is something else, or it has no device.
+        Problem: The model is of another type, or it does not run on the device.
     """
     path = isinstance(model, str | os.PathLike)
     if not (output is None and providers is None) and not (path or is_session(model)):
@@ -80,7 +80,7 @@ def open_model(
 
 
 def model_facts(model: Any) -> dict[str, Any]:
-    """Return what a fitted scorer records about its model; nothing if there is none, or only weights."""
+    """Return the facts about a model that a fitted scorer records; none for weights or no model."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(model, torch.nn.Module):
         from qipf.runners.torch import fingerprint  # of a module that need not be ready to run
@@ -93,7 +93,7 @@ def model_facts(model: Any) -> dict[str, Any]:
 
 
 def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
-    """Compare a model with the one that a scorer with these facts was fitted to: warn about other weights.
+    """Warn if a model has other weights than the one that a scorer with these facts was fitted to.
 
     Raises:
         Problem: Another output of an ONNX model is read, or a twin is given another network.
@@ -110,8 +110,7 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
         if "cut" in facts:
             raise Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
         warnings.warn(
-            "model: its weights are not those that this scorer was fitted to, so its scores mean little; give that "
-            "model, or fit the scorer to this one",
+            "model: its weights are not those that this scorer was fitted to; give that model, or fit the scorer again",
             stacklevel=stacklevel,
         )
 
@@ -119,11 +118,11 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
 def load_model(spec: str, weights: Path | None = None, output: str | None = None) -> Any:
     """Return a module from a `.pt2` program or `module:callable`, or an `OnnxRunner`; a file of weights stays a path.
 
-    The first two run code: the program's graph, or whatever importing `module` and calling `callable` does. ONNX
-    Runtime runs the graph of an ONNX model, which is made of its own operators. Nothing else is ever executed.
+    Code runs for `module:callable` (the import and the call), and for a `.pt2` or `.onnx` file (its graph of
+    operators). Nothing else is executed.
 
     Args:
-        spec: What the user wrote.
+        spec: A file or `module:callable`.
         weights: A `.safetensors` checkpoint for the module that `module:callable` returns.
         output: The name of the output of an ONNX model that holds the logits.
 
@@ -155,12 +154,12 @@ def load_model(spec: str, weights: Path | None = None, output: str | None = None
 
 
 def is_weights(model: Any) -> bool:
-    """Return True if `load_model` returned a file of weights, which can be read but not run."""
+    """Return True if `load_model` returned a file of weights, which cannot be run."""
     return isinstance(model, Path)
 
 
 def is_random(spec: str, net: Any) -> bool:
-    """Return True if `module:callable` gives other weights each time it is called, so that nobody trained them."""
+    """Return True if `module:callable` returns different weights each time, so that they are not trained."""
     if isinstance(net, OnnxRunner) or is_weights(net) or Path(spec).suffix == ".pt2":
         return False
     torch = require("torch", extra="torch")
@@ -198,7 +197,7 @@ def _called(module: str, name: str) -> Any:
     torch = require("torch", extra="torch")
     folder = str(Path.cwd())
     if "" not in sys.path and folder not in sys.path:
-        sys.path.append(folder)  # last, so that no file here takes the place of an installed package
+        sys.path.append(folder)  # last, so that no file here hides an installed package
     try:
         function = importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -225,7 +224,7 @@ def _called(module: str, name: str) -> Any:
 
 
 def _failed(what: str, error: BaseException) -> Problem:
-    """Return an error of the user's own code, with its position there."""
+    """Return an error of the user's code, with its position."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     found = f"{what} failed with {type(error).__name__}: {error}, in {Path(last.filename).name}, line {last.lineno}"
     return Problem("model", found)

@@ -1,4 +1,4 @@
-"""Read an ONNX file that may come from anywhere: nothing outside its folder is opened, and no code is loaded."""
+"""Read an untrusted ONNX file: nothing outside its folder is opened, and no code is loaded."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from qipf._common.errors import Problem, first_line
 from qipf._common.optional import require
 
 LARGEST = 2**31 - 1
-"""Bytes that an ONNX file can have; larger models keep their weights in files of their own."""
+"""The largest size of an ONNX file in bytes; larger models keep their weights in other files."""
 STANDARD = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc")
-"""Domains of operators that ONNX Runtime has itself; those of others would need a library of machine code."""
+"""Domains of operators of ONNX Runtime; others need a library of machine code."""
 
 
 def read_model(source: Path | bytes, folder: Path | None = None) -> Any:
@@ -20,12 +20,12 @@ def read_model(source: Path | bytes, folder: Path | None = None) -> Any:
 
     Args:
         source: The file, or the content of one.
-        folder: The folder of files with weights, for content; None if there must not be any.
+        folder: The folder of files with weights, if `source` is content; None to refuse them.
 
     Raises:
         ImportError: The package `onnx` is not installed.
-        Problem: The file is damaged, too large or not ONNX, it names files outside its folder, or it needs a library of
-            operators; the message names the file.
+        Problem: The file is damaged, too large or not ONNX, names files outside its folder, or needs a library of
+            operators.
     """
     onnx = require("onnx", extra="onnxruntime")
     name = str(source) if isinstance(source, Path) else "the model"
@@ -61,7 +61,7 @@ def _content(path: Path) -> bytes:
 
 
 def _check_files(model: Any, name: str, folder: Path | None) -> None:
-    """Refuse weights in files outside the folder of the model, by their names or by links."""
+    """Raise Problem if weights are in files outside the folder of the model, also by links."""
     for tensor in _tensors(model):
         if not _is_external(tensor):
             continue
@@ -87,19 +87,19 @@ def _check_files(model: Any, name: str, folder: Path | None) -> None:
 
 
 def _check_domains(model: Any, name: str) -> None:
-    """Refuse operators that only a library of machine code could add; none is ever loaded."""
+    """Raise Problem if an operator needs a library of machine code."""
     own = {function.domain for function in model.functions}
     for graph in _graphs(model):
         for node in graph.node:
             if node.domain not in STANDARD and node.domain not in own:
                 raise Problem(
-                    "model", f"{name} needs the operator {node.op_type!r} of {node.domain!r}, of a library, and none "
-                    "is loaded", hint="make an InferenceSession with that library and give the session",
+                    "model", f"{name} needs a library for the operator {node.op_type!r} of {node.domain!r}",
+                    hint="make an InferenceSession with that library and give the session",
                 )  # fmt: skip
 
 
 def _graphs(model: Any) -> Iterator[Any]:
-    """Yield the graph, the bodies of functions, and every graph inside of these; protobuf limits how deep they are."""
+    """Yield the graph, the bodies of functions, and all nested graphs; protobuf limits their depth."""
     parts = [model.graph, *model.functions]
     while parts:
         part = parts.pop()
@@ -111,7 +111,7 @@ def _graphs(model: Any) -> Iterator[Any]:
 
 
 def _tensors(model: Any) -> Iterator[Any]:
-    """Yield every tensor that is stored in the model."""
+    """Yield every stored tensor."""
     for graph in _graphs(model):
         yield from getattr(graph, "initializer", ())
         for sparse in getattr(graph, "sparse_initializer", ()):

@@ -1,4 +1,4 @@
-"""Read the graph of an ONNX model: its tensors, its logits, and what enters the layer that makes them."""
+"""Read the graph of an ONNX model: its tensors, its logits, and the input of the layer that makes them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from qipf._common.errors import Problem
 from qipf.runners.runner import CORNER, class_axis
 
 _PASS = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Cast", "Dropout", "Transpose")
-"""Operators that change neither values nor their order within a row."""
+"""Operators that keep the values and their order within a row."""
 _SAME_ORDER = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten")
-"""Operators that change nothing but the shape."""
+"""Operators that only change the shape."""
 _AFTER_MAPS = ("Identity", "Cast", "Dropout", "Add", "Mul", "Div", "Sub", "Resize", "Upsample")
-"""Operators that may come between the convolution behind the logits of pixels and these logits."""
+"""Operators that may follow the convolution that makes the logits of pixels."""
 _LINEAR = ("MatMul", "Gemm", "FusedMatMul", "FusedGemm")
 _SHAPES = ("Shape", "Size")
-"""Operators whose output depends on the shapes of the inputs alone, so it counts as constant."""
+"""Operators whose output depends only on shapes, so that it counts as constant."""
 _FLOATS = (1, 10, 11)
-"""float, float16 and double among the types of tensors."""
+"""The tensor types float, float16 and double."""
 
 
 class Ending(NamedTuple):
-    """The end of a graph: the tensors that may hold its logits, best first, and the operator after them."""
+    """The tensors that may hold the logits, best first, and the operator that follows them."""
 
     before: tuple[str, ...]
     operator: str
@@ -37,18 +37,18 @@ class LogitsAt(NamedTuple):
 
     tensor: str
     probabilities: bool = False
-    """True if it has probabilities, whose logarithms are the logits."""
+    """True if it holds probabilities, whose logarithms are the logits."""
     flat: bool = False
-    """True if all numbers of an input are its logits, because only a change of shape follows this tensor."""
+    """True if all numbers of an input are its logits, because only reshapes follow."""
     last: bool = False
-    """True if the classes of pixels are last, (N, H, W, C), because a transposition follows this tensor."""
+    """True if the classes of pixels are last, (N, H, W, C), because a transposition follows."""
 
     def moved(self, values: np.ndarray) -> np.ndarray:
-        """Return the values with the classes in the axis that tasks expect."""
+        """Return the values with classes in the axis that tasks expect."""
         return np.moveaxis(values, 3, 1) if self.last else values
 
     def agrees(self, before: np.ndarray, after: np.ndarray, operator: str) -> bool:
-        """Return True if the operator makes `after` of the logits in `before`, up to rounding; pixels in part."""
+        """Return True if the operator turns `before` into `after`, up to rounding; of pixels, a part is compared."""
         if before.size != after.size or before.dtype.kind != "f" or (self.last and not before.ndim == after.ndim == 4):
             return False
         values = self.moved(before)
@@ -63,10 +63,10 @@ class LogitsAt(NamedTuple):
 
 
 class Graph:
-    """A model's graph.
+    """The graph of a model.
 
     Args:
-        model: what `files.read_model` returned.
+        model: A `ModelProto` of `read_model`.
     """
 
     def __init__(self, model: Any) -> None:
@@ -87,14 +87,14 @@ class Graph:
         return [name for name in self._maker if name not in self._constant]
 
     def check(self, name: str) -> None:
-        """Raise with similar names if there is no such tensor, or if it is constant."""
+        """Raise Problem with similar names if there is no such tensor, or if it is constant."""
         if name in self._maker and name not in self._constant:
             return
         known = self.tensors
         near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[-3:]
         raise Problem(
             "layers", f"the ONNX model has no tensor {name!r} that depends on the inputs",
-            hint=f"did you mean {' or '.join(map(repr, near))}? `qipf inspect` lists them",
+            hint=f"did you mean {' or '.join(map(repr, near))}?",
         )  # fmt: skip
 
     def with_outputs(self, names: Iterable[str]) -> bytes:
@@ -103,12 +103,12 @@ class Graph:
         for name in names:
             if name not in self.outputs:
                 added.graph.output.add().name = name
-        return self._model.SerializeToString() + added.SerializeToString()  # protobuf merges what stands in a row
+        return self._model.SerializeToString() + added.SerializeToString()  # protobuf merges concatenated messages
 
     def ending(self, output: str) -> Ending | None:
-        """Return what enters the softmax or sigmoid that makes `output`; None if there is none.
+        """Return the input of the softmax or sigmoid that makes `output`; None if there is none.
 
-        A softmax that is written out, as exp(x - max) / sum, has two candidates: x and x - max.
+        A softmax written as exp(x - max) / sum has two candidates: x and x - max.
         """
         node = self._source(output)
         if node is None:
@@ -123,11 +123,11 @@ class Graph:
         return Ending((*outer, powers.input[0]), "Softmax")
 
     def head_inputs(self, logits: str) -> tuple[str, ...]:
-        """Return the tensors that may be read as what enters the linear layer behind the logits, best first.
+        """Return the tensors that may be read as the input of the linear layer that makes the logits, best first.
 
-        The first one enters the layer. The others hold the same numbers in the same order in other shapes, as if
-        the positions of a sequence are joined to one long batch. A run shows which of them has one row per input.
-        A transposition that moves the batch may mix the rows of several inputs, and nothing is found behind one.
+        The first one is that input. The others hold the same numbers in the same order and other shapes, for example
+        before the positions of all texts are joined. A run shows which of them has one row per input. Nothing is found
+        behind a transposition of the batch, which may mix the rows of several inputs.
         """
         node = self._source(logits, ordered=True)
         while node is not None and node.op_type in ("Add", "Mul", "Div", "Sub"):  # a bias, a temperature
@@ -141,7 +141,7 @@ class Graph:
         return tuple(name for name in found if name not in self.inputs and name not in self._constant)
 
     def map_input(self, logits: str) -> str | None:
-        """Return the tensor that enters the convolution behind the logits of pixels, which may be enlarged after it."""
+        """Return the input of the convolution that makes the logits of pixels, also if they are enlarged after it."""
         node = self._maker.get(logits)
         while node is not None and node.op_type in _AFTER_MAPS:
             moving = [name for name in node.input if name and name not in self._constant]
@@ -160,18 +160,18 @@ class Graph:
         return None
 
     def cuts(self, target: str) -> list[str]:
-        """Return the tensors that every way from the inputs to `target` passes through, in order.
+        """Return the tensors on every path from the inputs to `target`, in order.
 
-        These are the states of the network, unlike what a branch, an attention map or a gate makes on the side.
+        These are the states of the network, unlike branches, attention maps and gates.
         """
         needed = self._needed(target)
         nodes = [node for node in self._model.graph.node if any(name in needed for name in node.output)]
-        last = {name: place for place, node in enumerate(nodes) for name in node.input if name in needed}
+        last = {name: index for index, node in enumerate(nodes) for name in node.input if name in needed}
         open_tensors = {name for name in self.inputs if name in needed}
         found = []
-        for place, node in enumerate(nodes):
+        for index, node in enumerate(nodes):
             open_tensors |= {name for name in node.output if name in needed}
-            open_tensors = {name for name in open_tensors if last.get(name, -1) > place or name == target}
+            open_tensors = {name for name in open_tensors if last.get(name, -1) > index or name == target}
             if len(open_tensors) == 1:
                 found.append(next(iter(open_tensors)))
         return [name for name in dict.fromkeys(found) if name in self._maker and name != target]
@@ -179,7 +179,7 @@ class Graph:
     def kernels(self) -> dict[str, np.ndarray]:
         """Return the stored floating-point tensors with two or more dimensions larger than 1, by name.
 
-        Biases are often stored as (1, width). Tensors in other files are left out.
+        A bias may be stored as (1, width). Tensors in other files are left out.
         """
         from onnx import numpy_helper
 
@@ -201,18 +201,18 @@ class Graph:
         return sorted(np.ascontiguousarray(numpy_helper.to_array(tensor)).tobytes() for tensor in tensors)
 
     def operator(self, name: str) -> str:
-        """The operator that makes a tensor."""
+        """Return the operator that makes a tensor."""
         return self._maker[name].op_type
 
     def _source(self, name: str, ordered: bool = False) -> Any:
-        """Return the node that makes a tensor, past nodes that pass values on; if `ordered`, none that moves rows."""
+        """Return the node that makes a tensor, ignoring those that pass values on; if `ordered`, stop at moved rows."""
         node = self._maker.get(name)
         while node is not None and node.op_type in _PASS and not (ordered and _moves_rows(node)):
             node = self._maker.get(node.input[0])
         return node
 
     def _needed(self, target: str) -> set[str]:
-        """Return the tensors that `target` depends on, with itself, without those that are constant."""
+        """Return `target` and the tensors that it depends on, without constants."""
         found, waiting = set(), [target]
         while waiting:
             name = waiting.pop()
@@ -230,12 +230,12 @@ def _moves_rows(node: Any) -> bool:
 
 
 def corner(values: np.ndarray) -> np.ndarray:
-    """Return a part of the pixels of logits (N, C, H, W), which is enough to look at; others as they are."""
+    """Return a part of the pixels of logits (N, C, H, W), for checks; other logits unchanged."""
     return values[:, :, :CORNER, :CORNER] if values.ndim == 4 else values
 
 
 def in_rows(values: np.ndarray) -> np.ndarray:
-    """Return one prediction per input as (N, C), whose further dimensions have the size 1; others as they are."""
+    """Return outputs (N,) and (N, C, 1, ...) as (N, C); others unchanged."""
     if values.ndim == 1:
         return values[:, None]
     return values.reshape(values.shape[:2]) if all(size == 1 for size in values.shape[2:]) else values

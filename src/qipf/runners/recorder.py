@@ -1,7 +1,7 @@
-"""Record what flows through the modules of a torch model, and hold the model untouched meanwhile.
+"""Record inputs and outputs of the modules of a torch model, and leave the model unchanged.
 
-Several threads may read one model at a time: a hook writes only into a cell that is open in the current thread, and
-modes, buffers and random states are saved by the first of several calls and restored by the last.
+Several threads may read one model at the same time: a hook writes only to a cell that is open in its own thread. The
+first of several calls saves modes, buffers and random states, and the last one restores them.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from qipf.runners.features import FeatureSpec
 ENDINGS = ("Sigmoid", "Softmax", "LogSoftmax", "Softmax2d")
 """Modules of torch that turn logits into probabilities at the end of a model."""
 CANDIDATES = 8
-"""Calls remembered while looking for the one that made the logits, which bounds the memory."""
+"""The number of calls kept to find the one that made the logits."""
 
 
 class _Cell:
-    """What one forward pass leaves behind."""
+    """The values recorded in one forward pass."""
 
     wanted: bool = False
     value: Any = None
 
 
 class _ThreadCell(_Cell, threading.local):
-    """One cell per thread: calls at the same time must not see each other's features."""
+    """One cell per thread, so that concurrent calls do not mix their features."""
 
 
 class _Hook:
-    """A hook that keeps what goes into a module, or comes out of it."""
+    """A hook that keeps the input or the output of a module."""
 
     def __init__(self, name: str, spec: FeatureSpec, signal: bool = False) -> None:
         self.name, self.spec, self.signal = name, spec, signal
@@ -52,9 +52,9 @@ class _Hook:
         return type(self), (self.name, self.spec, self.signal)
 
     def cells(self) -> tuple[_Cell, ...]:
-        """The cells of this thread and of a traced graph, which has no threads.
+        """Return the cells of this thread and of a traced graph, which has no threads.
 
-        If a compiled graph breaks, plain Python continues with what the graph has left.
+        After a graph break, plain Python code continues with what the graph recorded.
         """
         return (self._of_graph,) if torch.compiler.is_dynamo_compiling() else (self._of_thread, self._of_graph)
 
@@ -63,7 +63,7 @@ class _Hook:
         cell.wanted, cell.value = True, None
 
     def take(self) -> Any:
-        """Close the cell and return what is in it, or None."""
+        """Close the cell and return its value, or None."""
         for cell in self.cells():
             if cell.wanted:
                 value, cell.wanted, cell.value = cell.value, False, None
@@ -90,7 +90,7 @@ class _Hook:
                 return
 
     def _rows(self, value: Tensor) -> Tensor:
-        """Return a copy, made now, because an in-place operation such as ReLU(inplace=True) may follow."""
+        """Return a copy, because an in-place operation such as ReLU(inplace=True) may follow."""
         channels_last = self.spec.before or (value.ndim == 3 and not self.signal)
         rows = self.spec.rows(value, channels_last=channels_last)
         return rows.clone() if self.spec.form == "whole" or rows.dtype == value.dtype else rows
@@ -103,7 +103,7 @@ class _Call(NamedTuple):
 
 
 class _HeadHook(_Hook):
-    """Keeps what enters the layers of which one may make the logits: all calls of the first pass, then one layer's."""
+    """Keeps the inputs of all layers that may make the logits in the first pass, and those of the right one later."""
 
     only: nn.Module | None = None
 
@@ -137,7 +137,7 @@ class _CopyHook(_Hook):
 
 
 class _EndHook(_Hook):
-    """Keeps the last call of a module that may be the softmax or sigmoid at the end of a model."""
+    """Keeps the last call of a softmax or sigmoid, which may end the model."""
 
     def on_output(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         (cell,) = self.cells()[:1]
@@ -146,17 +146,17 @@ class _EndHook(_Hook):
 
 
 class Recorder:
-    """Hooks on the modules of a model that keep what a scorer or a task reads.
+    """Hooks on the modules of a model that keep the features to read.
 
     Args:
         module: The model.
-        read: What to read, by keys of the caller's choice. `FeatureSpec("", ...)` is what enters the layer that makes
-            the logits: the linear layer, or for logits (N, C, H, W) the convolution.
-        head: The layer that makes the logits, if it is known; otherwise each pass shows it.
-        endings: Also keep what enters a softmax or a sigmoid, so that `ending` can tell the last of them.
+        read: The features by any keys. `FeatureSpec("", ...)` is the input of the layer that makes the logits: the
+            linear layer, or for logits (N, C, H, W) the convolution.
+        head: The layer that makes the logits; None to find it in each pass.
+        endings: Also keep calls of softmax and sigmoid modules, for `ending`.
 
     Attributes:
-        active: True if there is a hook to attach.
+        active: True if there are hooks.
 
     Raises:
         Problem: The model has no such module.
@@ -194,9 +194,9 @@ class Recorder:
         self._remove_hooks_with_this()
 
     def attach(self) -> None:
-        """Add the hooks, which are removed when this object is deleted.
+        """Add the hooks; they are removed when this object is deleted.
 
-        Compiling and exporting trace them like the code of the modules.
+        Compiling and exporting trace them with the modules.
         """
         for module, hook in self._targets:
             if hook.spec.before and type(hook) is _Hook:
@@ -211,7 +211,7 @@ class Recorder:
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Add the hooks for the time of this context."""
+        """Add the hooks inside this context."""
         self.attach()
         try:
             yield
@@ -219,29 +219,29 @@ class Recorder:
             _remove(self._handles)
 
     def open(self) -> None:
-        """Get ready for one forward pass in this thread."""
+        """Prepare for one forward pass in this thread."""
         for hook in self.hooks.values():
             hook.open()
         if self._end is not None:
             self._end.open()
 
     def close(self) -> None:
-        """Forget what the pass has left in this thread."""
+        """Drop what this thread recorded."""
         for hook in self.hooks.values():
             hook.take()
         self.ending()
 
     def ending(self) -> _Call | None:
-        """Return the last call of a module that may end the model in this pass."""
+        """Return the last call of a softmax or sigmoid in this pass."""
         return None if self._end is None else self._end.take()
 
     def before_ending(self, values: Tensor) -> Tensor:
-        """Return what entered the softmax or sigmoid if its output is this very tensor, also in a traced graph."""
+        """Return the input of the last softmax or sigmoid if its output is this tensor, also in a traced graph."""
         last = self.ending()
         return values if last is None or last.output is not values else last.entered
 
     def taken(self) -> dict[str, Tensor]:
-        """Return what the pass left, by key, without a look at the rows, so that a graph can be traced.
+        """Return the recorded features by key without checking their rows, so that a graph can be traced.
 
         Raises:
             RuntimeError: A module did not run.
@@ -256,12 +256,10 @@ class Recorder:
         return found
 
     def take(self, logits: Tensor) -> dict[str, Tensor]:
-        """Return what the pass left, by key, with one row per row of logits.
-
-        Nothing is there for `HEAD` if no layer was seen to make the logits.
+        """Return the recorded features by key, with one row per row of logits; no `HEAD` if no layer made the logits.
 
         Raises:
-            Problem: A named module did not run, or it has another number of rows.
+            Problem: A named module did not run, or gave another number of rows.
         """
         found = {}
         for key, hook in self.hooks.items():
@@ -282,7 +280,7 @@ class Recorder:
 
 
 def _made(hook: _HeadHook, logits: Tensor) -> Tensor | None:
-    """Return what entered the call whose output is the logits: by memory, by value, or else the last call."""
+    """Return the input of the call that made the logits, by memory or by value, or else of the last call."""
     calls = list(hook.take() or ())
     if hook.spec.form == "whole":
         kind = nn.Conv2d if logits.ndim == 4 else nn.Linear
@@ -296,7 +294,7 @@ def _made(hook: _HeadHook, logits: Tensor) -> Tensor | None:
 
 
 def is_output(output: Tensor | None, values: Tensor) -> bool:
-    """Return True if `values` are the output of a call: the same memory, or else the same numbers."""
+    """Return True if `values` are the output of a call, by memory or by value."""
     if output is None or output.numel() != values.numel():
         return False
     return output.data_ptr() == values.data_ptr() or torch.equal(output.reshape(values.shape).to(values), values)
@@ -324,7 +322,7 @@ def watching(modules: Iterable[nn.Module], note: Callable[[nn.Module, Any, Any],
 
 
 class _Held(NamedTuple):
-    """A submodule as it was found."""
+    """The mode and the buffers of a submodule before a call."""
 
     module: nn.Module
     training: bool
@@ -347,7 +345,7 @@ class _Held(NamedTuple):
 
 
 class _Holds:
-    """What is held of all models that are being read, with the number of calls that hold each thing."""
+    """The state of all models that are being read, with the number of calls that use each of them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -400,8 +398,8 @@ _SEEDING = threading.RLock()
 def untouched(model: nn.Module, *, eager: bool) -> Iterator[None]:
     """Switch to evaluation mode without gradients, and restore the model and all random states at the end.
 
-    Several threads may hold one model, or models with common parts: the first entry saves and switches, and the last
-    exit restores.
+    Several threads may do so with one model, or with models that share modules: the first one saves the state and the
+    last one restores it.
 
     Args:
         model: The module to run.
@@ -428,10 +426,7 @@ def random_held() -> Iterator[None]:
 
 @contextmanager
 def seeding() -> Iterator[None]:
-    """Let a block seed the global generators and restore them itself: no call of another thread does so meanwhile.
-
-    One thread at a time is in such a block.
-    """
+    """Let one thread at a time seed and restore the global generators; calls in other threads leave them alone."""
     with _SEEDING:
         with _HOLDS.lock:
             _HOLDS.restore()
@@ -459,7 +454,7 @@ def _restore_random(states: tuple[Any, ...]) -> None:
 
 
 def named_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Return every submodule by name, including those inside compiled parts, under each of its names."""
+    """Return every submodule under each of its names, including those inside compiled parts."""
     return {
         name.replace("_orig_mod.", ""): module
         for name, module in model.named_modules(remove_duplicate=False)
@@ -468,7 +463,11 @@ def named_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 def find_module(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
-    """Return the module with this name; an error suggests similar names, or the last modules with weights."""
+    """Return the module with this name.
+
+    Raises:
+        Problem: There is none; it suggests similar names, or the last modules with weights.
+    """
     if name in modules:
         return modules[name]
     near = difflib.get_close_matches(name, modules, n=3, cutoff=0.5)
@@ -482,18 +481,18 @@ def find_module(modules: Mapping[str, nn.Module], name: str) -> nn.Module:
 
 
 def type_name(module: nn.Module) -> str:
-    """Return the name of a module's class; parts of exported programs record it."""
+    """Return the name of a module's class, also in an exported program."""
     return str(getattr(module, "_ty", None) or type(module).__name__).rpartition(".")[2]
 
 
 def ending_name(module: nn.Module) -> str:
-    """Return the name of a module of torch that turns logits into probabilities, also exported; otherwise ""."""
+    """Return the class name of a softmax or sigmoid of torch, also in an exported program; "" for other modules."""
     path = str(getattr(module, "_ty", None) or f"{type(module).__module__}.{type(module).__name__}")
     return type_name(module) if path.startswith("torch.nn.modules.") and type_name(module) in ENDINGS else ""
 
 
 def is_signal(module: nn.Module) -> bool:
-    """Return True if a three-dimensional output is (N, channels, length), as for Conv1d, and not (N, tokens, D)."""
+    """Return True if a three-dimensional output is (N, channels, length), as of Conv1d, and not (N, tokens, D)."""
     return type_name(module).lower().endswith("1d")
 
 

@@ -1,7 +1,7 @@
-"""The interface of everything that executes a model: bind batches to its inputs, run passes, and read features.
+"""The interface of a runner, which executes a model: bind batches to inputs, run passes, and read features.
 
 `qipf.runners.loading.open_model` returns the runner of a torch module, an exported program, an ONNX file or session, or
-a scikit-learn estimator. A runner knows nothing about labels but how to encode them, and nothing about tasks.
+a scikit-learn estimator, or a function. A runner encodes labels, and knows nothing else about them or about tasks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from qipf.data.batches import Batch, InputSpec, as_numbers, mask_key, one_per_ro
 from qipf.runners.features import Candidate, FeatureSpec, choose_reading
 
 OUTPUT = "onnx_output"
-"""The name of the output that was read among the facts of a fitted scorer."""
+"""The key of the output's name among the facts of a fitted scorer."""
 CORNER = 64
 """Height and width of the part of an image whose logits are checked."""
 SURE = 10
@@ -35,12 +35,12 @@ HALF_TOLERANCE = 2e-2
 
 
 class Pass(NamedTuple):
-    """What one forward pass left."""
+    """The result of one forward pass."""
 
     logits: Array
-    """In their own shape, in float32 or wider if it is (N,) or (N, C), classes in the axis that the task expects."""
+    """In the shape of the output, with classes in the axis that tasks expect; (N,) and (N, C) in float32 or wider."""
     features: Mapping[str, Array]
-    """By the key of `read`; `HEAD` is missing if no layer was seen to make the logits."""
+    """By the keys of `read`; without `HEAD` if no layer is known to make the logits."""
 
 
 Run = Callable[[Batch], Pass]
@@ -51,11 +51,11 @@ class Runner(ABC):
     """Executes a model.
 
     Attributes:
-        inputs: The names and types of the inputs; empty if the model does not tell them.
-        device: The device that inputs go to and generators live on; None outside torch.
-        noted_output: The name of the output that is read, if the model has several that could be; otherwise None.
+        inputs: The names and types of the inputs; empty if they are unknown.
+        device: The device of the inputs and of random generators; None outside torch.
+        noted_output: The name of the output that is read, if the model has several; otherwise None.
         fixed: The number of rows that a pass takes; None for any number.
-        regression: True if the model is known to predict numbers, whatever its labels look like.
+        regression: True if the model predicts numbers, whatever the labels look like.
     """
 
     inputs: Sequence[InputSpec] = ()
@@ -66,7 +66,7 @@ class Runner(ABC):
 
     @abstractmethod
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the positional and named arguments of a pass, cast and moved as the model takes them.
+        """Return the positional and named arguments of a pass, in the types and on the device of the model.
 
         A model with one input gets it as the only positional argument, so that `Batch.inputs` is an array.
 
@@ -79,12 +79,11 @@ class Runner(ABC):
     def reading(
         self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True
     ) -> AbstractContextManager[Run]:
-        """Return a context in which passes run; the model is as it was found before and after it.
+        """Return a context in which passes run; it leaves the model unchanged.
 
         Args:
-            read: What to read besides the logits, by keys of the caller's choice.
-            raw: Read the output as it is, as the numbers of a regression are read. Otherwise what enters a softmax or a
-                sigmoid at the end of the model is read.
+            read: The features to read, by any keys.
+            raw: Return the output itself, as for a regression, and not what enters a softmax or sigmoid at its end.
             show: Print notes about what is read, each once per model.
         """
 
@@ -94,27 +93,27 @@ class Runner(ABC):
 
     @abstractmethod
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return what a probe may read, from a pass of two rows, in the order of computation."""
+        """Run a few rows and return the tensors that a probe may read, in the order of computation."""
 
     @abstractmethod
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
         """Return how to read what enters the layer that makes the logits; None if there is no such layer.
 
         Args:
-            batch: A batch, of which a runner may run a few rows.
+            batch: A batch; a runner may run a few of its rows.
             output: The shape of the output: (N, C) gives one row per input, others the values of every position.
         """
 
     def peeking(self) -> AbstractContextManager[None]:
-        """Return a context in which a part of the data may be read; with torch it restores all random states."""
+        """Return a context in which the first batch may be read; with torch it restores all random states."""
         return nullcontext()
 
     def parse(self, text: str) -> FeatureSpec:
-        """Return the reading that a user wrote."""
+        """Parse a reading, such as "layer4@2x2"."""
         return FeatureSpec.parse(text)
 
     def batches(self, source: Iterable[tuple[Any, Any, Sequence[int]]]) -> Iterator[Batch]:
-        """Yield the batches of a source, bound to the inputs, with one label per row; empty batches are skipped."""
+        """Yield the non-empty batches of a source, bound to the inputs, with one label per row."""
         names = [one.name for one in self.inputs]
         for number, (inputs, labels, numbers) in enumerate(source):
             rows = len(numbers)
@@ -128,23 +127,23 @@ class Runner(ABC):
             yield Batch(args, kwargs, own, None if mask is None else self.as_array(mask), rows, number, numbers)
 
     def best_reading(self, batch: Batch) -> FeatureSpec:
-        """Return what a probe of classes reads by default."""
+        """Return the default reading of a probe of classes."""
         return choose_reading(self.candidates(batch), batch.texts)
 
     def fingerprint(self) -> list[float] | str | None:
-        """Return what tells the weights from those of another model; None if that cannot be told."""
+        """Return numbers or a digest that identify the weights; None if there are none."""
         return None
 
     def encode(self, labels: Any) -> Any:
-        """Return labels as classes from 0; the identity unless the model has names for its classes."""
+        """Return labels as classes from 0; unchanged unless the model names its classes."""
         return labels
 
     def as_array(self, values: Any, name: str = "data") -> Array:
-        """Return values as an array of the runner's library, where they are."""
+        """Return values as an array of the runner's library, on the same device."""
         return as_numbers(to_numpy(values) if compat.is_array_api_obj(values) else values, name)
 
     def facts(self) -> dict[str, Any]:
-        """Return what a fitted scorer records about its model."""
+        """Return the facts about the model that a fitted scorer records."""
         found = {"model": self.fingerprint(), OUTPUT: self.noted_output}
         return {name: value for name, value in found.items() if value is not None}
 
@@ -157,9 +156,9 @@ class Runner(ABC):
 
 
 def differ(one: Sequence[float] | str, other: Sequence[float] | str) -> bool:
-    """Return True if two fingerprints belong to different weights; rounding to half precision does not count.
+    """Return True if two fingerprints belong to different weights, beyond rounding to half precision.
 
-    A torch module and an ONNX model cannot be compared, and do not differ.
+    Fingerprints of a torch module and an ONNX model cannot be compared and do not differ.
     """
     if isinstance(one, str) or isinstance(other, str):
         return type(one) is type(other) and one != other

@@ -1,4 +1,4 @@
-"""Run a scikit-learn estimator: its probabilities or decisions as logits, and its inputs as features."""
+"""Run a scikit-learn estimator: probabilities or decisions become logits, and the inputs are the features."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SEVERAL = "it predicts several outputs at once"
 
 
 class SklearnRunner(FunctionRunner):
-    """Runs a fitted estimator of scikit-learn, or one with the same methods, as those of XGBoost and LightGBM.
+    """Runs a fitted estimator of scikit-learn, or of another library with the same methods.
 
-    The logits are log(p) of `predict_proba`, or else `decision_function`, of which one column stays one logit, or else
-    the numbers of `predict`.
+    The logits are log(p) of `predict_proba`, or the values of `decision_function`, or the numbers of `predict`: the
+    first of these methods that the estimator has. One column of `decision_function` is one logit.
 
     Args:
         model: A classifier, a regressor or a pipeline that ends in one.
@@ -57,7 +57,7 @@ class SklearnRunner(FunctionRunner):
         return (table if table.dtype in (np.float32, np.float64) else table.astype(np.float64),), {}
 
     def encode(self, labels: Any) -> Any:
-        """Return the index of each label among the classes of the estimator; targets of a regression as they are."""
+        """Return the index of each label among the classes of the estimator; targets of a regression unchanged."""
         if self._classes is None:
             return labels
         values = np.asarray(to_numpy(labels) if compat.is_array_api_obj(labels) else labels)
@@ -69,7 +69,7 @@ class SklearnRunner(FunctionRunner):
         return order
 
     def fingerprint(self) -> list[float] | None:
-        """Return numbers of the predictions for fixed rows, which tell two fitted estimators apart."""
+        """Return numbers of the predictions for fixed random rows, which differ between two estimators."""
         width = getattr(self.model, "n_features_in_", None)
         if self._numbers is None and width is not None:
             values = self._predict(np.random.default_rng(0).standard_normal((64, width)), raw=False)
@@ -96,5 +96,5 @@ class SklearnRunner(FunctionRunner):
 
 
 def is_estimator(model: Any) -> bool:
-    """Return True for an estimator of scikit-learn, XGBoost or LightGBM, none of which need be installed."""
+    """Return True for a model with the methods of a scikit-learn estimator, as in XGBoost and LightGBM."""
     return hasattr(model, "predict_proba") or (hasattr(model, "predict") and hasattr(model, "get_params"))

@@ -1,4 +1,4 @@
-"""Run a torch module: bind inputs to its forward, find the logits in what it returns, and read its layers."""
+"""Run a torch module: bind inputs to its forward, find the logits in its output, and read its layers."""
 
 from __future__ import annotations
 
@@ -36,31 +36,30 @@ from qipf.runners.runner import CORNER, Pass, Run, Runner, check_single, class_a
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _TORCH = str(Path(torch.__file__).parent)
 NEAR = 0.2
-"""The largest difference between logits and the enlarged output of the layer that makes them, in standard deviations
-of the logits: how images are enlarged is known up to details."""
+"""The largest difference of logits and the enlarged output of their layer, in standard deviations of the logits."""
 WAYS: tuple[dict[str, Any], ...] = (
     {"mode": "nearest"},
     {"mode": "bilinear", "align_corners": False},
     {"mode": "bilinear", "align_corners": True},
     {"mode": "bicubic", "align_corners": False},
 )
-"""How networks enlarge their logits to the size of the image."""
+"""Ways to enlarge logits to the size of the image."""
 MEETING = 8
-"""Rows that are exchanged to find the layers in which several inputs have met."""
+"""The number of rows used to find layers that depend on all inputs."""
 PLACES = 1024
 PROJECTIONS = 4
 _FINGERPRINTS: WeakKeyDictionary[nn.Module, tuple[Any, list[float] | None]] = WeakKeyDictionary()
 
 
 class TorchRunner(Runner):
-    """Runs a torch module, which is never moved, and left as it was found.
+    """Runs a torch module, which is neither moved nor changed.
 
     Args:
         model: A module, also inside DataParallel or `torch.compile`, or an exported program.
-        device: Where the inputs go; None is the device of the model.
+        device: The device of the inputs; None for that of the model.
 
     Raises:
-        Problem: It is not a module, or not on this device.
+        Problem: The model is not a module, or not on this device.
     """
 
     def __init__(self, model: Any, device: torch.device | str | None = None) -> None:
@@ -81,17 +80,17 @@ class TorchRunner(Runner):
         return self._move(args), self._move(kwargs)
 
     def as_array(self, values: Any, name: str = "data") -> Tensor:
-        """Return values as a tensor, where they are."""
+        """Return values as a tensor on the same device."""
         return to_tensor(values, name).detach()
 
     def peeking(self) -> AbstractContextManager[None]:
-        """Return a context in which a part of the data may be read: it restores all random states."""
+        """Return a context that restores all random states."""
         return random_held()
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context in which passes run and hooks are attached."""
-        del show  # nothing is chosen that a user would have to know
+        """Return a context in which hooks are attached and passes run."""
+        del show
         recorder = Recorder(self.module, read, endings=not raw)
         heads = [key for key, spec in read.items() if spec == FeatureSpec("", "whole")]
         copies = {key: spec.copy for key, spec in read.items() if spec.copy is not None}
@@ -139,14 +138,15 @@ class TorchRunner(Runner):
                 return tuple(self._values(batch).shape)
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the outputs of all modules that have one row per input, and depend on every input of the model."""
+        """Return the outputs of modules that have one row per input and depend on every input of the model."""
         module = original(self.module)
         names: dict[nn.Module, list[str]] = {}
         for name, part in named_modules(module).items():
             names.setdefault(part, []).append(name)
         several = len(_tensors(batch)) > 1
-        logits, calls = self._calls(module, names, self._first(batch, MEETING if several else 2))
-        met = self._met(module, names, self._first(batch, MEETING), calls) if several else [True] * len(calls)
+        few = self._first(batch, MEETING if several else 2)
+        logits, calls = self._calls(module, names, few, several)
+        met = self._met(module, names, few, calls) if several else [True] * len(calls)
         classes = logits.shape[1] if logits.ndim > 1 else 1
         found = [
             (part, _candidate(name, part, tuple(output.shape), classes))
@@ -163,15 +163,15 @@ class TorchRunner(Runner):
         return tuple(one for _, one in found)
 
     def _calls(
-        self, module: nn.Module, names: Mapping[nn.Module, Any], batch: Batch
+        self, module: nn.Module, names: Mapping[nn.Module, Any], batch: Batch, keep: bool
     ) -> tuple[Tensor, list[tuple[nn.Module, Tensor]]]:
-        """Return the logits of a batch, and the floating-point outputs of all calls of modules in their order."""
+        """Return the logits of a batch, and the floating-point outputs of all calls in order, or only their shapes."""
         calls: list[tuple[nn.Module, Tensor]] = []
 
         def note(part: nn.Module, inputs: Any, output: Any) -> None:
             tensor = first_tensor(output)
             if tensor is not None and tensor.ndim and tensor.is_floating_point():
-                calls.append((part, tensor.clone()))
+                calls.append((part, tensor.clone() if keep else tensor.to("meta")))
 
         with untouched(module, eager=True), watching(names, note):
             return self._values(batch, module), calls
@@ -179,13 +179,13 @@ class TorchRunner(Runner):
     def _met(
         self, module: nn.Module, names: Mapping[nn.Module, Any], batch: Batch, calls: list[tuple[nn.Module, Tensor]]
     ) -> list[bool]:
-        """Return which calls depend on every input on which the last one depends: another value changes them."""
+        """Return True for every call whose output changes with each input that changes any output."""
         changed: list[list[bool]] = []
         for key in _tensors(batch):
             moved = {**dict(enumerate(batch.args)), **batch.kwargs}
             moved[key] = moved[key].roll(1, 0)
             args = tuple(moved.pop(index) for index in range(len(batch.args)))
-            again = self._calls(module, names, batch._replace(args=args, kwargs=moved))[1]
+            again = self._calls(module, names, batch._replace(args=args, kwargs=moved), True)[1]
             if len(again) == len(calls):
                 same = zip(calls, again, strict=True)
                 changed.append([not torch.equal(one, other) for (_, one), (_, other) in same])
@@ -193,7 +193,7 @@ class TorchRunner(Runner):
         return [all(one[index] for one in changed) for index in range(len(calls))]
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return what enters the linear layer, or for (N, C, H, W) the convolution; None if the model has none."""
+        """Return the input of the linear layer, or of the convolution for (N, C, H, W); None if the model has none."""
         single = all(size == 1 for size in output[2:])
         kind = nn.Conv2d if len(output) == 4 and not single else nn.Linear
         if not any(isinstance(module, kind) for module in self.module.modules()):
@@ -201,12 +201,11 @@ class TorchRunner(Runner):
         return HEAD if single else FeatureSpec("", "whole")
 
     def fingerprint(self) -> list[float] | None:
-        """Return the number of weights, their norm and four projections; cached until a parameter changes.
+        """Return numbers that identify the weights, cached until a parameter changes.
 
-        The numbers are the count of weights, their Euclidean norm, and four projections of the weights on fixed
-        directions, divided by the norm. Projections of two networks that were trained apart differ by about 1. Every
-        parameter is folded into rows of 1,024 numbers first, so that one pass over the weights is enough. The names and
-        the order of the parameters do not matter. The last number is 1 if weights are in half precision.
+        They are the number of weights, their Euclidean norm, four projections on fixed directions divided by the norm,
+        and 1 if weights are in half precision. Projections of two networks trained independently differ by about 1.
+        Parameters are folded into rows of 1,024 numbers first, so their names and order do not matter.
         """
         return fingerprint(self.module)
 
@@ -247,7 +246,7 @@ class TorchRunner(Runner):
         if isinstance(value, Tensor):
             dtype = self._dtype if self._dtype and value.dtype in _FLOATS else value.dtype
             dtype = getattr(torch, widest_float(self.device)) if dtype == torch.float64 else dtype
-            # A copy to the CPU that does not block may be read before it has arrived.
+            # A non-blocking copy to the CPU may be read before it is complete.
             unblocked = value.device.type == "cpu" and self.device.type == "cuda"
             return value.to(self.device, dtype, non_blocking=unblocked)
         if isinstance(value, Mapping):
@@ -257,7 +256,7 @@ class TorchRunner(Runner):
         return value
 
     def _first(self, batch: Batch, rows: int) -> Batch:
-        """Return the first rows; if the model takes a fixed number of rows, that number of them, repeated."""
+        """Return the first rows, or the batch repeated to the number of rows that the model takes."""
         if self.fixed is None or batch.rows > self.fixed:
             return batch.first(rows)
         index = np.arange(self.fixed) % batch.rows
@@ -265,7 +264,7 @@ class TorchRunner(Runner):
         return Batch(args, kwargs, labels, mask, self.fixed, batch.number, [batch.numbers[int(i)] for i in index])
 
     def _values(self, batch: Batch, module: nn.Module | None = None) -> Tensor:
-        """Run a batch and return the output that holds the logits, in its own shape and type."""
+        """Run a batch and return the output with the logits, in its own shape and type."""
         module = module or self.module
         values = find_values(call(module, batch.args, batch.kwargs, batch.number))
         if self.module.training:
@@ -284,7 +283,7 @@ class TorchRunner(Runner):
         """Return the convolution that makes the logits (N, C, H, W) if it is not `last`, the last one called.
 
         Raises:
-            Problem: Several layers could, and their outputs do not tell which one does.
+            Problem: Several layers could, and their outputs do not show the right one.
         """
         could = [
             one for one in self.module.modules() if isinstance(one, nn.Conv2d) and one.out_channels == logits.shape[1]
@@ -322,7 +321,7 @@ class TorchRunner(Runner):
 
 
 def unwrap(model: Any) -> nn.Module:
-    """Return the module inside DataParallel wrappers, which would split or synchronise what is only read here."""
+    """Return the module inside DataParallel wrappers."""
     if not isinstance(model, nn.Module):
         hint = "call its .module() first" if hasattr(model, "module") else ""
         raise Problem("model", type(model).__name__, expected="a torch.nn.Module", hint=hint)
@@ -332,14 +331,14 @@ def unwrap(model: Any) -> nn.Module:
 
 
 def original(model: nn.Module) -> nn.Module:
-    """Return the module inside DataParallel and `torch.compile`, whose names have no prefix and whose hooks fire."""
+    """Return the module inside DataParallel and `torch.compile`, whose hooks run."""
     while (inside := model._modules.get("_orig_mod", unwrap(model))) is not model and inside is not None:
         model = inside
     return model
 
 
 def input_device(model: nn.Module, device: torch.device | str | None) -> torch.device:
-    """Return the device that inputs must go to, checked against where the model is."""
+    """Return the device of the inputs, checked against that of the model."""
     tensors = [*model.parameters(), *model.buffers()]
     homes = list(dict.fromkeys(tensor.device for tensor in tensors)) or [torch.device("cpu")]
     if any(home.type == "meta" for home in homes):
@@ -352,7 +351,9 @@ def input_device(model: nn.Module, device: torch.device | str | None) -> torch.d
     for home in homes:
         if wanted.type == home.type and wanted.index in (None, home.index):
             return home
-    raise Problem("device", repr(str(wanted)), expected=f"{homes[0]}, where the model is", hint="move the model first")
+    raise Problem(
+        "device", repr(str(wanted)), expected=f"{homes[0]}, the device of the model", hint="move the model first"
+    )
 
 
 def as_device(name: str, value: torch.device | str) -> torch.device:
@@ -364,7 +365,7 @@ def as_device(name: str, value: torch.device | str) -> torch.device:
 
 
 def to_tensor(values: Any, name: str = "data") -> Tensor:
-    """Return `values` as a tensor; only read-only memory and negative strides need a copy."""
+    """Return `values` as a tensor; read-only memory and negative strides are copied."""
     if isinstance(values, Tensor):
         return values
     array = as_numbers(values, name)
@@ -376,7 +377,7 @@ def to_tensor(values: Any, name: str = "data") -> Tensor:
 
 
 def forward_parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of the model's forward by name; none of a scripted module."""
+    """Return the parameters of the model's forward by name; none for a scripted module."""
     try:
         return inspect.signature(model.forward).parameters
     except (TypeError, ValueError):  # a scripted module has no Python signature
@@ -384,17 +385,17 @@ def forward_parameters(model: nn.Module) -> Mapping[str, inspect.Parameter]:
 
 
 def _required(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
-    """Return the names of the arguments that a call must give."""
+    """Return the names of the required arguments."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [p.name for p in parameters.values() if p.default is p.empty and p.kind not in several]
 
 
 def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], number: int = 0) -> Any:
-    """Return what the model returns.
+    """Call the model.
 
     Raises:
-        Problem: torch cannot run the model on these inputs. What the model itself raises is passed on as it is, and so
-            is running out of memory.
+        Problem: torch cannot run the model on these inputs. Errors that the model raises itself, and those of memory,
+            are passed on.
     """
     try:
         return model(*args, **kwargs)
@@ -410,7 +411,7 @@ def call(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], num
 
 
 def _is_explicit(error: BaseException) -> bool:
-    """Return True if code outside torch raised the error on purpose, such as a check in the model."""
+    """Return True if a `raise` statement outside torch raised the error, such as a check in the model."""
     last = traceback.extract_tb(error.__traceback__)[-1]
     return (last.line or "").startswith("raise ") and not last.filename.startswith(_TORCH)
 
@@ -431,7 +432,7 @@ def _hint(model: nn.Module, inputs: list[Any], why: str) -> str:
 
 
 def find_values(result: Any) -> Tensor:
-    """Return the logits in what a model returned, in the shape and type in which they are."""
+    """Return the logits in the output of a model, in their own shape and type."""
     values = _search(result)
     if values is None:
         held = f" with keys {sorted(map(str, result))}" if isinstance(result, Mapping) else ""
@@ -472,7 +473,7 @@ def _tensors(batch: Batch) -> list[Any]:
 
 
 def _before(recorder: Recorder, values: Tensor) -> Tensor:
-    """Return what entered the softmax or sigmoid that made the values, if a module did; otherwise the values."""
+    """Return the input of the softmax or sigmoid module that made the values, or the values themselves."""
     last = recorder.ending()
     if last is None or last.entered.numel() != values.numel() or not is_output(last.output, values):
         return values
@@ -489,13 +490,13 @@ def _ends(name: str, entered: Tensor, values: Tensor) -> bool:
 
 
 def _few(values: Tensor) -> Tensor:
-    """Return a part of the values, which is enough to look at."""
+    """Return a part of the values in double precision, for checks."""
     parts = {3: (slice(2), slice(32)), 4: (slice(1), slice(None), slice(CORNER), slice(CORNER))}
     return values[parts.get(values.ndim, slice(CORNER))].double().cpu()
 
 
 def check_logits(values: Tensor) -> None:
-    """Raise if logits look like probabilities: a model that ends in a function, and not a module, hides its logits."""
+    """Raise if logits look like probabilities, as of a model that ends in a function and not in a module."""
     few = _few(values)
     few = few.flatten(1) if few.ndim > 2 and all(size == 1 for size in few.shape[2:]) else few
     check_single(few)
@@ -505,7 +506,7 @@ def check_logits(values: Tensor) -> None:
 
 
 def _difference(output: Tensor, logits: Tensor) -> float:
-    """Return the distance of an output, enlarged, from the logits, in standard deviations of the logits."""
+    """Return the distance between an enlarged output and the logits, in standard deviations of the logits."""
     if output.ndim != 4 or output.shape[:2] != logits.shape[:2]:
         return float("inf")
     scaled = (nn.functional.interpolate(output.float(), size=logits.shape[2:], **way) for way in WAYS)
@@ -519,7 +520,7 @@ def _has_values(values: Tensor) -> bool:
 
 
 def fingerprint(model: nn.Module) -> list[float] | None:
-    """Return what `TorchRunner.fingerprint` does, for a module that need not be ready to run."""
+    """Return the numbers of `TorchRunner.fingerprint`, also for a module that cannot run yet."""
     module = original(model)
     state = [(id(one), one.data_ptr(), one._version) for one in module.parameters() if _has_values(one)]
     if module not in _FINGERPRINTS or _FINGERPRINTS[module][0] != state:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qipf._common.files import atomic_write
-from qipf._common.optional import require
-from qipf._common.safetensors import read_safetensors
+from qipf._common.optional import read_safetensors, require
 
 if TYPE_CHECKING:
     from qipf.scores.base import Attachment, Scorer

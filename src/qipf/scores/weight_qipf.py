@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.fields import published
 from qipf.fields.bandwidth import FACTORS, cross_validated_factor, silverman
@@ -157,7 +158,10 @@ class WeightQIPF(Scorer):
         if data is not None:
             outputs = self._run(outputs, data, batch_size, progress)
         fitted = self._require_fitted()
-        return draw(view(self, None if outputs is None else self._checked(outputs, fitted)))
+        checked = None if outputs is None else self._checked(outputs, fitted)
+        if checked is not None and len(checked.logits) == 0:
+            raise Problem("outputs", "no rows", expected="some predictions to draw")
+        return draw(view(self, checked))
 
     def band(self, outputs: Outputs | Array, width: float = 3.0) -> tuple[Array, Array]:
         """Return the lower and upper ends (N,) of a band around the predictions of a one-output regression model.

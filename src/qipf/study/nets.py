@@ -23,8 +23,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from qipf._common.files import atomic_write
-from qipf._common.optional import require
-from qipf._common.safetensors import read_safetensors
+from qipf._common.optional import read_safetensors, require
 
 if TYPE_CHECKING:
     from qipf.study.datasets import Dataset

@@ -13,6 +13,7 @@ import numpy as np
 
 from qipf._common.errors import Problem
 from qipf.arrays import Array, check_not_masked, is_traced, namespace, to_numpy, widest_float
+from qipf.runners.runner import CORNER, SURE, has_probabilities
 
 PROBABILITIES = (
     "logits: these look like probabilities, not logits; give what goes into the softmax (or the sigmoid), or the "
@@ -396,28 +397,19 @@ def zeros_and_ones(labels: Array) -> bool:
 
 
 def look_like_probabilities(logits: Array, binary: bool) -> bool:
-    """Return True if every row is non-negative and sums to one; for one logit, if all values lie in [0, 1].
+    """Return True if the first rows are non-negative and sum to one; for one logit, if all of them lie in [0, 1].
 
     Args:
         logits: (N, C).
-        binary: True if one column belongs to a classifier. Then at least ten rows are needed, because a few logits may
-            lie in [0, 1] by chance.
+        binary: True if one column belongs to a classifier. A few logits may lie in [0, 1] by chance, so it needs ten.
     """
     rows, columns = logits.shape
-    if is_traced(logits) or rows == 0 or (columns == 1 and (not binary or rows < 10)):
+    if is_traced(logits) or rows == 0 or (columns == 1 and (not binary or rows < SURE)):
         return False
-    return _in_unit(logits[:1, :]) and (rows == 1 or _in_unit(logits))  # the first row decides almost always
-
-
-def _in_unit(logits: Array) -> bool:
-    xp = namespace(logits)
-    if not xp.isdtype(logits.dtype, "real floating") or not bool(xp.all((logits >= 0) & (logits <= 1))):
-        return False
-    if logits.shape[1] == 1:
-        return True
-    tolerance = 1e-3 if xp.finfo(logits.dtype).bits >= 32 else 2e-2
-    sums = xp.sum(xp.astype(logits, xp.float32), axis=1) if tolerance > 1e-3 else xp.sum(logits, axis=1)
-    return bool(xp.all(xp.abs(sums - 1) < tolerance))
+    few = to_numpy(logits[: min(rows, CORNER), :])
+    if columns == 1:
+        return bool(((few >= 0) & (few <= 1)).all())
+    return few.dtype.kind == "f" and has_probabilities(few, 2e-2)
 
 
 def _task_of(outputs: Outputs) -> str:

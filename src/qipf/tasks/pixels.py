@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,7 +18,6 @@ from qipf.data.batches import Batch, colours_last, is_array
 from qipf.runners.runner import Pass, Run
 from qipf.tasks.outputs import Method, Outputs, Scored, kind_of
 from qipf.tasks.task import FORMS, Draw, Part, ProbeSettings, Task
-from qipf.tasks.tiles import Tile, check_tiles, cut, cut_batch, find_images, wider
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +29,26 @@ BLOCK = 2**22
 """Logits and features that are scored at once on a CPU: 16 MB in single precision. Other devices take 16 times that."""
 TOLERANCE = 1e-3
 """Differences of logits, in standard deviations of the logits, that count as rounding errors."""
+
+
+class Tile(NamedTuple):
+    """A part of an image that one pass reads.
+
+    Attributes:
+        seen: The rows and columns that the network reads.
+        core: The rows and columns whose logits are kept; each pixel is in the core of one tile.
+    """
+
+    seen: tuple[slice, slice]
+    core: tuple[slice, slice]
+
+    def inside(self, values: Array) -> Array:
+        """Return the logits (N, C, h, w) of the core."""
+        (down, across), (rows, columns) = self.seen, self.core
+        return values[
+            :, :, rows.start - down.start : rows.stop - down.start,
+            columns.start - across.start : columns.stop - across.start,
+        ]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -61,7 +81,10 @@ class Pixels(Task):
     overlap: int = 64
 
     def __post_init__(self) -> None:
-        check_tiles(self.tile, self.overlap)
+        check_whole("overlap", self.overlap, 0)
+        check_whole("tile", 1 if self.tile is None else self.tile, 1)
+        if self.tile is not None and self.tile <= 2 * self.overlap:
+            raise Problem("tile", f"{self.tile}", expected=f"more than {2 * self.overlap}, twice the overlap")
         check_whole("per_image", self.per_image, 1)
         given: Any = self.ignore
         several = isinstance(given, Sequence) and not isinstance(given, str)
@@ -327,3 +350,62 @@ def _hint(labels: tuple[int, ...], logits: tuple[int, ...]) -> str:
     if len(labels) == 3 and labels[1] > logits[2]:
         return "let the model enlarge its logits to the size of the labels"
     return "give labels of the height and width of the logits"
+
+
+def cut(height: int, width: int, tile: int | None, overlap: int) -> Iterator[Tile]:
+    """Yield the tiles of an image, row by row; the whole image if it is small enough.
+
+    Tiles begin at multiples of `tile - 2 * overlap`. A pixel in the core of a tile is at least `overlap` pixels away
+    from every edge of the tile that is not an edge of the image.
+    """
+    for rows in _line(height, tile, overlap):
+        for columns in _line(width, tile, overlap):
+            yield Tile((rows[0], columns[0]), (rows[1], columns[1]))
+
+
+def _line(length: int, tile: int | None, overlap: int) -> list[tuple[slice, slice]]:
+    if tile is None or length <= tile:
+        return [(slice(0, length), slice(0, length))]
+    step = tile - 2 * overlap
+    count = math.ceil((length - 2 * overlap) / step)
+    found = []
+    for number in range(count):
+        start, last = number * step, number == count - 1
+        stop = length if last else start + tile
+        found.append((slice(start, stop), slice(start + overlap if number else 0, length if last else stop - overlap)))
+    return found
+
+
+def wider(tile: Tile, height: int, width: int, more: int) -> Tile:
+    """Return a tile with the same core that begins at the corner of the image and ends `more` pixels later."""
+    sides = [slice(0, min(size, side.stop + more)) for side, size in zip(tile.seen, (height, width), strict=True)]
+    return Tile((sides[0], sides[1]), tile.core)
+
+
+def find_images(batch: Batch) -> Array:
+    """Return the only images (N, c, H, W) among the inputs of a batch.
+
+    Raises:
+        Problem: There are none, or several.
+    """
+    found = [one for one in (*batch.args, *batch.kwargs.values()) if _are_images(one)]
+    if len(found) != 1:
+        raise Problem(
+            "tile", f"{len(found)}", expected="one input (N, c, H, W) to cut into tiles",
+            hint="leave tile out, or cut the images yourself",
+        )  # fmt: skip
+    return found[0]
+
+
+def cut_batch(batch: Batch, tile: Tile) -> Batch:
+    """Return the batch with its images cut to a tile."""
+
+    def one(value: Any) -> Any:
+        return value[:, :, tile.seen[0], tile.seen[1]] if _are_images(value) else value
+
+    kwargs = {name: one(value) for name, value in batch.kwargs.items()}
+    return batch._replace(args=tuple(one(value) for value in batch.args), kwargs=kwargs)
+
+
+def _are_images(value: Any) -> bool:
+    return is_array(value) and len(value.shape) == 4

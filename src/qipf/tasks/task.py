@@ -21,7 +21,7 @@ from qipf.tasks.outputs import Outputs, Scored, predicted_classes
 
 if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb, Perturber
-    from qipf.tasks.tiles import Tile
+    from qipf.tasks.pixels import Tile
 
 
 class Part(NamedTuple):

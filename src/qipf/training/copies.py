@@ -92,7 +92,7 @@ class CopyLearner(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the copy is."""
+        """The device of the copy."""
         return next(self.copy.parameters()).device
 
     @contextmanager

@@ -48,8 +48,8 @@ def as_split(data: SplitLike, name: str = "data") -> Split:
         and all(isinstance(part, Tensor | np.ndarray) and part.ndim for part in parts)
     ):
         raise TypeError(
-            f"{name}: expected a Split, a pair (inputs, targets) of tensors or NumPy arrays, or a TensorDataset "
-            f"of inputs and targets, got {_describe(parts)}; stack the examples of a loader or another dataset first"
+            f"{name}: expected a Split, a pair (inputs, targets) of arrays or a TensorDataset of both, got "
+            f"{_describe(parts)}; stack the examples of a loader first"
         )
     inputs, targets = (_as_torch(part) for part in parts)
     if len(inputs) != len(targets):

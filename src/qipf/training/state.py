@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from qipf._common.files import atomic_write
-from qipf._common.optional import require
-from qipf._common.safetensors import read_safetensors
+from qipf._common.optional import read_safetensors, require
 from qipf.training.split import Split
 
 _FORMAT = "qipf-training-2"

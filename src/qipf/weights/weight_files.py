@@ -169,7 +169,7 @@ def _member(group: Any, name: str) -> Any:
     steps = [step for step in name.split("/") if step]
     for step in steps:
         if not isinstance(group.get(step, getlink=True), h5py.HardLink):
-            raise OSError(f"{name!r} is a link to another place")
+            raise OSError(f"{name!r} is a link")
         group = group[step]
     return group
 

@@ -79,11 +79,11 @@ def test_what_a_killed_run_left_is_removed_at_once(tmp_path):
     assert left == [*kept, "store.json"]
 
 
-@pytest.mark.parametrize("folder", ["scratch", "running", "cells", "damaged"])
+@pytest.mark.parametrize("folder", ["scratch", "running", "cells", "damaged", "sources"])
 def test_a_folder_that_is_a_link_is_used_and_only_files_of_a_store_are_deleted_there(tmp_path, folder):
     elsewhere = tmp_path / "fast disk"
     elsewhere.mkdir()
-    own = {"thesis.qipf", "notes", "download.part", ".thesis.tex.part"}
+    own = {"thesis.qipf", "notes", "download.part", ".thesis.tex.part", "notes.json", "net.safetensors"}
     for name in own:
         (elsewhere / name).write_text("mine")
     (tmp_path / "s").mkdir()
@@ -94,6 +94,7 @@ def test_a_folder_that_is_a_link_is_used_and_only_files_of_a_store_are_deleted_t
         store.scratch(key, ".qipf").write_text("x")
     store.scratch("d" * 32, ".qipf").write_text("left by a killed run")
     store.write("train", key, {"x": 1})
+    repair(store)
     clean(store, [])
     assert store.record("train", key)["x"] == 1
     assert list((store.path / "scratch").glob("d" * 32 + "*")) == []
@@ -204,6 +205,9 @@ def test_a_record_in_the_place_of_another_is_damaged(tmp_path):
         store.write("score", key, {"of": key})
     store.file("score", "a", ".json").replace(store.file("score", "b", ".json"))
     with pytest.raises(DamagedError, match="it is the record of score/a"):
+        store.record("score", "b")
+    store.file("score", "b", ".json").write_bytes(seal("of another kind"))
+    with pytest.raises(DamagedError, match="not the record"):
         store.record("score", "b")
 
 

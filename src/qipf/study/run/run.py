@@ -15,8 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from qipf._common.device import usual_device
-from qipf._common.optional import require
+from qipf._common.optional import require, usual_device
 from qipf._common.text import printable
 from qipf.study.plan.plan import Plan
 from qipf.study.run import consolidate, grid, verify
