@@ -26,7 +26,9 @@ class Classes(Task):
 
     name: ClassVar[str] = "classes"
     noun: ClassVar[str] = "prediction"
-    probe: ClassVar[ProbeSettings] = ProbeSettings(None, "best", True, {})
+    probe: ClassVar[ProbeSettings] = ProbeSettings(
+        None, "best", True, {"hidden": 512, "dropout": 0.0, "learning_rate": 8e-3}
+    )
 
     raw: bool = False  # pyright: ignore[reportIncompatibleVariableOverride]
 
