@@ -44,7 +44,7 @@ SCALES = (compared.ONE_WIDTH, *METHODS)
 MOST = 10_000
 """Tokens or pixels of each part that are compared."""
 MOST_SETS = 5
-"""Sets of which the page shows images."""
+"""The number of sets whose images the page shows."""
 RESAMPLES = 200
 SEED = 0
 
@@ -185,14 +185,9 @@ def _wanted(text: str | None, numbers: bool) -> list[str]:
 
 
 class _Contest:
-    """Fit scores or scales to the first part, and measure them on the last one and on shifted data.
+    """Fit scores or scales to the first part of DATA, and measure them on its last part and on shifted sets.
 
-    Args:
-        work: The model and its task.
-        parts: The data that fits, for numbers the data that fits intervals, and the data that measures.
-        sets: Shifted data by name.
-        where: The name of DATA in errors.
-        coverage: The coverage of the intervals of numbers; None for scores.
+    A `coverage` is that of the intervals of numbers; it is None for scores. Errors about DATA begin with `where`.
     """
 
     def __init__(

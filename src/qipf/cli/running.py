@@ -41,12 +41,9 @@ def split_model(model: str) -> tuple[str, str | None]:
 
 
 def load(model: str, options: ModelOptions, scorer: Scorer | None = None) -> Any:
-    """Return the model of a command on its device, or the path of a file of weights.
+    """Return the model on its device, or the path of a file of weights.
 
-    Args:
-        model: What the user wrote.
-        options: The options of the command.
-        scorer: A fitted scorer, whose output of an ONNX model is read if MODEL names none.
+    If MODEL names no output of an ONNX model, the output that a fitted `scorer` read is taken.
     """
     path, output = split_model(model)
     net = load_model(path, options.weights, output)
@@ -90,16 +87,7 @@ def open_other(
 ) -> Data:
     """Open labelled data of the form of DATA, for --calibrate, --fit or --shifted.
 
-    Args:
-        path: The file or folder.
-        flag: The option that named it.
-        model: The model, as the user wrote it.
-        options: The options of the command.
-        data: What was read of DATA.
-        data_path: The path of DATA, if this data must be other than DATA.
-
-    Raises:
-        InputError: It cannot be read, has no labels, has other classes, or is DATA or a copy of it.
+    With `data_path`, the path of DATA, the data must not be DATA or a copy of it.
     """
     with naming(data=flag, labels=flag):
         found = _opened(path, None, model, options, True)
@@ -152,15 +140,7 @@ class Work:
     def prepare(
         cls, net: Any, data: Data, task: Any = None, features: str | None = None, batch_size: int = 500
     ) -> tuple[Work, Data]:
-        """Return the work, and the data with the inputs that the model takes.
-
-        Args:
-            net: The result of `load`.
-            data: The opened data.
-            task: The value of --task, or the task that a scorer was fitted to; None to find it.
-            features: The value of --features.
-            batch_size: The largest number of examples per pass.
-        """
+        """Return the work, and the data with the inputs that the model takes; without a `task`, find it."""
         if "logits" in data.arrays or not data.has_inputs:
             if "logits" not in data.arrays:
                 raise Problem("data", "neither inputs nor logits", hint=f"give {listed('inputs')}, or logits")

@@ -19,7 +19,7 @@ from qipf.cli.arguments import QUIET, check_output, naming
 from qipf.cli.fit import counted
 from qipf.cli.options import ModelOptions, Output
 from qipf.cli.running import Work, load, open_main, split_model
-from qipf.cli.shown import Seen, warn_of_random
+from qipf.cli.shown import say_share, warn_of_random
 from qipf.data.reading import Data
 from qipf.data.tables import TableWriter
 from qipf.tasks.outputs import Scored
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from qipf.scores.base import Scorer
 
 TABLES = (".csv", ".parquet")
+HIGHER = "higher is less sure"
 UNITS = {"probe": "the log odds against the prediction: 0 is even, negative is sure"}
 """The unit of a score, by the name of the scorer."""
 
@@ -92,18 +93,21 @@ def score(
     pixels = work.task.name == "pixels"
     if not pixels and output.suffix not in TABLES:
         raise UserError(f"--output: expected a file that ends in {' or '.join(TABLES)}, got {output}")
-    scored = _scored(work, scorer, opened)
-    seen: list[Seen] = []
+    joint = getattr(scorer.attachments.get("intervals"), "joint", False)
+    numbers, seen = work.task.judged_by == "intervals", [0, 0]  # correct or inside, and how many there are
+    scored = _counted(_scored(work, scorer, opened), seen, errors=not numbers)
     if pixels and output.suffix not in TABLES:
-        maps = _counting(scored, seen)
-        _write_maps(maps, output) if output.suffix == ".npy" else _write_overlays(maps, opened, output)
+        _write_maps(scored, output) if output.suffix == ".npy" else _write_overlays(scored, opened, output)
         count, what = len(opened), "maps"
     else:
         count, what = 0, "rows"
         with naming(path="--output"), TableWriter(output) as table:
             for one in scored:
                 columns = _columns(work, scorer, opened, one, modes)
-                seen.append(_seen(columns, scorer))
+                inside = [values for name, values in columns.items() if name.partition("_")[0] == "inside"]
+                for values in [np.logical_and.reduce(inside)] if joint and inside else inside:
+                    seen[0] += int(values.sum())
+                    seen[1] += len(values)
                 count += len(columns["row"])
                 table.write(columns)
             if not count:
@@ -112,14 +116,23 @@ def score(
                     "the inputs without labels to score every token"
                 )
     if not QUIET.get():
-        unit = UNITS.get(scorer.name, "higher is less sure")
-        print(f"{printable(output)}: {count} {what}; uncertainty: {unit}", file=sys.stderr)
-        inside = "examples with all targets" if _is_joint(scorer) else "targets"
-        numbers = work.task.judged_by == "intervals"
-        about = (inside, "inside their intervals") if numbers else (counted(work.task), f"accuracy on {data}")
-        sum(seen, Seen()).say(*about)
+        print(f"{printable(output)}: {count} {what}; uncertainty: {UNITS.get(scorer.name, HIGHER)}", file=sys.stderr)
+        if numbers:
+            say_share("inside their intervals", seen[0], seen[1], "examples with all targets" if joint else "targets")
+        else:
+            say_share(f"accuracy on {data}", seen[0], seen[1], counted(work.task))
     if model is not None and options.weights is None:
         warn_of_random(model, net)
+
+
+def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iterator[Scored]:
+    """Yield scores, and if `errors` exist, add the correct and the labelled predictions to `seen`."""
+    for one in scored:
+        if errors and one.labels is not None:
+            known = to_numpy(one.counted)
+            seen[0] += int((to_numpy(one.correct) & known).sum())
+            seen[1] += int(known.sum())
+        yield one
 
 
 def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
@@ -154,30 +167,6 @@ def _columns(work: Work, scorer: Scorer, data: Data, scored: Scored, modes: bool
             for number, order in enumerate(scorer.settings()["orders"]):
                 columns[f"mode_{order}"] = every[:, number]
     return columns
-
-
-def _seen(columns: dict[str, Any], scorer: Scorer) -> Seen:
-    """Count the predictions that are right, or the targets that are inside their intervals."""
-    if "wrong_pixels" in columns:
-        labelled = int(columns["labelled_pixels"].sum())
-        return Seen(labelled, labelled - int(columns["wrong_pixels"].sum()))
-    found = [values for name, values in columns.items() if name == "correct" or name.partition("_")[0] == "inside"]
-    if _is_joint(scorer) and found:
-        found = [np.logical_and.reduce(found)]
-    return Seen(sum(map(len, found)), sum(int(np.sum(values)) for values in found))
-
-
-def _is_joint(scorer: Scorer) -> bool:
-    intervals: Any = scorer.attachments.get("intervals")
-    return intervals is not None and intervals.joint
-
-
-def _counting(scored: Iterator[Scored], seen: list[Seen]) -> Iterator[Scored]:
-    for one in scored:
-        known = to_numpy(one.counted)
-        if one.labels is not None:
-            seen.append(Seen(int(known.sum()), int((to_numpy(one.correct) & known).sum())))
-        yield one
 
 
 def _write_maps(scored: Iterator[Scored], output: Path) -> None:

@@ -18,18 +18,7 @@ from qipf.data.reading import INPUT, Data, FileSource
 
 
 def open_shifted(given: list[str], model: str, options: ModelOptions, data: Data) -> dict[str, Data]:
-    """Open the data of every --shifted NAME=FILE.
-
-    Args:
-        given: What the user wrote.
-        model: The model, as the user wrote it.
-        options: The options of the command.
-        data: DATA, which the shifted sets have to resemble.
-
-    Raises:
-        UserError: It is not of this form, or two sets have the same name.
-        InputError: A file cannot be read, or does not fit the data.
-    """
+    """Open the data of every --shifted NAME=FILE, which has to have the form of DATA."""
     found: dict[str, Data] = {}
     for text in given:
         name, equals, path = text.partition("=")
@@ -69,11 +58,7 @@ def _check_range(shifted: Data, data: Data, path: str) -> None:
 
 
 def read_shifts(given: list[str]) -> list[tuple[str, float]]:
-    """Return the name and the intensity of every --shift NAME:INTENSITY.
-
-    Raises:
-        UserError: The shift is unknown, or the intensity is not a number.
-    """
+    """Return the name and the intensity of every --shift NAME:INTENSITY."""
     if not given:
         return []
     require("torch", extra="torch")
@@ -95,11 +80,7 @@ def read_shifts(given: list[str]) -> list[tuple[str, float]]:
 
 
 def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -> Data:
-    """Return the data with its inputs shifted; if words are dropped, labels of tokens and masks follow.
-
-    Raises:
-        InputError: The shift is not for such inputs, or would move them away from their labels.
-    """
+    """Return the data with its inputs shifted; if words are dropped, labels of tokens and masks follow."""
     torch = require("torch", extra="torch")
     from qipf.study import shifts
 
@@ -126,11 +107,7 @@ def apply_shift(data: Data, name: str, intensity: float, kind: str, seed: int) -
 
 
 def _whole(data: Data, key: str, ids: bool) -> Iterator[Any]:
-    """Yield all inputs of one array, batch by batch, as a built-in shift needs them together.
-
-    Raises:
-        InputError: They take more memory than they may.
-    """
+    """Yield all inputs of one array, batch by batch, if they fit into the memory budget."""
     torch = require("torch", extra="torch")
     stored = data.arrays.get(key)
     most, spent = max(budget(), 0 if stored is None else stored.nbytes), 0

@@ -6,32 +6,19 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from qipf._common.optional import require
 from qipf._common.text import printable
-from qipf.arrays import to_numpy
 from qipf.data.tables import csv_text
 from qipf.decisions.comparison import Comparison, Estimate
 from qipf.runners.loading import is_random
-
-if TYPE_CHECKING:
-    from qipf.tasks.outputs import Outputs
 
 WIDER = "A wider terminal, or -o, shows all intervals."
 
 
 def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, note: str = "") -> Any:
-    """Return a table whose cells stay on one line each; the first column is aligned to the left, numbers to the right.
-
-    Args:
-        head: The names of the columns.
-        rows: One string per column.
-        title: Above the table.
-        note: Below it; a table with a note has no lines, which makes it narrower.
-    """
+    """Return a table with a title and cells on one line each; a `note` below it makes it narrower, without lines."""
     plain: dict[str, Any] = {"box": None, "pad_edge": False, "padding": (0, 2, 0, 0)} if note else {}
     made = require("rich.table", extra="torch").Table
     table = made(title=printable(title) or None, caption=note or None, caption_justify="left", **plain)
@@ -43,12 +30,7 @@ def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, not
 
 
 def show_table(table: Any, short: Any) -> None:
-    """Print `table`, or `short` on a terminal that is too narrow for it. A file or a pipe has no width.
-
-    Args:
-        table: What `table_of` returns.
-        short: The same with less in it.
-    """
+    """Print a table, or a shorter one on a terminal that is too narrow for it. A file or a pipe has no width."""
     console = require("rich.console", extra="torch").Console(markup=False)  # a shifted set may be called [red]
     measure = require("rich.measure", extra="torch").Measurement.get
     wide = console.options.update(width=10_000)
@@ -58,59 +40,33 @@ def show_table(table: Any, short: Any) -> None:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Return the lines of a table whose columns, but for the first, are numbers."""
+    """Return the lines of a table whose columns, except the first, are numbers."""
     return [f"| {' | '.join(head)} |", "|---|" + (len(head) - 1) * "--:|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
-@dataclass(frozen=True)
-class Seen:
-    """Count labelled predictions and the correct ones among them."""
-
-    labelled: int = 0
-    right: int = 0
-
-    def __add__(self, other: Seen) -> Seen:
-        return Seen(self.labelled + other.labelled, self.right + other.right)
-
-    def say(self, what: str, how: str) -> None:
-        """Print the accuracy, if it is known; `what` names what was counted, and `how` what counts as right."""
-        if self.labelled:
-            share = 100 * self.right / self.labelled
-            print(f"{how}: {share:.1f} % of {self.labelled} {what}", file=sys.stderr)
-
-
-def seen_in(outputs: Outputs, correct: Any = None) -> Seen:
-    """Count the rows of some outputs; `correct` says which are right if that is known already."""
-    if correct is None and outputs.labels is not None and not outputs.regression:
-        correct = to_numpy(outputs.correct)
-    return Seen() if correct is None else Seen(len(correct), int(np.sum(correct)))
+def say_share(how: str, right: int, count: int, what: str) -> None:
+    """Print the share of correct predictions, or of targets inside their intervals, if there are any."""
+    if count:
+        print(f"{how}: {100 * right / count:.1f} % of {count} {what}", file=sys.stderr)
 
 
 def warn_of_random(spec: str, net: Any) -> None:
-    """Print a warning about a model that nobody trained.
-
-    Args:
-        spec: The model as the user wrote it, if no weights were given.
-        net: The model, if it was run.
-    """
+    """Print a warning if a model, as the user wrote it without weights, has random weights."""
     if net is not None and is_random(spec, net):
-        print(
-            f"warning: {spec} gives other random weights at every call: this network is not trained; give --weights",
-            file=sys.stderr,
-        )
+        print(f"warning: {spec} returns random weights: this network is not trained; give --weights", file=sys.stderr)
 
 
 @dataclass(frozen=True)
 class TableView:
-    """How a comparison is shown: the columns of its table, and what they mean.
+    """The columns of the table of a comparison.
 
     Attributes:
         key: The name of the list of rows in a JSON file.
         first: The name of the first column.
-        measures: Each measure of a row with its title and how its estimate is written.
-        short: Titles for a narrow terminal, on which intervals are left out.
-        note: Below the table on a narrow terminal.
-        meaning: What the columns of the page mean.
+        measures: The title of each measure and a function that formats it.
+        short: Titles for a narrow terminal, where intervals are left out.
+        note: The note below the table on a narrow terminal.
+        meaning: The meaning of the columns, for the page.
     """
 
     key: str
@@ -121,7 +77,7 @@ class TableView:
     meaning: str
 
     def head(self) -> list[str]:
-        """Return the titles of all columns; a title may be broken at its line break."""
+        """Return the titles of all columns; some have a line break."""
         return [self.first, *(title for title, _ in self.measures.values()), "fitting,\ns", "scoring,\nms per 1,000"]
 
     def cells(self, row: Any, found: Comparison) -> list[str]:

@@ -18,9 +18,9 @@ FORMATS = {".bmp": "BMP", ".jpeg": "JPEG", ".jpg": "JPEG", ".png": "PNG", ".webp
 """By ending. No other decoder is tried, whatever a file holds: some of them start programs."""
 GREY = ("1", "L", "LA", "I", "I;16", "F")
 PIXEL, VALUE = 8, 5
-"""Bytes that decoding takes per pixel of one image, and per value of all: one as a byte, four as a float."""
+"""Bytes that decoding takes per pixel of one image, and per value of all images (a byte and a float)."""
 SCANS = 100
-"""Scans of a JPEG that are decoded, each of which costs as much time as the whole image; programs write about ten."""
+"""The largest number of scans of a JPEG; each costs the time of a complete image, and programs write about ten."""
 
 
 def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tuple[str, ...]]:
@@ -50,7 +50,7 @@ def list_images(folder: Path) -> tuple[tuple[Path, ...], np.ndarray | None, tupl
 
 
 def image_mode(file: Path) -> str:
-    """Return how to decode all images if this is the first of them: "L" for grey, otherwise "RGB"."""
+    """Return the mode of all images from the first: "L" for grey, otherwise "RGB"."""
     with _open(file) as image:
         return "L" if image.mode in GREY else "RGB"
 

@@ -23,7 +23,7 @@ NAMES = {
 """Names that arrays of an .npz file may have, by what they hold."""
 KNOWN = {name for names in NAMES.values() for name in names}
 INPUT = "input "
-"""How the key of one of several inputs begins."""
+"""The prefix of the keys of several inputs."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Data:
     files: tuple[Path, ...] = ()
     classes: tuple[str, ...] = ()
     mode: str = ""
-    """How images are decoded; empty for the mode of the first one."""
+    """The mode in which images are decoded; empty for the mode of the first one."""
     named: dict[str, np.ndarray] = field(default_factory=dict)
-    """Every array of an .npz by its own name, from which a model with several inputs takes them."""
+    """Every array of an .npz file by its own name, for models with several inputs."""
     numbers: np.ndarray | None = None
-    """The row of every example in its file, if these are only some of the rows."""
+    """The row of every example in its file, if these are a part of the rows."""
 
     def __len__(self) -> int:
         return len(self.files) or len(next(iter(self.arrays.values() or self.named.values())))
@@ -74,7 +74,7 @@ class Data:
         return replace(self, arrays=arrays, files=files, named={}, numbers=numbers, mode=mode)
 
     def batches(self, size: int) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-        """Yield the arrays of consecutive batches, and the rows in the file; one batch is in memory at a time."""
+        """Yield the arrays of consecutive batches, and their rows in the file; one batch is in memory at a time."""
         mode, numbers = self.mode, np.arange(len(self)) if self.numbers is None else self.numbers
         for start in range(0, len(self), size):
             rows = slice(start, min(start + size, len(self)))
@@ -85,7 +85,7 @@ class Data:
             yield part, numbers[rows]
 
     def images(self, rows: Sequence[int]) -> np.ndarray:
-        """Return some images; of several inputs, the first that has four dimensions."""
+        """Return some images: the first input with four dimensions."""
         ((arrays, _),) = self.take(np.asarray(rows)).batches(max(1, len(rows)))
         inputs = [array for key, array in arrays.items() if key == "inputs" or key.startswith(INPUT)]
         return next((array for array in inputs if array.ndim == 4), inputs[0])
@@ -93,11 +93,11 @@ class Data:
     def bound(self, inputs: Sequence[InputSpec]) -> Data:
         """Return the data with the inputs that a model takes, found by their names in an .npz.
 
-        A model with one input takes `inputs` (or `x`), whatever its own input is called. Arrays with the names of other
-        inputs go along; an `attention_mask` always counts for tokens.
+        A model with one input takes `inputs` (or another name in `NAMES`), whatever its own input is called. Arrays
+        with the names of other inputs are added, and always an `attention_mask`.
 
         Raises:
-            Problem: There is no array of some name, or one that is not numbers or of another length.
+            Problem: An array is missing, is not numeric, or has another length.
         """
         if not self.has_inputs:
             return replace(self, named={})
@@ -131,14 +131,14 @@ class Data:
 class FileSource(Source):
     """Opened data as batches in the types that a model takes.
 
-    Bytes become numbers from 0 to 1, unless the model declares integers or they are token ids; images have their
-    colours first, or last if only that fits the model.
+    Bytes are scaled to [0, 1] unless the model declares integers or they are token ids. The channels of images come
+    first, or last if only that fits the model.
 
     Args:
         data: What `Data.bound` returned.
         inputs: The inputs of the model.
         batch_size: Rows per batch.
-        ids: Rows of bytes are token ids, and not the numbers of a table.
+        ids: True if rows of bytes are token ids instead of the numbers of a table.
         chosen: The rows to read; None for all.
     """
 
@@ -202,8 +202,8 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
     Args:
         path: The file or folder.
         labels: An `.npy` with labels, if the data has none.
-        named: Whether an `.npz` may hold inputs under names of their own, as a model with several inputs takes them.
-        several: Whether an example may have several labels, as images whose pixels are classified do.
+        named: Accept inputs under other names in an `.npz`, for a model with several inputs.
+        several: Accept several labels per example, as for pixels.
 
     Raises:
         Problem: There is no such file, it cannot be read, or its parts do not fit together.

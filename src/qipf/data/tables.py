@@ -24,7 +24,7 @@ from qipf.data.npz import read_arrays
 Columns = dict[str, np.ndarray]
 
 ROW = 100
-"""Bytes that a row takes in memory at least, with the metrics' copies of a score."""
+"""The least memory of a row in bytes, with the copies of a score that the metrics make."""
 LONGEST_LINE = 8 * 2**20
 MOST_COLUMNS = 10_000
 """Columns of a table; each takes several kilobytes, even if it is empty."""

@@ -1,4 +1,4 @@
-"""Read tables of scores that grow: a file, or a folder of CSV and Parquet files, from where the last look ended."""
+"""Read new rows of growing tables: a file, or a folder of CSV and Parquet files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SHORTER = "write a new file instead; files may only grow"
 
 
 class Tail:
-    """Read what was appended since the last look. It keeps positions only, and starts from the beginning when new.
+    """Read the rows that were appended since the last look.
 
     CSV files grow by complete lines; a last line without its end waits for the next look. Parquet files appear
     complete, or are replaced by longer ones; one that cannot be read yet waits, too.

@@ -1,11 +1,11 @@
-"""Estimates of the accuracy of live predictions that need no labels: each is the mean of one number per prediction.
+"""Estimate the accuracy of live predictions without labels, as the mean of one number per prediction.
 
 * "probability": one minus the probability of error, from the score.
-* "atc": whether the score is below the threshold that as many held-out predictions are below as are correct (average
-  thresholded confidence; Garg et al., 2022).
+* "atc": 1 if the score is below a threshold, and 0 otherwise; the share of held-out predictions below the threshold is
+  their accuracy (average thresholded confidence; Garg et al., 2022).
 * "confidence": the largest softmax probability (average confidence; Hendrycks and Gimpel, 2017).
 * "difference": the accuracy on held-out data plus the change of the average confidence (Guillory et al., 2021).
-* "posterior": the probability that the scorer's own posterior gives to the predicted class.
+* "posterior": the probability of the predicted class in the posterior of the scorer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ METHODS = ("probability", "atc", "confidence", "difference", "posterior")
 
 
 def held_out_facts(outputs: Outputs, scores: np.ndarray) -> dict[str, float]:
-    """What the estimates need to know of labelled held-out predictions and their scores (N,)."""
+    """Return the accuracy, the ATC threshold and the mean confidence of labelled held-out predictions."""
     correct = to_numpy(outputs.correct).astype(bool)
     accuracy = float(correct.mean())
     facts = {"accuracy": accuracy, "atc_threshold": float(np.quantile(scores, accuracy, method="inverted_cdf"))}
@@ -33,12 +33,12 @@ def held_out_facts(outputs: Outputs, scores: np.ndarray) -> dict[str, float]:
 
 
 def confidences(outputs: Outputs) -> np.ndarray:
-    """The largest softmax probability of each prediction."""
+    """Return the largest softmax probability of each prediction."""
     return posterior(None, outputs).max(axis=1)
 
 
 def per_prediction(scorer: Scorer, outputs: Outputs, facts: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """The estimates that need more than scores."""
+    """Return the estimates that need more than scores, one number per prediction each."""
     sure = confidences(outputs)
     found = {"confidence": sure, "difference": sure + facts["accuracy"] - facts["confidence"]}
     if hasattr(scorer, "posterior"):

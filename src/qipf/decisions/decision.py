@@ -1,4 +1,4 @@
-"""Which predictions to accept: a threshold on the uncertainty that keeps a promise, and its proof."""
+"""Accept predictions by a threshold on the uncertainty that keeps a promise, with its proof."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 from qipf._common.errors import Problem, check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.arguments import check_independent, check_outputs
-from qipf.decisions.threshold import Proof, Unsupported, error_interval, prove, rank_interval
+from qipf.decisions.threshold import Proof, conformal_rank, error_interval, prove, rank_interval
 from qipf.decisions.two_sample import MOST_ROWS, MOST_SCORES, Check, compare, some_rows
 from qipf.metrics.inputs import check, finite
 from qipf.scores.base import Attachment, Fitted
@@ -30,14 +30,14 @@ _RELATION = {"error": "<=", "loss": "<=", "accept": ">="}
 
 @dataclass(frozen=True)
 class Promise:
-    """A promise about the predictions that are accepted.
+    """A promise about the accepted predictions.
 
     Attributes:
-        kind: "error": at most `limit` of the accepted predictions are wrong. "loss": their mean loss, in [0, 1], is at
-            most `limit`. "accept": the share `limit` of the traffic is accepted.
-        limit: the share or the mean loss, strictly between 0 and 1.
-        confidence: with which probability over the draw of the held-out data the promise holds; for "accept", which
-            holds on average over that draw, the confidence of the intervals that are reported with it.
+        kind: "error": at most the share `limit` of the accepted predictions is wrong. "loss": their mean loss, in
+            [0, 1], is at most `limit`. "accept": the share `limit` of the traffic is accepted.
+        limit: The share or the mean loss, strictly between 0 and 1.
+        confidence: The probability, over the draw of the held-out data, that the promise holds. "accept" holds on
+            average over that draw; its `confidence` is that of the reported intervals.
     """
 
     kind: Kind
@@ -68,25 +68,24 @@ class Promise:
 
 
 class Decision(Attachment):
-    """Accepts the predictions whose uncertainty is at most a threshold that keeps a promise.
+    """Accept predictions whose uncertainty is at most a threshold that keeps a promise.
 
     Promises:
 
-    * "error<=0.01": among accepted predictions at most 1 % are wrong. The threshold accepts as many as can be proven.
+    * "error<=0.01": at most 1 % of the accepted predictions are wrong. The threshold is the largest that can be proven.
     * "loss<=0.05": the mean loss of accepted predictions is at most 0.05, for any loss in [0, 1].
-    * "accept>=0.9": on average over held-out data, 90 % of the traffic or more is accepted; `proof` has the error rate
+    * "accept>=0.9": on average over held-out data, at least 90 % of the traffic is accepted; `proof` has the error rate
       with an interval.
 
     The first two hold with probability `confidence` over the draw of the held-out data, for any score, model and
-    distribution, provided that (1) held-out and live predictions are independent draws from the same distribution and
-    (2) nothing that is decided, neither the model nor the scorer, was fitted to the held-out data. A promise that the
-    data cannot support is refused with the number of labelled examples that would be needed. Under shift no promise
-    holds; `check` tests for that without labels.
+    distribution, if (1) held-out and live predictions are independent draws from one distribution and (2) neither the
+    model nor the scorer was fitted to the held-out data. A promise that the data cannot support is refused with the
+    number of labelled examples that it needs. Under shift no promise holds; `check` tests for that without labels.
 
     Args:
-        promise: such a text, or a `Promise`.
-        confidence: with which probability the promise holds.
-        seed: which of the held-out predictions propose thresholds and which prove them.
+        promise: A string such as the above, or a `Promise`.
+        confidence: The probability with which the promise holds.
+        seed: The seed of the split into predictions that propose thresholds and those that prove them.
     """
 
     kind: ClassVar[str] = "decision"
@@ -103,12 +102,12 @@ class Decision(Attachment):
         """Find the threshold from held-out scores (N,) and whether each prediction is correct (N,).
 
         Args:
-            uncertainty: held-out scores.
-            correct: booleans, or zeros and ones.
-            loss: for the promise of a loss, the loss of each prediction, in [0, 1], in place of `correct`.
+            uncertainty: Held-out scores.
+            correct: Booleans, or zeros and ones.
+            loss: The loss of each prediction, in [0, 1], instead of `correct`, for a promise about a loss.
 
         Raises:
-            Unsupported: the data cannot support the promise; the error says how many examples would be needed.
+            Unsupported: The data cannot support the promise; the error has the number of examples that it needs.
         """
         scores, losses = self._inputs(uncertainty, correct, loss)
         if self.promise.kind == "accept":
@@ -123,7 +122,7 @@ class Decision(Attachment):
     def fit_scorer(self, scorer: Scorer, outputs: Outputs, *, loss: Array | None = None) -> Self:
         """Find the threshold from a fitted scorer and held-out outputs with labels, or with the loss of each.
 
-        Scores and features of some of the outputs are kept for `check`.
+        Scores and features of a sample of the outputs are kept for `check`.
         """
         check_independent(scorer)
         check_outputs(outputs, classes=loss is None)
@@ -138,7 +137,7 @@ class Decision(Attachment):
 
     @property
     def threshold(self) -> float:
-        """The largest uncertainty that is accepted."""
+        """The largest accepted uncertainty."""
         return self._require_fitted()[0]
 
     @property
@@ -147,25 +146,25 @@ class Decision(Attachment):
         return self._require_fitted()[1]
 
     def accept(self, uncertainty: Array) -> Array:
-        """Whether each prediction is accepted, from its uncertainty; of the shape and library of `uncertainty`."""
+        """Return True for every accepted prediction, in the shape and library of `uncertainty`."""
         values = uncertainty if hasattr(uncertainty, "shape") else np.asarray(uncertainty)
         return values <= self._threshold_in(values)
 
     def __call__(self, outputs: Outputs | Array) -> Array:
-        """Whether each prediction is accepted, from outputs of the model that the scorer was fitted to."""
+        """Return True for every accepted prediction, from outputs of the model that the scorer was fitted to."""
         return self.accept(self._require_scorer()(outputs))
 
     def check(self, outputs: Outputs | Array, *, level: float = 0.01) -> Check:
-        """Test without labels whether live outputs still resemble the held-out ones, on which the promise rests.
+        """Test without labels whether live outputs still resemble the held-out ones.
 
         Scores are compared by Kolmogorov and Smirnov's test, and features, or else logits, by a permutation test of
-        the energy distance. If nothing has changed, the check raises a false alarm with probability `level` at most.
-        It assumes that live predictions are independent draws. It can miss a change that it has too few rows to see,
-        and one of the labels alone.
+        the energy distance. If nothing has changed, the probability of a false alarm is at most `level`. The test
+        assumes that live predictions are independent draws. It can miss a small change in few rows, and any change of
+        the labels alone.
 
         Args:
-            outputs: live `Outputs`, or bare scores (N,) where the decision was fitted to scores.
-            level: the false-alarm rate of this one check.
+            outputs: Live `Outputs`, or scores (N,) if the decision was fitted to scores.
+            level: The false-alarm rate of this check.
         """
         self._require_fitted()
         if isinstance(outputs, Outputs):
@@ -175,7 +174,7 @@ class Decision(Attachment):
         return compare(self._reference, live, level, self.seed)
 
     def report(self) -> str:
-        """The promise and its proof in one sentence."""
+        """Return the promise and its proof in one sentence."""
         proof, promise = self.proof, self.promise
         share = f"accepts {proof.share:.1%} [{proof.share_low:.1%}, {proof.share_high:.1%}] of the traffic"
         counted = f"{proof.errors:g} of {proof.accepted} accepted held-out predictions are wrong"
@@ -188,7 +187,7 @@ class Decision(Attachment):
         return f"{promise} {how}: {share}; {counted}, risk {bound}"
 
     def state(self) -> Fitted:
-        """The threshold, its proof and the reference for `check`."""
+        """Return the threshold, its proof and the reference for `check`."""
         tensors = {"threshold": np.asarray(self.threshold)}
         tensors |= {f"reference_{name}": values for name, values in self._reference.items()}
         facts = {
@@ -202,7 +201,7 @@ class Decision(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """The decision that `state` came from."""
+        """Return the decision of a `state`."""
         facts = state.facts
         promise = dataclasses.replace(Promise.parse(facts["promise"], facts["confidence"]), limit=float(facts["limit"]))
         result = cls(promise, seed=int(facts["seed"]))
@@ -218,8 +217,8 @@ class Decision(Attachment):
         return f"Decision({str(self.promise)!r})" + ("" if self._threshold is not None else "  # not fitted")
 
     def _spaces(self, outputs: Outputs) -> dict[str, np.ndarray]:
-        """Logits, and what the scorer reads of the network in addition to them, or else the features."""
-        read = next((outputs.layers[name] for name in self._require_scorer().layers), outputs.features)
+        """Return the logits, and the layer that the scorer reads or else the features."""
+        read = next((outputs.layers[str(name)] for name in self._require_scorer().layers), outputs.features)
         spaces = {"logits": to_numpy(outputs.logits)}
         return spaces if read is None else spaces | {"features": to_numpy(read)}
 
@@ -245,12 +244,8 @@ class Decision(Attachment):
 
     def _accept_share(self, scores: np.ndarray, losses: np.ndarray) -> None:
         share = self.promise.limit
-        needed = math.ceil(share / (1 - share) - 1e-9)
-        if scores.size < needed or scores.size == 0:
-            found = f"{scores.size} held-out predictions are too few to accept {share:.3g} of the traffic"
-            raise Unsupported("promise", found, needed, hint=f"give at least {needed}")
+        rank = conformal_rank(scores.size, share, argument="promise")
         order = np.argsort(scores, kind="stable")
-        rank = min(scores.size, math.ceil(share * (scores.size + 1) - 1e-9))
         self._threshold = float(scores[order[rank - 1]])
         accepted, confidence = scores <= self._threshold, self.promise.confidence
         count, errors = int(accepted.sum()), int(losses[accepted].sum())
@@ -270,7 +265,7 @@ class Decision(Attachment):
         self._proof = Proof(accepted.size, count, total, 0.0, found.high, count / accepted.size, *shares)
 
     def _threshold_in(self, uncertainty: Array) -> Any:
-        """The threshold, rounded down to the precision of the scores, so that rounding accepts nothing more."""
+        """Return the threshold rounded down to the precision of the scores, so that rounding accepts nothing more."""
         dtype = str(getattr(uncertainty, "dtype", "float64")).rpartition(".")[2]
         return round_down(self.threshold, dtype)
 
@@ -290,7 +285,7 @@ class Decision(Attachment):
 
 
 def round_down(threshold: float, dtype: str) -> float:
-    """The largest number of `dtype` that is at most `threshold`; bfloat16 keeps the upper 16 bits of float32."""
+    """Return the largest number of `dtype` that is at most `threshold`; bfloat16 has the upper 16 bits of float32."""
     if dtype == "bfloat16":
         value = np.float32(round_down(threshold, "float32"))
         bits = value.view(np.uint32)

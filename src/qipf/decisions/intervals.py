@@ -31,11 +31,11 @@ class Intervals(Attachment):
     :math:`|y_j - f_j| / s_j` of n held-out predictions (Lei et al., 2018). Each target is in its interval with
     probability `coverage` or more, on average over held-out and live data, whatever the network and the scale, if both
     are exchangeable and neither the network nor the scale was fitted to the held-out data. It does not hold for every
-    input, nor under shift. A scale that fits the residuals makes the intervals short where predictions are good.
+    input, nor under shift. A scale that fits the residuals gives short intervals to good predictions.
 
     Args:
-        coverage: the promised probability.
-        joint: promise that all targets of an input are in their intervals at once; q is then that of the largest ratio.
+        coverage: The promised probability.
+        joint: Promise that all targets of an input are in their intervals at once; q is then that of the largest ratio.
     """
 
     kind: ClassVar[str] = "intervals"
@@ -48,7 +48,7 @@ class Intervals(Attachment):
         """Learn the factors q from held-out predictions, scales and targets, (N, targets) or (N,) each.
 
         Raises:
-            Unsupported: there are too few examples for this coverage.
+            Unsupported: There are too few examples for this coverage.
         """
         f, s, y = (as_columns(values) for values in (predictions, scales, targets))
         if not f.shape == s.shape == y.shape:
@@ -78,7 +78,7 @@ class Intervals(Attachment):
         return self
 
     def __call__(self, outputs: Outputs) -> Interval:
-        """The interval of every predicted number, in the library and on the device of the outputs."""
+        """Return the interval of every predicted number, in the library and on the device of the outputs."""
         self._require_fitted()
         if self.scorer is None:
             raise RuntimeError(
@@ -89,7 +89,7 @@ class Intervals(Attachment):
         return self.of(outputs.logits, scorer.scales(outputs))
 
     def of(self, predictions: Array, scales: Array) -> Interval:
-        """The interval of every prediction, (N, targets) or (N,), from its scale."""
+        """Return the interval of every prediction, (N, targets) or (N,), from its scale."""
         factors = self._require_fitted()
         f, s = as_columns(predictions), as_columns(scales)
         if f.shape != s.shape or f.shape[1] != factors.size:
@@ -103,12 +103,12 @@ class Intervals(Attachment):
         return Interval(*(end if isinstance(given, np.ndarray) else like(end, given) for end in ends))
 
     def state(self) -> Fitted:
-        """The settings and the factors."""
+        """Return the settings and the factors."""
         return Fitted({"factors": self._require_fitted()}, {"coverage": self.coverage, "joint": self.joint})
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """The object that `state` came from."""
+        """Return the object of a `state`."""
         result = cls(**state.facts)
         factors = np.asarray(state.tensors["factors"])
         if factors.ndim != 1 or factors.size == 0 or not (np.isfinite(factors).all() and (factors >= 0).all()):
@@ -117,7 +117,7 @@ class Intervals(Attachment):
         return result
 
     def bind(self, scorer: Any) -> None:
-        """Remember the scorer whose scales the intervals are made of."""
+        """Remember the scorer whose scales the intervals use."""
         _check_scales(scorer)
         super().bind(scorer)
 
@@ -137,7 +137,7 @@ def _check_scales(scorer: Any) -> None:
 
 
 def _check_numbers(**given: np.ndarray) -> None:
-    """Raise ValueError with the first row that has a number which is not finite, or a scale that is not above 0."""
+    """Raise ValueError with the first row that has a number that is not finite, or a scale of 0 or below."""
     for name, values in given.items():
         good = np.isfinite(values) & ((values > 0) | (name != "scales"))
         if not good.all():

@@ -1,4 +1,4 @@
-"""A monitor of live predictions: estimated accuracy, share accepted, classes, and an alarm when the scores change."""
+"""Monitor live predictions: estimated accuracy, share accepted, classes, and an alarm when the scores change."""
 
 from __future__ import annotations
 
@@ -94,27 +94,27 @@ class History:
 
 @dataclass(frozen=True)
 class Status:
-    """What a monitor has seen.
+    """A summary of everything that a monitor has counted.
 
     Attributes:
-        rows: live predictions.
-        accuracy: estimated accuracy by the chosen method, NaN before the first row, with a 95 % interval for the noise
-            of these rows; the error of the method itself, which a shift may cause, is not in it.
-        low: lower end of that interval.
-        high: upper end of it.
-        estimates: the same by every method that was possible.
-        reference_accuracy: accuracy on the held-out predictions.
-        accepted: share of the live predictions that the scorer's decision accepts; None where it has none.
-        classes: share of the live predictions in each predicted class.
-        reference_classes: the same for the held-out predictions.
-        labelled: live predictions whose labels have arrived.
-        labelled_accuracy: accuracy among these, with the exact 95 % interval, NaN where there are none.
-        labelled_interval: that interval.
-        alarm: whether the scores have changed; wrong with probability `false_alarm` at most, over all time.
-        less_sure: the probability that a live score is less sure than a held-out one; 0.5 if nothing changes.
-        evidence: the largest capital that the sequential test has had.
-        limit: the evidence at which an alarm is raised.
-        false_alarm: the rate that was asked for, times the number of monitors that were merged.
+        rows: Live predictions.
+        accuracy: Estimated accuracy by the chosen method; NaN before the first row. Its 95 % interval covers the noise
+            of these rows, but not the error of the method under a shift.
+        low: Lower end of that interval.
+        high: Upper end of it.
+        estimates: The estimated accuracy by every available method.
+        reference_accuracy: Accuracy on the held-out predictions.
+        accepted: Share of live predictions that the scorer's decision accepts; None if it has no decision.
+        classes: Share of live predictions in each predicted class.
+        reference_classes: The same for the held-out predictions.
+        labelled: Live predictions whose labels have arrived.
+        labelled_accuracy: Accuracy among these; NaN if there are none.
+        labelled_interval: Its exact 95 % interval.
+        alarm: True if the scores have changed; false with probability `false_alarm` at most, over all time.
+        less_sure: Probability that a live score is less sure than a held-out one; 0.5 if nothing changes.
+        evidence: Largest capital that the sequential test has had.
+        limit: Evidence at which an alarm is raised.
+        false_alarm: The requested rate, times the number of merged monitors.
     """
 
     rows: int
@@ -137,7 +137,7 @@ class Status:
 
     @property
     def direction(self) -> str:
-        """How live scores differ from held-out ones: "less sure", "surer" or "spread differently"."""
+        """Direction in which live scores differ from held-out ones: "less sure", "surer" or "spread differently"."""
         return "less sure" if self.less_sure > 0.52 else "surer" if self.less_sure < 0.48 else "spread differently"
 
     def explain(self) -> str:
@@ -152,19 +152,19 @@ class Status:
 
 
 class Monitor(Attachment):
-    """Watches live predictions without labels, in bounded memory.
+    """Watch live predictions without labels, in bounded memory.
 
-    Make it from held-out predictions with labels, and feed it batches: `Monitor().fit_scorer(scorer, held_out)`, then
-    `add(outputs)` or `add_scores(...)`. Attached to a scorer it is saved and loaded with it, and `qipf watch` uses it.
-    The alarm assumes that, if nothing changes, live and held-out predictions are independent draws from the same
-    distribution; it is about the scores and says nothing about changes that leave them as they are. The estimated
-    accuracy is only as good as the score under the shift at hand; labels that arrive later check it.
+    Fit it to held-out predictions with labels, `Monitor().fit_scorer(scorer, held_out)`, and give it batches by
+    `add(outputs)` or `add_scores(...)`. Attached to a scorer, it is saved with it, and `qipf watch` uses it. The alarm
+    assumes that, if nothing changes, live and held-out predictions are independent draws from one distribution; it
+    misses changes that leave the scores alone. The estimated accuracy is only as good as the score under the shift at
+    hand; labels that arrive later check it.
 
     Args:
-        false_alarm: the probability of ever raising an alarm if nothing changes.
-        method: the estimate of the accuracy to report first; see `qipf.decisions.accuracy`. The default was
-            the closest to the truth under shift with the probe's score; docs/howto/watch.md has the numbers.
-        seed: of the sequential test.
+        false_alarm: The probability of ever raising an alarm if nothing changes.
+        method: The estimate of the accuracy to report first; see `qipf.decisions.accuracy`. The default was the most
+            accurate under shift with the probe's score; docs/howto/watch.md has the numbers.
+        seed: The seed of the sequential test.
     """
 
     kind: ClassVar[str] = "monitor"
@@ -178,7 +178,7 @@ class Monitor(Attachment):
         self._test: SequentialTest | None = None
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
-        """Learn what is normal from held-out outputs with labels, at least ten."""
+        """Learn what is normal from at least ten held-out outputs with labels."""
         check_independent(scorer)
         check_outputs(outputs, classes=True)
         scores = finite(scorer(outputs), "uncertainty")
@@ -202,7 +202,7 @@ class Monitor(Attachment):
         self.history = History()
 
     def empty(self) -> Self:
-        """A monitor with the same reference that has not seen anything yet."""
+        """Return a monitor with the same reference and no live predictions."""
         result = type(self).from_state(self.state())
         result._test = SequentialTest.from_state(*self.test.state())
         result.test.restart()
@@ -218,7 +218,7 @@ class Monitor(Attachment):
         return self._test
 
     def add(self, outputs: Outputs) -> None:
-        """Count live outputs of the model; labels in them are used."""
+        """Count live outputs of the model, and their labels if there are any."""
         self.test  # noqa: B018 (raises before anything is counted)
         if self.scorer is None:
             raise RuntimeError("this Monitor has no scorer: load the scorer's file, or call add_scores(uncertainty)")
@@ -249,10 +249,10 @@ class Monitor(Attachment):
         """Count live scores (N,), in the order in which they came.
 
         Args:
-            uncertainty: scores of the scorer that the monitor was made with.
-            predicted: the predicted class of each.
-            estimates: further numbers per prediction whose mean estimates the accuracy, by the name of the method.
-            time: when each came, (N,) seconds since 1970; the history then has up to 50 windows of this batch.
+            uncertainty: Scores of the scorer that the monitor was fitted with.
+            predicted: The predicted class of each.
+            estimates: Further numbers per prediction whose mean estimates the accuracy, by the name of the method.
+            time: The time of each, (N,) seconds since 1970; the history then has up to 50 windows of this batch.
         """
         self.test  # noqa: B018 (raises before anything is counted)
         scores = finite(uncertainty, "uncertainty")
@@ -284,7 +284,7 @@ class Monitor(Attachment):
         self.history.add(scores.size, float(shown.sum()), accepted, self.test.evidence, time)
 
     def add_labels(self, correct: Array) -> None:
-        """Count whether predictions that were watched before turned out to be correct (N,), in any order."""
+        """Count whether earlier predictions were correct (N,), in any order."""
         flags = vector(correct, "correct")
         if flags.size and not np.isin(flags, (0, 1)).all():
             raise ValueError("correct: expected booleans, or zeros and ones")
@@ -292,11 +292,10 @@ class Monitor(Attachment):
         self.labelled_correct += int(flags.sum())
 
     def merge(self, other: Monitor) -> Self:
-        """Take over what another monitor with the same reference has seen, for example in another process.
+        """Add the counts of another monitor with the same reference, for example from another process.
 
-        The evidence is averaged over all monitors that were merged, and an alarm that one of them has raised stays.
-        Each has its own false-alarm rate, so the rate of k merged monitors is k times that of one: to keep it, make
-        the monitors with `false_alarm` divided by k.
+        The evidence is averaged over all merged monitors, and an alarm of any of them stays. The false-alarm rate of k
+        merged monitors is k times that of one: to keep it, divide `false_alarm` by k.
         """
         if not isinstance(other, Monitor):
             raise TypeError(f"other: expected a Monitor, got an object of type {type(other).__name__}")
@@ -311,7 +310,7 @@ class Monitor(Attachment):
         return self
 
     def status(self) -> Status:
-        """What has been seen so far."""
+        """Return a summary of everything counted so far."""
         test = self.test
         estimates = {name: float(s[1] / s[0]) for name, s in self.sums.items() if s[0] > 0 and s[0] == self.rows}
         name = self.method if self.method in estimates else "probability"
@@ -342,17 +341,17 @@ class Monitor(Attachment):
         )
 
     def save(self, path: str | PathLike[str]) -> None:
-        """Write what was seen to a file of its own; `Monitor.load` reads it back and goes on."""
+        """Write the monitor to a file; `Monitor.load` reads it and continues."""
         state = self.state()
         saving.write(path, {"monitor": saving.as_json(state.facts, self.kind)}, state.tensors)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> Self:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file is damaged, or does not hold a monitor.
+            FileNotFoundError: There is no such file.
+            ValueError: The file is damaged, or does not hold a monitor.
         """
         header, tensors = saving.read(path)
         if "monitor" not in header:
@@ -363,7 +362,7 @@ class Monitor(Attachment):
             raise ValueError(f"{path}: {error}; the file was made up or damaged") from error
 
     def state(self) -> Fitted:
-        """Settings, reference and what was seen."""
+        """Return the settings, the reference and the counts."""
         arrays, facts = self.test.state()
         chance = self.probability.state()
         tensors = {f"test_{name}": value for name, value in arrays.items()}
@@ -378,7 +377,7 @@ class Monitor(Attachment):
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """The monitor that `state` came from."""
+        """Return the monitor of a `state`."""
         tensors, facts = state.tensors, state.facts
         result = cls(**facts["settings"])
         result._test = SequentialTest.from_state(_named(tensors, "test_"), facts["test"])
@@ -398,7 +397,7 @@ class Monitor(Attachment):
 
 
 def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
-    """The values of an estimate, if its name and their number are right."""
+    """Return the values of an estimate, after checking its name and their number."""
     if name not in METHODS:
         raise ValueError(f"estimates: there is no method {name!r}; expected some of {', '.join(METHODS)}")
     found = finite(values, f"estimates[{name!r}]")
@@ -412,7 +411,7 @@ def _named(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, Any]:
 
 
 def metrics(status: Status) -> str:
-    """Return the status in Prometheus' text format; values that are not known yet are left out."""
+    """Return the status in Prometheus' text format, without unknown values."""
     lines: list[str] = []
 
     def gauge(name: str, about: str, values: dict[str, float], kind: str = "gauge") -> None:

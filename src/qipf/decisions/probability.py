@@ -69,11 +69,11 @@ class ErrorProbability(Attachment):
         return self.fit(scorer(outputs), outputs.correct)
 
     def __call__(self, uncertainty: Array) -> Array:
-        """The probability that each prediction is wrong, of the shape of `uncertainty`.
+        """Return the probability that each prediction is wrong, in the shape of `uncertainty`.
 
         Raises:
-            RuntimeError: it is not fitted.
-            ValueError: a score is NaN.
+            RuntimeError: It is not fitted.
+            ValueError: A score is NaN.
         """
         state = self._require_fitted()
         scores = as_array(uncertainty, "uncertainty")
@@ -94,12 +94,12 @@ class ErrorProbability(Attachment):
         return like(np.clip(result, 0.0, 1.0), scores)
 
     def state(self) -> Fitted:
-        """What was learned, as plain arrays: the knots of the isotonic function, or the logistic (a, b)."""
+        """Return the knots of the isotonic function, or the logistic (a, b), as arrays."""
         return Fitted(dict(self._require_fitted()), {"method": self.method})
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """The object that `state` came from."""
+        """Return the object of a `state`."""
         result = cls(state.facts.get("method"))  # pyright: ignore[reportArgumentType]
         names = _ARRAYS[result.method]
         if set(state.tensors) != set(names):
@@ -152,7 +152,7 @@ def _fit_logistic(scores: np.ndarray, wrong: np.ndarray) -> dict[str, np.ndarray
 
 
 def _check_state(arrays: Mapping[str, np.ndarray]) -> None:
-    """Refuse arrays that could give a probability outside [0, 1] or one that falls as the score rises."""
+    """Raise if arrays give a probability outside [0, 1], or one that falls as the score rises."""
     if not all(np.isfinite(value).all() for value in arrays.values()):
         raise ValueError("not the state of an ErrorProbability: it holds NaN or infinite values")
     if "coefficients" in arrays:

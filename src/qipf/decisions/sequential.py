@@ -1,7 +1,7 @@
-r"""A sequential test of whether live scores still follow the held-out ones, with a false-alarm rate that holds forever.
+r"""A sequential test of whether live scores follow the held-out ones, with a false-alarm rate over all time.
 
-It is a conformal test martingale (Vovk et al., 2005). The rank of every live score among all scores before it, held-out
-ones included, with ties broken at random, is uniform and independent of the earlier ranks as long as nothing changes.
+It is a conformal test martingale (Vovk et al., 2005). If nothing changes, the rank of every live score among all scores
+before it, including the held-out ones, with ties broken at random, is uniform and independent of the earlier ranks.
 The test bets against that: for each of a few stakes :math:`\epsilon`, the capital is multiplied by
 :math:`1 + \epsilon (p - 1/2)` for every rank p, and every `BLOCK` scores a little of it moves between the stakes (the
 "simple jumper"), so that a late change is found as well. The whole capital starts at 1 and is expected not to grow
@@ -26,11 +26,11 @@ _CHUNK = 8_192
 
 
 class SequentialTest:
-    """Bets on the ranks of scores; memory does not grow with their number.
+    """Bet on the ranks of scores, in bounded memory.
 
     Args:
-        reference: held-out scores (N,), at least two.
-        seed: of the random breaking of ties, and of the half of the reference that sets the bins.
+        reference: Held-out scores (N,), at least two.
+        seed: The seed of the order of ties, and of the half of the reference that sets the bins.
     """
 
     def __init__(self, reference: np.ndarray, seed: int = 0) -> None:
@@ -45,13 +45,13 @@ class SequentialTest:
         self.parts: int
         """tests that have seen anything and were merged into this one, itself included"""
         self.place: int
-        """rows of the block that is under way"""
+        """rows in the current block"""
         self.peak: float
         """the largest logarithm of the whole capital so far, of any part"""
         self.restart()
 
     def bins(self, scores: np.ndarray) -> np.ndarray:
-        """The bin of each score."""
+        """Return the bin of each score."""
         return np.searchsorted(self.edges, scores, side="right")
 
     def restart(self) -> None:
@@ -81,7 +81,7 @@ class SequentialTest:
             self._bet(self._ranks(bins[start : start + _CHUNK]))
 
     def _ranks(self, bins: np.ndarray) -> np.ndarray:
-        """The smoothed rank of each score among all before it and itself, uniform on [0, 1]."""
+        """Return the smoothed rank of each score among itself and all before it, uniform on [0, 1]."""
         lower = bins[:, None] < np.arange(self.counts.size + 1)  # in a bin below each bin
         lower = np.cumsum(lower, axis=0, dtype=np.uint16)  # so far, itself included
         rows, before = np.arange(bins.size), np.concatenate([[0], np.cumsum(self.counts)])
@@ -91,7 +91,7 @@ class SequentialTest:
         return (below + self.random.random(bins.size) * equal) / (before[-1] + rows + 1)
 
     def _bet(self, ranks: np.ndarray) -> None:
-        """Multiply the capital by what the ranks earn, block by block, with a jump between two blocks."""
+        """Multiply the capital by the gains of the ranks, block by block, with a jump between two blocks."""
         gains = np.log1p(STAKES * (ranks[:, None] - 0.5))
         first = BLOCK - self.place % BLOCK
         gains = np.add.reduceat(gains, [0, *range(first, ranks.size, BLOCK)], axis=0)
@@ -110,7 +110,7 @@ class SequentialTest:
         self.place = (self.place + ranks.size - 1) % BLOCK + 1
 
     def merge(self, other: SequentialTest) -> None:
-        """Take over another test against the same reference: counts add up, and capitals are averaged.
+        """Merge another test with the same reference: add the counts and average the capitals.
 
         The average weighs every part equally. An alarm of any part stays: as the capitals of k parts start with a sum
         of k, the probability that any part, or their average, ever reaches 1 / a is at most k a.
@@ -126,7 +126,7 @@ class SequentialTest:
         self.peak = max(self.peak, other.peak, self.evidence)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Arrays and plain values from which `from_state` makes an equal test."""
+        """Return arrays and plain values from which `from_state` makes an equal test."""
         arrays = {name: getattr(self, name) for name in ("edges", "reference", "counts", "log_capital")}
         random = self.random.bit_generator.state
         words = {key: str(value) for key, value in random["state"].items()}
@@ -135,7 +135,7 @@ class SequentialTest:
 
     @classmethod
     def from_state(cls, arrays: dict[str, np.ndarray], facts: dict[str, Any]) -> SequentialTest:
-        """The test that the state came from."""
+        """Return the test of a `state`."""
         result = cls.__new__(cls)
         for name in ("edges", "reference", "counts", "log_capital"):
             setattr(result, name, np.asarray(arrays[name]))

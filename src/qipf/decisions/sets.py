@@ -1,4 +1,4 @@
-"""Prediction sets: classes of which one is the true one with a promised probability (split conformal prediction)."""
+"""Prediction sets that hold the true class with a promised probability (split conformal prediction)."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ METHODS: tuple[str, ...] = ("lac", "aps", "raps")
 
 
 class PredictionSets(Attachment):
-    r"""For each prediction, a set of classes that holds the true one with probability `coverage` or more.
+    r"""Sets of classes that hold the true class with probability `coverage` or more.
 
     With the probabilities p of the classes, sorted from the largest, the score of class y at rank r is
 
     * "lac": :math:`1 - p_y`; the smallest sets on average, sometimes empty (Sadinle et al., 2019);
     * "aps": :math:`p_{(1)} + \dots + p_{(r - 1)}`, the probability of all likelier classes; sets that adapt to hard
       inputs and are never empty (Romano et al., 2020, without randomisation);
-    * "raps": that plus `penalty` for every rank beyond `free`, which gives smaller sets where there are many classes
+    * "raps": that plus `penalty` for every rank beyond `free`, which gives smaller sets if there are many classes
       (Angelopoulos et al., 2021).
 
-    A class is in the set where its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of the true
+    A class is in the set if its score is at most the :math:`\lceil (n + 1) c \rceil`-th smallest score of the true
     classes of n held-out predictions. The coverage c then holds on average over held-out and live data, whatever the
     model, if both are exchangeable and nothing was fitted to the held-out data. It does not hold for every input or
     class; with `per_class` it holds within each true class. Under shift it does not hold.
 
     Args:
-        coverage: the promised probability.
+        coverage: The promised probability.
         method: "lac", "aps" or "raps".
-        per_class: one threshold per true class.
-        penalty: of "raps".
-        free: ranks without a penalty in "raps".
+        per_class: Use one threshold per true class.
+        penalty: The penalty of "raps".
+        free: The number of ranks without a penalty in "raps".
     """
 
     kind: ClassVar[str] = "prediction_sets"
@@ -70,7 +70,7 @@ class PredictionSets(Attachment):
         """Learn the thresholds from held-out class probabilities (N, C) and true classes (N,).
 
         Raises:
-            Unsupported: there are too few examples, or too few of a class.
+            Unsupported: There are too few examples, or too few of a class.
         """
         p = _probabilities(probabilities)
         y = check_class_numbers(labels, "labels", *p.shape)
@@ -84,7 +84,7 @@ class PredictionSets(Attachment):
         return self
 
     def fit_scorer(self, scorer: Scorer, outputs: Outputs) -> Self:
-        """Learn from held-out outputs with labels and the scorer's posterior, or the softmax where it has none."""
+        """Learn from held-out outputs with labels and the scorer's posterior, or the softmax if it has none."""
         check_independent(scorer)
         check_outputs(outputs, classes=True)
         if outputs.labels is None:
@@ -94,10 +94,10 @@ class PredictionSets(Attachment):
         return self
 
     def __call__(self, outputs: Outputs | Array) -> Array:
-        """Which classes are in the set of each prediction, (N, C) booleans.
+        """Return the classes in the set of each prediction, (N, C) booleans.
 
         Args:
-            outputs: `Outputs` of the model, or class probabilities (N, C) where it was fitted to these.
+            outputs: `Outputs` of the model, or class probabilities (N, C) if it was fitted to these.
         """
         thresholds = self._require_fitted()
         if isinstance(outputs, Outputs):
@@ -116,13 +116,13 @@ class PredictionSets(Attachment):
         return inside if isinstance(probabilities, np.ndarray) else like(inside, probabilities > 0)
 
     def state(self) -> Fitted:
-        """The settings and the thresholds."""
+        """Return the settings and the thresholds."""
         names = ("coverage", "method", "per_class", "penalty", "free")
         return Fitted({"thresholds": self._require_fitted()}, {name: getattr(self, name) for name in names})
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
-        """The object that `state` came from."""
+        """Return the object of a `state`."""
         result = cls(**state.facts)
         thresholds = np.asarray(state.tensors["thresholds"])
         if thresholds.ndim != 1 or thresholds.size == 0 or not np.isfinite(thresholds).all():
@@ -157,7 +157,7 @@ class PredictionSets(Attachment):
 
 
 def posterior(scorer: Any, outputs: Outputs) -> Array:
-    """Class probabilities (N, C): the scorer's own posterior, or the softmax of the logits where it has none."""
+    """Return class probabilities (N, C): the scorer's posterior, or the softmax of the logits if it has none."""
     if hasattr(scorer, "posterior"):
         return scorer.posterior(outputs)
     from scipy.special import expit, softmax

@@ -1,10 +1,10 @@
-r"""The largest threshold that is proven to keep a promise, by fixed-sequence testing.
+r"""Find the largest threshold that provably keeps a promise, by fixed-sequence testing.
 
-A few of the held-out predictions, the design part, propose thresholds and where to start testing. All others, the proof
-part, test them. For a threshold t that does not depend on the proof part, the losses of the k predictions there with a
-score of at most t are independent draws, so the p-value of "the risk among the accepted exceeds the limit" is exact
-given k, whatever ties there are. Testing goes up from one threshold to the next and stops at the first that fails,
-which needs no correction for the number of thresholds (Angelopoulos et al., 2021, "Learn then test").
+A few held-out predictions, the design part, propose thresholds and the first one to test. All others, the proof part,
+test them. For a threshold t that does not depend on the proof part, the losses of the k predictions there with a score
+of at most t are independent draws, so the p-value of "the risk among the accepted exceeds the limit" is exact given k,
+also with ties. Testing goes up from one threshold to the next and stops at the first that fails, which needs no
+correction for the number of thresholds (Angelopoulos et al., 2021, "Learn then test").
 """
 
 from __future__ import annotations
@@ -21,53 +21,53 @@ from scipy import special
 from qipf._common.errors import Problem
 
 DESIGN = 0.15
-"""The share of the held-out predictions that proposes thresholds."""
+"""The share of the held-out predictions that propose thresholds."""
 CANDIDATES = 200
 
 
 class Unsupported(Problem):
-    """The held-out data cannot support a promise. `needed` is the number of labelled examples that would be needed."""
+    """The held-out data cannot support a promise, which needs about `needed` labelled examples."""
 
     def __init__(self, argument: str, found: str, needed: float = math.inf, **parts: Any) -> None:
         super().__init__(argument, found, **parts)
         self.needed = needed
 
 
-def conformal_rank(count: int, coverage: float, which: str = "") -> int:
-    r"""The rank :math:`\lceil (n + 1) c \rceil` of the held-out score that a new one stays below with probability c.
+def conformal_rank(count: int, coverage: float, which: str = "", argument: str = "coverage") -> int:
+    r"""Return the rank :math:`\lceil (n + 1) c \rceil` of a held-out score that exceeds a new one with probability c.
 
-    The new score is equally likely to have each of the n + 1 ranks, so with this rank the coverage is at least c (Vovk
-    et al., 2005).
+    The new score is equally likely to have each of the n + 1 ranks, so the coverage is at least c (Vovk et al., 2005).
 
     Args:
         count: The number n of held-out examples.
         coverage: The probability c.
-        which: What the examples are, for the message, with a space at the end.
+        which: A description of the examples for the message, with a space at the end.
+        argument: The parameter that the coverage comes from.
 
     Raises:
-        Unsupported: the rank is beyond the last example.
+        Unsupported: The rank is beyond the last example.
     """
     rank = math.ceil((count + 1) * coverage - 1e-9)
     if rank > count:
         needed = math.ceil(coverage / (1 - coverage) - 1e-9)
         found = f"{count} held-out examples {which}cannot promise {coverage:g}"
-        raise Unsupported("coverage", found, needed, hint=f"give at least {needed} {which}".rstrip())
+        raise Unsupported(argument, found, needed, hint=f"give at least {needed} {which}".rstrip())
     return rank
 
 
 @dataclass(frozen=True)
 class Proof:
-    """Why a threshold keeps its promise, or what was found where nothing is promised about the error.
+    """The counts and confidence intervals behind a threshold.
 
     Attributes:
-        rows: held-out predictions that the proof rests on; those that proposed thresholds are not among them.
-        accepted: how many of them are accepted.
-        errors: how many of the accepted ones are wrong; or the sum of their losses.
-        low: lower end of the confidence interval of the risk among accepted predictions.
-        high: upper end of that interval; at most the limit where the risk is promised.
-        share: share of the rows that is accepted.
-        share_low: lower end of the confidence interval of the share accepted.
-        share_high: upper end of it.
+        rows: Held-out predictions of the proof part.
+        accepted: Accepted predictions among them.
+        errors: Wrong predictions among the accepted ones, or the sum of their losses.
+        low: Lower end of the interval of the risk among accepted predictions.
+        high: Upper end of that interval; at most the limit if the risk is promised.
+        share: Share of the rows that is accepted.
+        share_low: Lower end of the interval of that share.
+        share_high: Upper end of it.
     """
 
     rows: int
@@ -91,18 +91,18 @@ class ProvenThreshold(NamedTuple):
 def prove(
     scores: np.ndarray, losses: np.ndarray, limit: float, level: float, *, exact: bool, seed: int = 0
 ) -> ProvenThreshold:
-    """The largest threshold that keeps the risk among the accepted below `limit`, except with probability `level`.
+    """Return the largest threshold that keeps the risk among the accepted below `limit`.
 
     Args:
-        scores: (N,) finite.
+        scores: (N,) finite numbers.
         losses: (N,) in [0, 1].
-        limit: of the mean loss of accepted predictions.
-        level: the probability with which the promise may fail.
-        exact: whether the losses are all 0 or 1, which has an exact test.
-        seed: which predictions propose and which prove.
+        limit: The limit of the mean loss of accepted predictions.
+        level: The probability that the promise fails.
+        exact: True if all losses are 0 or 1, for which there is an exact test.
+        seed: The seed of the split into the design and the proof part.
 
     Raises:
-        Unsupported: no threshold is proven.
+        Unsupported: No threshold is proven.
     """
     order = np.random.default_rng(seed).permutation(scores.size)
     design, rows = np.sort(order[: int(DESIGN * scores.size)]), np.sort(order[int(DESIGN * scores.size) :])
@@ -120,7 +120,7 @@ def prove(
 def _tests(
     scores: np.ndarray, losses: np.ndarray, thresholds: np.ndarray, level: float, *, exact: bool
 ) -> list[Callable[[float], float | np.ndarray]]:
-    """For each threshold, the p-value of "the risk of those that it accepts exceeds a limit"."""
+    """Return for each threshold a function: the p-value of "the risk of the accepted exceeds a limit"."""
     if not exact:
         return [partial(_loss_p, scores, losses, threshold, level) for threshold in thresholds]
     order = np.argsort(scores, kind="stable")
@@ -134,7 +134,7 @@ def _loss_p(scores: np.ndarray, losses: np.ndarray, threshold: float, level: flo
 
 
 def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *, exact: bool) -> np.ndarray:
-    """The thresholds to test, rising from the one that `rows` predictions are likeliest to prove."""
+    """Return the thresholds to test, rising from the one that `rows` predictions most likely prove."""
     if scores.size == 0:
         return np.zeros(0)
     thresholds, counts, rates = _curve(scores, losses)
@@ -148,10 +148,10 @@ def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *
 
 
 def _curve(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Up to `CANDIDATES` thresholds, rising, the number that each accepts, and the risk that is likely among them.
+    """Return up to `CANDIDATES` rising thresholds, the number that each accepts, and the likely risk among them.
 
-    The risk is that of a logistic function of the normal scores of the ranks, which is less noisy than counting the
-    few losses of a small sample. It only says where to start: no promise depends on it.
+    The risk comes from a logistic function of the normal scores of the ranks, which is less noisy than the few losses
+    of a small sample. It only chooses the first threshold to test; no promise depends on it.
     """
     order = np.argsort(scores, kind="stable")
     values, first = np.unique(scores[order][::-1], return_index=True)
@@ -164,10 +164,10 @@ def _curve(scores: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _logistic(x: np.ndarray, losses: np.ndarray) -> np.ndarray:
-    """The mean loss at each x by logistic regression.
+    """Return the mean loss at each x by logistic regression.
 
     A weak prior on the slope gives separable data a solution. One further row at the largest x, half lost, stands for
-    the errors that a small sample without any has not shown yet.
+    errors that a small sample may lack.
     """
     columns = np.stack([np.ones(x.size + 1), np.append(x, x.max())], axis=1)
     target, prior, theta = np.append(losses, 0.5), np.array([1e-6, 0.05]), np.zeros(2)
@@ -203,16 +203,16 @@ def _unsupported(scores: np.ndarray, losses: np.ndarray, limit: float, level: fl
 
 
 def binomial_p(errors: float | np.ndarray, count: float | np.ndarray, limit: float) -> np.ndarray:
-    r"""The p-value of "the error rate exceeds `limit`": :math:`P(\mathrm{Bin}(n, \alpha) \le e)`; exact.
+    r"""Return the exact p-value of "the error rate exceeds `limit`", :math:`P(\mathrm{Bin}(n, \alpha) \le e)`.
 
-    Counts need not be whole numbers, so that the result for more data can be predicted from less, and may be arrays.
+    Counts may be arrays, and fractions, which predict the result for more data.
     """
     right = np.asarray(count, dtype=np.float64) - errors
     return np.where(right > 0, special.betainc(np.maximum(right, 1e-300), np.add(errors, 1.0), 1 - limit), 1.0)
 
 
 def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
-    r"""The p-value of "the mean loss exceeds `limit`" for independent losses in [0, 1], by betting against it.
+    r"""Return the p-value of "the mean loss exceeds `limit`" for independent losses in [0, 1], by betting against it.
 
     The capital :math:`\prod_i (1 + \lambda_i (\alpha - L_i))` is expected not to grow if the mean is above
     :math:`\alpha`, for stakes :math:`\lambda_i` that depend on earlier losses only; by Ville's inequality one over its
@@ -232,7 +232,7 @@ def loss_p(losses: np.ndarray, limit: float, level: float) -> float:
 
 
 def error_interval(errors: int, count: int, confidence: float) -> tuple[float, float]:
-    """The exact two-sided interval of Clopper and Pearson (1934) for an error rate."""
+    """Return the exact two-sided interval of an error rate (Clopper and Pearson, 1934)."""
     if count == 0:
         return 0.0, 1.0
     tail = (1 - confidence) / 2
@@ -242,14 +242,14 @@ def error_interval(errors: int, count: int, confidence: float) -> tuple[float, f
 
 
 def rank_interval(rank: int, count: int, confidence: float) -> tuple[float, float]:
-    """The interval of the share of all scores below the one of this rank among `count`: beta quantiles."""
+    """Return the interval of the share of all scores below the one of this rank among `count`, by beta quantiles."""
     tail = (1 - confidence) / 2
     low, high = special.betaincinv(rank, count + 1 - rank, [tail, 1 - tail])
     return float(low), float(high)
 
 
 def largest_not_rejected(p_value: Callable[[float], float | np.ndarray], level: float) -> float:
-    """The largest limit in [0, 1] whose p-value exceeds `level`: an upper confidence bound, found by bisection."""
+    """Return the largest limit in [0, 1] whose p-value exceeds `level`, an upper confidence bound, by bisection."""
     low, high = 0.0, 1.0
     for _ in range(60):
         middle = (low + high) / 2
@@ -261,9 +261,9 @@ def largest_not_rejected(p_value: Callable[[float], float | np.ndarray], level: 
 
 
 def fewest(rate: float, limit: float, level: float) -> float:
-    """How many accepted predictions of which `rate` are wrong will likely show that at most `limit` are wrong.
+    """Return the number of accepted predictions with the error rate `rate` that likely proves at most `limit`.
 
-    Likely: also with one standard deviation more errors than expected. Infinity where no number will.
+    It suffices with one standard deviation more errors than expected. Infinity if no number suffices.
     """
 
     def shown(count: int) -> bool:

@@ -1,4 +1,4 @@
-"""Do live predictions still resemble the held-out ones? Two-sample tests that need no labels."""
+"""Two-sample tests, without labels, of whether live predictions resemble the held-out ones."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from qipf._common.errors import check_probability
 
 MOST_SCORES = 2_000
 MOST_ROWS = 500
-"""Rows of features that are kept of the held-out data, and compared of the live data."""
+"""Rows of features of the held-out data that are kept, and of the live data that are compared."""
 PERMUTATIONS = 999
 _EXACT = 1_000
 
 
 @dataclass(frozen=True)
 class Check:
-    """The answer of `Decision.check`.
+    """The result of `Decision.check`.
 
     Attributes:
-        alike: whether the live predictions resemble the held-out ones as far as the tests can tell.
-        p_value: of all tests together, after Bonferroni's correction. If nothing has changed, it is at most `level`
-            with a probability of at most `level`.
-        level: the false-alarm rate that was asked for.
-        tests: the p-value of each test by what it compared: "scores", and "features" or "logits".
+        alike: True if the tests find no difference between live and held-out predictions.
+        p_value: The p-value of all tests together, after Bonferroni's correction. If nothing has changed, it is at most
+            `level` with a probability of at most `level`.
+        level: The false-alarm rate.
+        tests: The p-value of each test: "scores", and "features" or "logits".
     """
 
     alike: bool
@@ -44,7 +44,7 @@ class Check:
 
 
 def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level: float, seed: int = 0) -> Check:
-    """Compare what both have, scores by Kolmogorov and Smirnov's test and matrices by the energy distance."""
+    """Compare scores by Kolmogorov and Smirnov's test, and matrices by the energy distance."""
     check_probability("level", level)
     tests: dict[str, float] = {}
     for name in (name for name in reference if name in live):
@@ -61,7 +61,7 @@ def compare(reference: dict[str, np.ndarray], live: dict[str, np.ndarray], level
 
 
 def scores_p(before: np.ndarray, now: np.ndarray) -> float:
-    """The p-value of Kolmogorov and Smirnov's two-sample test; ties make it larger, never smaller."""
+    """Return the p-value of Kolmogorov and Smirnov's two-sample test; ties make it larger, never smaller."""
     from scipy import stats  # imported here: it takes longer to import than the rest of qipf
 
     method: Any = "exact" if max(len(before), len(now)) <= _EXACT else "asymp"
@@ -70,7 +70,7 @@ def scores_p(before: np.ndarray, now: np.ndarray) -> float:
 
 
 def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: int = PERMUTATIONS) -> float:
-    r"""The p-value of a permutation test of the energy distance, with every column scaled by its spread in both.
+    r"""Return the p-value of a permutation test of the energy distance; every column is divided by its deviation.
 
     .. math::  2 E|X - Y| - E|X - X'| - E|Y - Y'|
     """
@@ -91,7 +91,7 @@ def energy_p(before: np.ndarray, now: np.ndarray, seed: int = 0, permutations: i
 
 
 def _distances(rows: np.ndarray) -> np.ndarray:
-    """Euclidean distances of all pairs, by one matrix product, which is many times faster where rows are long."""
+    """Return the Euclidean distances of all pairs, by one matrix product, which is fast for long rows."""
     rows = rows - rows.mean(axis=0)
     lengths = np.square(rows).sum(axis=1)
     squares = lengths[:, None] + lengths - 2 * rows @ rows.T
@@ -100,5 +100,5 @@ def _distances(rows: np.ndarray) -> np.ndarray:
 
 
 def some_rows(values: np.ndarray, most: int, random: np.random.Generator) -> np.ndarray:
-    """At most `most` rows, drawn at random."""
+    """Return at most `most` rows, drawn at random."""
     return values if len(values) <= most else values[np.sort(random.choice(len(values), most, replace=False))]

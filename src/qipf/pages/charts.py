@@ -1,4 +1,4 @@
-"""Draw SVG charts in the colours of the page: axes, lines, bars and markers, and the key to them."""
+"""Draw SVG charts in the colours of the page: axes, lines, bars, markers and legends."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Range = tuple[float, float]
 
 
 class Style(NamedTuple):
-    """How a line is drawn: a colour of the page, dashes, a width, and a marker for its points."""
+    """The style of a line: a colour of the page, dashes, a width, and a marker for its points."""
 
     colour: str
     dashes: str = ""
@@ -30,11 +30,11 @@ class Chart:
     """A chart with linear axes.
 
     Args:
-        width: Of the drawing, in pixels.
-        height: Of the drawing.
-        margins: Left, right, top and bottom of the area between the axes.
-        x: The smallest and the largest value across.
-        y: The smallest and the largest value upwards.
+        width: The width of the drawing in pixels.
+        height: The height of the drawing.
+        margins: Left, right, top and bottom margins.
+        x: The range of the horizontal axis.
+        y: The range of the vertical axis.
     """
 
     width: float
@@ -63,7 +63,7 @@ class Chart:
         self.parts.append(f"<line {kind}{ends} {style.stroke()}>{_title(title)}</line>")
 
     def grid(self, ticks: Iterable[float], show: Callable[[float], str]) -> None:
-        """Draw a line for each tick of the vertical axis, with its value on the left."""
+        """Draw a line and a label for each tick of the vertical axis."""
         for tick in ticks:
             self.rule(tick, Style("grid", width=1))
             self.text(self.margins[0] - 6, self.at(0, tick)[1] + 4, show(tick), "end")
@@ -92,7 +92,7 @@ class Chart:
         self.parts.append(f'<path d="{path}" fill="var(--{style.colour})">{_title(title)}</path>')
 
     def svg(self, label: str, key: str = "") -> str:
-        """Return the chart as HTML; `label` describes it to those who do not see it."""
+        """Return the chart as HTML; `label` is its text alternative."""
         name = f' id="{key}"' if key else ""
         box = f'viewBox="0 0 {self.width:g} {self.height:g}"'
         return f'<svg{name} {box} role="img" aria-label="{escape(label)}">{"".join(self.parts)}</svg>'
@@ -111,7 +111,7 @@ def marker(kind: str, x: float, y: float, r: float = 4.0) -> str:
 
 
 def legend(styles: Iterable[tuple[str, Style]]) -> str:
-    """Return the key to the lines of a chart as HTML, by their names."""
+    """Return the legend of a chart as HTML."""
     entries = []
     for name, style in styles:
         sample = f'<line x1="0" x2="32" y1="6" y2="6" {style.stroke()}/>'
@@ -122,7 +122,7 @@ def legend(styles: Iterable[tuple[str, Style]]) -> str:
 
 
 def axis(values: Sequence[float], least: float = 0.0, most: float = math.inf) -> tuple[Range, list[float]]:
-    """Return the ends of an axis for some values, with room around them, and round numbers for its ticks."""
+    """Return the range of an axis with some room around the values, and round numbers for its ticks."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if high - low < 1e-9 * max(abs(high), 1e-300):
         low, high = low - 0.1 * (abs(low) or 1), high + 0.1 * (abs(high) or 1)

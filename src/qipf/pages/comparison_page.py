@@ -1,4 +1,4 @@
-"""A page that shows a comparison: a recommendation, tables, and risk-coverage curves of scores."""
+"""The page of `qipf compare`: a recommendation, tables, and risk-coverage curves."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qipf.pages.charts import Chart, Style, legend
 from qipf.pages.layout import render
 
 STYLES = (Style("a", "", 2.4), Style("b", "7 4", 2.4), Style("c", "2 3", 2.4), Style("d", "9 3 2 3", 2.4))
-"""Of the curves that are named; all others are thin and grey."""
+"""Styles of the named curves; all others are thin and grey."""
 NAMED = ("default", BASE, "entropy")
 Curve = tuple[np.ndarray, np.ndarray]
 
@@ -23,7 +23,7 @@ def page(found: Comparison, head: Sequence[str], cells: Mapping[str, Sequence[Se
         found: The comparison of scores or of intervals.
         head: The names of the columns of a table.
         cells: The rows of the table of each set of data; the data itself has the name "".
-        meaning: What the columns mean.
+        meaning: The meaning of the columns.
     """
     curves = {name: risk_curve(values, found.correct) for name, values in found.scores.items()}
     sets = [

@@ -26,12 +26,12 @@ def _environment() -> Any:
 
 
 def render(template: str, **values: Any) -> str:
-    """Return a template of this folder filled with values, which are escaped unless the template marks them safe.
+    """Render a template of this folder; values are escaped unless the template marks them safe.
 
     Args:
         template: The name of the file.
-        values: A page needs `title`; it may have `refresh`, the seconds after which a browser loads it again, and
-            `style`, further CSS.
+        values: The values of the template. A page needs `title`, and may have `refresh` (seconds until the browser
+            reloads it) and `style` (further CSS).
     """
     return _environment().get_template(template).render(**values)
 
@@ -42,11 +42,11 @@ def document(title: str, parts: Sequence[str], refresh: int = 0, style: str = ""
 
 
 def embedded(pixels: np.ndarray, longest: int) -> str:
-    """Return a picture as the address of a PNG image that a page contains; needs Pillow.
+    """Return a picture as a data address of a PNG image; needs Pillow.
 
     Args:
         pixels: (h, w, 3) or (h, w), uint8.
-        longest: Pixels of the longer side; larger pictures are made smaller.
+        longest: The largest number of pixels per side; larger pictures are reduced.
     """
     picture = require("PIL.Image", extra="bench").fromarray(np.ascontiguousarray(pixels))
     picture.thumbnail((longest, longest))

@@ -1,4 +1,4 @@
-"""Pictures of uncertainty: an image in grey with the doubtful pixels in colour, alone or on a page."""
+"""Draw uncertainty over images: grey, with the uncertain pixels in colour."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from qipf.pages.layout import TEMPLATES, embedded, render
 from qipf.tasks.outputs import summarise
 
 COLOUR = (214, 69, 0)
-"""The colour of a pixel that is least certain."""
+"""The colour of the least certain pixels."""
 LONGEST = 256
 """Pixels of the longer side of a picture; larger ones are made smaller."""
 SHOWN = (0.0, 0.5, 1.0)
-"""Ranks of the images of a set that are shown: the surest, the one in the middle and the least sure."""
+"""Ranks of the images that are shown: the surest, the median and the least sure."""
 STYLE = (TEMPLATES / "overlays.css").read_text()
 
 
 def overlay(
     image: Array, uncertainty: Array, *, low: float | None = None, high: float | None = None, strength: float = 0.85
 ) -> np.ndarray:
-    """Return the image in grey, (H, W, 3) and uint8, with pixels that are the more orange the less certain they are.
+    """Return the image in grey, (H, W, 3) and uint8, with uncertain pixels in orange.
 
     Args:
         image: (c, H, W), (H, W, c) or (H, W) with c of 1 or 3: bytes, or floating-point numbers, whose range is mapped
-            to black and white where it is not within [0, 1].
+            to black and white unless it is within [0, 1].
         uncertainty: (H, W), as `score` returns it for one image.
         low: The uncertainty up to which a pixel stays grey; None for the median of the finite values.
         high: The uncertainty from which a pixel has the full colour; None for the largest finite value. Give both to
@@ -62,7 +62,7 @@ def overlay(
 
 
 def save_png(path: str | Path, pixels: np.ndarray) -> None:
-    """Write (H, W, 3) pixels, uint8, as a PNG file, whole or not at all; needs Pillow."""
+    """Write (H, W, 3) pixels, uint8, atomically as a PNG file; needs Pillow."""
     image = require("PIL.Image", extra="bench").fromarray(pixels)
     file = io.BytesIO()
     image.save(file, format="PNG")
@@ -93,10 +93,10 @@ class Overlay:
     """One image as two pictures, both as data addresses.
 
     Attributes:
-        name: Of the image, in words.
+        name: The name of the image.
         wrong: The image with its wrong pixels in colour.
         doubt: The image with its doubtful pixels in colour.
-        share: How many of its labelled pixels are wrong, from 0 to 1.
+        share: The share of its labelled pixels that are wrong.
     """
 
     name: str
@@ -120,10 +120,10 @@ def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndar
 
 
 def colour_scale(maps: Iterable[Array]) -> tuple[float, float]:
-    """Return the uncertainty up to which pixels stay grey (the median) and that of the full colour (the most).
+    """Return the uncertainty up to which pixels stay grey (the median) and that of the full colour (the maximum).
 
     Args:
-        maps: The uncertainty of the images that the scale is for, which need not have one shape.
+        maps: The uncertainty of the images, of any shapes.
     """
     every = np.concatenate([to_numpy(one).ravel() for one in maps]).astype(np.float64)
     every = every[np.isfinite(every)]
@@ -137,11 +137,11 @@ def draw_overlays(
     """Draw images (c, H, W) whose N maps of shape (h, w) are given; needs Pillow.
 
     Args:
-        images: As the model reads them; the mean of the channels where there are neither one nor three.
-        uncertainty: (N, h, w), where images may be larger: then their nearest pixels are shown.
-        wrong: (N, h, w) which predictions are wrong.
-        labelled: (N, h, w) which pixels have a label.
-        names: One per image.
+        images: Inputs of the model; channels are averaged unless there are one or three.
+        uncertainty: (N, h, w); of larger images the nearest pixels are shown.
+        wrong: (N, h, w), True for wrong predictions.
+        labelled: (N, h, w), True for pixels with a label.
+        names: One name per image.
         scale: The uncertainty up to which a pixel stays grey, and from which it has the full colour.
     """
     found = []

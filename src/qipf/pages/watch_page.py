@@ -1,4 +1,4 @@
-"""A page that shows what a monitor has seen."""
+"""The page of `qipf watch`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qipf.decisions.monitor import Monitor, Status
 from qipf.pages.charts import Chart, Style
 from qipf.pages.layout import render
 
-MARGINS = (40.0, 10.0, 10.0, 20.0)
+MARGINS = (52.0, 10.0, 12.0, 20.0)
 
 
 def page(
@@ -21,10 +21,10 @@ def page(
     """Return the page as HTML.
 
     Args:
-        monitor: What to show.
-        title: Of the page.
+        monitor: The monitor to show.
+        title: The title of the page.
         refresh: Seconds after which the browser loads the page again; 0 for never.
-        images: Captions and data addresses of the inputs that were least sure.
+        images: Captions and data addresses of the least sure inputs.
     """
     status = monitor.status()
     live, reference = monitor.test.counts - monitor.test.reference, monitor.test.reference
@@ -63,24 +63,23 @@ def _accuracy(windows: np.ndarray, status: Status) -> str:
     """Draw the estimated accuracy over time, or over predictions if the times are unknown; empty without any."""
     if not len(windows):
         return ""
-    counts = np.cumsum(windows[:, 0])
-    rates = windows[:, 1] / windows[:, 0]
-    low = max(0.0, math.floor(10 * min(rates.min(), status.reference_accuracy) - 0.5) / 10)
-    across = windows[:, 4]
-    if np.isfinite(across).all() and across[-1] > across[0]:
+    rows, sums, times = windows[:, 0], windows[:, 1], windows[:, 4]
+    if np.isfinite(times).all() and times.min() < times.max():
+        across, group = np.unique(times, return_inverse=True)  # one point per time
+        rows, sums = np.bincount(group, rows), np.bincount(group, sums)
         first, last = (time.strftime("%Y-%m-%d %H:%M", time.localtime(end)) for end in across[[0, -1]])
     else:
-        across, first, last = counts - windows[:, 0] / 2, "0", f"{int(counts[-1]):,} predictions"
-    span = (float(across[0]), float(across[-1])) if len(across) > 1 else (0.0, float(counts[-1]))
+        across, first, last = np.cumsum(rows) - rows / 2, "0", f"{int(rows.sum()):,} predictions"
+    rates, held_out = sums / rows, status.reference_accuracy
+    low = max(0.0, math.floor(10 * min(rates.min(), held_out) - 0.5) / 10)
+    span = (float(across[0]), float(across[-1])) if len(across) > 1 else (0.0, float(rows.sum()))
     chart = Chart(480, 170, MARGINS, span, (low, 1) if low < 1 else (low, 2))
     chart.grid([low, 1], "{:.0%}".format)
-    chart.rule(status.reference_accuracy, Style("dim", "4", 1))
+    chart.rule(held_out, Style("dim", "4", 1))
     chart.line(zip(across, rates, strict=True), Style("live"))
     chart.mark(float(across[-1]), float(rates[-1]), Style("live"), radius=3)
-    chart.text(
-        44, chart.at(0, status.reference_accuracy)[1] - 4, f"held-out accuracy {percent(status.reference_accuracy)}"
-    )
-    chart.text(40, 166, first)
+    chart.text(60, 143, f"dashed: held-out accuracy {percent(held_out)}")
+    chart.text(52, 166, first)
     chart.text(470, 166, last, "end")
     return chart.svg("estimated accuracy over time, with the held-out accuracy as a dashed line")
 
@@ -93,6 +92,6 @@ def _bars(live: Sequence[float], reference: Sequence[float], what: str, first: s
         for share, offset, colour in zip(pair, (0.08, 0.5), ("ref", "live"), strict=True):
             chart.bar(number + offset, 0.4, share, colour, f"{what} {number}: {share:.1%}")
     chart.text(0, 14, f"{top:.0%}")
-    chart.text(40, 136, first)
+    chart.text(52, 136, first)
     chart.text(470, 136, last, "end")
     return chart.svg(what)

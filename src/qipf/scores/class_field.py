@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from qipf.arrays import Array, as_array, namespace, to_numpy
+from qipf.arrays import Array, namespace, to_numpy
 from qipf.fields.field import check_bandwidth
-from qipf.scores.base import Fitted, Scorer, check_rows, wide
+from qipf.scores.base import Fitted, Scorer, wide
 from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp, pick, softmax
 from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
 from qipf.scores.reference import check_labels, log_loss, unit
@@ -135,19 +135,10 @@ class ClassField(Scorer):
         checked = super()._checked(outputs, fitted)
         if checked.regression and checked.labels is not None:
             raise ValueError(f"{self.name}: a regression has no classes; use WeightQIPF")
-        if self.space != FEATURES and self.space not in checked.layers:
-            there = ", ".join(map(repr, checked.layers)) or "none"
-            raise ValueError(
-                f"{self.name} reads the layer {self.space!r}, but the outputs have {there}; "
-                f"collect it: qipf.collect(..., layers=[{self.space!r}])"
-            )
-        values = as_array(self._features(checked), self.space)
-        if self.space != FEATURES:
-            check_rows(values, self.space)
-        if fitted is not None and values.shape[1] != fitted.tensors["centre"].shape[0]:
-            expected = fitted.tensors["centre"].shape[0]
-            raise ValueError(f"{self.space}: expected {expected} columns, as in fitting, got {values.shape[1]}")
         return checked
+
+    def _width(self, fitted: Fitted) -> int:
+        return fitted.tensors["centre"].shape[0]
 
     # --- scoring -------------------------------------------------------------------------------------------------
 

@@ -60,7 +60,7 @@ def test_a_kill_loses_nothing(place: Path, rng) -> None:
         with pytest.raises(urllib.error.HTTPError, match="404"):
             fetch(f"{address}etc/passwd")
     finally:
-        second.terminate()
+        second.kill()
         second.communicate()
     assert before["qipf_labelled_total"] == 120
     assert after["qipf_labelled_total"] == 300
@@ -85,7 +85,7 @@ def test_only_this_machine_by_its_own_name_is_answered(place: Path) -> None:
         for one in waiting:
             one.close()
     finally:
-        server.terminate()
+        server.kill()
         server.communicate()
 
 
@@ -118,7 +118,7 @@ def test_the_page_in_a_browser_follows_the_files(place: Path, rng, tmp_path_fact
             assert "1,700" in browser.execute_script("return rows.innerText")
             assert [entry for entry in browser.get_log("browser") if "favicon" not in entry["message"]] == []
         finally:
-            process.terminate()
+            process.kill()
             process.communicate()
         assert main(["watch", "scores", "--reference", "net.qipf", "--once", "-o", "page.html"]) == 3
         for scheme in ("light", "dark"):
