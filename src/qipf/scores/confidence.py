@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qipf._common.errors import Problem
+from qipf._common.errors import Problem, check_whole
 from qipf.arrays import Array, namespace
-from qipf.scores.base import Fitted, Scorer, plain
+from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import FLOOR, class_logits, log_odds, log_sum_exp, others, softplus
 from qipf.scores.reference import fit_temperature, labelled_logits
 
@@ -204,9 +204,7 @@ class GEN(Confidence):
 
     def __post_init__(self) -> None:
         check_positive(self.gamma, "gamma")
-        self.largest = plain(self.largest)
-        if not isinstance(self.largest, int) or self.largest < 1:
-            raise ValueError(f"largest: expected a whole number of at least 1, got {self.largest!r}")
+        check_whole("largest", self.largest, 1)
 
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)

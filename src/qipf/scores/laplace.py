@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from qipf._common.errors import check_whole
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import class_logits, log_odds, softmax
-from qipf.scores.reference import bounded, check_width, find_head, reference_features, stored
+from qipf.scores.reference import bounded, find_head, reference_features, stored
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
@@ -61,8 +62,7 @@ class LastLayerLaplace(Scorer):
             raise ValueError(f"structure: expected kronecker or full, got {self.structure!r}")
         if self.prior_precision is not None and not 0 < self.prior_precision < np.inf:
             raise ValueError(f"prior_precision: expected a positive number or None, got {self.prior_precision!r}")
-        if self.train_size is not None and (not isinstance(self.train_size, int) or self.train_size < 1):
-            raise ValueError(f"train_size: expected a whole number of at least 1 or None, got {self.train_size!r}")
+        check_whole("train_size", 1 if self.train_size is None else self.train_size, 1)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs, squared=True)
@@ -132,11 +132,9 @@ class LastLayerLaplace(Scorer):
         rows = xp.concat([features, xp.ones_like(features[:, :1])], axis=1)
         logits = class_logits(outputs.logits)
         if self.structure == "full":
-            check_width(features, placed["roots"].shape[1] - 1)
             projected = xp.matmul(rows[None, :, :], placed["roots"])  # (C, N, d + 1)
             variance = xp.matrix_transpose(xp.sum(projected * projected, axis=2))
         else:
-            check_width(features, placed["inputs"].shape[0] - 1)
             projected = rows @ placed["inputs"]
             variance = (projected * projected) @ placed["variances"] @ xp.matrix_transpose(placed["classes"])
         scale = xp.sqrt(1 + (np.pi / 8) * xp.astype(variance, logits.dtype, copy=False))

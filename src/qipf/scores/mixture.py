@@ -38,6 +38,8 @@ class Mixture(Scorer):
     share: float
     temperature: float
     views: int
+    likelihood: float = -math.inf
+    """the mean log-likelihood of held-out labels, if the share was chosen by it in this process"""
 
     def with_views(self, views: int) -> Self:
         """Return this scorer with another number of views, without what was learned about its scores."""
@@ -115,18 +117,8 @@ class Mixture(Scorer):
             raise Problem("views", found, expected="views that qipf.default found to keep the classes of images")
         return tuple(known[: self.views - 1])
 
-    def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
-        checked = super()._checked(outputs, fitted)
-        missing = [
-            str(one) for one in (self.layers if fitted else self._own_layers()) if str(one) not in checked.layers
-        ]
-        if missing:
-            raise Problem(
-                "layers", f"{self.name} reads {missing[0]!r}, and these outputs have "
-                f"{', '.join(map(repr, checked.layers)) or 'none'}",
-                hint="qipf.collect(model, data, layers=scorer.layers) collects it",
-            )  # fmt: skip
-        return checked
+    def _needed(self, fitted: Fitted | None) -> tuple[Any, ...]:
+        return self.layers if fitted else self._own_layers()
 
 
 def best_share(

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import array_api_compat as compat
 import numpy as np
 
+from qipf._common.errors import check_whole
 from qipf.arrays import Array, is_traced, namespace, to_numpy
-from qipf.scores.base import Fitted, Scorer, plain, wide
-from qipf.scores.reference import bounded, check_width, labelled_logits, reference_features, stored, unit
+from qipf.scores.base import Fitted, Scorer, wide
+from qipf.scores.reference import bounded, labelled_logits, reference_features, stored, unit
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
@@ -34,7 +35,7 @@ class KNN(Scorer):
     k: int = 50
 
     def __post_init__(self) -> None:
-        self.k = _check_k(self.k)
+        check_whole("k", self.k, 1)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs)
@@ -74,7 +75,7 @@ class DeltaKNN(Scorer):
     k: int = 10
 
     def __post_init__(self) -> None:
-        self.k = _check_k(self.k)
+        check_whole("k", self.k, 1)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs)
@@ -138,24 +139,15 @@ class Mahalanobis(Scorer):
         centre, whitening, means = (
             xp.astype(tensors[key], features.dtype, copy=False) for key in ("centre", "whitening", "means")
         )
-        check_width(features, whitening.shape[0])
         white = (features - centre) @ whitening
         squares = xp.sum(white * white, axis=1)[:, None] + xp.sum(means * means, axis=1)[None, :]
         return xp.clip(xp.min(squares - 2 * (white @ means.T), axis=1), 0.0, None)
-
-
-def _check_k(k: Any) -> int:
-    k = plain(k)
-    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-        raise ValueError(f"k: expected a whole number of at least 1, got {k!r}")
-    return k
 
 
 def _by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array]) -> Array:
     """What `reduce` makes of the cosines (N, n) of queries and references, a few rows at a time."""
     xp = namespace(queries)
     reference = xp.astype(reference, queries.dtype, copy=False)
-    check_width(queries, reference.shape[1])
     if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size, so it cannot be cut
         return reduce(queries @ reference.T)
     rows, count = max(1, SCRATCH // (8 * reference.shape[0])), queries.shape[0]

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from qipf._common.errors import check_whole
 from qipf.arrays import Array, namespace
 from qipf.metrics.ranking import aurc
-from qipf.scores.base import Fitted, Scorer, plain
+from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import class_logits, log_odds
 from qipf.scores.reference import fit_temperature, labelled_logits
 
@@ -41,9 +42,7 @@ class MaxLogitPNorm(Scorer):
     p: int | None = None
 
     def __post_init__(self) -> None:
-        self.p = plain(self.p)
-        if self.p is not None and (isinstance(self.p, bool) or not isinstance(self.p, int) or self.p < 0):
-            raise ValueError(f"p: expected a whole number of at least 0 or None, got {self.p!r}")
+        check_whole("p", 0 if self.p is None else self.p, 0)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         logits, labels = labelled_logits(self, outputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -9,10 +10,10 @@ from typing import Any, ClassVar, NamedTuple
 import array_api_compat as compat
 import numpy as np
 
-from qipf._common.errors import Problem
+from qipf._common.errors import Problem, check_whole
 from qipf._common.optional import require
-from qipf.arrays import Array, as_array, namespace, to_numpy, widest_float
-from qipf.scores.base import Fitted, check_rows, wide
+from qipf.arrays import Array, namespace, to_numpy, widest_float
+from qipf.scores.base import Fitted, wide
 from qipf.scores.mixture import LEAST as LEAST
 from qipf.scores.mixture import SEEN_COPIES, Mixture, best_share
 from qipf.scores.reference import check_size
@@ -89,9 +90,7 @@ class Probe(Mixture):
             if value is not None and not low <= value <= high:
                 raise ValueError(f"{name}: expected a number from {low} to {high}, got {value!r}")
         for name in ("hidden", "epochs", "views"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
+            check_whole(name, getattr(self, name), 1)
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ValueError(f"{name}: expected a positive number, got {getattr(self, name)!r}")
@@ -139,16 +138,7 @@ class Probe(Mixture):
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         if isinstance(outputs, Outputs) and outputs.summary is not None:
             outputs = Tokens().question(outputs)
-        checked = super()._checked(outputs, fitted)
-        if self.share == 1:
-            return checked
-        rows = self._rows(checked)
-        name = "features" if self.space is None else f"layers[{self.space!r}]"
-        check_rows(as_array(rows, name), name)
-        width = None if fitted is None else fitted.facts.get("width")
-        if width is not None and rows.shape[1] != width:
-            raise ValueError(f"{name}: expected {width} columns, as in fitting, got {rows.shape[1]}")
-        return checked
+        return super()._checked(outputs, fitted)
 
 
 def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = False) -> Probe:
@@ -188,6 +178,7 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
     columns: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
     doubt = DOUBT / len(np.unique(to_numpy(outputs.groups)))
     probe.share = best_share(*columns, doubt=doubt)[0] if found else 1.0
+    probe.likelihood = best_share(*columns)[1] if found else -math.inf
     if many and probe.share < 1:
         probe._use(head._require_fitted())
         return probe

@@ -58,12 +58,6 @@ def stored(tensors: dict[str, np.ndarray], outputs: Outputs | None) -> dict[str,
     return {key: value.astype(dtype) for key, value in tensors.items()}
 
 
-def check_width(features: Array, expected: int) -> None:
-    """Raise ValueError unless the features have as many columns as those of the reference outputs."""
-    if features.shape[1] != expected:
-        raise ValueError(f"features: expected {expected} columns, as in fitting, got {features.shape[1]}")
-
-
 def length(values: Array) -> Array:
     """The Euclidean length of every row, (N, 1), without squares that overflow or vanish."""
     xp = namespace(values)

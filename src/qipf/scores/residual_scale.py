@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import array_api_compat as compat
 import numpy as np
 
+from qipf._common.errors import check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
@@ -65,9 +66,7 @@ class ResidualScale(Scorer):
         if self.method not in METHODS:
             raise ValueError(f"method: expected 'neighbours', 'head' or 'qipf', got {self.method!r}")
         for name in ("k", "hidden", "epochs"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}")
+            check_whole(name, getattr(self, name), 1)
 
     @property
     def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -158,13 +157,6 @@ class ResidualScale(Scorer):
             picked = xp.take(residuals, xp.reshape(nearest, (-1,)), axis=0)
             found.append(xp.mean(xp.reshape(picked, (block.shape[0], count, residuals.shape[1])), axis=1))
         return xp.concat(found, axis=0)
-
-    def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
-        checked = super()._checked(outputs, fitted)
-        width = None if fitted is None or not self.reads_features else fitted.facts["width"]
-        if width is not None and checked.features.shape[1] != width:  # pyright: ignore[reportOptionalMemberAccess]
-            raise ValueError(f"features: expected {width} columns, as in fitting, got {checked.features.shape[1]}")  # pyright: ignore[reportOptionalMemberAccess]
-        return checked
 
     def _rows(self, outputs: Outputs) -> Array:
         """What the scale depends on: the features, if it reads them, and the predictions."""

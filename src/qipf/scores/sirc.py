@@ -11,7 +11,7 @@ import numpy as np
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
 from qipf.scores.coordinates import class_logits, log_odds, softplus
-from qipf.scores.reference import bounded, check_width, find_head, reference_features, stored
+from qipf.scores.reference import bounded, find_head, reference_features, stored
 from qipf.scores.vim import paper_dimension, residual_length, residual_space
 
 if TYPE_CHECKING:
@@ -60,7 +60,6 @@ class SIRC(Scorer):
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         facts = self._require_fitted().facts
-        check_width(outputs.features, facts["width"])
         logits = class_logits(outputs.logits)
         xp = namespace(logits)
         unlike = (facts["mean"] - self._secondary(outputs.features, tensors)) / facts["std"] - 3

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from qipf._common.errors import check_whole
 from qipf.arrays import Array, namespace, to_numpy
-from qipf.scores.base import Fitted, Scorer, plain, wide
+from qipf.scores.base import Fitted, Scorer, wide
 from qipf.scores.coordinates import class_logits, log_sum_exp
-from qipf.scores.reference import bounded, check_width, find_head, length, reference_features, stored
+from qipf.scores.reference import bounded, find_head, length, reference_features, stored
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
@@ -41,9 +42,7 @@ class ViM(Scorer):
     dimension: int | None = None
 
     def __post_init__(self) -> None:
-        self.dimension = plain(self.dimension)
-        if self.dimension is not None and (not isinstance(self.dimension, int) or self.dimension < 1):
-            raise ValueError(f"dimension: expected a whole number of at least 1 or None, got {self.dimension!r}")
+        check_whole("dimension", 1 if self.dimension is None else self.dimension, 1)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs, squared=True)
@@ -92,5 +91,4 @@ def residual_length(features: Array, tensors: Mapping[str, Array]) -> Array:
     features = bounded(wide(features))
     xp = namespace(features)
     origin, residual = (xp.astype(tensors[key], features.dtype, copy=False) for key in ("origin", "residual"))
-    check_width(features, residual.shape[0])
     return length((features - origin) @ residual)[:, 0]
