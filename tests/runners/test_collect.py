@@ -85,7 +85,7 @@ def test_named_features_and_layers(x: Tensor) -> None:
     assert torch.equal(out.layers["hidden"], out.features)
     assert list(collect(model, x, layers="conv").layers) == ["conv"]
     assert collect(model, x, features=False).features is None
-    with pytest.raises(ValueError, match=r"no module 'hiden'.*'hidden'"):
+    with pytest.raises(ValueError, match="'hidden'"):
         collect(model, x, features="hiden")
     with pytest.raises(TypeError, match="features"):
         collect(model, x, features=3)  # pyright: ignore
@@ -112,7 +112,7 @@ def test_tokens_and_signals_are_averaged_over_their_length() -> None:
         torch.testing.assert_close(out.features, embedded.mean(1))
         torch.testing.assert_close(out.layers["embed"], embedded.mean(1))
         torch.testing.assert_close(out.layers["conv"], model.conv(embedded.mT).mean(2))
-    with pytest.raises(ValueError, match="'unused' was not called"):
+    with pytest.raises(ValueError, match="unused"):
         collect(model, tokens, layers="unused")
 
 
