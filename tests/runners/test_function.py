@@ -154,13 +154,6 @@ def test_an_exported_program_of_a_fixed_batch_takes_any_number_of_rows(tmp_path:
         uq.score(program, x, batch_size=7, **QUIET)
 
 
-def test_a_damaged_program_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "net.pt2").write_bytes(b"PK\3\4 not a program")
-    with pytest.raises(ValueError, match="exported program"):
-        load_model(str(tmp_path / "net.pt2"))
-    assert capfd.readouterr() == ("", "")
-
-
 def test_logits_that_look_like_probabilities_pass_with_a_word() -> None:
     net, x, y = nn.Linear(4, 1), torch.from_numpy(X), Y % 2
     with torch.no_grad():
