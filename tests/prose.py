@@ -87,7 +87,7 @@ def prose_of(source: str) -> Iterator[tuple[int, str]]:
     """Yield line number and text of every comment and every string of at least three words."""
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT or (token.type == tokenize.STRING and token.string.count(" ") > 1):
-            text = re.sub(r"``?[^`]*``?", "`code`", token.string)
+            text = re.sub(r"``?[^`]*``?|\{[^{}]*\}", "`code`", token.string)  # nor the values of an f-string
             yield from enumerate(text.splitlines(), token.start[0])
 
 

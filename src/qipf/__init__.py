@@ -1,7 +1,7 @@
-"""How far can each prediction of a trained neural network be trusted? One forward pass, no retraining.
+"""Uncertainty of the predictions of a trained network, in one forward pass and without retraining.
 
-These are the names that attach to a model. The mathematics is in `qipf.fields`, options of tasks in `qipf.tasks`, the
-weights of a model in `qipf.weights`, methods with several passes in `qipf.predictive`; `qipf.arrays` helps own scores.
+These names attach to a model. The mathematics is in `qipf.fields`, options of tasks in `qipf.tasks`, the weights of a
+model in `qipf.weights`, methods with several passes in `qipf.predictive`; `qipf.arrays` helps to write a score.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Helpers for arrays of any library: NumPy, torch, JAX and everything else that follows the array-API standard."""
+"""Helpers for arrays of NumPy, torch, JAX and every other library that follows the array-API standard."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def as_array(values: Any, name: str) -> Array:
 
 
 def check_finite(values: Array, name: str) -> None:
-    """Raise ValueError if any value is NaN or infinite; do nothing where a tracer has no values yet."""
+    """Raise ValueError if any value is NaN or infinite; do nothing while values are traced."""
     if is_traced(values):
         return
     if compat.is_jax_array(values):
@@ -67,7 +67,7 @@ def check_finite(values: Array, name: str) -> None:
 
 
 def is_traced(values: Array) -> bool:
-    """Whether `values` stands for data still to come: inside jax.jit, torch.func.vmap, torch.compile or export."""
+    """Return True if `values` are traced, inside jax.jit, torch.func.vmap, torch.compile or an export."""
     if isinstance(values, np.ndarray):
         return False
     if compat.is_jax_array(values):
@@ -107,7 +107,7 @@ def to_numpy(values: Array) -> np.ndarray:
 
 
 def check_not_masked(values: Any, name: str = "array") -> None:
-    """Raise Problem if an array has masked values, which NumPy would turn into numbers without a word."""
+    """Raise Problem if an array has masked values, which NumPy would silently turn into numbers."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         count = int(np.ma.getmaskarray(values).sum())
         raise Problem(name, f"{count} of {values.size} values are masked", hint="leave such rows out first")
@@ -120,7 +120,7 @@ def like(values: Array, reference: Array) -> Array:
 
 
 def row_max(values: Array) -> Array:
-    """Return the largest value of each row of (N, C); NumPy's own maximum is slow if there are few columns."""
+    """Return the largest value of each row of (N, C); NumPy's own maximum is slow for few columns."""
     xp = namespace(values)
     if not isinstance(values, np.ndarray) or values.shape[1] > 32:
         return xp.max(values, axis=1)

@@ -134,6 +134,9 @@ def test_wrapped_copied_and_exported(net: Residual, twin: qipf.Twin, live: Tenso
         torch.testing.assert_close(other(live)[1], uncertainty)
     posterior = qipf.wrap(net, twin, posterior=True)(live).posterior
     assert torch.allclose(posterior.sum(1), torch.ones(len(live)), atol=1e-5)
+    held_out = qipf.collect(net, bars(200, 4), layers=twin.layers)
+    decided = copy.copy(twin).attach(qipf.Decision("error<=0.5").fit_scorer(twin, held_out))
+    assert qipf.wrap(net, decided)(live).accept.any()
     pytest.importorskip("onnxruntime")
     qipf.export_onnx(guarded, tmp_path / "twin.onnx", live[:4])
     session = __import__("onnxruntime").InferenceSession(tmp_path / "twin.onnx")
@@ -196,6 +199,16 @@ def test_a_thorough_default_is_a_twin_that_tells_its_cost(
     told = capsys.readouterr().err
     assert "'blocks.1'" in told
     assert all(unit in told for unit in (" s ", "% of a pass", " MB"))
+
+
+@pytest.mark.parametrize("likely", [-9.0, 0.0])
+def test_the_more_likely_of_probe_and_twin_is_returned(
+    likely: float, net: Residual, data: tuple[Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(qipf.Twin, "_best_share", lambda *_: (0.2, likely))
+    given = tuple(part[:120] for part in data)
+    made = qipf.default(net, given, effort="thorough", progress=False)
+    assert isinstance(made, qipf.Twin if likely == 0 else qipf.Probe)
 
 
 @pytest.mark.parametrize(

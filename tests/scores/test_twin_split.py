@@ -111,3 +111,20 @@ def test_programs_and_other_libraries_have_no_copy() -> None:
         Copied(cut, half.weights()).spec(open_model(tree))
     with pytest.raises(Problem, match="network"):
         Copied(cut, half.weights() | {"dense3.bias": half.weights()["dense3.bias"][:3]}).spec(start.runner)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "expected"),
+    [("Bert", "hidden_size", "encoder.layer.1"), ("DistilBert", "dim", "layer.1"), ("ViT", "hidden_size", "layers.1")],
+)
+def test_transformers_are_split_between_blocks(kind: str, size: str, expected: str) -> None:
+    transformers = pytest.importorskip("transformers")
+    blocks, heads = ("n_layers", "n_heads") if size == "dim" else ("num_hidden_layers", "num_attention_heads")
+    named = {size: 32, blocks: 4, heads: 4, "vocab_size": 50, "image_size": 32, "patch_size": 8}
+    task = "Image" if kind == "ViT" else "Sequence"
+    net = getattr(transformers, f"{kind}For{task}Classification")(
+        getattr(transformers, f"{kind}Config")(**named)
+    ).eval()
+    start = begin(net, torch.rand(8, 3, 32, 32) if task == "Image" else texts(), task="classes")
+    cut, _ = split_network(start.runner, start.first)
+    assert cut.split.endswith(expected)

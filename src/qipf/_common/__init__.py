@@ -1,1 +1,1 @@
-"""Files, optional packages, progress bars and errors: what every folder of the package may use."""
+"""Files, optional packages, progress bars and errors, for every folder of the package."""

@@ -1,4 +1,4 @@
-"""Limit the memory that a file takes while it is decoded, whatever the file claims."""
+"""Limit the memory that decoding a file takes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ GIB = 2**30
 
 
 class TooLargeError(Problem):
-    """A file decodes to more than it may."""
+    """A file decodes to more than the limit."""
 
 
 def budget() -> int:
-    """Return how many bytes a file may take in memory: 1 GiB, or what the environment variable QIPF_MEMORY_GIB says.
+    """Return the largest decoded size of a file in bytes: 1 GiB, or the environment variable QIPF_MEMORY_GIB.
 
     Raises:
-        ValueError: the variable does not hold a positive number.
+        ValueError: The variable is not a positive number.
     """
     text = os.environ.get(VARIABLE, "1")
     try:
@@ -35,7 +35,7 @@ def budget() -> int:
 
 
 class Budget:
-    """What is left of the memory that one file may take."""
+    """The memory that is left for one file."""
 
     def __init__(self, path: Path, most: int | None = None) -> None:
         self.path, self.most, self.spent = path, budget() if most is None else most, 0
@@ -44,7 +44,7 @@ class Budget:
         """Count `size` more bytes, before they are allocated.
 
         Raises:
-            TooLargeError: they are more than is left.
+            TooLargeError: Less is left.
         """
         self.spent += size
         if self.spent > self.most:
@@ -55,16 +55,16 @@ def too_large(path: Path, most: int) -> TooLargeError:
     """Return the error for a file that decodes to more than `most` bytes."""
     return TooLargeError(
         "",
-        f"{path} decodes to more than {most / GIB:.3g} GiB, which a small or damaged file does only to fill the "
-        f"memory; if the file is right, allow more with the environment variable {VARIABLE}",
+        f"{path} decodes to more than {most / GIB:.3g} GiB",
+        hint=f"if you trust the file, allow more with the environment variable {VARIABLE}",
     )
 
 
 @contextmanager
 def limited_memory(most: int) -> Iterator[None]:
-    """Let this process take at most `most` bytes more than now, for a decoder without a limit of its own (Linux only).
+    """Let this process allocate at most `most` more bytes, for a decoder without its own limit (Linux only).
 
-    An allocation beyond that fails, in any thread: use it around the decoder alone.
+    Larger allocations fail in every thread, so use it only around the decoder.
     """
     try:
         import resource

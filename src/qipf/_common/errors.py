@@ -7,28 +7,26 @@ from typing import Any
 
 
 class UserError(Exception):
-    """The command line is wrong. Its message is printed without a traceback."""
+    """A wrong command line; the message is printed without a traceback."""
 
     exit_code = 2
 
 
 class InputError(UserError):
-    """A file or folder that the command line names is missing, damaged or does not fit."""
+    """A file or folder on the command line that is missing, damaged or does not fit."""
 
     exit_code = 1
 
 
 class Problem(ValueError, TypeError):
-    """A value that a function cannot accept, in parts that a caller can render or rename.
-
-    It is a ValueError and a TypeError, so that `except` clauses for either catch it.
+    """A value that a function cannot accept; `except ValueError` and `except TypeError` both catch it.
 
     Args:
         argument: The name of the parameter, such as "labels"; never a flag of the command line.
-        found: What was found, or the whole sentence if `expected` is empty.
-        expected: What was expected.
-        hint: What to do about it.
-        row: The number of the offending row in the user's data, counted from 0.
+        found: The value, or a full sentence if `expected` is empty.
+        expected: The expected value.
+        hint: The remedy.
+        row: The index of the row in the user's data.
     """
 
     def __init__(
@@ -39,13 +37,13 @@ class Problem(ValueError, TypeError):
 
     @property
     def message(self) -> str:
-        """Everything but the argument."""
+        """The message without the argument."""
         text = f"expected {self.expected}, got {self.found}" if self.expected else self.found
         text = text if self.row is None else f"{text} in row {self.row}"
         return f"{text}; {self.hint}" if self.hint else text
 
     def renamed(self, argument: str) -> Problem:
-        """Return the same problem of another argument."""
+        """Return the same problem with another argument."""
         return type(self)(argument, self.found, expected=self.expected, hint=self.hint, row=self.row)
 
     def __str__(self) -> str:
@@ -64,14 +62,14 @@ def check_whole(name: str, value: Any, least: int) -> None:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """Return an argument that must be True or False; a string, which would count as True, is a Problem."""
+    """Return an argument that must be True or False; raise Problem for other types, such as strings."""
     if type(value).__name__ not in ("bool", "bool_"):  # Python's or NumPy's
         raise Problem(name, repr(value), expected="True or False")
     return bool(value)
 
 
 def check_probability(name: str, value: Any) -> float:
-    """Return an argument that must lie strictly between 0 and 1; anything else is a Problem."""
+    """Return an argument that must lie strictly between 0 and 1, or raise Problem."""
     try:
         if isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < 1:
             return float(value)

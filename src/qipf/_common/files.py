@@ -1,4 +1,4 @@
-"""Files that are either written whole or not at all."""
+"""Write files completely or not at all."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import IO
 
 
 def check_parent(path: Path, option: str = "", error: type[Exception] = FileNotFoundError) -> None:
-    """Raise `error` where the folder that `path` is to be written to does not exist.
+    """Raise `error` if the folder of `path` does not exist.
 
     Args:
-        path: A file or folder that does not exist yet.
-        option: The option of the command line that named it, for the message.
+        path: A file or folder to be written.
+        option: Its option on the command line, for the message.
         error: The error to raise.
     """
     if not path.parent.is_dir():
@@ -27,7 +27,7 @@ def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
     """Write `data` to `path` so that a crash, a kill or a full disk leaves the old file or the new one.
 
     Raises:
-        FileNotFoundError: the folder of `path` does not exist.
+        FileNotFoundError: The folder of `path` does not exist.
     """
     with replacing(path) as file:
         file.write(data.encode() if isinstance(data, str) else data)
@@ -35,9 +35,9 @@ def atomic_write(path: str | os.PathLike[str], data: bytes | str) -> None:
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
-    """A file to write to that replaces `path` when the block ends without an error, and is removed otherwise.
+    """Return a file to write, which replaces `path` when the block ends without an error, and is removed otherwise.
 
-    A file that is replaced keeps its mode. The new name is on disk when the block has ended, not only the content.
+    The mode of a replaced file is kept. Content and name are on disk when the block ends.
     """
     target = Path(path)
     if target.is_dir():
@@ -59,7 +59,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Write the entries of a folder to disk; not every file system and operating system can."""
+    """Write the entries of a folder to disk, if the file system can."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -12,9 +12,9 @@ T = TypeVar("T")
 
 
 def track(items: Iterable[T], description: str, *, total: int | None = None, show: bool = True) -> Iterator[T]:
-    """Yield `items` behind a rich progress bar with an ETA on standard error.
+    """Yield `items` and show a progress bar with the remaining time on standard error.
 
-    There is none where `show` is false, or where the package rich is not installed.
+    There is no bar if `show` is false or the package rich is not installed.
     """
     if total is None and hasattr(items, "__len__"):
         total = len(items)  # pyright: ignore[reportArgumentType]
@@ -31,7 +31,7 @@ def track(items: Iterable[T], description: str, *, total: int | None = None, sho
 
 
 def bar(show: bool = True) -> Any:
-    """A rich Progress with spinner, bar, count and ETA on standard error, silent where that is not a terminal."""
+    """Return a rich Progress with bar, count and remaining time on standard error, silent without a terminal."""
     rich_progress = require("rich.progress", extra="torch")
     console = require("rich.console", extra="torch").Console(stderr=True)
     return rich_progress.Progress(

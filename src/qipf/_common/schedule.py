@@ -1,4 +1,4 @@
-"""How the learning rate changes while a network is trained."""
+"""The schedule of the learning rate."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ def one_cycle(
     """Return the learning rate of a step: a cosine from `start * peak` up to `peak`, then one down to `end * peak`.
 
     The peak is reached after the share `warm` of all steps, the end at the last one (Smith and Topin,
-    "Super-convergence", 2018). The rate is a function of the step alone, so a resumed run needs nothing else.
+    "Super-convergence", 2018). The rate depends only on the step, so a resumed run needs nothing else.
     """
     top = max(1.0, warm * (steps - 1))
     if step < top:
-        low, place = start, 1 - step / top
+        low, phase = start, 1 - step / top
     else:
-        low, place = end, (step - top) / max(1.0, steps - 1 - top)
-    return peak * (low + (1 - low) * (1 + math.cos(math.pi * min(place, 1.0))) / 2)
+        low, phase = end, (step - top) / max(1.0, steps - 1 - top)
+    return peak * (low + (1 - low) * (1 + math.cos(math.pi * min(phase, 1.0))) / 2)

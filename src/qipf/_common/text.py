@@ -1,4 +1,4 @@
-"""Text that comes from a file, a name or a library: safe to show on one line of a terminal, and safe to parse."""
+"""Untrusted strings: safe to show on one line of a terminal, and safe to parse."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 from qipf._common.errors import Problem
 
 LONGEST = 2000
-"""Characters of a message; a library can put a whole array into one."""
+"""The largest length of a message; a library may put a whole array into one."""
 MOST_DOTS = 1000
 """Dots in a line of a TOML file, numbers apart: each may be a part of a key."""
 _FLOAT = re.compile(r"(?<![\w.])\d+\.\d+(?![\w.])")
 
 
 def printable(text: object) -> str:
-    """Return the text with everything written out that steers a terminal, such as escape sequences."""
+    """Return the string with control characters, such as escape sequences, written out."""
     return "".join(letter if letter.isprintable() else _escaped(letter) for letter in str(text))
 
 
 def one_line(text: object) -> str:
-    """Return the text as one printable line of at most `LONGEST` characters."""
+    """Return the string as one printable line of at most `LONGEST` characters."""
     line = printable(" ".join(str(text).split()))
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}... ({len(line)} characters)"
 

@@ -8,36 +8,34 @@ from qipf.cli.demo import run_to_report
 from qipf.cli.options import Output
 
 
-def paper(*, output: Output = Path("out/paper"), data: Path | None = None) -> int:
+def paper(*, output: Output = Path("out/paper"), full: bool = False) -> int:
     """Compare the paper's score (QIPF) with its rivals under shifts, and write a page with the paper's tables.
 
-    Trains a LeNet on MNIST if its files are in --data or QIPF_DATA, and a small network on the bundled digits
-    otherwise. report.html has the paper's Table 1 in small, its claims, the field and its modes, histograms and ROC
-    curves by intensity. If it is stopped, the same command continues where it was. `qipf bench paper` runs every
-    network, shift and method, which takes hours on a GPU.
+    Trains a LeNet on MNIST if its files are in the folder QIPF_DATA or were downloaded before, and a small network on
+    the bundled digits otherwise. report.html has the paper's Table 1 in small, its claims, the field and its modes,
+    histograms and ROC curves by intensity. If it is stopped, the same command continues where it was.
 
     For example:
 
     ```
     qipf paper
-    qipf paper --data ~/data
+    QIPF_DATA=~/data qipf paper
+    qipf paper --full
     ```
 
     Args:
         output: The folder for the results and the report; the name of the plan is added to it.
-        data: The folder of dataset files.
+        full: Run every network, shift and method of the paper, which takes hours on a GPU.
     """
-    plan = "paper-mnist" if _has_mnist(data) else "paper-digits"
-    return run_to_report(plan, output / plan, data)
+    plan = "paper" if full else "paper-mnist" if _has_mnist() else "paper-digits"
+    return run_to_report(plan, output / plan)
 
 
-def _has_mnist(data: Path | None) -> bool:
+def _has_mnist() -> bool:
     from qipf.study import datasets
 
     try:
-        datasets.load("mnist", data=data, download=False)
+        datasets.load("mnist", download=False)
     except FileNotFoundError:
-        if data is not None:
-            raise
         return False
     return True

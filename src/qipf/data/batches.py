@@ -1,6 +1,6 @@
 """Batches of inputs and labels from arrays, tables, dicts, datasets, loaders and iterators.
 
-Nothing here needs PyTorch, but its datasets and loaders are recognised if it is imported.
+Datasets and loaders of PyTorch are recognised; it need not be installed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from qipf._common.errors import Problem, check_whole
 from qipf.arrays import Array, check_not_masked
 
 LABELS = ("labels", "label", "targets", "target", "y")
-"""Keys of a dict that hold its labels."""
+"""Keys of labels in a dict."""
 INPUTS = ("inputs", "input", "x", "images", "image", "pixel_values", "data")
-"""Keys of a dict that hold the only input, whatever the model calls it."""
+"""Keys of the only input in a dict, whatever the model calls it."""
 MASK = "attention_mask"
 _KINDS = {"U": "strings", "S": "bytes", "O": "Python objects", "M": "dates", "m": "durations", "V": "records"}
 
@@ -31,7 +31,7 @@ class InputSpec(NamedTuple):
 
     name: str
     dtype: Any = None
-    """NumPy's type; None if the model declares none, or takes strings or sequences."""
+    """The NumPy type; None if the model declares none, or takes strings or sequences."""
     shape: tuple[int | None, ...] = ()
     """None for any size; empty if the model declares no shape."""
 
@@ -50,11 +50,11 @@ class Batch(NamedTuple):
     Attributes:
         args: Positional arguments, as the runner takes them.
         kwargs: Named arguments.
-        labels: One label, or one row of labels, per input; where the user gave them.
-        mask: The attention mask, also if the model does not take it; where the user gave it.
+        labels: One label or row of labels per input, or None.
+        mask: The attention mask of the data, also if the model does not take it, or None.
         rows: The number of inputs.
-        number: The number of the batch.
-        numbers: The number of each row in the user's data; a perturbed copy keeps them.
+        number: The index of the batch.
+        numbers: The index of each row in the user's data; perturbed copies keep them.
     """
 
     args: tuple[Any, ...]
@@ -67,7 +67,7 @@ class Batch(NamedTuple):
 
     @property
     def inputs(self) -> Any:
-        """What a perturbation gets: an array, a tuple of positional inputs, or a dict if all inputs have names."""
+        """The inputs for a perturbation: an array, a tuple of positional inputs, or a dict if all inputs have names."""
         if not self.args:
             return self.kwargs
         return self.args[0] if len(self.args) == 1 else self.args
@@ -96,16 +96,16 @@ class Batch(NamedTuple):
 
 
 class Source:
-    """Data that is read batch by batch: raw inputs, raw labels or None, and the numbers of the rows.
+    """Data that is read batch by batch: raw inputs, raw labels or None, and row indices.
 
     Args:
         data: An array, (inputs, labels), a dict of arrays, a dataset, a loader, or an iterable of batches.
         batch_size: Rows per batch, for data that does not come in batches.
-        numbers: The number of each row in a larger set, which errors name; None to count from 0.
+        numbers: The index of each row in a larger set, for errors; None to count from 0.
 
     Attributes:
-        rows: The number of rows; None if it is not known before the data is read.
-        count: The number of batches, likewise.
+        rows: The number of rows; None if it is unknown before the data is read.
+        count: The number of batches, or None.
         indexed: True if any row can be read at any time.
     """
 
@@ -148,7 +148,7 @@ class Source:
         return self._batches() if started is None else started
 
     def peek(self) -> tuple[Any, Any, Sequence[int]] | None:
-        """Return the first batch, or None if there is none; the next iteration begins with it all the same."""
+        """Return the first batch, or None if there is none; the next iteration yields it again."""
         stream = iter(self)
         first = next(stream, None)
         self._started = stream if first is None else chain([first], stream)
@@ -179,7 +179,7 @@ class Source:
             inputs, labels = _split(batch, number)
             rows = _rows_of((inputs, labels))
             if rows is None:
-                raise Problem("data", f"batch {number}: no array tells the number of rows", hint="give labels as well")
+                raise Problem("data", f"batch {number}: the number of rows is unknown", hint="give labels as well")
             found = range(first, first + rows)
             yield inputs, labels, found if self._numbers is None else self._numbers[found.start : found.stop]
             first += rows
@@ -222,14 +222,14 @@ class _Items:
 
 
 def mask_key(names: Container[str]) -> str:
-    """Return the name of the mask of the predicted tokens; a model with a decoder has one for its own tokens."""
+    """Return the name of the mask of the predicted tokens, which is that of the decoder if there is one."""
     return f"decoder_{MASK}" if "decoder_input_ids" in names else MASK
 
 
 def take(values: Any, rows: Any) -> Any:
-    """Return the same structure with some rows of every array: a slice, or a NumPy array of row numbers.
+    """Return the same structure with some rows of every array, by a slice or a NumPy array of indices.
 
-    A single number, such as a switch of the model, belongs to every row.
+    A scalar, such as a switch of the model, is kept.
     """
     if isinstance(values, Mapping):
         return {key: take(part, rows) for key, part in values.items()}
@@ -261,7 +261,7 @@ def is_numbers(value: Any) -> bool:
 
 
 def as_numbers(values: Any, name: str) -> np.ndarray:
-    """Return a list, a table or anything else that NumPy understands as an array of numbers, without a copy if it can.
+    """Return a list, a table or any other array-like as an array of numbers, without a copy if possible.
 
     Raises:
         Problem: The values are not numbers.
@@ -281,7 +281,7 @@ def colours_last(shape: Sequence[int]) -> bool:
 
 
 def one_per_row(labels: Array, rows: int, number: int) -> Array:
-    """Return the labels of a batch, which must have one entry or row per input."""
+    """Return the labels of a batch; raise unless there is one entry or row per input."""
     if labels.ndim == 0:
         raise Problem(
             "labels", f"batch {number}: expected one label per row, got a single number",
@@ -293,7 +293,7 @@ def one_per_row(labels: Array, rows: int, number: int) -> Array:
 
 
 def describe(value: Any) -> str:
-    """Return what `value` is, with the types and shapes of the arrays in it, for an error message."""
+    """Describe a value, with types and shapes of its arrays, for an error message."""
     array: Any = value
     if compat.is_array_api_obj(value):
         return f"{str(array.dtype).removeprefix('torch.')} {tuple(array.shape)}"
@@ -306,7 +306,7 @@ def describe(value: Any) -> str:
 
 
 def shape_text(shape: Sequence[int | None]) -> str:
-    """Return a shape in words: (N, 3, any)."""
+    """Return a shape such as (N, 3, any) as a string."""
     words = [
         "N" if axis == 0 and size is None else "any" if size is None else str(size) for axis, size in enumerate(shape)
     ]
@@ -314,9 +314,9 @@ def shape_text(shape: Sequence[int | None]) -> str:
 
 
 def _whole_arrays(data: Any) -> Any:
-    """Return data that is given as a whole, with tables and lists as arrays; None if it comes in batches or items.
+    """Return whole arrays, with tables and lists converted; None for data in batches or items.
 
-    An array, a table, a dict of arrays, or a tuple (inputs, labels) is whole. Inputs may be a tuple, a list or a dict
+    An array, a table, a dict of arrays, and a tuple (inputs, labels) are whole. Inputs may be a tuple, a list or a dict
     of arrays, one for each input of the model, and labels a list or None.
     """
     if isinstance(data, Mapping):
@@ -341,7 +341,7 @@ def _whole_arrays(data: Any) -> Any:
 
 
 def _converted(values: Any, name: str) -> Array:
-    """Return an array as it is, and anything else as a NumPy array; labels may be strings, which a runner may know."""
+    """Return an array unchanged, and other values as a NumPy array; labels may be strings."""
     if compat.is_array_api_obj(values) and not isinstance(values, np.ndarray):
         return values
     return _to_array(values, name) if name in LABELS else as_numbers(values, name)
@@ -382,7 +382,7 @@ def _columns(whole: Any) -> Iterable[tuple[str, Array]]:
 
 
 def _check_data(data: Any) -> None:
-    """Raise if `data` is neither data nor batches, or a list [inputs, labels], which would be two batches."""
+    """Raise Problem if `data` is neither data nor batches, or an ambiguous list or tuple of arrays."""
     hint = ""
     if isinstance(data, str | PathLike):
         hint = "read the file first, for instance by numpy.load"
@@ -436,7 +436,7 @@ def _rows_of(batch: tuple[Any, Any]) -> int | None:
 
 
 def _stacked(items: list[Any]) -> Any:
-    """Return a batch of the items of a dataset, each (input, label), a dict or an input alone; None for no items."""
+    """Stack items of a dataset, each (input, label), a dict or an input; None for no items."""
     if not items:
         return None
     first: Any = items[0]

@@ -218,7 +218,7 @@ class Decision(Attachment):
 
     def _spaces(self, outputs: Outputs) -> dict[str, np.ndarray]:
         """Return the logits, and the layer that the scorer reads or else the features."""
-        read = next((outputs.layers[name] for name in self._require_scorer().layers), outputs.features)
+        read = next((outputs.layers[str(name)] for name in self._require_scorer().layers), outputs.features)
         spaces = {"logits": to_numpy(outputs.logits)}
         return spaces if read is None else spaces | {"features": to_numpy(read)}
 

@@ -19,7 +19,7 @@ class PreciseBuffers(nn.Module):
         self._moving = _Lock()
 
     def _follow(self, device: torch.device) -> None:
-        """Move to where the model gives its logits, if it was moved by itself."""
+        """Move to the device of the logits, if the model was moved by itself."""
         for buffer in self._buffers.values():
             if buffer is not None and buffer.device != device:
                 with self._moving:
@@ -59,7 +59,7 @@ class _Lock:
 
 
 def _moved(fn: Callable[[Tensor], Tensor], tensor: Tensor) -> Tensor:
-    """What `fn` makes of a tensor, in single precision where the device has no double precision (Apple's MPS)."""
+    """Apply `fn` to a tensor, in single precision if the device has no double precision (Apple's MPS)."""
     try:
         return fn(tensor)
     except TypeError:

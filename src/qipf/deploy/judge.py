@@ -1,4 +1,4 @@
-"""What a scorer's probability of error and decision make of an uncertainty, as part of a graph."""
+"""The probability of error and the decision of a scorer, as part of a graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qipf.scores.base import Scorer
 
 
 class Guarded(NamedTuple):
-    """What a wrapped model returns where its scorer has a probability of error or a decision; None for the other."""
+    """The result of a wrapped model whose scorer has a probability of error or a decision; None for a missing one."""
 
     output: Any
     uncertainty: Tensor
@@ -23,7 +23,7 @@ class Guarded(NamedTuple):
 
 
 class Improved(NamedTuple):
-    """What a model wrapped with `posterior=True` returns: as `Guarded`, and the probability of every class, (N, C)."""
+    """The result of a model wrapped with `posterior=True`: as `Guarded`, and the probability of every class, (N, C)."""
 
     output: Any
     uncertainty: Tensor
@@ -33,7 +33,7 @@ class Improved(NamedTuple):
 
 
 class Judge(PreciseBuffers):
-    """Probability of error and acceptance from the uncertainty, with what was learned as buffers."""
+    """Computes the probability of error and the decision from the uncertainty, with learned values as buffers."""
 
     def __init__(self, scorer: Scorer) -> None:
         super().__init__()
@@ -48,11 +48,11 @@ class Judge(PreciseBuffers):
         self.decides = scorer.decision is not None
 
     def __bool__(self) -> bool:
-        """Whether there is anything to say."""
+        """Return True if there is a probability or a decision."""
         return bool(self.method) or self.decides
 
     def forward(self, uncertainty: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """The probability of error (N,), and whether each prediction is accepted (N,); NaN is not accepted."""
+        """Return the probability of error (N,) and which predictions are accepted (N,); NaN is not accepted."""
         if not torch.compiler.is_compiling():
             self._follow(uncertainty.device)
         tables = dict(self.named_buffers())

@@ -1,4 +1,4 @@
-"""A wrapped model as one ONNX graph that returns logits, uncertainty, probability, accept, modes and posterior."""
+"""Export a wrapped model as one ONNX graph."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def export_onnx(
 ) -> None:
     """Write `wrap(model, scorer)` as an ONNX file that needs neither torch nor qipf to run.
 
-    The batch may have any size. The outputs are `logits`, `uncertainty` (N,) and, for a scorer that has them,
-    `probability` (of error), `accept` and `modes` (N, K), and `posterior` (N, C) where `wrap` was asked for it. The
-    model is exported in evaluation mode and keeps the mode it was in.
+    The batch may have any size. The outputs are `logits`, `uncertainty` (N,) and, if the scorer has them, `probability`
+    (of error), `accept` and `modes` (N, K), and `posterior` (N, C) if `wrap` was called with `posterior=True`. The
+    model is exported in evaluation mode and keeps its mode. With `wrap(..., views=2)` the graph computes both views.
 
     Args:
-        wrapped: what `qipf.wrap` returned.
-        path: the file to write.
-        example: an example input, or a tuple of all inputs of the model, with two or more rows; only shapes and types
+        wrapped: A module that `qipf.wrap` returned.
+        path: The file to write.
+        example: An example input, or a tuple of all inputs of the model, with two or more rows; only shapes and types
             matter.
-        opset: the version of the ONNX operators.
+        opset: The version of the ONNX operators.
 
     Raises:
-        ValueError: the scorer or the model cannot be part of a graph, or the example has fewer than two rows.
+        ValueError: The scorer or the model cannot be part of a graph, or the example has fewer than two rows.
         ImportError: onnx or onnxscript is missing.
     """
     torch = require("torch", extra="torch")
@@ -94,7 +94,7 @@ def _graph(wrapped: Wrapped, *, with_modes: bool) -> Any:
     from torch import nn
 
     class JudgedModel(nn.Module):
-        """The wrapped model with everything that its scorer says of a prediction, in the order of `names`."""
+        """Returns all outputs of the wrapped model and its scorer, in the order of `names`."""
 
         def __init__(self) -> None:
             super().__init__()

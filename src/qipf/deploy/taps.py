@@ -27,8 +27,9 @@ def attach_recorder(model: nn.Module, scorer: Scorer, features: str | None) -> R
     Raises:
         Problem: There is no such layer.
     """
-    layers, runner = [one for one in scorer.layers if not isinstance(one, View)], TorchRunner(model)
-    read = {str(one): FeatureSpec.parse(one) if isinstance(one, str) else one.spec(runner) for one in layers}
+    layers = [one for one in scorer.layers if not isinstance(one, View)]
+    read = {name: FeatureSpec.parse(name) for name in layers if isinstance(name, str)}
+    read |= {str(one): one.spec(TorchRunner(model)) for one in layers if not isinstance(one, str)}
     head = None
     if scorer.reads_features:
         read = {"features": HEAD if features is None else FeatureSpec.parse(features), **read}

@@ -33,34 +33,30 @@ from qipf.tasks.views import View, viewed
 def wrap(
     model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False, views: int | None = None
 ) -> Wrapped:
-    """A module that returns the model's own output and the uncertainty of every prediction.
+    """Return a module that returns the model's own output and the uncertainty of every prediction.
 
-    Where the scorer has a probability of error or a decision, it returns a named tuple of the output, the uncertainty,
-    the probability of error and whether each prediction is accepted.
+    If the scorer has a probability of error or a decision, the module returns a named tuple with these as well. It can
+    be moved, saved (`state_dict`), compiled and exported, and several threads may share it. It uses the model in the
+    mode that the model is in, so call `.eval()` for predictions. The scorer follows the model to another device.
 
-    It can be moved (`.to()`), saved (`state_dict`), compiled (`torch.compile`) and exported (`torch.export`). The
-    model is used in the mode it is in; call `.eval()` for predictions. The scorer follows the model to another device,
-    also where only the model is moved. Several threads may share the module.
-
-    Where the scorer reads more than the logits, the layers of the model carry forward hooks for as long as the wrapped
-    module lives. They do nothing when the model is called by itself, and are removed with the wrapped module.
+    A scorer that reads more than the logits adds forward hooks to the model. They do nothing when the model is called
+    by itself, and are removed with the wrapped module.
 
     Args:
-        model: a trained module. If it is compiled or parallel (`torch.compile`, `DataParallel`), the module inside it
-            is used, as in `qipf.collect`; compile the wrapped module instead.
-        scorer: a fitted scorer. Fitting it again later does not change the wrapped module.
-        features: the name of the module whose output a scorer reads as features; None is the input of the last linear
-            layer. Give what was given to `qipf.collect`.
-        posterior: return a named tuple that also has the probability of every class that a probe or a twin finds,
-            (N, C): often a better prediction than the output of the model, which stays as it is.
-        views: how many views of an image, itself included, to average over, with one pass each; None for the number
+        model: A trained module. The module inside `torch.compile` or `DataParallel` is used; compile the wrapped module
+            instead.
+        scorer: A fitted scorer. Fitting it again does not change the wrapped module.
+        features: The module whose output the scorer reads as features, as given to `qipf.collect`; None for the input
+            of the last linear layer.
+        posterior: Also return the probability of every class that a probe or a twin finds, (N, C): often a better
+            prediction than the output of the model, which stays as it is.
+        views: How many views of an image, itself included, to average over, with one pass each; None for the number
             that the scorer has.
 
     Raises:
-        RuntimeError: the scorer is not fitted.
-        TypeError: the model is not a module, the scorer is not a scorer, or `posterior` is asked of one that has
-            none.
-        ValueError: there is no such layer.
+        RuntimeError: The scorer is not fitted.
+        TypeError: The model is not a module, the scorer is not a scorer, or it has no posterior.
+        ValueError: There is no such layer or view.
     """
     if isinstance(model, Scorer) and isinstance(scorer, nn.Module):
         raise TypeError("expected qipf.wrap(model, scorer), got the scorer first; swap the two arguments")
@@ -68,11 +64,11 @@ def wrap(
         raise TypeError(f"model: expected a torch.nn.Module, got an object of type {type(model).__name__}")
     check_scorer(scorer)
     facts = scorer._require_fitted().facts
-    if views is not None and (viewed := scorer.with_views(views)) is not scorer:
+    if views is not None and (other := scorer.with_views(views)) is not scorer:
         if scorer.attachments:
             found = f"{' and '.join(scorer.attachments)} of this scorer hold for other views"
             raise Problem("views", found, hint=f"learn them about scorer.with_views({views})")
-        scorer = viewed
+        scorer = other
     task = TASKS.get(scorer.task_name)
     if task is not None and not task.independent:
         raise Problem(
@@ -83,7 +79,7 @@ def wrap(
 
 
 class Wrapped(nn.Module):
-    """What `wrap` returns."""
+    """A model and a scorer, as `wrap` returns them."""
 
     def __init__(
         self, model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False
@@ -107,10 +103,7 @@ class Wrapped(nn.Module):
         self._unseen = isinstance(scorer, Confidence)  # others were fitted to logits that were looked at
 
     def forward(self, *args: Any, **kwargs: Any) -> tuple[Any, Tensor] | Guarded | Improved:
-        """The output of the model, unchanged, and the uncertainty (N,), or all that `Guarded` or `Improved` has.
-
-        It takes what the model takes.
-        """
+        """Return the output of the model, unchanged, and the uncertainty (N,), or a `Guarded` or `Improved` tuple."""
         output, outputs = self.observe(*args, **kwargs)
         if self.posterior:
             uncertainty, posterior = self.scorer.improved(outputs)
@@ -120,10 +113,10 @@ class Wrapped(nn.Module):
         return Guarded(output, uncertainty, *self.judge(uncertainty)) if self.judge else (output, uncertainty)
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
-        """The output of the model, unchanged, and what the scorer reads from this forward pass."""
+        """Return the output of the model, unchanged, and what the scorer reads in this forward pass."""
         output, logits, taken = self._pass(args, kwargs)
         if self._unseen and not is_traced(logits) and len(logits) > 1:
-            check_logits(logits)
+            check_logits(logits.detach())
             self._unseen = False
         for name in self._views:
             _, seen, layers = self._pass(viewed(args, name), viewed(kwargs, name))
@@ -161,14 +154,14 @@ class ScorerModule(PreciseBuffers):
         self.scorer._use(Fitted(tensors, dict(facts)))
 
     def forward(self, outputs: Outputs) -> Tensor:
-        """The uncertainty (N,); NaN where a logit is NaN or infinite, since a graph cannot raise."""
+        """Return the uncertainty (N,), NaN for a row with a logit that is not finite, since a graph cannot raise."""
         if self._has_no_marks(outputs.logits):
             return self.scorer.graph_score(outputs, self._buffers)
         mark, known = self._prepared(outputs)
         return self.scorer.graph_score(known, self._buffers) + mark
 
     def improved(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
-        """The uncertainty (N,) and the posterior (N, C), computed together; NaN as in `forward`."""
+        """Return the uncertainty (N,) and the posterior (N, C), computed together; NaN as in `forward`."""
         if not isinstance(self.scorer, Mixture):
             raise TypeError(f"{self.scorer.name} has no posterior")
         mark, known = (None, outputs) if self._has_no_marks(outputs.logits) else self._prepared(outputs)
@@ -178,14 +171,14 @@ class ScorerModule(PreciseBuffers):
         return (uncertainty, posterior) if mark is None else (uncertainty + mark, posterior + mark[:, None])
 
     def _has_no_marks(self, logits: Tensor) -> bool:
-        """Whether all logits are known to be finite, which is cheap to know on a CPU outside a graph."""
+        """Return True if all logits are known to be finite, which is cheap to find out on a CPU outside a graph."""
         if logits.device.type != "cpu" or is_traced(logits) or not math.isfinite(logits.detach().sum()):
             return False
         self._follow(logits.device)
         return True
 
     def modes(self, outputs: Outputs) -> Tensor:
-        """The modes (N, K), for a scorer that has them; NaN as in `forward`."""
+        """Return the modes (N, K) of a scorer that has them; NaN as in `forward`."""
         from qipf.scores.weight_qipf import WeightQIPF
 
         if not isinstance(self.scorer, WeightQIPF):
@@ -194,7 +187,7 @@ class ScorerModule(PreciseBuffers):
         return self.scorer.modes_of(known.logits, self._buffers).to(known.logits.dtype) + mark[:, None]
 
     def _prepared(self, outputs: Outputs) -> tuple[Tensor, Outputs]:
-        """NaN for every row with a logit that is not finite and 0 for the others, and the outputs without those."""
+        """Return NaN for each row with a logit that is not finite, 0 for others, and outputs with finite logits."""
         if torch.compiler.is_exporting() and self.scorer.export_problem:
             raise ValueError(f"{self.scorer.name} cannot be exported: {self.scorer.export_problem}")
         logits = outputs.logits
@@ -205,7 +198,7 @@ class ScorerModule(PreciseBuffers):
         return mark, _outputs(finite, outputs.features, outputs.layers)
 
     def get_extra_state(self) -> Tensor:
-        """The settings and the fitted facts, as a tensor of bytes that any state-dict format can hold."""
+        """Return the settings and the fitted facts as a tensor of bytes, which any state-dict format can hold."""
         settings, facts = self.scorer.settings(), dict(self.scorer._require_fitted().facts)
         plain = {key: value for key, value in settings.items() if not callable(value)}
         text = json.dumps({"scorer": self._kind.name, "settings": plain, "facts": facts}, sort_keys=True)
@@ -229,7 +222,7 @@ def _rows(logits: Tensor) -> Tensor:
 
 
 def _outputs(logits: Tensor, features: Tensor | None, layers: Mapping[str, Tensor]) -> Outputs:
-    """`Outputs` of one forward pass; outside a graph without the checks, which take longer than small models."""
+    """Return the `Outputs` of a pass, outside a graph without checks, which take longer than small models."""
     if torch.compiler.is_compiling():
         return Outputs(logits=logits, features=features, layers=layers)
     return Outputs.unchecked(logits, features=features, layers=layers)

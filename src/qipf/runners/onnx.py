@@ -1,4 +1,4 @@
-"""Run an ONNX model by ONNX Runtime, without torch: named inputs in, any tensors out, whatever its batch size is."""
+"""Run an ONNX model with ONNX Runtime, without torch; any tensor of its graph can be read."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ TYPES = {
     "tensor(uint8)": np.uint8, "tensor(uint16)": np.uint16, "tensor(uint32)": np.uint32, "tensor(uint64)": np.uint64,
     "tensor(bool)": np.bool_,
 }  # fmt: skip
-"""NumPy's types by the names that ONNX Runtime gives them."""
+"""NumPy types by their names in ONNX Runtime."""
 FLOATING = ("tensor(float)", "tensor(float16)", "tensor(double)")
-"""The types of outputs that may be logits."""
+"""Types of outputs that may be logits."""
 MOST_SESSIONS = 3
-"""Sessions that are kept for one model: each holds its weights once more."""
+"""The number of sessions kept for one model; each holds its weights again."""
 FOLDER = "session.model_external_initializers_file_folder_path"
 _SHARED: WeakKeyDictionary[Any, _Made] = WeakKeyDictionary()
 
 
 class _Made:
-    """What was derived from a model: its graph, sessions with more outputs, and what was found in them."""
+    """The graph of a model, sessions with additional outputs, and what was found in them."""
 
     def __init__(self) -> None:
         self.opening = Lock()
@@ -55,16 +55,15 @@ class _Made:
 
 
 class OnnxRunner(Runner):
-    """A model that ONNX Runtime runs, of which `qipf.collect` reads logits, features and any named tensor.
+    """A model that ONNX Runtime runs; logits, features and any named tensor can be read.
 
     Its public name is `qipf.OnnxModel`.
 
     Args:
-        source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. Files are checked first, as
-            SECURITY.md says, which takes the package `onnx`. Tensors that are not outputs of a session take it too.
-        output: The name of the output that holds the logits; None for the one called "logits", or else the first that
-            has floating-point numbers.
-        providers: Where a file runs, as ONNX Runtime names it; None for the CPU. A session has its own.
+        source: The path of an `.onnx` file, or an `onnxruntime.InferenceSession`. Checking a file, and reading tensors
+            that are not outputs, takes the package `onnx`.
+        output: The name of the output with the logits; None for "logits", or else the first floating-point output.
+        providers: The execution providers of a file; None for the CPU. A session has its own.
 
     Raises:
         Problem: The source is of another type, the file cannot be read, or the model has no such output.
@@ -98,35 +97,35 @@ class OnnxRunner(Runner):
 
     @property
     def graph(self) -> Graph:
-        """The graph, which names the tensors inside.
+        """The graph of the model.
 
         Raises:
             ImportError: The package `onnx` is not installed.
-            Problem: The session does not tell which file it was made from, or the file cannot be read.
+            Problem: The file of a session is unknown, or it cannot be read.
         """
         if self._made.graph is None:
             path, content = (getattr(self.session, name, None) for name in ("_model_path", "_model_bytes"))
             if not path and not content:
-                raise Problem("model", "this session does not tell which model it runs", hint="give the .onnx file")
+                raise Problem("model", "the file of this session is unknown", hint="give the .onnx file")
             self._made.graph = Graph(read_model(Path(path) if path else bytes(content or b"")))
         return self._made.graph
 
     def find_graph(self) -> Graph | None:
-        """Return the graph, or None if the package `onnx` is not installed or the model's file is not known."""
+        """Return the graph, or None if the package `onnx` is not installed or the file is unknown."""
         try:
             return self.graph
         except (ImportError, ValueError, OSError):
             return None
 
     def parse(self, text: str) -> FeatureSpec:
-        """Return the reading that a user wrote; names of tensors may contain an "@"."""
+        """Parse a reading; names of tensors may contain an "@"."""
         spec = FeatureSpec.parse(text, [*self.graph.tensors, *(one.name for one in self.inputs)])
         if spec.form == "input":
             raise Problem("layers", f"{text!r}: tensors have no input", hint="name the tensor that enters the layer")
         return spec
 
     def fingerprint(self) -> str | None:
-        """Return a digest of the tensors that are stored in the graph, whatever they are called."""
+        """Return a digest of the stored tensors, whatever their names."""
         graph = self.find_graph()
         if self._made.fingerprint is None and graph is not None and (stored := graph.stored()):
             digests = [hashlib.sha256(content).digest() for content in stored]
@@ -134,7 +133,7 @@ class OnnxRunner(Runner):
         return self._made.fingerprint
 
     def bind(self, inputs: Any, number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the only input, or all inputs by name, in the types that the model takes."""
+        """Return the only input, or all inputs by name, in the types of the model."""
         feeds = {one.name: _cast(values, one, number) for one, values in self._named(inputs, number)}
         sizes = {name: len(values) for name, values in feeds.items() if values.ndim}
         if len(set(sizes.values())) != 1:
@@ -143,7 +142,7 @@ class OnnxRunner(Runner):
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec], *, raw: bool = False, show: bool = True) -> Iterator[Run]:
-        """Return a context in which passes run; the first one shows where the logits are."""
+        """Return a context in which passes run; the first one finds the logits."""
         at: LogitsAt | None = None
         tensors: dict[str, FeatureSpec] = {}
         if len(self.choices) > 1:
@@ -176,7 +175,7 @@ class OnnxRunner(Runner):
         return self.run(self._feeds(batch.first(2)), [self.output])[self.output].shape
 
     def candidates(self, batch: Batch) -> tuple[Candidate, ...]:
-        """Return the tensors that every way from the inputs to the logits passes through."""
+        """Return the tensors on every path from the inputs to the logits, or the input if there are none."""
         feeds, graph = self._feeds(batch.first(2)), self.graph
         at = self._find_logits(feeds)
         logits = at.tensor
@@ -211,7 +210,7 @@ class OnnxRunner(Runner):
         return tuple(Candidate(name, shape, "linear") for name, shape in tables if len(feeds) == 1)
 
     def head(self, batch: Batch, output: tuple[int, ...]) -> FeatureSpec | None:
-        """Return the tensor that enters the linear layer, or for pixels the convolution; None if there is none."""
+        """Return the input of the linear layer, or for pixels of the convolution; None if there is none."""
         feeds = self._feeds(batch.first(2))
         single = all(size == 1 for size in output[2:])
         name = self._find_head(self._find_logits(feeds), feeds, not single)
@@ -221,14 +220,14 @@ class OnnxRunner(Runner):
         return FeatureSpec(tables[0].name, "rows") if tables else None
 
     def run(self, feeds: Mapping[str, np.ndarray], names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the tensors with these names for one batch, in runs of as many rows as the model takes.
+        """Return the tensors with these names for one batch, in runs of the number of rows that the model takes.
 
         Args:
             feeds: Every input by name, in its type.
             names: Outputs of the model, or any tensors inside.
 
         Raises:
-            Problem: There is no such tensor, or ONNX Runtime cannot run the batch; the message is its first line.
+            Problem: There is no such tensor, or ONNX Runtime cannot run the batch.
         """
         session = self._session(tuple(dict.fromkeys(names)))
         sizes = {one.batch for one in self.inputs if one.batch is not None and one.name in feeds}
@@ -240,9 +239,9 @@ class OnnxRunner(Runner):
         return {name: np.concatenate([part[name] for part in parts]) for name in dict.fromkeys(names)}
 
     def look(self, feeds: Mapping[str, np.ndarray], names: Sequence[str], keep: bool = False) -> dict[str, np.ndarray]:
-        """Return those of the tensors with these names that have one row per input, for a few rows.
+        """Return the tensors with these names that have one row per input, for a few rows.
 
-        A session is made for it, which is kept for `run` only if `keep` is true.
+        This opens a session, which is kept for `run` only if `keep` is true.
         """
         size = next((one.batch for one in self.inputs if one.batch is not None), None)
         rows = size or max((len(values) for values in feeds.values() if values.ndim), default=0)
@@ -251,10 +250,7 @@ class OnnxRunner(Runner):
         return {key: v for key, v in found.items() if isinstance(v, np.ndarray) and v.ndim and len(v) == rows}
 
     def _find_logits(self, feeds: Mapping[str, np.ndarray]) -> LogitsAt:
-        """Return where the logits are: before a softmax if the graph shows one and its softmax is the output.
-
-        They are looked for once per model.
-        """
+        """Return the tensor with the logits, before a softmax at the end; the search runs once per model."""
         if self.output not in self._made.logits:
             self._made.logits[self.output] = self._search(feeds)
         return self._made.logits[self.output]
@@ -282,15 +278,14 @@ class OnnxRunner(Runner):
         return LogitsAt(self.output)
 
     def _find_head(self, at: LogitsAt, feeds: Mapping[str, np.ndarray], maps: bool) -> str | None:
-        """Return the tensor that enters the layer behind the logits, if every prediction has one row of it.
+        """Return the input of the layer that makes the logits, if it has one row per prediction.
 
-        It is looked for once per model. Logits of an input that come from several positions, such as one logit per
-        token of a text, have no such row.
+        Logits of one input that come from several positions, such as one per token, have no such row.
 
         Args:
-            at: Where the logits are.
-            feeds: Inputs.
-            maps: Also look for a convolution, as for the logits of pixels.
+            at: The tensor with the logits.
+            feeds: The inputs by name.
+            maps: Also look for a convolution, as for pixels.
         """
         logits, graph = at.tensor, self.find_graph()
         names = [] if graph is None else list(graph.head_inputs(logits))
@@ -308,16 +303,16 @@ class OnnxRunner(Runner):
         self._made.heads[logits] = None
         if names:
             shapes = " or ".join(f"{name!r} of shape {seen[name]}" for name in names if name in seen) or repr(names[0])
-            self._note("head", f"no features are read: the last linear layer makes {logits!r} of {shapes}, which does "
-                       "not have one row per prediction; name a tensor that has: features=...")  # fmt: skip
+            self._note("head", f"no features are read: {shapes} enters the last linear layer without one row per "
+                       "prediction; name another tensor with features=")  # fmt: skip
         return None
 
     def _note(self, about: str, message: str) -> None:
-        """Remember what to tell the user about this output."""
+        """Keep a note about this output for the user."""
         self._made.notes[f"{self.output}:{about}"] = message
 
     def _tell(self, show: bool, raw: bool) -> None:
-        """Print what is to be told about this output on standard error, once per model."""
+        """Print the notes about this output on standard error, once per model."""
         for about in ("outputs", "head", *(() if raw else ("ending",))):
             message = self._made.notes.get(f"{self.output}:{about}")
             if show and message is not None and message not in self._made.told:
@@ -325,13 +320,13 @@ class OnnxRunner(Runner):
                 print(f"note: {message}", file=sys.stderr)
 
     def _feeds(self, batch: Batch) -> dict[str, np.ndarray]:
-        """Return the inputs of a batch by name; those of a perturbed copy may be tensors."""
+        """Return the inputs of a batch by name as arrays; inputs of a perturbed batch may be tensors."""
         named = dict(zip((one.name for one in self.inputs), batch.args, strict=False)) if batch.args else batch.kwargs
         feeds = {one.name: np.asarray(to_numpy(named[one.name])) for one in self.inputs}
         return {one.name: feeds[one.name].astype(one.dtype, copy=False) for one in self.inputs}
 
     def _named(self, inputs: Any, number: int) -> list[tuple[InputSpec, Any]]:
-        """Return every input of the model with the values that the batch has for it."""
+        """Return every input of the model with its values."""
         wanted = ", ".join(map(str, self.inputs))
         if isinstance(inputs, Mapping):
             missing = [one.name for one in self.inputs if one.name not in inputs]
@@ -373,7 +368,7 @@ class OnnxRunner(Runner):
         return {name: values[:count] for name, values in result.items()}
 
     def _session(self, names: tuple[str, ...]) -> Any:
-        """Return a session with these outputs: the model's own, or one more that is kept."""
+        """Return a session with these outputs: that of the model, or another that is kept."""
         own = {output.name for output in self.session.get_outputs()}
         extra = tuple(sorted(set(names) - own))
         if not extra:
@@ -409,17 +404,17 @@ class OnnxRunner(Runner):
 
 
 def is_session(model: Any) -> bool:
-    """Return True for a session of ONNX Runtime, which need not be installed to ask."""
+    """Return True for a session of ONNX Runtime, which need not be installed."""
     return type(model).__module__.startswith("onnxruntime") and hasattr(model, "get_inputs") and hasattr(model, "run")
 
 
 def _declared(sizes: Sequence[Any]) -> tuple[int | None, ...]:
-    """Return the sizes that ONNX Runtime gives, with None for those that are names."""
+    """Return declared sizes, with None for symbolic ones."""
     return tuple(size if isinstance(size, int) and size > 0 else None for size in sizes)
 
 
 def _choose_output(declared: Sequence[Any], wanted: str | None) -> tuple[str, list[str], list[str]]:
-    """Return the output to read, all that may be logits by their type, and those that it was chosen from."""
+    """Return the output to read, all floating-point outputs, and those that it was chosen from."""
     outputs = {output.name: output for output in declared}
     floating = [name for name, output in outputs.items() if output.type in FLOATING]
     if wanted is not None:
@@ -444,7 +439,7 @@ def _choose_output(declared: Sequence[Any], wanted: str | None) -> tuple[str, li
 
 
 def _as_logits(at: LogitsAt, found: np.ndarray) -> np.ndarray:
-    """Return what was read as logits in float32 or wider."""
+    """Return a tensor as logits in float32 or wider."""
     values = at.moved(found)
     values = values.astype(np.float32) if values.dtype.itemsize < 4 else values
     if at.probabilities:
@@ -463,7 +458,7 @@ def _cut(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
 
 
 def _padded(feeds: Mapping[str, np.ndarray], rows: int) -> dict[str, np.ndarray]:
-    """Return the inputs with exactly this many rows, repeated if there are fewer."""
+    """Return the inputs repeated to this number of rows."""
     size = sum(rows * values[:1].nbytes for values in feeds.values() if values.ndim)
     if size > budget():
         found = f"the ONNX model takes exactly {rows:,} rows at a time, {size / GIB:.3g} GiB"
@@ -484,7 +479,7 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _cast(values: Any, to: InputSpec, number: int) -> np.ndarray:
-    """Return the values in the type of an input, if that loses nothing but precision; the shape is checked."""
+    """Return the values in the type of an input; raise if more than precision would be lost, or the shape is wrong."""
     array = to_numpy(values) if compat.is_array_api_obj(values) else np.asarray(values)
     found, name = f"batch {number}: input {to.name!r}", to.dtype
     if name is None:

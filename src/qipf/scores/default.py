@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -38,8 +39,6 @@ class Effort(NamedTuple):
     epochs: int
 
 
-MOST_SHARE = 0.5
-"""The share of the network's softmax above which a twin is not worth its cost."""
 EFFORTS = {"quick": Effort(1, 4), "standard": Effort(4, 5), "thorough": Effort(8, 5)}
 """Recorded studies have a head of 1,024 units with dropout that made eight passes, which took three times as long."""
 
@@ -83,8 +82,9 @@ def default(
             fitted to as they are; `perturb`, `size`, `memory`, `device` and `batch_size` do not go with them.
         task: What one prediction is, as for `qipf.collect`; None finds it.
         effort: For classes: "quick" perturbs each input once, "standard" four times. "thorough" fits a `Twin`, a copy
-            of the second half of a torch module, and prints first what it will cost; if there can be none, a warning
-            says why, and a probe is fitted with eight perturbed copies of each input.
+            of the second half of a torch module, and prints first what it will cost. A probe is fitted, too, and kept
+            if it makes the labels of held-out inputs more likely, unless `split` is given. If there can be no twin, a
+            warning says why, and a probe is fitted with eight perturbed copies of each input.
         perturb: True for the built-in perturbations of `qipf.tasks.perturb`; False for none; one or several functions
             `f(inputs, generator)` to add to the built-in ones. A function returns perturbed inputs of the same form;
             the generator is on the device of its inputs. If classes have inputs that nothing can perturb, the head is
@@ -136,13 +136,20 @@ def default(
         outputs = collect_from(start, features, progress=progress)
         return _noted(ResidualScale(seed=seed).fit(model, outputs), start, features)
     read = {"perturb": perturb is not False and not only, "own": more or only, "size": size, "memory": memory}
-    if effort == "thorough":
-        twin = Twin(split=split, depth=depth, seed=seed)
-        start, why = _try_twin(twin, start, read, checkpoint, progress)
-        if not why:
-            return twin
+    if effort != "thorough":
+        return _probe(model, start, kind, effort, features, seed, progress, read)
+    twin = Twin(split=split, depth=depth, seed=seed)
+    start, why = _try_twin(twin, start, read, checkpoint, progress)
+    if why:
         warnings.warn(f"no twin: {why}; a probe is fitted instead", stacklevel=2)
-    return _probe(model, start, kind, effort, features, seed, progress, read)
+    elif split is not None:
+        return twin
+    probe = _probe(model, start, kind, "thorough" if why else "standard", features, seed, progress, read)
+    if not why and twin.likelihood >= probe.likelihood:
+        return twin
+    if not why and progress:
+        print("note: a probe makes labels that it has not seen more likely than the twin, and is kept", file=sys.stderr)
+    return probe
 
 
 def _try_twin(twin: Twin, start: Start, read: dict[str, Any], checkpoint: Any, progress: bool) -> tuple[Start, str]:
@@ -162,8 +169,7 @@ def _try_twin(twin: Twin, start: Start, read: dict[str, Any], checkpoint: Any, p
         if twin.split is not None and error.argument == "split":
             raise
         return start, error.message
-    learned = twin.share <= MOST_SHARE
-    return start, "" if learned else f"it learned too little from the inputs (share {twin.share:g})"
+    return start, ""
 
 
 def _probe(

@@ -38,6 +38,8 @@ class Mixture(Scorer):
     share: float
     temperature: float
     views: int
+    likelihood: float = -math.inf
+    """the mean log-likelihood of held-out labels, if the share was chosen by it in this process"""
 
     def with_views(self, views: int) -> Self:
         """Return this scorer with another number of views, without what was learned about its scores."""

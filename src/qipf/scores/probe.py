@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
@@ -177,6 +178,7 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
     columns: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
     doubt = DOUBT / len(np.unique(to_numpy(outputs.groups)))
     probe.share = best_share(*columns, doubt=doubt)[0] if found else 1.0
+    probe.likelihood = best_share(*columns)[1] if found else -math.inf
     if many and probe.share < 1:
         probe._use(head._require_fitted())
         return probe

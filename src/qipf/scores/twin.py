@@ -152,7 +152,7 @@ class Twin(Mixture):
         weights = half.weights()
         if not all(np.isfinite(one).all() for one in weights.values()):
             raise Problem("learning_rate", "training gave weights that are not finite", hint="lower it")
-        self.share = self._best_share(start, half, data.chosen(np.flatnonzero(held)), change)
+        self.share, self.likelihood = self._best_share(start, half, data.chosen(np.flatnonzero(held)), change)
         facts = {"columns": columns, "cut": asdict(cut), "views": [name for name in views if name != FAR]}
         facts |= {**start.runner.facts(), "task": start.task.noted()}
         self._use(Fitted({PREFIX + name: one for name, one in weights.items()}, facts))
@@ -197,8 +197,8 @@ class Twin(Mixture):
                     trial.see(run, data.chosen(slice(first, first + CHUNK)))
         return trial.kept()
 
-    def _best_share(self, start: Start, half: SecondHalf, held: Batch, change: Any) -> float:
-        """Return the share that makes the labels of clean and perturbed inputs most likely."""
+    def _best_share(self, start: Start, half: SecondHalf, held: Batch, change: Any) -> tuple[float, float]:
+        """Return the share that makes held-out labels most likely, and their mean log-likelihood."""
         chances: list[Any] = []
         with start.runner.reading({"copy": half.spec}, show=False) as run:
             for first in range(0, held.rows, CHUNK):
@@ -212,7 +212,7 @@ class Twin(Mixture):
                     both = [to_numpy(one)[np.arange(batch.rows), labels] for one in (learned, own)]
                     chances.append([*both, np.full(batch.rows, number)])
         learned, own, copies = np.concatenate(chances, axis=1)
-        return best_share(learned, own, copies > 0)[0]
+        return best_share(learned, own, copies > 0)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         raise Problem("data", "a twin learns from inputs", hint="call fit(model, (inputs, labels))")

@@ -1,4 +1,4 @@
-"""What one prediction is: a class, several labels, a token, a pixel or a number."""
+"""Tasks: one prediction is a class, several labels, a token, a pixel or a number."""
 
 from qipf.tasks.classes import Classes
 from qipf.tasks.finding import TASKS, find_task, make_task

@@ -44,7 +44,7 @@ class Classes(Task):
         return len(output) > 0 and all(size == 1 for size in output[2:]) and (several or labels is not None)
 
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the labels as integers from 0; those of one logit are 0 or 1."""
+        """Return the labels as integers from 0; 0 or 1 for one logit."""
         if batch.labels is None:
             return None
         columns = output[1]
@@ -56,7 +56,7 @@ class Classes(Task):
 
 
 def warn_of_missing_classes(labels: Array, columns: int, stacklevel: int) -> None:
-    """Warn about classes that no label names, such as the later ones of data that is sorted by class."""
+    """Warn about classes without labels, as in the first part of data sorted by class."""
     classes = max(2, columns)
     missing = sorted(set(range(classes)) - set(np.unique(to_numpy(labels)).astype(int).tolist()))
     if missing:

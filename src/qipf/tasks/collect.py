@@ -1,4 +1,4 @@
-"""Run a trained model over data once and keep one row per prediction: for every task, on every runner."""
+"""Run a model over data once and keep one row per prediction, for every task and runner."""
 
 from __future__ import annotations
 
@@ -33,12 +33,11 @@ if TYPE_CHECKING:
     from qipf.tasks.perturb import Perturb
 
 WAITING = 2**22
-"""Bytes that wait on the device of the model. A copy from a GPU waits for all that is queued there, so few large copies
-are better than one per batch and column."""
+"""Bytes that wait on the device of the model: a few large copies from a GPU are faster than many small ones."""
 MOST_WAITING = 256
-"""Batches that wait at most; of small ones, the memory around them would be larger than their numbers."""
+"""The largest number of batches that wait, which limits the overhead of small ones."""
 LOOK = 8
-"""Items of a dataset that are loaded to find the task; of arrays, a batch of the usual size is looked at."""
+"""Items of a dataset that are loaded to find the task; of arrays, a batch of the usual size."""
 NO_DATA = "is the dataset empty, or the iterator used up?"
 
 
@@ -49,7 +48,7 @@ class Start(NamedTuple):
     source: Source
     task: Task
     first: Batch
-    """the first batch; the source begins with it all the same"""
+    """The first batch, which the source yields again."""
 
     @contextmanager
     def reading(self, read: Mapping[str, FeatureSpec | View], *, show: bool) -> Iterator[Run]:
@@ -88,11 +87,11 @@ def begin(model: Any, data: Any, *, task: Any = None, device: Any = None, batch_
 
 
 def what_to_read(start: Start, features: str | bool | None, layers: str | Iterable[Any] = ()) -> dict[str, Any]:
-    """Return what to read of a model, by "features" and "layer:..."; without features if no layer makes the logits.
+    """Return what to read by the keys "features" and "layer:..."; no features if no layer makes the logits.
 
     Args:
         start: The model and the data.
-        features: None for what enters the layer that makes the logits; a name; False for none.
+        features: None for the input of the layer that makes the logits; a name; False for none.
         layers: Names of further layers, or what else a scorer reads: views, or a copy of the second half of a model.
     """
     if not isinstance(layers, Iterable):
@@ -123,7 +122,7 @@ def _layer(runner: Runner, layer: Any) -> Any:
 def parts(
     start: Start, read: Mapping[str, FeatureSpec | View], *, progress: bool, words: str = "collecting"
 ) -> Generator[Part]:
-    """Yield what the passes over all batches leave; drop each part before the next one is asked for."""
+    """Yield the parts of the passes over all batches; drop each part before requesting the next one."""
     with start.reading(read, show=progress) as run:
         batches = start.runner.batches(start.source)
         for batch in track(batches, words, total=start.source.count, show=progress):
@@ -144,40 +143,36 @@ def collect(
     batch_size: int | None = None,
     progress: bool = True,
 ) -> Outputs:
-    """Return the logits, features and labels of a trained model, one row per prediction: one pass, no gradients.
+    """Run a trained model once over data and return its logits, features and labels, one row per prediction.
 
-    The model is left as it was found, even after an error or an interrupt: the mode of every submodule,
-    device, dtype, requires_grad, hooks and buffers, and the random states of Python, NumPy and torch.
+    The model is left unchanged, even after an error or an interrupt: modes, hooks, buffers and the random states of
+    Python, NumPy and torch are restored. What enters a softmax or a sigmoid at the end of the model is read as logits.
 
-    For one prediction per input, features with more than two dimensions become (N, D) by averaging: feature maps over
-    space, tokens over the sequence. Inputs are cast to the floating-point type of the model, and results in half
-    precision are stored as float32. NaN is passed on; the scorers name the row. Compiled models run uncompiled while
-    features are recorded. If a named module is called several times, the last call counts.
+    Features of one prediction per input are averaged to (N, D): maps over space, tokens over the sequence. Inputs are
+    cast to the floating-point type of the model, and half precision is stored as float32. NaN is kept; scorers name the
+    row. If a named module is called several times, the last call counts. Compiled models run uncompiled while features
+    are recorded.
 
-    An ONNX model or a scikit-learn estimator needs no torch, and its outputs are NumPy arrays; tokens and pixels are
-    always torch tensors. If the model ends in a softmax or a sigmoid, what enters it is read. Names of modules are then
-    names of tensors in the graph, which `qipf inspect model.onnx` lists.
+    Outputs of torch modules, and all tokens and pixels, are torch tensors; others are NumPy arrays.
 
     Args:
-        model: A torch module, which is never moved; wrappers of parallel and compiled modules are looked through. Or an
-            exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an `.onnx` file, or
-            `qipf.OnnxModel`), or a scikit-learn estimator.
-        data: A DataLoader, a dataset, an array, a tuple (inputs, labels), or an iterable of batches. Two
-            arrays in a tuple are always inputs and labels; in a list they are two batches of inputs. A batch
-            is an array, (inputs,), (inputs, labels) or a dict; inputs may be a tuple or a dict of arguments,
-            also if data is not in batches: ((a, b), labels).
-            The items of a dict become the arguments of `forward` with the same names; an input under a common name
-            such as "image" becomes the first argument if `forward` calls it something else.
-        task: What one prediction is: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
+        model: A torch module, an exported program, an ONNX model (an `onnxruntime.InferenceSession`, the path of an
+            `.onnx` file, or `qipf.OnnxModel`), an estimator of scikit-learn, XGBoost or LightGBM, or a function of
+            arrays, such as a JAX function or a Keras model.
+        data: An array, (inputs, labels), a dict of arrays, a dataset, a DataLoader, or an iterable of batches in one of
+            these forms. Two arrays in a tuple are inputs and labels; in a list they are two batches of inputs. Several
+            inputs are a tuple or a dict: ((a, b), labels), or ((a, b), None) without labels. The keys of a dict are the
+            arguments of `forward`; a single input may have a common name such as "image".
+        task: "classes", "labels", "tokens", "pixels", "numbers", or a task with options such as
             `qipf.tasks.Pixels(tile=512)`; None finds it from the shapes of output and labels.
-        features: None for the input of the layer that makes the logits (no features if there is none); the name of a
-            module for its output; False for none.
-        layers: Names of further modules whose outputs go to `Outputs.layers`.
-        most: The most tokens or pixels to keep, a random sample; None for all tokens, and for the pixels that
-            `qipf.tasks.Pixels.per_image` says.
-        seed: Of the sample.
-        device: Where the inputs go; None is the device of the model. An ONNX model runs where its session does.
-        store: Where the results go; None is the device of the model.
+        features: None for the input of the layer that makes the logits, if there is one; the name of a module or tensor
+            for its output; False for none.
+        layers: Names of further modules or tensors, for `Outputs.layers`.
+        most: The largest number of tokens or pixels, a random sample; None for all tokens, and for
+            `qipf.tasks.Pixels.per_image` pixels.
+        seed: The seed of the sample.
+        device: The device of the inputs; None for that of the model.
+        store: The device of the results; None for that of the model.
         batch_size: Inputs per batch, for data that does not come in batches; None for 500, for 8 texts or 4 images.
         progress: Show a progress bar with the time left.
 
@@ -195,7 +190,7 @@ def collect_from(
     start: Start, features: str | bool | None, layers: str | Iterable[str] = (), *, most: int | None = None,
     seed: int = 0, store: Any = "cpu", progress: bool = True,
 ) -> Outputs:  # fmt: skip
-    """Return what `collect` returns, for a model and data that are open; the arguments are those of `collect`."""
+    """Return the outputs of `collect` for an open model and data; the arguments are those of `collect`."""
     check_whole("most", 1 if most is None else most, 1)
     task, rows = start.task, start.source.rows
     if isinstance(task, Pixels) and most is not None and rows:
@@ -208,14 +203,14 @@ def collect_from(
 def gather(
     task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False
 ) -> tuple[Outputs, list[int]]:
-    """Return the rows that a task samples from parts, and the number of each input in the user's data.
+    """Return the rows that a task samples from parts, and the index of each input in the user's data.
 
     Args:
         task: The task.
         found: The parts.
         draw: The random numbers of the sample.
-        store: Where the rows go; None for where they are.
-        rows: How many inputs there are, if that is known.
+        store: The device of the rows; None to keep theirs.
+        rows: The number of inputs, if it is known.
         half: Keep floating-point numbers in bfloat16.
     """
     whole = next(gathered(task, found, draw, store=store, rows=rows, half=half), None)
@@ -228,7 +223,7 @@ def gathered(
     task: Task, found: Generator[Part], draw: Draw, *, store: Any, rows: int | None = None, half: bool = False,
     limit: float = math.inf,
 ) -> Generator[tuple[Outputs, list[int]]]:  # fmt: skip
-    """Yield what `gather` returns, in blocks of whole batches that hold about `limit` numbers."""
+    """Yield the rows of `gather` in blocks of whole batches with about `limit` numbers."""
     kept, numbers, labels, first = Columns(store, None if task.whole else rows, half), [], None, 0
     batch: Any = None
     with closing(found):  # so that an error here leaves the model as it was found at once
@@ -263,15 +258,14 @@ def collect_augmented(
 
     Args:
         start: The model and labelled data.
-        spec: What a head reads; for classes it becomes a layer, for other tasks the features.
+        spec: The features of the head; a layer of the outputs for classes, their features for other tasks.
         draws: Perturbed copies per input.
         perturb: Whether to use the built-in perturbations of `qipf.tasks.perturb`.
         own: Functions of the user that perturb inputs.
-        size: How many inputs to take at most.
-        memory: Bytes that the rows take at most. If the data would need more, a random sample is taken of arrays and
-            datasets, and the first inputs of loaders. While data of unknown length is read, up to twice as much is
-            allocated.
-        seed: Of the sample and of the perturbations.
+        size: The largest number of inputs.
+        memory: The largest size of the rows in bytes. If the data needs more, a random sample of arrays and datasets
+            is used, and the first inputs of loaders. Data of unknown length may take twice as much while it is read.
+        seed: The seed of the sample and of the perturbations.
         trial: Tries views of some inputs, if they are images.
         progress: Show a progress bar.
 
@@ -333,7 +327,7 @@ def collect_augmented(
 
 
 def _bytes_per_input(task: Task, part: Part, half: bool) -> int:
-    """Return the bytes that the rows of one input take, with their labels."""
+    """Return the size of the rows of one input and their labels in bytes."""
     rows = task.sample(part, None, Draw(0))
     floats = [rows.logits, *(one for one in (rows.features, *rows.layers.values()) if one is not None)]
     width = sum(one.shape[1] for one in floats) + (0 if rows.summary is None else 8)
@@ -343,7 +337,7 @@ def _bytes_per_input(task: Task, part: Part, half: bool) -> int:
 
 
 def _check_features(part: Part, spec: FeatureSpec) -> None:
-    """Raise Problem that names the first row whose features are NaN or infinite."""
+    """Raise Problem for the first row whose features are NaN or infinite."""
     values = part.features[f"layer:{spec}"]
     xp = namespace(values)
     if bool(xp.all(xp.isfinite(values))):
@@ -363,11 +357,11 @@ def _check_features(part: Part, spec: FeatureSpec) -> None:
 
 
 class Columns:
-    """Named columns of rows that grow together, batch by batch, on their way to where they are kept.
+    """Named columns of rows that grow batch by batch.
 
     Args:
-        store: Where columns of torch are kept; None for where they are.
-        inputs: How many inputs there will be, if each has the same number of rows; buffers are then allocated once.
+        store: The device of columns of torch; None to keep theirs.
+        inputs: The number of inputs, if each has the same number of rows, to allocate buffers once.
         half: Keep floating-point numbers in bfloat16, as columns of torch.
     """
 
@@ -377,14 +371,14 @@ class Columns:
         self._waiting: list[dict[str, Array]] = []
         self._bytes = self._seen = 0
         self.size = 0
-        """how many numbers were appended"""
+        """The number of appended numbers."""
 
     def append(self, rows: Outputs, first: int, batch: Batch) -> None:
         """Append rows.
 
         Args:
-            rows: Of one batch, or a part of it.
-            first: How many inputs came before this batch.
+            rows: The rows of a batch, or of a part of it.
+            first: The number of inputs before this batch.
             batch: The batch.
         """
         found = {name: self._moved(values) for name, values in _flat(rows).items()}
@@ -446,7 +440,7 @@ class Columns:
 
 
 class _Rows:
-    """Rows appended to one buffer, which is allocated once if the number of rows is known."""
+    """Rows in one buffer, which is allocated once if their number is known."""
 
     def __init__(self, name: str, expected: int) -> None:
         self._name, self._expected, self._count = name, expected, 0
@@ -471,7 +465,7 @@ class _Rows:
         self._count = stop
 
     def finish(self) -> Array:
-        """Return the rows, in memory of exactly their size."""
+        """Return the rows in a buffer of exactly their size."""
         full = self._buffer.shape[0] == self._count
         return self._buffer if full else namespace(self._buffer).asarray(self._buffer[: self._count], copy=True)
 

@@ -20,7 +20,7 @@ TASKS: dict[str, type[Task]] = {kind.name: kind for kind in (Classes, Labels, To
 
 
 def make_task(task: Task | str | Mapping[str, Any]) -> Task:
-    """Return a task from its name, from what `Task.noted` returned, or as it is.
+    """Return a task from its name or from `Task.noted`; a task is returned unchanged.
 
     Raises:
         Problem: There is no such task or option.
@@ -43,15 +43,15 @@ def find_task(
     output: tuple[int, ...] | Callable[[], tuple[int, ...]], labels: Array | None,
     task: Task | str | Mapping[str, Any] | None = None,
 ) -> Task:  # fmt: skip
-    """Return the task that was asked for, or the one that the shapes and labels of a first batch tell.
+    """Return the requested task, or the one that fits the output and the labels of the first batch.
 
     Args:
-        output: The shape of the output, or a function that finds it, which is called only if the labels do not decide.
+        output: The shape of the output, or a function that returns it, called only if the labels do not decide.
         labels: The labels of the batch, or None.
         task: A task or its name; None to find it.
 
     Raises:
-        Problem: The data fits no task, or labels are one-hot, so that it is unknown what they mean.
+        Problem: The data fits no task, or labels are one-hot, which is ambiguous.
     """
     if task is not None:
         return make_task(task)
@@ -72,7 +72,7 @@ def find_task(
     if labels is None:
         raise Problem("model", f"an output of shape {shape}", hint=FORMS)
     if len(shape) == 4:
-        return Pixels()  # whose check says what is wrong with the labels
+        return Pixels()  # its check reports what is wrong with the labels
     if len(squeezed(labels).shape) == 1:
         return Classes()
     sizes = ", ".join(map(str, shape[1:]))

@@ -13,11 +13,11 @@ from qipf.tasks.vocabulary import summarise_logits
 
 
 class GenerationWatch:
-    """A logits processor for `generate` that changes nothing and remembers what the logits say about each token.
+    """A logits processor for `generate` that changes nothing and records numbers about each token.
 
     Pass it first: `model.generate(ids, logits_processor=[watch])` of Hugging Face, or call `watch(ids, logits)` once
-    per step in a loop of your own. Then `watch.tokens(sequences)` has the scores of the generated tokens. Where the
-    model generates several beams, these change places from step to step, which is refused.
+    per step in your own loop. Then `watch.tokens(sequences)` returns the generated tokens. Beam search reorders
+    sequences from step to step and is refused.
 
     Args:
         top: How many of the largest logits of each token to keep, 2 or more.
@@ -43,7 +43,7 @@ class GenerationWatch:
         elif input_ids.shape[1] != self._ids.shape[1] + 1 or not torch.equal(input_ids[:, :-1], self._ids):
             raise ValueError(
                 f"ids: expected those of the step before and one more token, (N, {self._ids.shape[1] + 1}), got "
-                f"{tuple(input_ids.shape)}; beams that change places are not supported, and each call of generate "
+                f"{tuple(input_ids.shape)}; beam search is not supported, and each call of generate "
                 "needs a new GenerationWatch"
             )
         else:

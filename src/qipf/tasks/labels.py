@@ -19,10 +19,10 @@ from qipf.tasks.task import Draw, Part, ProbeSettings, Task
 
 @dataclass(frozen=True)
 class Labels(Task):
-    """L labels per input, from logits (N, L) that go through a sigmoid each, and labels (N, L) of 0 and 1.
+    """L labels per input, from logits (N, L) for a sigmoid each, and labels (N, L) of 0 and 1.
 
-    The rows are N * L predictions of a one-logit classifier, input by input. Their features are those of the input,
-    which label it is about (1 in one of L columns), and the logit of that label.
+    The rows are N * L predictions of a one-logit classifier, input by input. Their features are those of the input, the
+    label as a one-hot vector, and its logit.
 
     Args:
         raw: Take the output of the model for logits, even if it looks like probabilities.

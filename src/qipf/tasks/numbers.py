@@ -60,7 +60,7 @@ class Numbers(Task):
         return squeezed(outputs.logits)
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return prediction, scale, interval and target of every number; of several, their index follows the name."""
+        """Return prediction, scale, interval and target of every number; an index follows the names of several."""
         outputs = scored.outputs
         if outputs is None or not hasattr(scorer, "scales"):
             named = {"predicted": "prediction"}

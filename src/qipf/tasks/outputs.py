@@ -1,4 +1,4 @@
-"""Logits, features and labels of a model, one row per prediction; and scores in the shape of the predictions."""
+"""Logits, features and labels with one row per prediction, and scores in the shape of the predictions."""
 
 from __future__ import annotations
 
@@ -16,43 +16,41 @@ from qipf.arrays import Array, check_not_masked, is_traced, namespace, to_numpy,
 from qipf.runners.runner import CORNER, SURE, has_probabilities
 
 PROBABILITIES = (
-    "logits: these look like probabilities, not logits; give what goes into the softmax (or the sigmoid), or the "
-    "logarithm of the probabilities: numpy.log(numpy.clip(p, 1e-7, 1)), for one column numpy.log(p / (1 - p))"
+    "logits: these look like probabilities; give what enters the softmax or sigmoid, or "
+    "numpy.log(numpy.clip(p, 1e-7, 1)), for one column numpy.log(p / (1 - p))"
 )
 Method = Literal["mean", "max", "sum"]
-"""How several numbers become one."""
+"""Ways to summarise several numbers."""
 
 
 class TokenSummary(NamedTuple):
-    """The few numbers that remain of the logits of a token, in float32 or wider.
+    """The numbers kept of the logits of a token, in float32 or wider.
 
     With the logits z, their largest value m, and r, the sum of exp(z_j - m) over all but the predicted token, the
     probability of the predicted token is 1 / (1 + r).
     """
 
     predicted: Array
-    """the token with the largest logit, (M,)"""
+    """The token with the largest logit, (M,)."""
     top: Array
-    """the largest logits in descending order, (M, k)"""
+    """The largest logits in descending order, (M, k)."""
     log_rest: Array
-    """log r: the log odds against the predicted token, (M,)"""
+    """log r: the log odds against the predicted token, (M,)."""
     log_sum: Array
-    """the logarithm of the summed exponentials of all logits, (M,)"""
+    """The logarithm of the sum of exponentials of all logits, (M,)."""
     entropy: Array
-    """of the softmax in nats, (M,)"""
+    """The entropy of the softmax in nats, (M,)."""
     log_label: Array | None
-    """the log probability of the label, (M,)"""
+    """The log probability of the label, (M,)."""
 
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
     """Logits, features and labels of M predictions, as arrays of any library.
 
-    One column of logits means a binary model if the labels are integers, booleans or all 0.0 or 1.0, as binary
-    cross-entropy takes them (the prediction is `logit > 0`). It means a regression if the labels are other
-    floating-point numbers, or absent. Floating-point labels (M, k) mean a regression with k outputs.
-
-    Probabilities in place of logits trigger a warning; give their logarithm instead.
+    One column of logits is a binary model (the prediction is `logit > 0`) if the labels are integers, booleans or all
+    0.0 or 1.0. It is a regression if the labels are other floating-point numbers, or absent. Floating-point labels
+    (M, k) belong to a regression with k outputs. Probabilities instead of logits trigger a warning.
 
     Attributes:
         logits: (M, C) values before the softmax, (M, 1) for a binary model, or the predictions of a regression. For
@@ -61,12 +59,12 @@ class Outputs:
         labels: (M,) true classes (integers from 0 to C - 1) or tokens, (M,) or (M, C) regression targets (floating
             point), or None. Labels 0.0 and 1.0 of a binary model are kept as integers.
         layers: Further features by module name, each (M, D_i).
-        groups: (M,) the input that each row belongs to; None if row i is input i.
+        groups: (M,) the index of the input of each row; None if row i is input i.
         positions: (M,) the position of each row within its input: the index of the label, the position of the logits
             in a text, or y * W + x in an image; None if each input has one row.
-        summary: For tokens, what remains of the logits.
-        task: What one row is: "classes", "labels", "tokens", "pixels" or "numbers".
-        inputs: How many inputs there are, also those without a row; None for one input per row.
+        summary: For tokens, the numbers kept of the logits.
+        task: "classes", "labels", "tokens", "pixels" or "numbers".
+        inputs: The number of inputs, with those that have no row; None for one input per row.
     """
 
     logits: Array
@@ -106,7 +104,7 @@ class Outputs:
 
     @classmethod
     def unchecked(cls, logits: Array, **fields: Any) -> Outputs:
-        """Return outputs without any check, for graphs that are traced and for blocks of checked outputs."""
+        """Return outputs without checks, for traced graphs and for blocks of checked outputs."""
         outputs = object.__new__(cls)
         empty = {"features": None, "labels": None, "layers": {}, "groups": None, "positions": None}
         outputs.__dict__.update({**empty, "summary": None, "task": "", "inputs": None, "logits": logits, **fields})
@@ -122,7 +120,7 @@ class Outputs:
                 )
             if _device(values) != device:
                 raise Problem(
-                    name, f"{_device(values)}", expected=f"it on {device}, where logits is", hint="move it first"
+                    name, f"{_device(values)}", expected=f"{device}, the device of the logits", hint="move it first"
                 )
 
     def _columns(self) -> Iterable[tuple[str, Array, int]]:
@@ -136,7 +134,7 @@ class Outputs:
             yield f"layers[{name!r}]", values, 2
 
     def _map(self, function: Callable[[Array], Array]) -> Outputs:
-        """Return the same outputs with `function` applied to every array, without checking them again."""
+        """Return outputs with `function` applied to every array, unchecked."""
         result = copy(self)
         for name in ("logits", "features", "labels", "groups", "positions"):
             values = getattr(self, name)
@@ -155,7 +153,7 @@ class Outputs:
         return f"Outputs({shapes}, task={self.task!r})"
 
     def __getitem__(self, index: int | slice | Sequence[int] | Array) -> Outputs:
-        """Return the rows picked by an integer (one row), a slice, a boolean mask or an array of row numbers."""
+        """Return the rows of an integer (one row), a slice, a boolean mask or an array of row indices."""
         if isinstance(index, slice) and (index.step is None or index.step > 0):
             return self._map(lambda values: values[index, ...])
         rows = self._row_numbers(index)
@@ -231,11 +229,11 @@ class Outputs:
         return predicted == labels
 
     def numpy(self) -> Outputs:
-        """Return the same outputs as NumPy arrays on the CPU."""
+        """Return the outputs as NumPy arrays."""
         return self._map(to_numpy)
 
     def to(self, device: Any) -> Outputs:
-        """Return the same outputs on another device of their library, in single precision if it has no double."""
+        """Return the outputs on another device of their library, in single precision if it has no double."""
 
         def move(values: Array) -> Array:
             xp = namespace(values)
@@ -250,12 +248,12 @@ class Scored:
     """The scores of one batch, in the shape of its predictions: (n,), (n, L), (n, T) or (n, H, W).
 
     Attributes:
-        uncertainty: Higher is less sure; NaN for masked tokens.
+        uncertainty: Higher means less sure; NaN for masked tokens.
         predicted: The predictions: classes, 0 or 1, tokens, or numbers.
         labels: The true classes or targets, or None.
-        counted: True if the prediction exists and its label counts; in data without labels, if it exists.
-        numbers: The number of each input in the user's data.
-        outputs: What was scored, for classes, labels and numbers.
+        counted: True if the prediction exists and its label, if there are labels, counts.
+        numbers: The index of each input in the user's data.
+        outputs: The scored outputs, for classes, labels and numbers.
     """
 
     uncertainty: Array
@@ -270,7 +268,7 @@ class Scored:
 
     @property
     def correct(self) -> Array:
-        """True if a prediction equals its label; meaningful if `counted`."""
+        """True if a prediction equals its label; valid if `counted`."""
         if self.labels is None:
             raise Problem("data", "there are no labels, so errors are unknown", hint="score data with labels")
         return self.predicted == self.labels
@@ -288,7 +286,7 @@ def summarise(values: Array, groups: Array, count: int | None = None, how: Metho
     Args:
         values: One number per prediction, of any shape.
         groups: The group of each prediction, integers from 0, in the same shape. Negative ones are left out.
-        count: How many groups there are; None for the largest number in `groups` plus one.
+        count: The number of groups; None for the largest value in `groups` plus one.
         how: "mean", "max" or "sum".
     """
     numbers, index = to_numpy(values).astype(np.float64).ravel(), to_numpy(groups).ravel()
@@ -324,11 +322,11 @@ def predicted_classes(logits: Array) -> Array:
 
 
 def check_binary(labels: Array, numbers: Sequence[int] | None = None) -> None:
-    """Raise Problem with the first label that is neither 0 nor 1.
+    """Raise Problem for the first label that is neither 0 nor 1.
 
     Args:
         labels: (N,) array of any library.
-        numbers: The number of each row in the user's data; None to count from 0.
+        numbers: The index of each row in the user's data; None to count from 0.
     """
     if zeros_and_ones(labels) or labels.shape[0] == 0 or is_traced(labels):
         return
@@ -341,16 +339,16 @@ def check_binary(labels: Array, numbers: Sequence[int] | None = None) -> None:
 
 
 def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = None, task: str = "") -> None:
-    """Raise Problem with the first label that is not a class of a model with several columns of logits.
+    """Raise Problem for the first label that is not a class of a model with several columns of logits.
 
-    One column is a binary model or a regression, and the labels tell which; then only their type is checked.
-    Floating-point labels with one column per logit are the targets of a regression with several outputs.
+    For one column, only the type of the labels is checked. Floating-point labels with one column per logit are targets
+    of a regression.
 
     Args:
         labels: (N,) or (N, columns) array of any library.
-        columns: How many columns the logits have.
-        numbers: The number of each row in the user's data; None to count from 0.
-        task: "numbers" if they are known to be targets, "classes" if they are known to be classes.
+        columns: The number of columns of the logits.
+        numbers: The index of each row in the user's data; None to count from 0.
+        task: "numbers" for targets, "classes" for classes, "" for either.
     """
     if not namespace(labels).isdtype(labels.dtype, ("bool", "integral", "real floating")):
         kind = {"U": "strings", "S": "bytes", "O": "objects"}.get(getattr(labels.dtype, "kind", ""), str(labels.dtype))
@@ -383,14 +381,14 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
 
 
 def as_classes(labels: Array, columns: int) -> Array:
-    """Return the labels of a one-logit classifier as integers if they are all 0.0 or 1.0; others as they are."""
+    """Return floating-point labels of a one-logit classifier as integers if all are 0.0 or 1.0; others unchanged."""
     xp = namespace(labels)
     floating = columns == 1 and len(labels.shape) == 1 and xp.isdtype(labels.dtype, "real floating")
     return xp.astype(labels, xp.int64) if floating and zeros_and_ones(labels) else labels
 
 
 def zeros_and_ones(labels: Array) -> bool:
-    """Return True if there are labels, and each is 0 or 1, in any type; False while a graph is traced."""
+    """Return True if there are labels and each is 0 or 1, of any type; False while a graph is traced."""
     if 0 in labels.shape or is_traced(labels):
         return False
     return bool(namespace(labels).all((labels == 0) | (labels == 1)))
@@ -413,7 +411,7 @@ def look_like_probabilities(logits: Array, binary: bool) -> bool:
 
 
 def _task_of(outputs: Outputs) -> str:
-    """Return the task of rows that nobody named, from the shapes and types alone."""
+    """Return the task of rows from their shapes and types."""
     labels = outputs.labels
     if labels is not None and len(labels.shape) == 2:
         return "numbers"

@@ -1,4 +1,4 @@
-"""One class per pixel: segmentation. Images are read as a whole or tile by tile."""
+"""One class per pixel: segmentation of whole images, or tile by tile."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 IGNORED = (-100, 255)
-"""Labels that by custom mean "not labelled": those of torch and of Pascal VOC."""
+"""Usual labels of unlabelled pixels: those of torch and of Pascal VOC."""
 BLOCK = 2**22
-"""Logits and features that are scored at once on a CPU: 16 MB in single precision. Other devices take 16 times that."""
+"""Numbers scored at once on a CPU: 16 MB in single precision. Other devices take 16 times that."""
 TOLERANCE = 1e-3
-"""Differences of logits, in standard deviations of the logits, that count as rounding errors."""
+"""The largest rounding error of logits, in standard deviations of the logits."""
 
 
 class Tile(NamedTuple):
@@ -102,7 +102,7 @@ class Pixels(Task):
         return integral and (labels is None or len(labels.shape) == 3)
 
     def left_out(self, classes: int) -> tuple[int, ...]:
-        """Return the labels to leave out; by default, those of `IGNORED` that are no classes of the model."""
+        """Return the labels to leave out; by default those of `IGNORED` that are not classes of the model."""
         if self.ignore is None:
             return tuple(one for one in IGNORED if not 0 <= one < classes)
         return tuple(self.ignore)  # pyright: ignore[reportArgumentType]
@@ -211,7 +211,7 @@ class Pixels(Task):
         return self._labelled(labels, max(2, part.logits.shape[1]))
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
-        """Return one row per image: the mean and the largest score of its labelled pixels, or of all without any."""
+        """Return one row per image: mean and largest score of its labelled pixels, or of all if none is labelled."""
         del scorer
         known, doubt = to_numpy(scored.counted), to_numpy(scored.uncertainty)
         columns = {"row": np.asarray(scored.numbers)}
@@ -269,7 +269,7 @@ class Pixels(Task):
         return Part(batch, tile.inside(logits), found.features, tile)
 
     def _checked(self, run: Run, batch: Batch, tile: Tile) -> Part:
-        """Return the part of a tile; warn if its logits depend on what lies beyond it, or on where it begins."""
+        """Return the part of a tile; warn if its logits depend on pixels outside of it, or on its position."""
         part = self._part(run(cut_batch(batch, tile)), batch, tile)
         height, width = find_images(batch).shape[2:]
         one = batch.first(1)
@@ -279,10 +279,8 @@ class Pixels(Task):
         difference = float((again - part.logits[:1]).abs().max())
         if difference > limit:
             warnings.warn(
-                f"tile: logits depend on more than the overlap of {self.overlap} pixels: they change by up to "
-                f"{difference:.2g} if tiles see more, so scores next to the edges of tiles are approximate; give a "
-                "larger overlap, and choose tile and overlap as multiples of the factor by which the network reduces "
-                "the resolution; a network that pools over the whole image has no exact tiles",
+                f"tile: logits change by up to {difference:.2g} if tiles are larger, so scores near their edges are "
+                "approximate; give a larger overlap, and a tile and an overlap that are multiples of the stride",
                 stacklevel=6,
             )
         return part

@@ -1,6 +1,6 @@
-"""The interface of a task: what one prediction is, how its labels are checked, and how passes become rows.
+"""The interface of a task, which defines one prediction, checks labels and turns passes into rows.
 
-A task is a frozen dataclass whose fields are its options. It knows nothing about what executes the model.
+A task is a frozen dataclass whose fields are its options. It does not know what executes the model.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class Part(NamedTuple):
-    """What one pass left, or one tile of it.
+    """The result of one pass, or of one tile of it.
 
     Attributes:
-        batch: What was read.
-        logits: As the task expects them.
-        features: By the key of what was read.
-        tile: For pixels, where the logits lie in the images.
-        chosen: For tokens, which of them count; found before the pass, so that a GPU does not wait.
+        batch: The batch.
+        logits: In the shape that the task expects.
+        features: By the keys of what was read.
+        tile: For pixels, the tile of the logits.
+        chosen: For tokens, those that count; chosen before the pass, so that a GPU does not wait.
     """
 
     batch: Batch
@@ -43,7 +43,7 @@ class Part(NamedTuple):
 
 
 class Draw:
-    """The random numbers of one read of the data.
+    """The random numbers of one pass over the data.
 
     Args:
         seed: Of the sample.
@@ -65,13 +65,13 @@ class Draw:
 
 
 class ProbeSettings(NamedTuple):
-    """How the recommended probe of a task is fitted.
+    """Settings of the recommended probe of a task.
 
     Attributes:
-        copies: Perturbed copies per input; None if the effort decides.
-        reading: What the head reads: the "best" layer for it, or what enters the "head" of the model.
-        half: Keep what the head reads in bfloat16.
-        settings: Of `qipf.Probe`.
+        copies: Perturbed copies per input; None to let the effort decide.
+        reading: "best" for the default reading of the runner, "head" for the input of the layer that makes the logits.
+        half: Keep features in bfloat16.
+        settings: Settings of `qipf.Probe`.
     """
 
     copies: int | None
@@ -82,18 +82,18 @@ class ProbeSettings(NamedTuple):
 
 @dataclass(frozen=True)
 class Task(ABC):
-    """What one prediction is.
+    """The definition of one prediction.
 
     Attributes:
-        name: The word for it in files, plans and arguments.
-        noun: What one prediction is called.
-        independent: True if predictions are independent of each other, so that promises about them can hold.
-        judged_by: How scores are judged: by the errors that they find, or by the intervals that they make.
+        name: The name in files, plans and arguments.
+        noun: The word for one prediction.
+        independent: True if predictions are independent, as promises about them require.
+        judged_by: "errors" if scores are judged by the errors that they find, "intervals" for a regression.
         batch_size: The default number of inputs per batch.
-        raw: The output of the model is read as it is, and not as logits.
-        dimensions: Of the output of the model.
-        whole: Features are read at every position, and not reduced to one row per input.
-        probe: How the recommended probe is fitted; None for a task without classes.
+        raw: Read the output itself, and not what enters a softmax or sigmoid at its end.
+        dimensions: The number of dimensions of the output.
+        whole: Read features at every position, instead of one row per input.
+        probe: Settings of the recommended probe; None for a task without classes.
     """
 
     name: ClassVar[str]
@@ -109,22 +109,22 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def fits(cls, output: tuple[int, ...], labels: Array | None) -> bool:
-        """Return True if an output of this shape with these labels is of this task."""
+        """Return True if an output of this shape and these labels belong to this task."""
 
     @abstractmethod
     def check(self, batch: Batch, output: tuple[int, ...]) -> Array | None:
-        """Return the labels of a batch as the task counts them, or None if it has none.
+        """Check the labels of a batch and return them as the task counts them; None if there are none.
 
         Args:
-            batch: What was read.
-            output: The shape of the logits of the first part.
+            batch: The batch.
+            output: The shape of the logits of its first part.
 
         Raises:
             Problem: A label does not fit; it names the row in the user's data.
         """
 
     def sample(self, part: Part, labels: Array | None, draw: Draw) -> Outputs:
-        """Return rows to fit a scorer to, or to judge it by; `groups` are inputs of the batch. Here, one per input."""
+        """Return rows to fit or judge a scorer, by default one per input; `groups` are inputs of the batch."""
         del draw
         layers = {key.removeprefix("layer:"): v for key, v in part.features.items() if key.startswith("layer:")}
         labels = None if labels is None else namespace(part.logits).asarray(labels)
@@ -132,21 +132,21 @@ class Task(ABC):
         return Outputs.unchecked(part.logits, features=features, labels=labels, layers=layers, task=self.name)
 
     def blocks(self, part: Part) -> Iterator[tuple[Any, Outputs]]:
-        """Yield all predictions in blocks: an index into an array of the shape of the predictions, and their rows."""
+        """Yield all predictions in blocks: an index into an array in the shape of the predictions, and rows."""
         yield slice(None), self.sample(part, None, Draw(0))
 
     def resolved(self, batch: Batch) -> Task:
-        """Return the task with the options that the first batch decides."""
+        """Return the task with options that are None set by the first batch."""
         del batch
         return self
 
     def passes(self, run: Run, batch: Batch) -> Iterator[Part]:
-        """Run the model on a batch; drop each part before the next one is asked for."""
+        """Run the model on a batch; drop each part before requesting the next one."""
         found = run(batch)
         yield Part(batch, self.arranged(found.logits), found.features)
 
     def arranged(self, logits: Array) -> Array:
-        """Return the output of the model in the shape that the task reads."""
+        """Return the output of the model in the shape that the task expects."""
         shape = tuple(logits.shape)
         if len(shape) == 1:
             return logits[:, None]
@@ -157,7 +157,7 @@ class Task(ABC):
         return logits
 
     def counted(self, part: Part, labels: Array | None) -> Array:
-        """Return which predictions of a batch exist and have a label that counts, in the shape of the predictions."""
+        """Return True for predictions that exist and have a label that counts, in the shape of the predictions."""
         del labels
         return np.ones(part.logits.shape[0], dtype=bool)
 
@@ -170,7 +170,7 @@ class Task(ABC):
         return labels
 
     def check_finite(self, part: Part) -> None:
-        """Raise Problem with the first prediction whose logits are NaN or infinite, if there is one."""
+        """Raise Problem for the first prediction whose logits are NaN or infinite."""
         bad = ~np.isfinite(to_numpy(part.logits))
         if bad.any():
             index = np.argwhere(bad)[0].tolist()
@@ -185,18 +185,18 @@ class Task(ABC):
         return ""
 
     def finished(self, outputs: Outputs, numbers: Sequence[int], most: int | None, seed: int) -> Outputs:
-        """Return collected rows after a last check, or a sample of at most `most` of them."""
+        """Check collected rows and return them, or a sample of at most `most`."""
         del numbers, most, seed
         return outputs
 
     def perturber(self, generator: Any, own: Sequence[Perturb], *, builtin: bool = True) -> Perturber:
-        """Return what perturbs inputs whose labels stay as they are."""
+        """Return a perturber of inputs that keeps labels valid."""
         from qipf.tasks.perturb import Perturber
 
         return Perturber(generator, own, builtin=builtin, in_place=self.name if self.whole else "")
 
     def question(self, outputs: Outputs) -> Outputs:
-        """Return what a head learns: the classes of the rows, or whether each is right."""
+        """Return the rows that a head learns: their classes, or if each prediction is right."""
         return outputs
 
     def columns(self, scored: Scored, scorer: Any) -> dict[str, np.ndarray]:
@@ -204,7 +204,7 @@ class Task(ABC):
 
         Args:
             scored: One batch.
-            scorer: What scored it.
+            scorer: The scorer.
         """
         del scorer
         columns: dict[str, np.ndarray] = {"row": np.asarray(scored.numbers)}
@@ -215,17 +215,14 @@ class Task(ABC):
         return columns
 
     def noted(self) -> dict[str, Any]:
-        """Return the name and the options, as a file keeps them."""
+        """Return the name and the options for a file."""
         return {"name": self.name, **dataclasses.asdict(self)}
 
 
-FORMS = (
-    "supported are outputs (N, C) with labels (N,), (N, L) with labels (N, L) of 0 and 1, (N, T, V) with tokens "
-    "(N, T), (N, C, H, W) with pixels (N, H, W), and (N, k) with floating-point targets"
-)
-"""The forms of outputs and labels, for the error about data that fits none of them."""
+FORMS = "labels are (N,) for (N, C), 0/1 or floats (N, L) for (N, L), (N, T) for (N, T, V), (N, H, W) for (N, C, H, W)"
+"""Supported outputs and their labels, for errors."""
 
 
 def squeezed(labels: Array) -> Array:
-    """Return labels (N, 1) as (N,), others as they are."""
+    """Return labels (N, 1) as (N,); others unchanged."""
     return labels[:, 0] if len(labels.shape) == 2 and labels.shape[1] == 1 else labels

@@ -1,4 +1,4 @@
-"""One prediction per token: language models, taggers, and networks that read text from images."""
+"""One prediction per token: language models, taggers, and networks that transcribe images."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 
 
 FEW_IDS = 0.5
-"""Below this share of labels that equal the ids of their positions, the labels are something else. Texts with typing
-errors stay well above it."""
+"""The least share of labels that equal the ids at their positions; with typing errors it stays well above."""
 LOOK = 64
 """Rows of logits that are examined to see if they are probabilities."""
 MASKED = -1e29
@@ -46,13 +45,13 @@ class Chosen(NamedTuple):
 class Tokens(Task):
     """One token per position, from logits (N, T, V), as a tensor or as `.logits`.
 
-    Only a few numbers of the V logits of a token are kept, so memory grows by some 50 bytes per token, and by the
-    features. Tokens are left out if the batch's `attention_mask` is 0 at their position.
+    A few numbers of the V logits are kept, about 50 bytes per token, and the features. Tokens whose `attention_mask` is
+    0 are left out.
 
     Args:
-        shift: Compare the logits at each position with the label of the next position, as causal models of Hugging Face
-            do. False for models that predict the label of their own position, such as taggers and masked language
-            models. None is True if the labels are the token ids; otherwise it must be given.
+        shift: True if logits belong to the label of the next position, as for causal models of Hugging Face; False if
+            they belong to their own, as for taggers and masked language models. None means True if the labels are the
+            token ids, and is refused otherwise.
         ignore: The label of tokens to leave out.
         top: How many of the largest logits of each token to keep, 2 or more.
     """
@@ -199,7 +198,7 @@ class Tokens(Task):
         return outputs.predicted
 
     def check_finite(self, part: Part) -> None:
-        """Raise Problem with the first token whose logits are NaN, infinite or all masked, if there is one."""
+        """Raise Problem for the first token whose logits are NaN, infinite or all masked."""
         highest = part.logits.amax(2)
         bad = ~((highest > MASKED) & highest.isfinite() & ~part.logits.isnan().any(2))
         if bool(bad.any()):
@@ -227,10 +226,10 @@ class Tokens(Task):
         return outputs[np.sort(np.random.default_rng(seed).choice(len(outputs), most, replace=False))]
 
     def question(self, outputs: Outputs) -> Outputs:
-        """Return outputs that ask if each predicted token is right.
+        """Return binary outputs: is each predicted token right?
 
-        The only logit is the log odds of the predicted token. The labels, if there are any, are 1 if the token is
-        right. The features are the hidden state and five numbers of the summary.
+        The logit is the log odds of the predicted token, the label is 1 if it is right, and the features are the hidden
+        state and five numbers of the summary.
         """
         import torch
 
@@ -280,10 +279,9 @@ class Tokens(Task):
         )  # fmt: skip
 
     def _choose(self, batch: Batch) -> Chosen | None:
-        """Find the tokens of a batch that count, before the model runs.
+        """Choose the tokens of a batch that count before the model runs, so that a GPU need not wait.
 
-        On a GPU this waits for all that is queued there; after the pass, the GPU would then have nothing to do until
-        the next pass is queued. Labels and masks that do not fit each other are left to `check`.
+        Labels and masks that do not fit each other are left to `check`.
         """
         import torch
 
@@ -311,7 +309,7 @@ class Tokens(Task):
         return Chosen(rows.to(device, non_blocking=rows.device.type == "cpu"), own, limits)
 
     def _check_range(self, part: Part, rows: Tensor, labels: Tensor, limits: tuple[int, int]) -> None:
-        """Raise Problem that names the first label that counts and is not a token, if the `limits` are not tokens."""
+        """Raise Problem for the first label that counts and is not a token, if the `limits` are not tokens."""
         _, length, words = part.logits.shape
         if limits[0] >= 0 and limits[1] < words:
             return

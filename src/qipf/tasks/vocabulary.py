@@ -1,4 +1,4 @@
-"""What scores of confidence need of the logits of a large vocabulary, a few numbers per token."""
+"""Reduce the logits of a large vocabulary to the few numbers per token that confidence scores need."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from qipf.tasks.outputs import TokenSummary
 
 BLOCK = 2**20
-"""Logits that are reduced at once on a CPU: 4 MB in single precision. On other devices it is 16 times as many."""
+"""The number of logits reduced at once on a CPU: 4 MB in single precision. Other devices take 16 times that."""
 
 
 def summarise_logits(logits: Tensor, rows: Tensor, labels: Tensor | None, top: int) -> TokenSummary:
@@ -64,8 +64,8 @@ def _kernel() -> Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor]
 def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) -> TokenSummary:
     """Reduce a block; it and `weights`, of the same shape, are overwritten."""
     logits = logits.clamp_(min=-1e30)  # a masked token has the logit -inf, and its weight 0 times -inf would be NaN
-    highest, places = top_logits(logits, top)
-    best, winner = highest[:, 0], places[:, :1]
+    highest, columns = top_logits(logits, top)
+    best, winner = highest[:, 0], columns[:, :1]
     torch.softmax(logits, 1, out=weights)
     chance = weights.gather(1, winner)[:, 0]
     weights.scatter_(1, winner, 0.0)  # so that a small sum of the others is not lost next to a weight of almost 1
@@ -75,21 +75,21 @@ def _reduce(logits: Tensor, weights: Tensor, labels: Tensor | None, top: int) ->
     # With the weights p and the largest logit m: -sum p log p = -log p_best - sum over the others of p (z - m).
     entropy = -log_chance - (logits.mul_(weights).sum(1) - best * others)
     log_rest = others.clamp(min=1e-37).log() - log_chance
-    return TokenSummary(places[:, 0], highest, log_rest, best - log_chance, entropy.clamp(min=0.0), log_label)
+    return TokenSummary(columns[:, 0], highest, log_rest, best - log_chance, entropy.clamp(min=0.0), log_label)
 
 
 def top_logits(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """Return the largest values of every row in descending order, and their columns, as `torch.topk` does.
 
-    They lie in those parts of the row that have the largest maxima. To look only there is many times faster on a CPU.
+    They lie in the parts of the row with the largest maxima; searching only these is many times faster on a CPU.
     """
     width = logits.shape[1]
     count = min(count, width)
     size = max(1, math.isqrt(width))
     parts = width // size
     if logits.device.type != "cpu" or parts < 4 * count:
-        values, places = logits.topk(count, dim=1)
-        return values, places
+        values, columns = logits.topk(count, dim=1)
+        return values, columns
     peaks = logits[:, : parts * size].unflatten(1, (parts, size)).amax(2)
     starts = peaks.topk(count, dim=1).indices * size
     columns = (starts[:, :, None] + torch.arange(size)).flatten(1)

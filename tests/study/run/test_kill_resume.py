@@ -19,7 +19,7 @@ MAIN = """
 import sys
 from pathlib import Path
 from qipf.cli.bench import bench
-sys.exit(bench(sys.argv[1], output=Path(sys.argv[2]), engine=sys.argv[3], workers=2, quiet=True))
+sys.exit(bench(sys.argv[1], output=Path(sys.argv[2]), engine=sys.argv[3], workers=2))
 """
 
 
@@ -40,7 +40,7 @@ def plan(tmp_path_factory):
 def whole(plan, tmp_path_factory):
     """An uninterrupted run in this process."""
     store = tmp_path_factory.mktemp("whole") / "store"
-    assert bench(str(plan), output=store, engine="serial", quiet=True) == 0
+    assert bench(str(plan), output=store, engine="serial") == 0
     return store
 
 
@@ -66,12 +66,12 @@ def test_killed_again_and_again_and_run_twice_at_once_the_table_is_the_same(plan
         if engine == "serial":
             process.send_signal(signal.SIGSTOP)  # so that it cannot end before the second run has asked
             with pytest.raises(BusyError, match=f"in use by process {process.pid} on"):
-                bench(str(plan), output=store, engine="serial", quiet=True)
+                bench(str(plan), output=store, engine="serial")
             process.send_signal(signal.SIGCONT)
         time.sleep(rng.uniform(0, 0.2))
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)  # returns when the workers, who share its standard error, have ended as well
-    assert bench(str(plan), output=store, engine="serial", quiet=True) == 0
+    assert bench(str(plan), output=store, engine="serial") == 0
     assert same_tables(whole, store)
     assert not list(store.rglob("*.part"))
     assert not list((store / "scratch").iterdir())
@@ -168,5 +168,5 @@ def test_a_dask_cluster_gives_the_same_table(plan, whole, tmp_path):
     with contextmanager(open_dask)(tmp_path / "cluster") as dask:
         dask.worker()
         dask.worker()
-        assert bench(str(plan), output=tmp_path / "dask", engine=dask.address, quiet=True) == 0
+        assert bench(str(plan), output=tmp_path / "dask", engine=dask.address) == 0
     assert same_tables(whole, tmp_path / "dask")

@@ -2,7 +2,7 @@ import pytest
 from toy_cells import cell, diamond
 
 from qipf.study.run.executors import Local, Serial
-from qipf.study.run.graph import as_tasks, in_order, needed
+from qipf.study.run.graph import as_tasks, needed
 from qipf.study.run.run import Display, run
 from qipf.study.run.store import Store
 
@@ -44,7 +44,7 @@ def test_intermediate_results_may_be_deleted_once_nobody_needs_them():
 
 def test_order_and_grouping():
     last = diamond()
-    ordered = in_order([last])
+    ordered = needed([last])
     assert [c.params["value"] for c in ordered] == [1.0, 10.0, 20.0, 100.0]
     tasks = as_tasks([cell(1.0, task="a"), cell(2.0, task="b"), cell(3.0, task="a"), cell(4.0)])
     assert [[c.params["value"] for c in task.cells] for task in tasks] == [[1.0, 3.0], [2.0], [4.0]]

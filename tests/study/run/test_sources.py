@@ -17,7 +17,7 @@ from qipf.study.report.source import open_source
 from qipf.study.run import run as runs
 from qipf.study.run import verify, worker
 from qipf.study.run.executors import Serial
-from qipf.study.run.graph import in_order
+from qipf.study.run.graph import needed
 from qipf.study.run.read import open_store
 from qipf.study.run.run import run
 from qipf.study.run.store import RefusedError, Store
@@ -110,8 +110,8 @@ def test_every_cell_says_who_made_it(tmp_path):
     store = Store(tmp_path / "s", create=True)
     last = diamond()
     run([last], store, Serial())
-    assert {store.source(cell.key) for cell in in_order([last])} == {verify.source_digest()}
-    index = [{"key": cell.key} for cell in in_order([last])]
+    assert {store.source(cell.key) for cell in needed([last])} == {verify.source_digest()}
+    index = [{"key": cell.key} for cell in needed([last])]
     assert verify.other_sources(store, index) == {}
     store.write_source(index[0]["key"], "0123456789abcdef")
     (tmp_path / "s" / "sources" / f"{index[1]['key']}.json").write_text("0123")  # damaged

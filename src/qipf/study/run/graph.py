@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -98,24 +98,8 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def in_order(targets: Iterable[Cell]) -> list[Cell]:
-    """Return the targets and what they need, each once, parents first."""
-    ordered: dict[str, Cell] = {}
-
-    def visit(cell: Cell) -> None:
-        if cell.key in ordered:
-            return
-        for parent in cell.parents.values():
-            visit(parent)
-        ordered[cell.key] = cell
-
-    for target in targets:
-        visit(target)
-    return list(ordered.values())
-
-
-def needed(targets: Iterable[Cell], done: set[str]) -> list[Cell]:
-    """Return the unfinished targets and unfinished cells that they need, parents first."""
+def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:
+    """Return the targets and what they need, each once and without what is `done`, parents first."""
     todo: dict[str, Cell] = {}
 
     def visit(cell: Cell) -> None:

@@ -21,7 +21,7 @@ from qipf.study.plan.plan import Plan
 from qipf.study.run import consolidate, grid, verify
 from qipf.study.run.check import check_own
 from qipf.study.run.executors import Executor, open_engine
-from qipf.study.run.graph import Cell, WorkItem, as_tasks, in_order, needed
+from qipf.study.run.graph import Cell, WorkItem, as_tasks, needed
 from qipf.study.run.store import DamagedError, RefusedError, Store, StoreError
 from qipf.study.run.verify import clean, repair, source_digest
 
@@ -119,7 +119,7 @@ def run(
     finished = store.finished()
     tasks = as_tasks(needed(targets, finished))
     cells = {cell.key: cell for task in tasks for cell in task.cells}
-    report = RunSummary(reused=sum(cell.key in finished for cell in in_order(targets)))
+    report = RunSummary(reused=sum(cell.key in finished for cell in needed(targets)))
     states: dict[str, str] = {}
     # expensive tasks first: a long one that begins last would keep all others waiting
     waiting = sorted(tasks, key=lambda task: (task.exclusive, -task.cost))

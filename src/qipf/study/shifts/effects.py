@@ -1,4 +1,4 @@
-"""Effects on images: noise, blurs, weather, tone and JPEG, with random numbers that do not depend on the batch."""
+"""Effects on images: noise, blurs, weather, tone and JPEG, with random numbers independent of the batch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))
 
 
 class Counter:
-    """Draws numbers for the images `first`, `first + 1`, and so on."""
+    """Random numbers for the images `first`, `first + 1`, and so on."""
 
     def __init__(self, seed: int, count: int, first: int = 0, device: torch.device | str = "cpu") -> None:
         self._count = count
@@ -27,7 +27,7 @@ class Counter:
         self._used = 0
 
     def uniform(self, *shape: int) -> Tensor:
-        """`(count, *shape)`, uniform over (0, 1), float32 (24 bits; 0 and 1 do not occur)."""
+        """Return `(count, *shape)` float32, uniform over (0, 1) without its ends."""
         size = math.prod(shape)
         places = torch.arange(self._used + 1, self._used + size + 1, dtype=torch.int64, device=self._device)
         self._used += size
@@ -35,7 +35,7 @@ class Counter:
         return ((bits.float() + 0.5) / 2**23).reshape(self._count, *shape)
 
     def normal(self, *shape: int) -> Tensor:
-        """`(count, *shape)`, standard normal, float32."""
+        """Return `(count, *shape)` float32, standard normal."""
         return torch.special.ndtri(self.uniform(*shape).double()).float()
 
 
@@ -46,12 +46,12 @@ def _mixed(bits: Tensor) -> Tensor:
 
 
 def _shifted(bits: Tensor, shift: int) -> Tensor:
-    """A shift to the right that fills with zeros; the one of signed integers repeats the sign."""
+    """Shift right and fill with zeros; the shift of signed integers repeats the sign."""
     return (bits >> shift) & ((1 << (64 - shift)) - 1)
 
 
 def _signed(value: int) -> int:
-    """The signed integer with the last 64 bits of `value`."""
+    """Return the signed integer with the last 64 bits of `value`."""
     value &= (1 << 64) - 1
     return value - (1 << 64) if value >> 63 else value
 
@@ -62,7 +62,7 @@ def motion_blur(images: Tensor, random: Counter, radius: float, sigma: float) ->
 
 
 def dragged(images: Tensor, degrees: Tensor, radius: float, sigma: float) -> Tensor:
-    """The mean of images moved by 0 to 2 `radius` pixels, with half a Gaussian of `sigma` pixels as weights."""
+    """Average images moved by 0 to 2 `radius` pixels, weighted by half a Gaussian of `sigma` pixels."""
     height, width = images.shape[-2:]
     moves = range(2 * math.ceil(radius) + 1)
     weights = [math.exp(-(move**2) / (2 * sigma**2)) for move in moves]
@@ -81,7 +81,7 @@ def dragged(images: Tensor, degrees: Tensor, radius: float, sigma: float) -> Ten
 
 
 def glass_blur(images: Tensor, random: Counter, sigma: float, distance: float, rounds: float) -> Tensor:
-    """Blur, let every pixel take the value of a random one near it, as often as there are rounds, and blur again."""
+    """Blur, replace every pixel by a random near one in each round, and blur again."""
     count, channels, height, width = images.shape
     reach = max(1, round(distance))
     blur = torch.full((1,), sigma, dtype=torch.float64, device=images.device)
@@ -97,7 +97,7 @@ def glass_blur(images: Tensor, random: Counter, sigma: float, distance: float, r
 
 
 def defocus_blur(images: Tensor, radius: float, smooth: float) -> Tensor:
-    """Spread every pixel over a disc of `radius` pixels whose edge a Gaussian of `smooth` pixels softens."""
+    """Spread every pixel over a disc of `radius` pixels with an edge softened by `smooth` pixels."""
     reach = math.ceil(radius) + 1
     offset = torch.arange(-reach, reach + 1, dtype=torch.float64)
     disc = (offset[:, None] ** 2 + offset**2 <= radius**2).double()
@@ -110,13 +110,13 @@ def defocus_blur(images: Tensor, radius: float, smooth: float) -> Tensor:
 
 
 LEVELS = 255
-"""Steps of brightness between black and white that photons are counted for: those of stored images."""
+"""Steps of brightness of stored images, for which photons are counted."""
 
 
 def shot_noise(images: Tensor, random: Counter, photons: float) -> Tensor:
-    """Poisson noise: a white pixel receives `photons` photons on average, a grey one fewer in proportion.
+    """Add Poisson noise: a white pixel receives `photons` photons on average, a grey one fewer in proportion.
 
-    The count is the quantile of its distribution at a uniform number, found in a table by bisection.
+    The count is a quantile of its distribution, found in a table by bisection.
     """
     device = images.device
     white = torch.tensor(photons, dtype=torch.float64)
@@ -136,19 +136,19 @@ def shot_noise(images: Tensor, random: Counter, photons: float) -> Tensor:
 
 
 def impulse_noise(images: Tensor, random: Counter, fraction: float) -> Tensor:
-    """Salt and pepper: a `fraction` of all values becomes black or white, with equal probability."""
+    """Turn a `fraction` of all values black or white, with equal probability."""
     uniform = random.uniform(*images.shape[1:])
     images = images.masked_fill(uniform < fraction / 2, 0)
     return images.masked_fill(uniform > 1 - fraction / 2, 1)
 
 
 def speckle_noise(images: Tensor, random: Counter, deviation: float) -> Tensor:
-    """Normal noise in proportion to the brightness of the pixel."""
+    """Add normal noise in proportion to the brightness."""
     return images + images * deviation * random.normal(*images.shape[1:]).to(images.dtype)
 
 
 def gaussian_noise(images: Tensor, random: Counter, deviation: float) -> Tensor:
-    """Normal noise, the same everywhere."""
+    """Add normal noise."""
     return images + deviation * random.normal(*images.shape[1:]).to(images.dtype)
 
 
@@ -172,7 +172,7 @@ def saturation(images: Tensor, factor: float, offset: float) -> Tensor:
 
 
 def stripes(images: Tensor, fraction: float) -> Tensor:
-    """Turn a stripe along the left and one along the right border, each a fraction of the width, into its negative."""
+    """Invert a stripe along the left and the right border, each a fraction of the width."""
     width = images.shape[-1]
     column = torch.arange(width, device=images.device)
     stripe = round(width * fraction)
@@ -183,14 +183,9 @@ MUD = (63 / 255, 42 / 255, 20 / 255)
 
 
 def fog(images: Tensor, random: Counter, density: float, decay: float, nearness: float) -> Tensor:
-    """Add a cloud to every image, and scale the sum so that white stays white.
+    """Add a cloud of brightness `density` and scale the sum so that white stays white.
 
-    Args:
-        images: `(N, c, h, w)`.
-        random: Draws the clouds.
-        density: Brightness of the cloud.
-        decay: How much smoother a cloud is from one scale to the next.
-        nearness: How often the image shows a cloud from twice as near: 0 shows all of it, 3 an eighth of its width.
+    `decay` smooths a cloud from one scale to the next; `nearness` counts how often it is shown from half the distance.
     """
     height, width = images.shape[-2:]
     size = 1 << max(2, (max(height, width) - 1).bit_length())
@@ -212,18 +207,10 @@ def snow(
     decay: float,
     keep: float,
 ) -> Tensor:
-    """Brighten every image and let flakes fall across it, from the side and in both directions.
+    """Brighten every image but a share `keep`, and let flakes fall across it from the side.
 
-    Args:
-        images: `(N, c, h, w)`.
-        random: Draws the flakes and the wind.
-        level: Mean of the normal numbers that become flakes.
-        spread: Their standard deviation.
-        size: Side of a flake in pixels.
-        least: What a number must reach to become a flake.
-        drag: Half of the longest trace in pixels.
-        decay: How fast traces fade, in pixels.
-        keep: Share of the image that is not brightened.
+    Flakes are squares of `size` pixels with normal numbers N(level, spread^2) above `least`; their traces have up to 2
+    `drag` pixels and fade with `decay`.
     """
     height, width = images.shape[-2:]
     coarse = [max(2, math.ceil(side / size)) for side in (height, width)]
@@ -236,14 +223,9 @@ def snow(
 
 
 def spatter(images: Tensor, random: Counter, size: float, covered: float, edge: float) -> Tensor:
-    """Cover a part of every image with splashes of mud.
+    """Cover a share of every image with splashes of mud.
 
-    Args:
-        images: `(N, c, h, w)`.
-        random: Draws the splashes.
-        size: Standard deviation in pixels of the Gaussian that makes splashes of noise.
-        covered: Share of the image that is splashed, before the edges are softened.
-        edge: Standard deviation in pixels of the Gaussian that softens the edges.
+    Gaussians of `size` and `edge` pixels make splashes of noise and soften their edges.
     """
     channels, height, width = images.shape[1:]
     noise = random.normal(1, height, width).to(images.dtype)
@@ -260,7 +242,7 @@ def spatter(images: Tensor, random: Counter, size: float, covered: float, edge: 
 
 
 def grey(images: Tensor) -> Tensor:
-    """`(N, 1, h, w)`: the brightness that an eye sees (Rec. 601); the mean of the channels unless there are three."""
+    """Return the luminance (Rec. 601) `(N, 1, h, w)`, or the mean of the channels unless there are three."""
     if images.shape[1] != 3:
         return images.mean(dim=1, keepdim=True)
     weights = torch.tensor([0.299, 0.587, 0.114], dtype=images.dtype, device=images.device)
@@ -268,11 +250,10 @@ def grey(images: Tensor) -> Tensor:
 
 
 def _plasma(random: Counter, size: int, decay: float, nearness: int) -> Tensor:
-    """Diamond-square clouds with values in [0, 1], `(N, size, size)` or larger; `size` is a power of two.
+    """Return diamond-square clouds in [0, 1], `(N, size, size)` or larger; `size` is a power of two.
 
-    The corners start at 0. Each step puts a point between four others, at their mean and a uniform number off; these
-    numbers shrink by the square of `decay` from one scale to the next. A near cloud is a window of a quarter of the
-    width, refined further; the neighbours that its border lacks only change points that the image does not show.
+    Each step puts a point between four others, at their mean plus a uniform number, which shrinks by the square of
+    `decay` from one scale to the next. A near cloud is a window of a quarter of the width, refined further.
     """
     cloud = random.uniform(1, 1) * 0
     spread = 1.0
@@ -287,7 +268,7 @@ def _plasma(random: Counter, size: int, decay: float, nearness: int) -> Tensor:
 
 
 def _refined(corners: Tensor, random: Counter, spread: float) -> Tensor:
-    """`(N, 2n, 2n)` from `(N, n, n)`: new points between the old ones, which go on periodically."""
+    """Return `(N, 2n, 2n)` from `(N, n, n)`, with new points between the old ones, continued periodically."""
     side = corners.shape[-1]
     centre, across, down = (spread * (2 * random.uniform(3, side, side) - 1)).unbind(1)
     centre += (corners + corners.roll(-1, 1) + corners.roll(-1, 2) + corners.roll((-1, -1), (1, 2))) / 4
@@ -318,7 +299,7 @@ COLOUR = (
 
 
 def jpeg(images: Tensor, quality: int) -> Tensor:
-    """Images in [0, 1] as JPEG of this quality, 1 to 100, gives them back, in 255 steps of brightness."""
+    """Store and read images in [0, 1] as JPEG of a quality from 1 to 100."""
     stored = (images * 255).round()
     height, width = images.shape[-2:]
     if images.shape[1] != 3:
@@ -339,13 +320,13 @@ def jpeg(images: Tensor, quality: int) -> Tensor:
 
 
 def quantisation(quality: int, table: tuple[tuple[int, ...], ...]) -> list[list[int]]:
-    """The table at a quality from 1 to 100, by the rule of the Independent JPEG Group."""
+    """Return the quantisation table of a quality from 1 to 100, by the rule of the Independent JPEG Group."""
     scale = 5000 // quality if quality < 50 else 200 - 2 * quality
     return [[min(max((entry * scale + 50) // 100, 1), 255) for entry in row] for row in table]
 
 
 def _stored(planes: Tensor, quality: int, table: tuple[tuple[int, ...], ...]) -> Tensor:
-    """Planes with values 0 to 255 after the cosine transform of 8x8 blocks, rounding, and the way back."""
+    """Quantise planes of values 0 to 255 by the cosine transform of 8x8 blocks."""
     height, width = planes.shape[-2:]
     padded = functional.pad(planes - 128, (0, -width % 8, 0, -height % 8), mode="replicate")
     steps = torch.tensor(quantisation(quality, table), dtype=planes.dtype, device=planes.device)
@@ -358,7 +339,7 @@ def _stored(planes: Tensor, quality: int, table: tuple[tuple[int, ...], ...]) ->
 
 
 def _cosines() -> Tensor:
-    """The orthogonal matrix of the cosine transform of eight numbers."""
+    """Return the orthogonal matrix of the cosine transform of eight numbers."""
     frequency = torch.arange(8, dtype=torch.float64)[:, None]
     place = torch.arange(8, dtype=torch.float64)
     matrix = 0.5 * torch.cos(math.pi * frequency * (2 * place + 1) / 16)
