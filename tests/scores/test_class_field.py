@@ -196,6 +196,8 @@ def test_bad_outputs_are_refused() -> None:
     one_logit = Outputs(reference.logits[:, :1], reference.features, reference.labels)
     with pytest.raises(ValueError, match="labels from 0 to 1, got 0 to 2"):
         ClassField().fit(data=one_logit)
+    with pytest.raises(ValueError, match="centred-unit"):
+        ClassField().fit(data=Outputs(reference.logits, reference.features + 1e4, reference.labels))
     with pytest.raises(ValueError, match="block"):
         ClassField(space="block").fit(data=reference)
     fitted = ClassField(bandwidth=0.3).fit(data=reference)

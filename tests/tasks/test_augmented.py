@@ -139,13 +139,13 @@ def test_what_is_missing_is_named(table) -> None:
         collect_augmented(Tiny(), table, draws=1, size=0, progress=False)
     broken = table[0].clone()
     broken[7, 1] = torch.nan
-    with pytest.raises(ValueError, match=r"data: NaN.*inputs.*row 7"):
+    with pytest.raises(ValueError, match="row 7"):
         collect_augmented(Tiny(), (broken, table[1]), draws=1, batch_size=5, progress=False)
     with pytest.raises(ValueError, match="perturb"):
         collect_augmented(nn.Sequential(nn.Linear(1, 4), nn.Linear(4, 3)), (table[0][:, :1], table[1]), draws=1)
     overflowing = Tiny()
     overflowing.hidden.weight.data[0] = torch.inf
-    with pytest.raises(ValueError, match=r"'hidden@rows' gives NaN"):
+    with pytest.raises(ValueError, match="hidden@rows"):
         collect_augmented(overflowing, table, draws=1, progress=False)
-    with pytest.warns(UserWarning, match=r"class 1, 2 \(2 of 3"):
+    with pytest.warns(UserWarning, match="2 of 3"):
         collect_augmented(Tiny(), (table[0][::3], table[1][::3]), draws=1, progress=False)

@@ -64,12 +64,12 @@ def test_generated_tokens_have_the_scores_of_a_pass_over_the_result(model, ids) 
 
 def test_a_watch_refuses_beams_and_a_second_use(model, ids) -> None:
     watch = GenerationWatch()
-    with pytest.raises(RuntimeError, match="nothing was generated"):
+    with pytest.raises(RuntimeError, match="nothing"):
         watch.tokens(ids)
     generate(model, ids[:, :4], 2, [watch])
     with pytest.raises(ValueError, match="new GenerationWatch"):
         generate(model, ids[:, :4], 2, [watch])
-    with pytest.raises(ValueError, match="sequences: expected shape"):
+    with pytest.raises(ValueError, match="sequences"):
         watch.tokens(ids)
 
 

@@ -81,7 +81,7 @@ def test_tiles_that_are_not_exact_say_so_once(scenes, settings, tile, overlap) -
     model = Wide(**settings).eval()
     data = scenes[:, :, :, :24] if settings.get("pool") else scenes
     if settings.get("pool"):  # a side of 23 is not a multiple of 2: the upscaled logits would be too small
-        with pytest.raises(ValueError, match=r"expected logits of the size of the images, \(23, 23\)"):
+        with pytest.raises(ValueError, match=r"\(23, 23\)"):
             list(stream(model, data, qipf.Entropy(), tile=tile, overlap=overlap))
         return
     with pytest.warns(UserWarning, match="approximate") as told:

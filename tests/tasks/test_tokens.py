@@ -131,11 +131,11 @@ def test_what_does_not_fit_is_named(model, ids) -> None:
         read(model, (ids, ids[:, 0]))
     with pytest.raises(ValueError, match=r"logits\.transpose\(1, 2\)"):
         read(Last(), (ids_of(6, 5), ids_of(6, 5)), shift=True)
-    with pytest.raises(ValueError, match="convert them to integers"):
+    with pytest.raises(ValueError, match="integers"):
         read(model, (ids, ids.float()))
     labels = ids.clone()
     labels[4, 6] = 137
-    with pytest.raises(ValueError, match=r"from 0 to 36,.* got 137 at position 6 in row 4"):
+    with pytest.raises(ValueError, match="137 at position 6 in row 4"):
         read(model, (ids, labels), batch_size=2)
     for options in ({"ignore": [-100, 0]}, {"shift": "no"}, {"top": 1}, {"top": 2.5}):
         with pytest.raises(ValueError, match=f"{next(iter(options))}: expected"):
@@ -144,9 +144,9 @@ def test_what_does_not_fit_is_named(model, ids) -> None:
         read(model, [])
     with pytest.raises(ValueError, match="some batches"):
         read(model, [(ids[:2], ids[:2]), (ids[2:],)])
-    with pytest.raises(ValueError, match=r"data: .*-100"):
+    with pytest.raises(ValueError, match="-100"):
         read(model, (ids, torch.full_like(ids, -100)))
-    with pytest.raises(ValueError, match="V of at least 2"):
+    with pytest.raises(ValueError, match="at least 2"):
         read(nn.Sequential(nn.Embedding(V, 1)), ids)
 
 
@@ -202,7 +202,7 @@ def test_batches_with_another_number_of_features_are_named(ids) -> None:
             self.kept(logits[..., : input_ids.shape[1]])
             return logits
 
-    with pytest.raises(ValueError, match=r"features: .*\(9,\).*got .*\(4,\)|features: .*\(4,\)"):
+    with pytest.raises(ValueError, match=r"\(4,\)"):
         read(Narrower(), [ids, ids[:, :4]], features="kept")
 
 
@@ -277,7 +277,7 @@ def test_labels_that_are_not_the_ids_need_a_shift() -> None:
     model, ids = Words(), ids_of(6, 8)
     tags = (ids + 1) % 9
     for wrong in ((ids, tags), (ids[:, :-1], ids[:, 1:])):
-        with pytest.raises(ValueError, match=r"shift: .*shift=False"):
+        with pytest.raises(ValueError, match="shift=False"):
             read(model, wrong)
     own = read(model, (ids, tags), shift=False)
     torch.testing.assert_close(own.correct, (model(ids).argmax(2) == tags).flatten())

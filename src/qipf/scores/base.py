@@ -42,6 +42,7 @@ MOST = 100_000
 """Tokens or pixels that a scorer is fitted to."""
 GATHERED = 2**26
 """Numbers that are gathered before they are scored together: 256 MB in single precision."""
+OTHER = "give the model that the scorer was fitted to"
 _PLAIN = {"int": (Integral, "an integer"), "float": (Real, "a number"), "str": (str, "a string")}
 
 
@@ -445,7 +446,7 @@ class Scorer(ABC):
         check_rows(logits, "logits")
         columns = None if fitted is None else fitted.facts.get("columns")
         if columns is not None and logits.shape[1] != columns:
-            raise Problem("logits", f"{logits.shape[1]}", expected=f"{columns} columns, as in fitting")
+            raise Problem("logits", f"{logits.shape[1]}", expected=f"{columns} columns, as in fitting", hint=OTHER)
         rows: dict[str, Array | None] = {"features": outputs.features} if self.reads_features else {}
         rows |= {f"layers[{str(one)!r}]": outputs.layers.get(str(one)) for one in self._needed(fitted)}
         width = None if fitted is None else self._width(fitted)
@@ -458,7 +459,7 @@ class Scorer(ABC):
                 raise Problem(name, found, hint="qipf.collect(model, data, layers=scorer.layers) collects it")
             check_rows(as_array(values, name), name)
             if width is not None and values.shape[1] != width:
-                raise Problem(name, f"{values.shape[1]}", expected=f"{width} columns, as in fitting")
+                raise Problem(name, f"{values.shape[1]}", expected=f"{width} columns, as in fitting", hint=OTHER)
             width = None  # it is that of the first
         return outputs
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from qipf._common.errors import Problem
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.fields.field import check_bandwidth
 from qipf.scores.base import Fitted, Scorer, wide
@@ -22,6 +23,8 @@ FEATURE_LIMIT = 4e9  # features that are not scaled end here: the squares of lar
 BANDWIDTHS = (0.07, 0.1, 0.14, 0.2, 0.28, 0.4, 0.56, 0.8)
 """Candidates, in units of the root mean square length of the samples (which is 1 for unit-length features)."""
 LEFT_OUT, KEPT = 1500, 6000
+LEAST_SPREAD = 1e-3
+"""The least standard deviation of features of unit length; of smaller ones, squared distances are lost to rounding."""
 FEATURES = "features"  # the space that `Outputs.features` spans; every other name is one of `Outputs.layers`
 Kind = Literal["contrast", "density", "own-density", "potential", "modes"]
 LARGEST = 1e6
@@ -117,6 +120,9 @@ class ClassField(Scorer):
         features = to_numpy(wide(self._features(outputs)))
         centre = centre_of(features, self.normalise).astype(np.float32)
         samples = normalise(features, centre, self.normalise).astype(np.float32)
+        if self.normalise == "unit" and 0 < float(samples.std(axis=0, dtype=np.float64).max()) < LEAST_SPREAD:
+            found = "a common offset hides how they differ once they have unit length"
+            raise Problem(self.space, found, hint='use normalise="centred-unit"')
         bandwidth = choose_bandwidth(samples, labels, classes) if self.bandwidth == "cv" else self.bandwidth
         counts = np.maximum(np.bincount(labels, minlength=classes), 1)
         shares = 1.0 / (counts * classes) if self.priors == "uniform" else np.full(classes, 1.0 / len(labels))

@@ -75,6 +75,8 @@ def find_task(
         return Pixels()  # its check reports what is wrong with the labels
     if len(squeezed(labels).shape) == 1:
         return Classes()
+    if len(shape) == 2 and tuple(labels.shape[1:]) == shape[1:]:
+        return Labels()  # whose check names the row that is neither 0 nor 1
     sizes = ", ".join(map(str, shape[1:]))
     raise Problem("labels", f"{kind_of(labels)} for an output (N, {sizes})", hint=FORMS)
 
