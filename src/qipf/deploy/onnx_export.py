@@ -43,7 +43,7 @@ def export_onnx(
     from qipf.deploy.wrapper import Wrapped
 
     if not isinstance(wrapped, Wrapped):
-        raise TypeError(f"wrapped: expected what qipf.wrap returns, got {type(wrapped).__name__}")
+        raise TypeError(f"wrapped: expected a module that qipf.wrap returned, got {type(wrapped).__name__}")
     inputs = example if isinstance(example, tuple) else (example,)
     if not inputs or any(not isinstance(part, torch.Tensor) or part.ndim < 1 or part.shape[0] < 2 for part in inputs):
         raise ValueError("example: expected tensors with a leading batch axis of two or more rows")

@@ -1,4 +1,4 @@
-"""Attach a recorder to a model for what a scorer reads in every forward pass."""
+"""Attach a recorder of the layers that a scorer reads to a model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qipf.tasks.views import View
 def attach_recorder(model: nn.Module, scorer: Scorer, features: str | None) -> Recorder:
     """Return a recorder of the features and layers that a fitted scorer reads, whose hooks live as long as it does.
 
-    It also keeps what enters a softmax or a sigmoid, which `Recorder.before_ending` returns as the logits, unless the
+    It also keeps the input of a softmax or a sigmoid, which `Recorder.before_ending` returns as the logits, unless the
     scorer was fitted to the numbers of a regression.
 
     Args:

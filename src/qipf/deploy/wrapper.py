@@ -21,8 +21,8 @@ from qipf.runners.loading import check_facts
 from qipf.runners.torch import check_logits, find_values, original
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.confidence import Confidence
+from qipf.scores.coordinates import without_autocast
 from qipf.scores.mixture import Mixture
-from qipf.scores.precision import without_autocast
 from qipf.scores.saving import upgraded
 from qipf.tasks.classes import Classes
 from qipf.tasks.finding import TASKS
@@ -86,7 +86,7 @@ class Wrapped(nn.Module):
     ) -> None:
         super().__init__()
         if posterior and not isinstance(scorer, Mixture):
-            raise TypeError(f"posterior: {scorer.name} has none; what qipf.default(model, data) fits has one")
+            raise TypeError(f"posterior: {scorer.name} has none; a scorer that qipf.default(model, data) fits has one")
         self.posterior = posterior
         self.model = model = original(model)
         self.scorer = ScorerModule(scorer)
@@ -113,7 +113,7 @@ class Wrapped(nn.Module):
         return Guarded(output, uncertainty, *self.judge(uncertainty)) if self.judge else (output, uncertainty)
 
     def observe(self, *args: Any, **kwargs: Any) -> tuple[Any, Outputs]:
-        """Return the output of the model, unchanged, and what the scorer reads in this forward pass."""
+        """Return the output of the model, unchanged, and the layers that the scorer reads in this pass."""
         output, logits, taken = self._pass(args, kwargs)
         if self._unseen and not is_traced(logits) and len(logits) > 1:
             check_logits(logits.detach())
@@ -125,7 +125,7 @@ class Wrapped(nn.Module):
         return output, _outputs(_rows(logits), features, taken)
 
     def _pass(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Tensor, dict[str, Tensor]]:
-        """Return the output of the model, its logits, and what was read by the key of a layer."""
+        """Return the output of the model, its logits, and the layers that were read, by key."""
         self._recorder.open()
         output = self.model(*args, **kwargs)
         logits = self._recorder.before_ending(find_values(output))

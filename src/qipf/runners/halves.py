@@ -61,7 +61,7 @@ class Copied:
         return str(self.cut)
 
     def spec(self, runner: Runner) -> FeatureSpec:
-        """Return what a runner reads.
+        """Return the reading of this layer by a runner.
 
         Raises:
             Problem: It runs no torch module, or another network than the one that was copied.
@@ -94,7 +94,7 @@ class SecondHalf(nn.Module):
 
     Args:
         model: The network, which is left as it is.
-        cut: Where to split it.
+        cut: The position of the split.
 
     Raises:
         Problem: The network has no such module, or cannot be copied.
@@ -116,7 +116,7 @@ class SecondHalf(nn.Module):
         self._split = cut.split
 
     def note(self, state: dict[str, list[Any]], module: nn.Module, output: Any) -> None:
-        """Record what the copy needs of a call in the network's own pass: a value at the split, shapes before it."""
+        """Record a call in the network's own pass: the value at the split, and only shapes before it."""
         name = self.watched[module]
         kept = tree_map(_value if name == self._split else _shape, output)
         state.setdefault(name, []).append(kept)
@@ -149,7 +149,7 @@ class SecondHalf(nn.Module):
         return {name: (one.float() if one.dtype in _HALF else one).numpy().copy() for name, one in found.items()}
 
     def load(self, weights: Mapping[str, np.ndarray]) -> None:
-        """Take over what `weights` returned.
+        """Set all parameters and buffers.
 
         Raises:
             Problem: They belong to another network.
@@ -163,7 +163,7 @@ class SecondHalf(nn.Module):
         self.learn(False)
 
     def _follow(self, state: Mapping[str, list[Any]]) -> None:
-        """Move to where the network is, if it was moved by itself."""
+        """Move to the device of the network, if it was moved by itself."""
         found = next((one for one in tree_leaves(state[self._split]) if isinstance(one, Tensor)), None)
         home = next((one for one in self.network.parameters()), None)
         if found is not None and home is not None and home.device != found.device:
@@ -198,7 +198,7 @@ class _State:
 
 
 class _Stub(nn.Module):
-    """Takes the place of a module that does not run again; the network's code still finds its attributes."""
+    """Stands for a module that does not run again; the network's code still finds its attributes."""
 
     def __init__(self, module: nn.Module, name: str, state: _State) -> None:
         super().__init__()
@@ -243,10 +243,10 @@ def _module(known: Mapping[str, nn.Module], name: str) -> nn.Module:
 
 
 def split_network(runner: Runner, batch: Batch, split: str | None = None, depth: float = 0.5) -> tuple[Cut, SecondHalf]:
-    """Return where a network can be split, and the copy of what lies behind, which reproduces its logits.
+    """Split a network, and return the position and a copy of the second half, which reproduces the logits.
 
     Args:
-        runner: What runs the network.
+        runner: Of the network.
         batch: Some inputs.
         split: The module to split behind; None for the one that leaves the share `depth` of the multiplications behind.
         depth: That share.
@@ -284,7 +284,7 @@ class _Ran(NamedTuple):
     work: float
     """multiplications of the module itself"""
     holds: bool
-    """whether it returned one tensor with one row per input, and nothing else"""
+    """True if it returned one tensor with one row per input, and nothing else"""
 
 
 def _trace(module: nn.Module, batch: Batch) -> tuple[list[_Ran], str]:

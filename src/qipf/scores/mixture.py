@@ -42,7 +42,7 @@ class Mixture(Scorer):
     """the mean log-likelihood of held-out labels, if the share was chosen by it in this process"""
 
     def with_views(self, views: int) -> Self:
-        """Return this scorer with another number of views, without what was learned about its scores."""
+        """Return this scorer with another number of views, without its attachments."""
         check_whole("views", views, 1)
         if views == self.views:
             return self
@@ -55,7 +55,7 @@ class Mixture(Scorer):
         """Return the probability of every class, (N, C): often a better prediction than the network's.
 
         Args:
-            outputs: What is scored: `qipf.collect(model, data, layers=scorer.layers)`.
+            outputs: From `qipf.collect(model, data, layers=scorer.layers)`.
         """
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
@@ -96,7 +96,7 @@ class Mixture(Scorer):
 
     @abstractmethod
     def _rows(self, outputs: Outputs) -> Array:
-        """Return what `_head` reads."""
+        """Return the input of `_head`."""
 
     @abstractmethod
     def _own_layers(self) -> tuple[Any, ...]:

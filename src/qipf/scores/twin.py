@@ -44,7 +44,7 @@ class Twin(Mixture):
     The copy starts from the weights of the network and from its hidden state behind the module `split`, and is trained
     to name the true class of clean and of perturbed inputs; the network stays as it is. The posterior
     :math:`q = (1 - s)\, h + s\, p` of its softmax :math:`h` and that of the network, and the score, are those of
-    `Probe`. Fitting holds out a tenth of the inputs and sets `share` to what makes their labels most likely.
+    `Probe`. Fitting holds out a tenth of the inputs and chooses the `share` that makes their labels most likely.
 
     A twin belongs to one torch module. It keeps the weights of the copy alone, so that module is needed to score.
 
@@ -55,7 +55,7 @@ class Twin(Mixture):
         rows: inputs per step of training, half of them perturbed.
         learning_rate: the peak of the one-cycle schedule.
         share: weight of the network's own softmax in the posterior; set by `fit`.
-        temperature: what the network's logits are divided by.
+        temperature: divisor of the network's logits.
         seed: of the order of the inputs, the perturbations and dropout.
         views: how many views of an image, itself included, the posterior is averaged over; see `with_views`.
     """
@@ -103,12 +103,12 @@ class Twin(Mixture):
 
         Args:
             start: The model and the data.
-            perturb: Whether to use the built-in perturbations.
+            perturb: Use the built-in perturbations.
             own: Functions of the user that perturb inputs.
             size: How many inputs to take at most.
             memory: Bytes that the inputs take at most.
             checkpoint: A file that is written after every epoch, from which an interrupted fit continues.
-            progress: Print what fitting will cost, and show a progress bar.
+            progress: Print the cost of fitting first, and show a progress bar.
 
         Raises:
             Problem: The network cannot be split, its inputs cannot be perturbed, or there are too few of them.
@@ -162,7 +162,7 @@ class Twin(Mixture):
     def prepared(
         self, start: Start, own: Sequence[Perturb] = (), builtin: bool = True
     ) -> tuple[Cut, SecondHalf, Callable[[Any], Any], torch.Generator]:
-        """Return where the network is split, the copy, what perturbs its inputs, and what that draws from.
+        """Return the position of the split, the copy, a function that perturbs inputs, and its generator.
 
         Raises:
             Problem: There can be no twin.

@@ -77,8 +77,8 @@ def with_views(run: Run, task: Task, views: Mapping[str, View]) -> Run:
 
     Args:
         run: Runs one pass.
-        task: What one prediction is.
-        views: What to read of views, by the key of a feature; other layers have the key "layer:name".
+        task: The task.
+        views: Layers of views, by the key of a feature; other layers have the key "layer:name".
 
     Raises:
         Problem: The task has no views.
@@ -106,7 +106,7 @@ class ViewTrial:
     """Finds the views that do not cost accuracy, on a part of the data.
 
     Args:
-        task: What one prediction is.
+        task: The task.
         rows: How many inputs there will be, if that is known.
         seed: Of the inputs that are tried.
     """

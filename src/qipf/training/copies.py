@@ -73,7 +73,7 @@ class CopyLearner(nn.Module):
         half: The copy.
         data: N inputs.
         change: Perturbs inputs.
-        generator: What `change` draws from; every batch seeds it from the global generator, which checkpoints keep.
+        generator: Of `change`; every batch seeds it from the global generator, whose state checkpoints keep.
         views: Views that keep the class: with "mirror" half of the images are mirrored, with "far" they are moved.
     """
 
@@ -86,7 +86,7 @@ class CopyLearner(nn.Module):
         self._network = [network]  # not a module of this one: its mode and device stay
         self._data, self._change, self._generator, self._views = data, change, generator, views
         self._recorder = Recorder(network, {"copy": half.spec})
-        if is_image(data.inputs):  # the range of values, which must not depend on where a run was interrupted
+        if is_image(data.inputs):  # the range of values, which must not depend on interruptions
             flat = data.inputs.flatten(1)
             change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
 
