@@ -223,6 +223,7 @@ return {
         (["net.safetensors", "range.npz"], "got 7 in row 321", 1),
         ([CLASSES, "data.npz", "--fit", "data.npz"], "--fit: data.npz is DATA itself", 1),
         ([CLASSES, "data.npz", "--fit", "copy.npz"], "begins with the same examples", 1),
+        (["data.npz", "net.pt2"], "give the model before the data", 1),
         ([CLASSES, "data.npz", "--shifted", "late"], "expected NAME=FILE", 2),
         ([CLASSES, "data.npz", "--shifted", "clean=data.npz"], "is taken", 2),
         ([CLASSES, "data.npz", "--shifted", "a=gone.npz"], "--shifted: there is no file", 1),

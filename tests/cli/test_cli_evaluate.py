@@ -218,6 +218,8 @@ def test_bad_files_and_options(tmp_path, data):
     (tmp_path / "text.csv").write_text("u,v,correct\n0.5,0.5,1\n0.6,high,0\n")
     with pytest.raises(Problem, match="column 'v': expected a number, got 'high' in row 1"):
         evaluate(tmp_path / "text.csv", score=["v"])
+    with pytest.raises(UserError, match="no column 'right'"):
+        evaluate(path, correct="right")
     with pytest.raises(UserError, match="--bootstrap"):
         evaluate(path, bootstrap=-1)
     for name in ("c.npz", "c.parquet"):

@@ -123,6 +123,7 @@ def test_classes_that_are_not_counted_from_0(rng, capsys, scorer: str, first: in
     assert ("--labels-from 1" in capsys.readouterr().err) == (first == 1)
     assert fit("rows", "--labels-from", str(first), scorer=scorer) == 0
     assert Path("a.qipf").read_bytes() == expected
+    assert fit("rows", "--labels-from", str(first + 1), scorer=scorer) == 1
     assert score("rows", "--labels-from", str(first)) == 0
     assert column("label") == [str(label) for label in y]
 

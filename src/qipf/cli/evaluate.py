@@ -102,7 +102,7 @@ def _flags(columns: Columns, correct: str) -> tuple[np.ndarray, set[str]]:
     label, equals, predicted = correct.partition("=")
     used = (label, predicted) if equals else ("label", "predicted")
     flags = read_correct(columns, "" if equals else correct, *used)
-    if flags is None:
+    if flags is None or (correct != "correct" and not equals and correct not in columns):
         raise InputError(
             f"no column {correct!r} (0 or 1), nor both {used[0]!r} and {used[1]!r}; the columns are: "
             f"{', '.join(columns) or 'none'}. Name yours with --correct NAME or --correct LABEL=PREDICTED"

@@ -78,6 +78,8 @@ def _opened(path: Path, labels: Path | None, model: str | None, options: ModelOp
     if first and found is not None:
         if data.files or found.dtype.kind not in "iu" or found.size != len(found):
             raise Problem("data", "--labels-from is for one integer label per example", hint="leave it out")
+        if found.min() < first:
+            raise Problem("data", f"--labels-from is {first}, and the labels begin at {found.min()}", hint="lower it")
         return replace(data, arrays={**data.arrays, "labels": np.asarray(found, dtype=np.int64) - first})
     return data
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 ALARM = 3
 """The exit code of --once if there is an alarm."""
+LATEST = 2**33
+"""Seconds since 1970 up to which a time is one, in the year 2242."""
 IMAGES = 12
 """The number of least sure inputs on the page."""
 PAGES, METRICS = (".html",), (".prom", ".txt")
@@ -165,11 +167,10 @@ def _times(columns: Columns, file: Path) -> np.ndarray:
     values = columns.get("time")
     if values is None:
         return np.full(len(columns["uncertainty"]), file.stat().st_mtime)
-    if values.dtype.kind == "M":
-        return values.astype("datetime64[us]").astype(np.float64) / 1e6
-    if values.dtype.kind not in "iuf":
+    if values.dtype.kind not in "iufM":
         raise ValueError(f"time: expected times such as 2030-01-31 12:00:00, or seconds since 1970, got {values.dtype}")
-    return values.astype(np.float64)
+    seconds = values.astype("datetime64[us]").astype(np.float64) / 1e6 if values.dtype.kind == "M" else values * 1.0
+    return np.where((seconds >= 0) & (seconds < LATEST), seconds, np.nan)
 
 
 def _picture(file: Path, folder: Path) -> str:

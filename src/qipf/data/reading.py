@@ -211,9 +211,10 @@ def open_data(path: Path, labels: Path | None = None, *, named: bool = False, se
     if path.is_dir():
         files, classes, names = list_images(path)
         data = Data({} if classes is None else {"labels": classes}, files, names)
+    elif ":" in path.name or path.suffix in (".pt2", ".onnx"):
+        raise Problem("data", f"{path} is a model", hint="give the model before the data")
     elif not path.is_file():
-        first = "give the model before the data" if ":" in path.name or path.suffix in (".pt2", ".onnx") else ""
-        raise Problem("data", f"there is no file or folder {path}", hint=first)
+        raise Problem("data", f"there is no file or folder {path}")
     elif path.suffix == ".npz":
         data = _npz(path, named)
     elif path.suffix == ".npy":

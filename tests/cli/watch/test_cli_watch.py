@@ -101,6 +101,9 @@ def test_the_time_axis_shows_time_and_the_dashed_line_has_a_name(place: Path, rn
     assert "2030-01-31" in text
     assert "2030-02-04" in text
     assert "held-out accuracy" in text
+    for times in ("1e300", "-1", "nan"):
+        Path("scores/a.csv").write_text(f"uncertainty,time\n0.1,{times}\n0.2,5\n")
+        assert once("--output", "page.html") == 0  # such times are unknown
     Path("scores/a.csv").write_text("uncertainty,time\n0.1,soon\n")
     assert once() == 1
 
