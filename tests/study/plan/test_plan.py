@@ -231,23 +231,23 @@ def test_methods_that_a_model_of_your_own_cannot_do():
     values = with_method("svi")
     del values["pairs"][0]["train"]
     values["pairs"][0].update(model="my:net")
-    with pytest.raises(PlanError, match=r"methods\.svi: does not work with your own model"):
+    with pytest.raises(PlanError, match=r"methods\.svi"):
         parse(values)
 
 
 def test_pairs_twice_and_broken_files(tmp_path):
     values = tiny_values()
     values["pairs"] *= 2
-    with pytest.raises(PlanError, match="digits with small-cnn occurs twice"):
+    with pytest.raises(PlanError, match="twice"):
         parse(values)
     file = tmp_path / "plan.toml"
     file.write_text("name = ")
     with pytest.raises(PlanError, match="TOML"):
         plans.load(file)
     file.write_bytes(b"\xff\xfe")
-    with pytest.raises(PlanError, match="not UTF-8"):
+    with pytest.raises(PlanError, match="UTF-8"):
         plans.load(file)
-    with pytest.raises(PlanError, match=r"there is no plan 'dmeo': did you mean 'demo'\?"):
+    with pytest.raises(PlanError, match="'demo'"):
         plans.load("dmeo")
 
 

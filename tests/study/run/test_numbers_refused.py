@@ -18,7 +18,7 @@ def test_classes_and_numbers_do_not_mix(tmp_path: Path) -> None:
     (tmp_path / "digits.toml").write_text(
         'name = "digits"\n[[pairs]]\ndataset = "digits"\nnet = "lenet"\n[methods.entropy]\n'
     )
-    with pytest.raises(PlanError, match="make two plans"):
+    with pytest.raises(PlanError, match="plans"):
         parse({**values(), "include": ["digits.toml"]}, folder=tmp_path)
 
 
