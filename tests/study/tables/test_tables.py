@@ -1,7 +1,5 @@
 """The tables: means by hand, and the paper's own numbers and marks."""
 
-from collections import namedtuple
-
 import numpy as np
 import pytest
 
@@ -162,12 +160,6 @@ def test_own_errors_have_a_table_of_their_own():
     }
 
 
-def test_named_tuples_are_rows():
-    kind = namedtuple("Row", list(measured()[0]))
-    rows = [kind(**r) for r in measured()]
-    assert tables.table_1(rows) == tables.table_1(measured())
-
-
 def test_times():
     about = {"dataset": "mnist", "net": "lenet"}
     times = [{**about, "method": m, "method_ms": ms} for m, ms in (("qipf", 0.1), ("qipf", 0.3), ("svi", 5))]
@@ -190,7 +182,7 @@ def test_marks_are_shared_by_equal_values():
 
 
 def test_a_missing_column_is_named():
-    with pytest.raises(ValueError, match="lacks the column 'metric'"):
+    with pytest.raises(ValueError, match="metric"):
         tables.table_1([{"dataset": "mnist", "net": "lenet", "method": "qipf", "value": 1}])
 
 
