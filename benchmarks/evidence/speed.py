@@ -41,7 +41,7 @@ def table_3(results: Results) -> str:
 
 @table("faster")
 def faster(results: Results) -> str:
-    """How many times as fast as MC dropout QIPF is. A difference within the noise of the measurements is undecided."""
+    """Speed of QIPF as a multiple of that of MC dropout; a difference within the noise is undecided."""
     heads = ["QIPF is faster than", "the paper"]
     rows = {
         (net, other): [f"{words}, {SHORT[other]}", _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"])]
@@ -123,7 +123,7 @@ def wrap_times(results: Results, net: str) -> str:
 
 @value("recorded-steps")
 def recorded_steps(results: Results, net: str) -> str:
-    """How many times as fast as compiled steps recorded steps are."""
+    """Return the speed of recorded steps as a multiple of that of compiled ones."""
     found = results.json("recorded-steps.json", "seconds per epoch", net)
     return f"{found['compiled']['epoch'] / found['recorded']['epoch']:.1f}"
 

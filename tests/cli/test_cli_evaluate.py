@@ -3,7 +3,6 @@
 import csv
 import json
 import math
-import time
 
 import cyclopts
 import numpy as np
@@ -64,12 +63,6 @@ def test_label_and_predicted_stand_for_correct(tmp_path, data):
     assert found == {"u": expected["uncertainty"]}
 
 
-def test_true_and_false_are_flags(tmp_path, data):
-    expected = result_of(write(tmp_path / "a.csv", data), tmp_path, bootstrap=0)
-    data["correct"] = data["correct"].astype(bool)
-    assert result_of(write(tmp_path / "b.csv", data), tmp_path, bootstrap=0) == expected
-
-
 @pytest.mark.parametrize("words", [("false", "true"), ("False", "True"), ("FALSE", "TRUE"), ("0", "1")])
 @pytest.mark.parametrize("ending", [".parquet", ".npz"])
 def test_flags_may_be_texts(tmp_path, data, words, ending):
@@ -110,10 +103,6 @@ def test_a_probability_gives_the_proper_metrics(tmp_path, data):
     alone = {"uncertainty": data["uncertainty"], "probability": chance, "correct": data["correct"]}
     again = result_of(write(tmp_path / "b.csv", alone), tmp_path, bootstrap=0)
     assert again["uncertainty"] == found["uncertainty"]
-
-
-def test_chosen_scores(tmp_path, data):
-    assert list(result_of(write(tmp_path / "a.csv", data), tmp_path, bootstrap=0, score=["other"])) == ["other"]
 
 
 def test_the_terminal_shows_value_and_interval(tmp_path, data, capsys):
@@ -245,13 +234,3 @@ def test_a_text_that_is_repeated_is_read_once(tmp_path):
     assert len({id(text) for text in columns["name"]}) == 3
     assert columns["u"].dtype == np.float64
     assert (columns["u"] == 0.5).all()
-
-
-@pytest.mark.slow
-def test_a_million_scores(tmp_path):
-    rng = np.random.default_rng(0)
-    u = rng.normal(size=1_000_000)
-    path = write(tmp_path / "a.csv", {"u": u, "correct": (rng.random(u.size) > 1 / (1 + np.exp(1 - u))).astype(int)})
-    start = time.process_time()
-    evaluate(path, bootstrap=0)
-    assert time.process_time() - start < 5

@@ -128,33 +128,6 @@ def test_classes_that_are_not_counted_from_0(rng, capsys, scorer: str, first: in
     assert column("label") == [str(label) for label in y]
 
 
-@pytest.mark.parametrize(
-    ("net", "labels", "said"),
-    [
-        ("rows", np.eye(4, dtype=int)[np.arange(60) % 4], "one-hot"),
-        ("pixels", np.zeros((60, 1, 5, 7), int), "give labels[:, 0]"),
-    ],
-)
-def test_labels_that_are_not_what_they_seem(rng, capsys, net: str, labels: np.ndarray, said: str) -> None:
-    shape = (60, 1, 5, 7) if net == "pixels" else (60, 6)
-    np.savez("data.npz", x=rng.normal(size=shape).astype(np.float32), y=labels)
-    assert (fit(net, scorer="default"), compare(net)) == (1, 1)
-    assert capsys.readouterr().err.count(said) == 2
-    assert not Path("a.qipf").exists()
-    assert net == "pixels" or fit(net, "--task", "labels") == 0
-
-
-def test_files_whose_arrays_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    x = np.zeros((60, 8), int)
-    for arrays, said in (
-        ({"y": np.arange(60) % 4, "words": x}, "it holds labels, words"),
-        ({"x": x, "y": np.arange(60) % 3, "attention_mask": np.ones((59, 8), int)}, "'attention_mask': 59"),
-    ):
-        np.savez("data.npz", **arrays)
-        assert fit("Texts") == 1
-        assert said in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["x", "input_ids", "images"])
 def test_a_mask_in_the_file_reaches_the_model(rng: np.random.Generator, name: str) -> None:
     ids = rng.integers(9, size=(60, 8))

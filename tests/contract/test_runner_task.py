@@ -381,7 +381,7 @@ def test_the_default_of_numbers_is_a_scale(runner: str, tmp_path: Path) -> None:
     assert {"prediction_0", "scale_1", "label_1", "uncertainty"} <= set(columns)
 
 
-@pytest.mark.parametrize("method", ["neighbours", "head"])
+@pytest.mark.parametrize("method", ["neighbours", "head", "qipf"])
 def test_a_scale_of_residuals_can_be_wrapped(method: Any) -> None:
     net, (x, y) = model("numbers"), data("numbers")
     scorer = qipf.ResidualScale(method).fit(net, (x, y), **QUIET)

@@ -131,11 +131,6 @@ def test_classes_are_integers(outputs, wrong) -> None:
     assert monitor.classes.tolist() == [1, 1, 0, 1]
 
 
-def test_a_promise_that_no_number_of_examples_supports_is_refused(rng) -> None:
-    with pytest.raises(Unsupported, match="promise less"):
-        qipf.Decision("error<=1e-320").fit(rng.random(500), rng.random(500) < 0.9)
-
-
 def test_masked_scores_and_labels_are_refused(rng) -> None:
     scores = np.ma.masked_array(rng.random(100), np.arange(100) == 3)
     correct = np.arange(100) % 3 > 0
@@ -152,3 +147,33 @@ def test_a_regression_is_refused_with_the_way_to_intervals(kind: type, rng: np.r
     scorer = qipf.ResidualScale().fit(None, outputs)
     with pytest.raises(ValueError, match="Intervals"):
         kind().fit_scorer(scorer, outputs)
+
+
+WRONG = {
+    "confidence": lambda: qipf.Decision("error<=0.01", confidence="95"),  # type: ignore[arg-type]
+    "seed": lambda: qipf.Decision("error<=0.01", seed=1.5),  # type: ignore[arg-type]
+    "coverage": lambda: qipf.PredictionSets("90 %"),  # type: ignore[arg-type]
+    "free": lambda: qipf.PredictionSets(free=None),  # type: ignore[arg-type]
+    "per_class": lambda: qipf.PredictionSets(per_class="yes"),  # type: ignore[arg-type]
+    "joint": lambda: qipf.Intervals(joint=1),  # type: ignore[arg-type]
+    "penalty": lambda: qipf.PredictionSets(penalty="none"),  # type: ignore[arg-type]
+    "false_alarm": lambda: qipf.Monitor(false_alarm=None),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_the_setting_is_named(name: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^{name}: expected"):
+        WRONG[name]()
+
+
+@pytest.mark.parametrize("value", [0, 1, -0.1, 2, float("nan")])
+def test_a_probability_lies_between_0_and_1(value: float) -> None:
+    for make in (
+        qipf.Intervals,
+        qipf.PredictionSets,
+        lambda p: qipf.Monitor(false_alarm=p),
+        lambda p: qipf.Decision(confidence=p),
+    ):
+        with pytest.raises(ValueError, match="between 0 and 1"):
+            make(value)

@@ -70,6 +70,8 @@ def test_hopeless_promises_are_refused_as_such() -> None:
         Decision("accept>=0.99").fit(np.arange(50.0), np.ones(50))
     with pytest.raises(Unsupported):
         Decision("error<=0.5").fit(np.arange(100.0), np.zeros(100))
+    with pytest.raises(Unsupported):  # no number of examples is enough
+        Decision("error<=1e-320").fit(rng.random(500), rng.random(500) < 0.9)
 
 
 def test_p_values_and_intervals_against_scipy() -> None:
@@ -151,7 +153,7 @@ def test_accept_keeps_the_library_and_shape() -> None:
     assert not decision.accept(np.array([np.nan]))[0]
 
 
-def test_errors_say_what_to_do(labelled: Outputs) -> None:
+def test_errors_say_what_to_do() -> None:
     for text in ("error<0.01", "error>=0.01", "accept<=0.9", "luck<=0.1", "", "error<=1e"):
         with pytest.raises(ValueError, match=r"error<=0\.01"):
             Decision(text)
@@ -160,13 +162,7 @@ def test_errors_say_what_to_do(labelled: Outputs) -> None:
         with pytest.raises(ValueError, match="between 0 and 1"):
             Decision(text)
     with pytest.raises(ValueError, match="confidence"):
-        Decision(confidence=1.0)
-    with pytest.raises(ValueError, match="confidence"):
         Decision(confidence=10**400)
-    with pytest.raises(RuntimeError, match="fit_scorer"):
-        Decision().accept(np.zeros(3))
-    with pytest.raises(RuntimeError, match="bare scores"):
-        Decision("accept>=0.5").fit(np.arange(9.0), np.ones(9))(labelled)
     with pytest.raises(ValueError, match="loss"):
         Decision("error<=0.1").fit(np.zeros(3), loss=np.zeros(3))
     with pytest.raises(ValueError, match="from 0 to 1"):

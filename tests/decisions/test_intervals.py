@@ -85,8 +85,6 @@ def test_what_does_not_fit_is_named() -> None:
         Intervals().fit(np.zeros(30), np.ones((30, 2)), np.ones(30))
     with pytest.raises(ValueError, match="above 0"):
         Intervals().fit(np.zeros(30), np.zeros(30), np.ones(30))
-    with pytest.raises(RuntimeError, match="not fitted"):
-        Intervals().of(np.zeros(3), np.ones(3))
 
 
 @pytest.mark.parametrize(

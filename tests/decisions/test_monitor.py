@@ -241,13 +241,8 @@ def test_a_million_predictions_in_bounded_memory(monitor: Monitor) -> None:
 
 
 def test_errors_say_what_to_do(monitor: Monitor) -> None:
-    for words in ({"false_alarm": 0.0}, {"method": "crystal ball"}):
-        with pytest.raises(ValueError, match=next(iter(words))):
-            Monitor(**words)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(RuntimeError, match="not fitted"):
-        Monitor().add_scores(np.zeros(2))
-    with pytest.raises(ValueError, match="predicted"):
-        monitor.add_scores(np.zeros(2), predicted=np.array([0, 4]))
+    with pytest.raises(ValueError, match="method"):
+        Monitor(method="crystal ball")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="predicted"):
         monitor.add_scores(np.zeros(2), predicted=np.array([0]))
     with pytest.raises(ValueError, match="NaN"):

@@ -30,12 +30,6 @@ def test_isotonic_equals_scikit_learn():
     np.testing.assert_allclose(ErrorProbability().fit(u, correct)(query), oracle.predict(query), atol=1e-12)
 
 
-def test_isotonic_by_hand():
-    # pooling adjacent violators: 0 | (1, 0) -> 1/2 | 1
-    calibrator = ErrorProbability().fit([0.0, 1.0, 2.0, 3.0], [True, False, True, False])
-    np.testing.assert_allclose(calibrator(np.array([-9.0, 0.5, 1.0, 1.7, 2.5, 9.0])), [0, 0.25, 0.5, 0.5, 0.75, 1])
-
-
 def test_logistic_recovers_the_planted_probability():
     u, correct = planted(200_000)
     slope, intercept = ErrorProbability("logistic").fit(u, correct).state().tensors["coefficients"]
@@ -114,15 +108,6 @@ def test_results_come_back_as_the_scores_came(method):
     np.testing.assert_array_equal(np.asarray(strict).ravel(), expected[:6])
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_state_round_trip_is_exact(method):
-    u, correct = planted()
-    calibrator = ErrorProbability(method).fit(u, correct)
-    again = ErrorProbability.from_state(calibrator.state())
-    assert again.method == method
-    np.testing.assert_array_equal(again(u), calibrator(u))
-
-
 def test_fit_scorer_uses_the_outputs_of_the_scorer():
     u, correct = planted()
     labels = np.asarray(correct, dtype=np.int64)  # class 1 is always predicted
@@ -134,8 +119,6 @@ def test_fit_scorer_uses_the_outputs_of_the_scorer():
 def test_errors_say_what_to_do():
     with pytest.raises(ValueError, match="'isotonic' or 'logistic', got 'platt'"):
         ErrorProbability("platt")
-    with pytest.raises(RuntimeError, match=r"call \.fit"):
-        ErrorProbability()(np.zeros(3))
     with pytest.raises(ValueError, match="no predictions"):
         ErrorProbability().fit([], [])
     with pytest.raises(ValueError, match="1 of 3 values are NaN, first in row 1"):

@@ -9,7 +9,7 @@ import torch
 
 from qipf.deploy.onnx_export import export_onnx
 from qipf.deploy.wrapper import wrap
-from qipf.scores import KNN, ClassField, Entropy, WeightQIPF
+from qipf.scores import KNN, ClassField, WeightQIPF
 from qipf.study.nets import build
 from qipf.tasks.collect import collect
 
@@ -48,18 +48,6 @@ def test_onnxruntime_agrees_for_any_batch(name: str, tmp_path) -> None:
     # The field itself, without the difference between two libraries' convolutions.
     exact = WeightQIPF(factor=160, pool=POOL[name], tolerance=None).fit(net, collect(net, images, progress=False))
     np.testing.assert_allclose(modes, exact.modes(torch.from_numpy(logits)), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_scorer_without_modes_has_two_outputs(tmp_path) -> None:
-    net, images = network("lenet")
-    both = wrap(net, Entropy().fit(net, collect(net, images, progress=False)))
-    export_onnx(both, tmp_path / "net.onnx", images[:2])
-    session = onnxruntime.InferenceSession(tmp_path / "net.onnx", providers=["CPUExecutionProvider"])
-    _, uncertainty = session.run(["logits", "uncertainty"], {"input": images.numpy()})
-    with torch.no_grad():
-        np.testing.assert_allclose(uncertainty, both(images)[1], rtol=1e-5)
-    assert len(session.get_outputs()) == 2
 
 
 @pytest.mark.slow

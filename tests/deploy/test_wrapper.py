@@ -292,12 +292,3 @@ def test_a_softmax_without_a_module_is_refused() -> None:
 
     with pytest.raises(ValueError, match="probabilities"):
         qipf.wrap(Functional(), qipf.Entropy())(torch.randn(8, 3))
-
-
-@pytest.mark.parametrize("method", ["neighbours", "qipf"])
-def test_scales_of_a_regression_are_wrapped(method: str) -> None:
-    generator = torch.Generator().manual_seed(0)
-    x, y = torch.randn(80, 4, generator=generator), torch.randn(80, 2, generator=generator)
-    net = torch.nn.Sequential(torch.nn.Linear(4, 5), torch.nn.Tanh(), torch.nn.Linear(5, 2))
-    scale = qipf.ResidualScale(method).fit(net, (x, y))
-    torch.testing.assert_close(qipf.wrap(net, scale)(x)[1].detach(), scale.score(net, x, progress=False))

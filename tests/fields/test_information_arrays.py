@@ -80,17 +80,12 @@ def test_mixed_precision_goes_to_the_wider(data):
     [
         (np.zeros(0), np.zeros(2), 1.0, ValueError, "x: .*one or more samples"),
         (np.zeros(2), np.zeros(0), 1.0, ValueError, "y: .*one or more samples"),
-        (np.zeros(2), np.zeros((2, 0)), 1.0, ValueError, "y: .*one or more samples"),
         (np.zeros(2), np.asarray([0.0, math.nan]), 1.0, ValueError, "y: .*NaN"),
         (np.asarray([0.0, math.inf]), np.zeros(2), 1.0, ValueError, "x: .*infinite"),
         (np.zeros((3, 2)), np.zeros((3, 4)), 1.0, ValueError, r"R\^2 and R\^4"),
-        (np.zeros((3, 2)), np.zeros(2), 1.0, ValueError, r"R\^2 and R\^1"),
         (np.zeros((2, 2, 2)), np.zeros(2), 1.0, ValueError, r"\(2, 2, 2\)"),
         (np.arange(3), np.zeros(2), 1.0, TypeError, "x: .*int64"),
-        (np.zeros(2), np.zeros(2, dtype=complex), 1.0, TypeError, "y: .*complex"),
         (np.zeros(2), np.zeros(2), 0.0, ValueError, "bandwidth.*0.0"),
-        (np.zeros(2), np.zeros(2), -1.0, ValueError, "bandwidth.*-1.0"),
-        (np.zeros(2), np.zeros(2), math.nan, ValueError, "bandwidth"),
     ],
 )
 def test_refusals(function, x, y, s, error, message):

@@ -80,19 +80,6 @@ def test_what_is_wrong_with_the_model_is_said(x: Tensor) -> None:
     assert collect(Returns(torch.ones(N)), x).logits.shape == (N, 1)
 
 
-def test_progress_counts_batches(x: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[Any] = []
-
-    def track(items: Any, description: str, *, total: int | None, show: bool) -> Any:
-        seen.append((total, show))
-        return items
-
-    monkeypatch.setattr("qipf.tasks.collect.track", track)
-    collect(net(), x, batch_size=5)
-    collect(net(), (batch for batch in x.split(5)), progress=False)
-    assert seen == [(5, True), (None, False)]
-
-
 def test_a_bad_label_is_named_at_its_batch(x: Tensor, y: Tensor) -> None:
     """Not after all data has been through the network."""
 

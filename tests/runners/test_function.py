@@ -154,13 +154,6 @@ def test_an_exported_program_of_a_fixed_batch_takes_any_number_of_rows(tmp_path:
         uq.score(program, x, batch_size=7, **QUIET)
 
 
-def test_a_damaged_program_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "net.pt2").write_bytes(b"PK\3\4 not a program")
-    with pytest.raises(ValueError, match="exported program"):
-        load_model(str(tmp_path / "net.pt2"))
-    assert capfd.readouterr() == ("", "")
-
-
 def test_logits_that_look_like_probabilities_pass_with_a_word() -> None:
     net, x, y = nn.Linear(4, 1), torch.from_numpy(X), Y % 2
     with torch.no_grad():
@@ -173,21 +166,6 @@ def test_logits_that_look_like_probabilities_pass_with_a_word() -> None:
         np.testing.assert_allclose(found.logits, net(x).detach(), rtol=1e-6)
     uq = qipf.KNN().fit(net, (x, y), task=Classes(raw=True), **QUIET)
     assert uq.score(net, x, **QUIET).shape == (120,)  # the task is remembered
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        ((X, Y + 1), "labels - 1"),
-        ((X, np.zeros((120, 2), int)), r"\(N, 2\)"),
-        (X[0], "batch"),
-        ((X, X, Y), r"\(\(a, b\), labels\)"),
-    ],
-)
-def test_advice_works_when_it_is_followed(data: Any, words: str) -> None:
-    net = nn.Sequential(nn.Linear(4, 3))
-    with pytest.raises(ValueError, match=words):
-        qipf.collect(net, data, **QUIET)
 
 
 def test_what_is_no_model_is_refused() -> None:

@@ -38,11 +38,6 @@ def test_score_collects_whatever_the_scorer_reads(scorer: Scorer, net, rng) -> N
     torch.testing.assert_close(scorer.score(net, new, batch_size=7, progress=False), expected)
 
 
-def test_score_before_fit_fails_before_the_model_runs(net) -> None:
-    with pytest.raises(RuntimeError, match="not fitted"):
-        KNN().score(net, torch.zeros(3, 6))
-
-
 @pytest.fixture
 def ratio() -> Any:
     @dataclass(eq=False)

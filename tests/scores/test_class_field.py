@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import torch
 from scipy.special import log_softmax, logsumexp
 
 from qipf.scores import ClassField
 from qipf.scores.class_field import BANDWIDTHS, LARGEST, choose_bandwidth, reservoir
-from qipf.scores.saving import load
 from qipf.tasks.outputs import Outputs
 
 CLASSES, WIDTH = 3, 8
@@ -173,31 +171,6 @@ def test_a_binary_model_with_one_logit() -> None:
     two = Outputs(np.concatenate([-1.5 * features[:, :1], 1.5 * features[:, :1]], axis=1), features, labels)
     one_logit = ClassField(bandwidth=0.2).fit(data=outputs)(outputs)
     np.testing.assert_allclose(one_logit, ClassField(bandwidth=0.2).fit(data=two)(two), rtol=1e-6)
-
-
-def test_settings_travel_with_the_file(tmp_path) -> None:
-    reference, query = blobs(0), blobs(1, 40)
-    scorer = ClassField(space="low", priors="reference").fit(data=reference)
-    scorer.save(tmp_path / "a.qipf")
-    loaded = load(tmp_path / "a.qipf")
-    assert loaded.settings() == scorer.settings()
-    assert loaded.layers == ("low",)
-    np.testing.assert_array_equal(loaded(query), scorer(query))
-
-
-def test_it_can_be_exported_with_its_network() -> None:
-    from qipf.deploy.wrapper import wrap
-
-    net = torch.nn.Sequential(torch.nn.Linear(WIDTH, 6), torch.nn.ReLU(), torch.nn.Linear(6, CLASSES)).double()
-    x = torch.from_numpy(blobs(3, 200).features)
-    with torch.no_grad():
-        logits, low, features = net(x), net[0](x), net[:2](x)
-    outputs = Outputs(logits, features, torch.from_numpy(blobs(3, 200).labels), {"0": low})
-    scorer = ClassField(space="0", bandwidth=0.3).fit(net, outputs)
-    both = wrap(net, scorer)
-    program = torch.export.export(both, (x,), dynamic_shapes=(({0: torch.export.Dim("n", min=2)},),))
-    _, u = program.module()(x[:50])
-    np.testing.assert_allclose(u.detach().numpy(), scorer(outputs[:50]).numpy(), rtol=1e-6, atol=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ from sklearn.preprocessing import normalize
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.scores import KNN, DeltaKNN, Mahalanobis, neighbours
-from qipf.scores.saving import load
 from qipf.tasks.outputs import Outputs
 
 
@@ -99,15 +98,6 @@ def test_delta_knn_takes_what_errors_there_are(rng) -> None:
     assert scorer(one).argmax() == 7  # it is its own nearest error
     with pytest.raises(ValueError, match="wrong"):
         DeltaKNN().fit(data=Outputs(held_out.logits, held_out.features, predicted))
-
-
-def test_knn_takes_numpy_numbers_and_can_be_saved(rng, tmp_path) -> None:
-    outputs = planted(rng, 30)
-    scorer = KNN(k=np.int64(5)).fit(data=outputs)  # type: ignore[arg-type]
-    scorer.save(tmp_path / "knn.qipf")
-    np.testing.assert_array_equal(load(tmp_path / "knn.qipf")(outputs), KNN(k=5).fit(data=outputs)(outputs))
-    with pytest.raises(ValueError, match="integer"):
-        KNN(k=np.float64(5))  # type: ignore[arg-type]
 
 
 def test_errors_say_what_is_missing(rng) -> None:

@@ -136,17 +136,6 @@ def test_the_papers_field_makes_a_scale_that_rises_with_its_uncertainty(tmp_path
         ResidualScale("qipf").fit(None, outputs)
 
 
-def test_what_is_wrong_with_targets_is_named() -> None:
-    rng = np.random.default_rng(0)
-    logits, features = rng.normal(size=(40, 1)), rng.normal(size=(40, 3))
-    with pytest.raises(ValueError, match=r"got int64 \(40,\).*astype\('float64'\)"):
-        qipf.ResidualScale().fit(None, qipf.Outputs(logits, features, np.arange(40)))
-    targets = rng.normal(size=40)
-    targets[7] = np.nan
-    with pytest.raises(ValueError, match="in row 7"):
-        qipf.ResidualScale().fit(None, qipf.Outputs(logits, features, targets))
-
-
 def test_the_field_of_weights_refuses_several_targets() -> None:
     rng = np.random.default_rng(0)
     outputs = qipf.Outputs(rng.normal(size=(40, 2)), None, rng.normal(size=(40, 2)))

@@ -11,7 +11,6 @@ from scipy.special import logsumexp, softmax
 
 from qipf.fields.bandwidth import silverman
 from qipf.scores import WeightQIPF
-from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 
 UNITS = Outputs(
@@ -161,17 +160,6 @@ def test_jax_arrays_come_back_as_jax_arrays(rng) -> None:
     result = scorer(LIBRARIES["jax"](logits))
     assert isinstance(result, jax.Array)
     np.testing.assert_allclose(result, scorer(logits), rtol=1e-6)
-
-
-def test_five_lines_from_a_model_to_uncertainties() -> None:
-    generator = torch.Generator().manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 30), torch.nn.Tanh(), torch.nn.Linear(30, 3))
-    inputs, labels = torch.randn(200, 4, generator=generator), torch.randint(3, (200,), generator=generator)
-    out = collect(model, (inputs, labels), progress=False)
-    uq = WeightQIPF(orders=(2, 4, 6, 8), factor="cv").fit(model, out)
-    assert uq(out).shape == (200,)
-    assert uq.modes(out).shape == (200, 4)
-    assert bool((uq.modes(out) >= 0).all())
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-import qipf
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
 from qipf.tasks.outputs import Outputs
@@ -140,13 +139,6 @@ def test_labels_that_are_no_classes_are_named(make: Any, labels: list[float], wo
 def test_labels_that_are_no_numbers_are_named(labels: np.ndarray, kind: str, columns: int) -> None:
     with pytest.raises(TypeError, match=kind):
         Outputs(np.ones((2, columns)), labels=labels)
-
-
-def test_complex_labels_are_named() -> None:
-    with pytest.raises(TypeError, match=r"got torch\.complex64"):
-        Outputs(torch.ones(2, 3), labels=torch.tensor([0j, 1j]))
-    with pytest.raises(TypeError, match="complex64"):
-        qipf.collect(torch.nn.Linear(2, 3), (torch.ones(2, 2), torch.tensor([0j, 1j])), progress=False)
 
 
 def test_every_class_that_a_narrow_dtype_has_is_compared_as_a_number() -> None:

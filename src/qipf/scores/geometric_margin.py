@@ -1,4 +1,4 @@
-"""Distance of the features to the nearest boundary between two classes of the last linear layer."""
+"""Distance of the features from the nearest boundary between two classes of the last linear layer."""
 
 from __future__ import annotations
 

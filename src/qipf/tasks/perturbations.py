@@ -238,7 +238,7 @@ def _cell_matrix(size: int, removed: Tensor) -> Tensor:
 
 
 def _inside(size: int, side: Tensor, place: Tensor) -> Tensor:
-    """Return which pixels `(N, size)` of a line a square covers, by its relative position in [0, 1)."""
+    """Return (N, size): the pixels of a line that a square covers; `place` in [0, 1) is its relative position."""
     length = torch.round(size * side).to(torch.int64)
     start = (place * (size - length + 1)).to(torch.int64)
     offset = torch.arange(size, device=side.device) - start[:, None]

@@ -13,13 +13,8 @@ from qipf.study.plan.plan import PlanError, parse
 from qipf.study.run.run import run_plan
 
 
-def test_scales_and_coverage_are_refused_for_classes_and_numbers_do_not_mix(tmp_path: Path) -> None:
+def test_classes_and_numbers_do_not_mix(tmp_path: Path) -> None:
     write(tmp_path)
-    digits = {"name": "digits", "pairs": [{"dataset": "digits", "net": "lenet"}], "methods": {"entropy": {}}}
-    with pytest.raises(PlanError, match="residual-scale"):
-        parse({**digits, "methods": {"residual-scale": {}}})
-    with pytest.raises(PlanError, match="coverage"):
-        parse({**digits, "coverage": 0.9})
     (tmp_path / "digits.toml").write_text(
         'name = "digits"\n[[pairs]]\ndataset = "digits"\nnet = "lenet"\n[methods.entropy]\n'
     )
