@@ -342,16 +342,6 @@ def test_two_threads_do_not_mix(name: str) -> None:
             np.testing.assert_allclose(to_numpy(found[number].features), to_numpy(expected[number].features), rtol=1e-4)
 
 
-def test_tiles_give_the_scores_of_whole_images() -> None:
-    net, x = model("pixels"), torch.rand(3, 1, 30, 26)
-    whole = qipf.Entropy().score(net, x, **QUIET)
-    tiled = qipf.Entropy().score(net, x, task=Pixels(tile=12, overlap=2), **QUIET)
-    torch.testing.assert_close(tiled, whole, rtol=1e-5, atol=1e-6)
-    rows = qipf.collect(net, x, task=Pixels(tile=12, overlap=2, per_image=50), **QUIET)
-    picked = whole.flatten(1)[rows.groups, rows.positions]
-    torch.testing.assert_close(qipf.Entropy()(rows), picked, rtol=1e-5, atol=1e-6)
-
-
 def test_memory_is_bounded_while_all_rows_are_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qipf.scores.base.GATHERED", 300)
     calls = []

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import qipf
 import qipf.tasks.collect as collect
 from qipf.scores import SCORERS
-from qipf.tasks import Tokens, log_probability, perplexity, summarise, vocabulary
+from qipf.tasks import Tokens, perplexity, summarise, vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -89,14 +89,6 @@ def test_without_labels_every_position_is_scored(model, ids) -> None:
     assert found.positions.max() == T - 1
     with pytest.raises(ValueError, match="no labels"):
         perplexity(found)
-
-
-def test_texts_are_summarised(model, ids, logits) -> None:
-    found = read(model, (ids, ids), batch_size=2)
-    log_p = logits.log_softmax(-1)[:, :-1].gather(2, ids[:, 1:, None])[..., 0]
-    np.testing.assert_allclose(log_probability(found), log_p.mean(1), rtol=1e-5)
-    np.testing.assert_allclose(log_probability(found, normalised=False), log_p.sum(1), rtol=1e-5)
-    np.testing.assert_allclose(perplexity(found), torch.exp(-log_p.mean(1)), rtol=1e-5)
 
 
 @pytest.mark.parametrize("features", [None, "block"])

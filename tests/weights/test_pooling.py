@@ -46,11 +46,6 @@ def test_the_rule_reaches_the_published_totals(shapes: list[tuple[int, ...]], pu
     assert pool_weights(filled(shapes)).size == pytest.approx(published, rel=0.02)
 
 
-def test_resnet18_of_this_test_is_the_standard_one() -> None:
-    assert len(resnet18()) == 21
-    assert sum(map(math.prod, resnet18())) == 11_164_352  # 11,173,962 less 9,600 of batch norm and 10 biases
-
-
 def test_blocks_are_means_in_row_major_order() -> None:
     values = np.arange(24.0).reshape(4, 6)
     expected = [values[i : i + 2, j : j + 3].mean() for i in (0, 2) for j in (0, 3)]
