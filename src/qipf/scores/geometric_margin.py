@@ -1,4 +1,4 @@
-"""How far the features lie from the nearest boundary between two classes of the last linear layer."""
+"""Distance of the features from the nearest boundary between two classes of the last linear layer."""
 
 from __future__ import annotations
 

@@ -52,9 +52,8 @@ class SIRC(Scorer):
         mean, deviation = float(values.mean()), float(values.std())
         if not deviation > 1e-12 * abs(mean):
             raise ValueError(
-                f"sirc: the {self.secondary} of the features is the same for all {len(values)} references, so there "
-                f'is nothing to compare with; fit it to more references, or use secondary="'
-                f'{"norm" if self.secondary == "residual" else "residual"}"'
+                f"sirc: the {self.secondary} of the features is the same for all {len(values)} references; "
+                f'use secondary="{"norm" if self.secondary == "residual" else "residual"}" or more references'
             )
         return Fitted(stored(tensors, outputs), {**facts, "mean": mean, "std": deviation})
 

@@ -87,7 +87,7 @@ def residual_space(features: np.ndarray, dimension: int, origin: np.ndarray) -> 
 
 
 def residual_length(features: Array, tensors: Mapping[str, Array]) -> Array:
-    """How far every row of features lies outside the principal space, (N,)."""
+    """Return the distance of every row of features from the principal space, (N,)."""
     features = bounded(wide(features))
     xp = namespace(features)
     origin, residual = (xp.astype(tensors[key], features.dtype, copy=False) for key in ("origin", "residual"))

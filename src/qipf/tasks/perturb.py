@@ -235,7 +235,7 @@ def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace up to `MOST_TOKENS` of the tokens of each text (N, T), never the first, by those of random places."""
+    """Replace up to `MOST_TOKENS` of the tokens of each text (N, T), never the first, by tokens of random positions."""
     share = MOST_TOKENS * torch.rand(len(ids), 1, generator=generator)
     chosen = torch.rand(ids.shape, generator=generator) < share
     chosen[:, :1] = False

@@ -6,7 +6,7 @@
 | blur | standard deviation as a fraction of the image's shorter side | Gaussian blur; the border is repeated |
 | contrast | fraction of the contrast removed, 0 to 1 | pulls every pixel towards the mean of its image |
 | pixelate | fraction of the resolution removed, 0 to 1 | averages over coarse cells |
-| cut-out | side of the square as a fraction of the image's side, 0 to 1 | blackens a square at a random place |
+| cut-out | side of the square as a fraction of the image's side, 0 to 1 | blackens a square at a random position |
 | elastic | amplitude of the displacement, 0 to 1, in coordinates from -1 to 1 over the image | bends the image |
 
 Intensity 0 changes nothing, and results are clipped to [0, 1]. The displacement of `elastic` is the sum of three
@@ -238,7 +238,7 @@ def _cell_matrix(size: int, removed: Tensor) -> Tensor:
 
 
 def _inside(size: int, side: Tensor, place: Tensor) -> Tensor:
-    """`(N, size)`: which pixels of a line a square covers whose place among the possible ones is `place` in [0, 1)."""
+    """Return (N, size): the pixels of a line that a square covers; `place` in [0, 1) is its relative position."""
     length = torch.round(size * side).to(torch.int64)
     start = (place * (size - length + 1)).to(torch.int64)
     offset = torch.arange(size, device=side.device) - start[:, None]
