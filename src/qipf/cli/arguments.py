@@ -34,6 +34,7 @@ FLAGS = {
     "promise": "--promise",
     "confidence": "--confidence",
     "coverage": "--promise",
+    "views": "--views",
     "table": "",
 }
 """The flag of each parameter that library errors name."""

@@ -18,7 +18,7 @@ from qipf.cli.arguments import QUIET, check_output, naming, rendered
 from qipf.cli.options import ModelOptions, OptionalOutput
 from qipf.cli.running import DEFAULT, Work, load, make_scorer, open_main, open_other, read_task, split_model
 from qipf.cli.shifted import apply_shift, open_shifted, read_shifts
-from qipf.cli.shown import WRITERS, show, warn_of_random
+from qipf.cli.shown import WRITERS, show, warn_of_chance, warn_of_random
 from qipf.data.reading import Data, no_labels
 from qipf.decisions import comparison as compared
 from qipf.decisions.threshold import Unsupported
@@ -200,6 +200,7 @@ class _Contest:
         work = self.work
         reference, *between, live = (self._read(part, self.where) for part in self.parts)
         if self.coverage is None:
+            warn_of_chance(self.where, live)
             makers = {name: partial(self._scorer, name, reference) for name in wanted}
         else:
             first = compared.fit_scale(wanted[0], work.net, reference, between[0], self.coverage)  # or no scale can be

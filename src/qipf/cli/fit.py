@@ -13,7 +13,7 @@ from qipf.arrays import to_numpy
 from qipf.cli.arguments import QUIET, check_output, naming, read_settings, rendered
 from qipf.cli.options import ModelOptions, Output
 from qipf.cli.running import DEFAULT, Work, load, make_scorer, open_main, open_other, read_task, split_model
-from qipf.cli.shown import say_share, warn_of_random
+from qipf.cli.shown import say_share, warn_of_chance, warn_of_random
 from qipf.data.reading import no_labels
 from qipf.decisions.decision import Decision
 from qipf.decisions.intervals import Intervals
@@ -128,9 +128,11 @@ def fit(
         if opened.labels is not None and not numbers:
             few = opened.sample(FEW)
             drawn = f", drawn from {len(opened)}" if len(few) < len(opened) else ""
-            right = to_numpy(work.read(few, False).correct)
+            outputs = work.read(few, False)
+            right = to_numpy(outputs.correct)
             how = f"accuracy on {data}, to which the scorer was fitted"
             say_share(how, int(right.sum()), len(right), f"{counted(work.task)}{drawn}")
+            warn_of_chance(str(data), outputs)
     if held_out is not None and not numbers and len(held_out) < ENOUGH_TO_CALIBRATE:
         watch = "" if len(held_out) >= ENOUGH_TO_WATCH else f", and qipf watch needs at least {ENOUGH_TO_WATCH}"
         print(

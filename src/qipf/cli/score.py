@@ -138,7 +138,8 @@ def _counted(scored: Iterator[Scored], seen: list[int], *, errors: bool) -> Iter
 def _scored(work: Work, scorer: Scorer, data: Data) -> Iterator[Scored]:
     """Yield the scores of one batch after the other, of the model or of the logits that the data brings."""
     if work.runner is not None:
-        yield from scorer.stream(work.runner, work.source(data), task=work.task, progress=not QUIET.get())
+        with naming(features="--model", layers="--model"):  # another model than FILE was fitted to
+            yield from scorer.stream(work.runner, work.source(data), task=work.task, progress=not QUIET.get())
         return
     batches = data.batches(work.batch_size)
     for arrays, numbers in track(batches, "scoring", total=-(-len(data) // work.batch_size), show=not QUIET.get()):

@@ -8,13 +8,19 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass
 from typing import Any
 
+import numpy as np
+
 from qipf._common.optional import require
 from qipf._common.text import printable
+from qipf.arrays import to_numpy
 from qipf.data.tables import csv_text
 from qipf.decisions.comparison import Comparison, Estimate
 from qipf.runners.loading import is_random
+from qipf.tasks.outputs import Outputs
 
 WIDER = "A wider terminal, or -o, shows all intervals."
+ENOUGH_TO_WARN = 50
+"""Predictions below which an agreement by chance is no news."""
 
 
 def table_of(head: Sequence[str], rows: Iterable[Sequence[str]], title: str, note: str = "") -> Any:
@@ -54,6 +60,19 @@ def say_share(how: str, right: int, count: int, what: str) -> None:
     """Print the share of correct predictions, or of targets inside their intervals, if there are any."""
     if count:
         print(f"{how}: {100 * right / count:.1f} % of {count} {what}", file=sys.stderr)
+
+
+def warn_of_chance(where: str, outputs: Outputs) -> None:
+    """Print a warning if classes are predicted no better than by chance, by Cohen's agreement and two deviations."""
+    if outputs.regression or outputs.task not in ("", "classes") or len(outputs) < ENOUGH_TO_WARN:
+        return
+    labels, predicted = (to_numpy(one).astype(np.int64) for one in (outputs.labels, outputs.predicted))
+    shares = [np.bincount(one, minlength=int(max(labels.max(), predicted.max())) + 1) for one in (labels, predicted)]
+    chance = float(shares[0] @ shares[1]) / len(labels) ** 2
+    limit = chance + 2 * (chance * (1 - chance) / len(labels)) ** 0.5
+    if np.count_nonzero(shares[0]) > 1 and (labels == predicted).mean() <= limit:
+        print(f"warning: {where}: the predictions agree with the labels no more than by chance; check the order of the "
+              "classes, and that the model has its trained weights", file=sys.stderr)  # fmt: skip
 
 
 def warn_of_random(spec: str, net: Any) -> None:

@@ -234,7 +234,8 @@ def _load_checkpoint(net: Any, path: Path) -> None:
     safetensors = require("safetensors.torch", extra="torch")
     error_type = require("safetensors", extra="torch").SafetensorError
     if path.suffix != ".safetensors":
-        raise Problem("weights", str(path), expected="a .safetensors file", hint=WAYS_OUT.get(path.suffix, ""))
+        hint = "write the model's state_dict() with safetensors.torch.save_file(...)"
+        raise Problem("weights", str(path), expected="a .safetensors file", hint=hint)
     if not path.is_file():
         raise Problem("weights", f"there is no file {path}")
     try:

@@ -112,9 +112,11 @@ class Mixture(Scorer):
         if self.views == 1:
             return ()
         known = self._require_fitted().facts.get("views", ())
-        if self.views > 1 + len(known) or self.reads_features:
-            found = "these inputs have no other view" if not known else f"the inputs have {1 + len(known)} views"
-            raise Problem("views", found, expected="views that qipf.default found to keep the classes of images")
+        most = 1 if self.reads_features else 1 + len(known)
+        if self.views > most:
+            raise Problem(
+                "views", f"{self.views}", expected=f"at most {most}, the views on which the model was accurate"
+            )
         return tuple(known[: self.views - 1])
 
     def _needed(self, fitted: Fitted | None) -> tuple[Any, ...]:

@@ -34,8 +34,9 @@ def make_task(task: Task | str | Mapping[str, Any]) -> Task:
             return TASKS[name](**options)
         except TypeError as error:
             raise Problem("task", f"{error}") from None
+    found = name if isinstance(task, Mapping) else task
     raise Problem(
-        "task", f"{task!r:.80}", expected=f"one of {', '.join(TASKS)}, or qipf.tasks.Pixels(...) and the like"
+        "task", f"{found!r:.80}", expected=f"one of {', '.join(TASKS)}, or qipf.tasks.Pixels(...) and the like"
     )
 
 

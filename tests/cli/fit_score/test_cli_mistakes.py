@@ -11,6 +11,7 @@ from PIL import Image
 from safetensors.torch import save_file
 from small_model import run
 
+import qipf
 from qipf.scores import Entropy
 
 
@@ -61,7 +62,7 @@ BAD_FILES = [
     (("fit", "net.pt", "xy.npz", "-o", "a.qipf"), "torch.export.save"),
     (("fit", "net.keras", "xy.npz", "-o", "a.qipf"), "model.weights.h5"),
     (("fit", "model.keras", "xy.npz", "-o", "a.qipf"), "expected a .pt2"),
-    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "x.pt"), ".safetensors file"),
+    (("fit", "builder_for_tests:build", "xy.npz", "-o", "a.qipf", "--weights", "x.pt"), "safetensors.torch.save_file"),
     (("fit", "w.safetensors", "xy.npz", "-o", "a.qipf"), "cannot be run"),
     (("fit", "w.safetensors", "x.npy", "-o", "a.qipf", "--scorer", "weight-qipf"), "cannot be run"),
     (("score", "e.qipf", "x.npy", "-o", "a.csv", "--model", "w.safetensors"), "cannot be run"),
@@ -135,6 +136,31 @@ def test_errors_are_explained_and_leave_nothing(place, images, labels, code, wor
     assert "Traceback" not in captured.err
     assert captured.out == ""
     assert sorted(path.name for path in place.iterdir() if path.name != "__pycache__") == before
+
+
+def test_a_model_that_knows_nothing_of_the_labels_is_told(place, images, labels, net, capsys) -> None:
+    logits = net(torch.asarray(images / np.float32(255))).detach()
+    net[3].bias.data -= logits.mean(0)  # every class is predicted
+    known = (logits - logits.mean(0)).argmax(1).numpy()
+    save_file(net.state_dict(), "w.safetensors")
+    model = ("builder_for_tests:build", "--weights", "w.safetensors", "--batch-size", 60)
+    for given, told in ((known, 0), ((known + 1) % 3, 1)):
+        np.savez("xy.npz", x=images, y=given)
+        assert run("fit", model[0], "xy.npz", *model[1:], "--scorer", "entropy", "-o", "a.qipf") == 0
+        assert capsys.readouterr().err.count("by chance") == told
+    np.savez("twice.npz", x=np.concatenate([images, images]), y=np.concatenate([(known + 1) % 3, known % 2]))
+    assert run("compare", model[0], "twice.npz", *model[1:], "--scorers", "entropy") == 0
+    assert "by chance" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:model")
+def test_another_model_is_the_fault_of_model_and_views_of_views(place, images, labels, net, capsys) -> None:
+    np.savez("xy.npz", x=images, y=labels)
+    qipf.KNN().fit(net, (torch.asarray(images / np.float32(255)), labels), features="2").save("k.qipf")
+    assert run("score", "k.qipf", "xy.npz", "--model", "builder_for_tests:conv", "-o", "a.csv") == 2
+    assert "qipf: --model: the model has no module" in capsys.readouterr().err
+    assert run("score", "k.qipf", "xy.npz", "--model", "builder_for_tests:build", "--views", 2, "-o", "a.csv") == 2
+    assert "qipf: --views: " in capsys.readouterr().err
 
 
 def test_bad_rows_are_named_and_an_old_table_survives(place, rng, capsys) -> None:
