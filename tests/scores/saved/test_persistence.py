@@ -125,7 +125,7 @@ def test_a_missing_file_and_a_missing_folder(tmp_path) -> None:
 def test_functions_cannot_be_saved(rng, tmp_path) -> None:
     outputs = Outputs(logits=rng.standard_normal((20, 4)))
     scorer = WeightQIPF(factor=40, coordinate=lambda z: z.sum(1)).fit([rng.standard_normal((10, 10))], outputs)
-    with pytest.raises(ValueError, match=r"coordinate=.*no functions"):
+    with pytest.raises(ValueError, match="coordinate"):
         scorer.save(tmp_path / "function.qipf")
     assert list(tmp_path.iterdir()) == []
 
