@@ -249,7 +249,7 @@ def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:
         places = np.where(numbers < size, numbers, rng.integers(0, numbers + 1))
         rows = np.flatnonzero(places < size)
         for name, values in columns.items():
-            kept[name][places[rows]] = values[rows]  # of several rows for one place, the last one counts
+            kept[name][places[rows]] = values[rows]  # of several rows for one index, the last one counts
         seen += count
     if seen == 0:
         raise ValueError("batches: got no rows, expected at least one; an iterator that was read before is empty")

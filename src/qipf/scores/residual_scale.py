@@ -88,9 +88,8 @@ class ResidualScale(Scorer):
             labels = None if outputs is None else outputs.labels
             kind = "none" if labels is None else f"{str(labels.dtype).removeprefix('torch.')} {tuple(labels.shape)}"
             raise ValueError(
-                f"{self.name}: expected outputs of a regression, with floating-point targets that are not all 0 or 1, "
-                f"got {kind}; collect them from inputs with targets that the network was not trained on, "
-                "(x, y.astype('float64'))"
+                f"{self.name}: expected floating-point targets that are not all 0 or 1, got {kind}; "
+                "give inputs and targets that the network was not trained on"
             )
         if self.method == "qipf" and model is None:
             raise ValueError(f'{self.name}: "qipf" reads the weights of the network: fit(model, outputs)')
