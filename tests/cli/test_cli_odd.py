@@ -141,17 +141,6 @@ def test_a_mask_in_the_file_reaches_the_model(rng: np.random.Generator, name: st
         assert compare("Texts", "--shift", shift) == 0
 
 
-def test_masked_tokens_are_left_out_for_a_model_that_takes_no_mask(rng: np.random.Generator) -> None:
-    ids = rng.integers(9, size=(60, 8))
-    np.savez("data.npz", x=ids, y=ids, attention_mask=MASK)
-    assert fit("Words") == 0
-    assert score("Words") == 0
-    kept = [(row, at) for row in range(60) for at in range(1, MASK[row].sum())]
-    assert list(zip(map(int, column("row")), map(int, column("position")), strict=True)) == kept
-    predicted = logits_of("Words", ids).argmax(2)
-    assert [int(one) for one in column("predicted")] == [int(predicted[row, at - 1]) for row, at in kept]
-
-
 def test_tags_need_a_word_about_their_positions(rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:
     ids = rng.integers(9, size=(60, 8))
     np.savez("data.npz", x=ids, y=(ids + 1) % 9)
