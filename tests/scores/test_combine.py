@@ -134,15 +134,15 @@ def test_both_halves_have_as_much_of_every_class() -> None:
 
 def test_bad_use_is_refused() -> None:
     outputs = noisy(0, 200)
-    with pytest.raises(ValueError, match="at least one scorer"):
+    with pytest.raises(ValueError, match="scorer"):
         Combine(())
-    with pytest.raises(ValueError, match="rule: expected fisher"):
+    with pytest.raises(ValueError, match="fisher"):
         Combine((Entropy(),), rule="mean")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="expected scorers"):
+    with pytest.raises(TypeError, match="scorers"):
         Combine(("entropy",))
     with pytest.raises(ValueError, match="labelled"):
         Combine((Entropy(),), rule="learned").fit(data=Outputs(outputs.logits))
     with pytest.raises(ValueError, match="1 outputs"):
         Combine((KNN(k=1),)).fit(data=outputs[:1])
-    with pytest.raises(ValueError, match="nothing to learn from"):
+    with pytest.raises(ValueError, match="nothing"):
         Combine((Entropy(),), rule="learned").fit(data=outputs[outputs.correct])

@@ -102,21 +102,21 @@ def test_delta_knn_takes_what_errors_there_are(rng) -> None:
 
 def test_errors_say_what_is_missing(rng) -> None:
     reference = planted(rng, 20)
-    with pytest.raises(ValueError, match="reads features"):
+    with pytest.raises(ValueError, match="features"):
         KNN().fit(data=Outputs(logits=reference.logits))
     with pytest.raises(ValueError, match="k = 50 needs"):
         KNN(k=50).fit(data=reference)
     with pytest.raises(ValueError, match="k: expected"):
         KNN(k=0)
-    with pytest.raises(ValueError, match="needs the outputs"):
+    with pytest.raises(ValueError, match="outputs"):
         KNN().fit()
     with pytest.raises(ValueError, match="labels"):
         Mahalanobis().fit(data=Outputs(logits=reference.logits, features=reference.features))
     scorer = KNN(k=2).fit(data=reference)
-    with pytest.raises(ValueError, match="reads features"):
+    with pytest.raises(ValueError, match="features"):
         scorer(reference.logits)
     with pytest.raises(ValueError, match="12 columns"):
         scorer(Outputs(logits=reference.logits, features=reference.features[:, :5]))
     constant = Outputs(logits=reference.logits, features=np.ones((20, 3)), labels=reference.labels)
-    with pytest.raises(ValueError, match="do not vary"):
+    with pytest.raises(ValueError, match="vary"):
         Mahalanobis().fit(data=constant)

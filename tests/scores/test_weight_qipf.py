@@ -181,13 +181,13 @@ def test_bad_settings_are_refused(settings, message) -> None:
 
 
 def test_bad_fits_are_refused(rng) -> None:
-    with pytest.raises(ValueError, match="needs the model"):
+    with pytest.raises(ValueError, match="model"):
         WeightQIPF().fit(data=UNITS)
-    with pytest.raises(ValueError, match="needs its outputs"):
+    with pytest.raises(ValueError, match="outputs"):
         WeightQIPF().fit(weights())
-    with pytest.raises(ValueError, match="the same"):
+    with pytest.raises(ValueError, match="same"):
         WeightQIPF().fit(weights(), Outputs(logits=np.ones((5, 2))))
-    with pytest.raises(ValueError, match="cannot be standardised"):
+    with pytest.raises(ValueError, match="standardised"):
         WeightQIPF().fit([np.ones((4, 4))], UNITS)
-    with pytest.raises(ValueError, match="one number per row"):
+    with pytest.raises(ValueError, match="number"):
         WeightQIPF(coordinate=lambda z: z).fit(weights(), Outputs(logits=rng.standard_normal((5, 2))))

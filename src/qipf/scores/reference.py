@@ -154,6 +154,13 @@ class Head(NamedTuple):
         return -np.linalg.pinv(self.weight) @ self.bias
 
 
+def reference_head(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, np.ndarray, Head, dict[str, int]]:
+    """Return the float64 features (n, d) and logits (n, C) of reference outputs, their head, and facts."""
+    features, facts = reference_features(scorer, outputs, squared=True)
+    logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
+    return features, logits, find_head(features, logits), facts
+
+
 def find_head(features: np.ndarray, logits: np.ndarray) -> Head:
     r"""Return the head :math:`z = W f + b` with the smallest weights, by least squares.
 

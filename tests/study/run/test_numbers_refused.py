@@ -90,6 +90,6 @@ def _toml(value: object) -> str:
 def test_shifted_sets_that_do_not_fit_are_named(tmp_path: Path, late, said: str) -> None:
     data = write(tmp_path)
     np.savez(tmp_path / "late.npz", **late(data["x"], data["y"]))
-    with pytest.raises(ValueError, match=r"late\.npz") as error:
+    with pytest.raises(ValueError, match="late") as error:
         run_plan(parse(values(), folder=tmp_path), tmp_path / "out", engine="serial", quiet=True)
     assert said in str(error.value)

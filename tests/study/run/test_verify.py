@@ -161,7 +161,7 @@ def test_a_report_does_not_use_a_table_that_its_checksum_contradicts(whole, tmp_
     assert open_source(path).rows
     text = (path / "table.csv").read_text()
     (path / "table.csv").write_text(text.replace("entropy", "margin"))
-    with pytest.raises(StoreError, match=r"table\.csv"):
+    with pytest.raises(StoreError, match="table"):
         open_source(path)
     (path / "table.csv").write_text(text)
     (path / "times.csv").write_text((path / "times.csv").read_text().replace("1", "2"))
