@@ -14,7 +14,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint c
 demo: .venv/.demo
 	@$(BIN)/qipf demo
 
-# A test that hangs ends after ten minutes, with the place where it hangs.
+# A test that hangs ends after ten minutes, with the line at which it hangs.
 HANGS := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 # Bytecode is kept even if the environment forbids it: tests start many processes.
 TESTS := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --quiet --numprocesses 2 --dist worksteal $(HANGS)
@@ -42,6 +42,7 @@ fuzz: .venv/.dev
 lint: .venv/.dev
 	@$(BIN)/ruff check --quiet
 	@$(BIN)/ruff format --quiet --check
+	@$(BIN)/python tests/prose.py
 	@$(BIN)/basedpyright --level error | grep -v '^0 errors' || test $${PIPESTATUS[0]} -eq 0
 
 evidence: .venv/.dev

@@ -23,7 +23,6 @@ ENDINGS = {
         ("Softmax", "moved", "p", {"axis": -1}),
         ("Transpose", "p", "y", {"perm": [0, 3, 1, 2]}),
     ],
-    "last": [("Transpose", "z", "y", {"perm": [0, 2, 3, 1]})],
 }
 
 
@@ -59,7 +58,7 @@ def segmenter(path: Path, ending: str = "", classes: int = 3, enlarged: bool = F
         nodes.append(made)
         more["scales"] = np.asarray([1, 1, 2, 2], np.float32)
     nodes += [helper.make_node(kind, [given], [to], **settings) for kind, given, to, settings in ENDINGS[ending]]
-    shape = [batch, "H", "W", classes] if ending == "last" else [batch, classes, "H", "W"]
+    shape = [batch, classes, "H", "W"]
     weights = {
         name: values.detach().numpy()
         for name, values in (

@@ -19,13 +19,13 @@ WORDS = {
     r"whole numbers?": "integer",
     r"mend(s|ed)?": "fix",
     r"anew": "again",
-    r"as many": "the number of",
+    r"(?<!half )(?<!twice )as many": "the number of",
     r"of which": "a sentence of its own",
     r"(is|are|be|was) said": "report",
     r"not put down to chance": "statistically significant",
     r"excerpts?": "sample",
     r"dear(er|est)?": "expensive",
-    r"(?<!in )(?<!in the )(?<!take )(?<!takes )(?<!took )(?<!decimal )places?(?! of\b)": "position, index or device",
+    r"(?<!in )(?<!in-)(?<!in the )(?<!take )(?<!takes )(?<!decimal )places?(?! of\b)(?!:)": "position or device",
 }
 OPENINGS = ("What", "Where", "Which", "How", "Whether")
 WHERE_LIMIT = 60
@@ -94,7 +94,7 @@ def prose_of(source: str) -> Iterator[tuple[int, str]]:
 def without_code(page: str) -> str:
     """Blank out fenced and inline code of a Markdown page."""
     page = re.sub(r"```.*?```", lambda found: "\n" * found[0].count("\n"), page, flags=re.DOTALL)
-    return re.sub(r"`[^`\n]*`", "`code`", page)
+    return re.sub(r"`[^`\n]*`|\{[^{}\n]*\}", "`code`", page)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,7 @@ def rates(results: Results) -> str:
 
 @value("best-rate")
 def at_best_rate(results: Results, plan: str) -> str:
-    """What the best rate would make of MC dropout's deviation in the study, and what the authors' QIPF has there.
+    """Return MC dropout's deviation in the study, at the best rate, and the authors' QIPF beside it.
 
     The study's numbers are those of the networks and severities of the trial of rates, on all of its own images.
     """
@@ -146,7 +146,7 @@ def one_number(results: Results) -> str:
 
 @table("why-reliability")
 def reliability(results: Results) -> str:
-    """What the rising side costs in proper calibration."""
+    """Cost of the rising side in proper calibration."""
     found, keys = results.json("paper/why-one-number.json"), ("reliability", "reliability, stopped")
     rows = [[name, *(number(values.get(key, np.nan)) for key in keys)] for name, values in found.items()]
     return markdown(["MNIST LeNet (lower is better)", *keys], rows)
@@ -166,7 +166,7 @@ def scales(results: Results) -> str:
 
 @table("why-spread")
 def spread(results: Results) -> str:
-    """What an ensemble's standard deviation sees."""
+    """Predictions as an ensemble's standard deviation and entropy rank them."""
     rows = []
     for name, values in results.json("paper/why-spread.json").items():
         if name == "roc_auc":

@@ -41,7 +41,7 @@ def table_3(results: Results) -> str:
 
 @table("faster")
 def faster(results: Results) -> str:
-    """How many times as fast as MC dropout QIPF is. A difference within the noise of the measurements is undecided."""
+    """Speed of QIPF as a multiple of that of MC dropout; a difference within the noise is undecided."""
     heads = ["QIPF is faster than", "the paper"]
     rows = {
         (net, other): [f"{words}, {SHORT[other]}", _times(paper.TIMES[net, other] / paper.TIMES[net, "qipf"])]
@@ -108,9 +108,7 @@ def fitting_cost(results: Results) -> str:
     """Return the time of fitting the recommended scorer, in trainings of the network, on a GPU and on one CPU core."""
     cuda, cpu = results.json("probe/cost-cuda.json"), results.json("speed/cpu.json")
     lenet, vgg3, core = (one["fit_standard_in_trainings"] for one in (cuda["lenet"], cuda["vgg3"], cpu["lenet"]))
-    return (
-        f"{lenet:.2f} trainings of a LeNet and {vgg3:.2f} of VGG-3 on an H200, and {core:.1f} of a LeNet on a CPU core"
-    )
+    return f"{lenet:.2f} trainings of a LeNet and {vgg3:.2f} of VGG-3 on an H200 (0.1.0), and {core:.1f} of a LeNet on a CPU core"
 
 
 @value("wrap-times")
@@ -123,7 +121,7 @@ def wrap_times(results: Results, net: str) -> str:
 
 @value("recorded-steps")
 def recorded_steps(results: Results, net: str) -> str:
-    """How many times as fast as compiled steps recorded steps are."""
+    """Return the speed of recorded steps as a multiple of that of compiled ones."""
     found = results.json("recorded-steps.json", "seconds per epoch", net)
     return f"{found['compiled']['epoch'] / found['recorded']['epoch']:.1f}"
 

@@ -53,7 +53,7 @@ CHECKS = {
 
 
 class Record:
-    """What was recorded of the networks of one pair.
+    """The record of the networks of one pair.
 
     Args:
         path: the pair's `-decisions.json.gz`.
@@ -178,7 +178,7 @@ def _judged(found: dict[str, Record], estimate: str, words: str) -> str:
 
 @table("decisions-promises")
 def promises(results: Results) -> str:
-    """What is accepted and how much of it is wrong, clean and under shift, by pair and score."""
+    """Shares accepted and errors among them, clean and under shift, by pair and score."""
     found = read(results.folder)
     rows = []
     for name, record in found.items():
@@ -217,7 +217,7 @@ def broken(results: Results, pair: str) -> str:
 
 @table("decisions-families")
 def families(results: Results) -> str:
-    """How much of what is accepted is wrong, by family of shifts, with the probe's score and with the entropy."""
+    """Errors among the accepted, by family of shifts, with the probe's score and with the entropy."""
     found = {name: record for name, record in read(results.folder).items() if record.limit is not None}
     if not found:
         raise Missing("promise that a pair supports")
@@ -235,7 +235,7 @@ def families(results: Results) -> str:
 
 @table("decisions-checks")
 def checks(results: Results) -> str:
-    """How often checks raise on clean test images and under shift."""
+    """Alarms of the checks on clean test images and under shift."""
     found = read(results.folder)
     rows = []
     for check, words in CHECKS.items():

@@ -6,7 +6,6 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from qipf.cli import main
@@ -50,32 +49,6 @@ def test_a_plan_runs_and_runs_again_for_nothing(quick, tmp_path, capfd):
     assert json.loads((store / "environment.json").read_text())["device"] == "cpu"
 
 
-def test_a_label_of_no_class_and_an_error_of_two_lines_are_one_line_each(quick, tmp_path, capfd, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "nets_for_lines.py").write_text(
-        "import torch\n"
-        "def linear(): return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))\n"
-        "def talks(): raise ValueError('one line\\nand another')\n"
-    )
-    y = np.arange(60) % 10
-    x = np.random.default_rng(0).random((60, 1, 8, 8)).astype(np.float32)
-    np.savez(tmp_path / "data.npz", x_train=x, y_train=y, x_test=x, y_test=np.where(np.arange(60) == 7, 99, y))
-    text = QUICK.replace("= 100", "= 10").replace("train = { epochs = 1 }\n", "")
-    pair = 'dataset = "data.npz"\nmodel = "nets_for_lines:{}"\nnet = "{}"\n'
-    store, words = tmp_path / "store", ["--engine", "serial", "--quiet", "--device", "cpu"]
-    for name, said in (("linear", "got 99 in row 7"), ("talks", "ValueError: one line and another")):
-        quick.write_text(text.replace('dataset = "digits"\nnet = "small-cnn"\n', pair.format(name, "a")))
-        assert main(["bench", str(quick), "-o", str(store), *words]) == 1
-        errors = capfd.readouterr().err.splitlines()
-        (line,) = [error for error in errors if said in error]
-        if name == "linear":  # found before anything runs
-            assert "data.npz, y_test: expected " in line
-            assert len(errors) == 1
-            assert not store.exists()
-        else:
-            assert line.startswith("failed: ")
-
-
 def test_a_failed_cell_gives_exit_code_1_and_the_rest_is_there(quick, tmp_path, capfd):
     quick.write_text(QUICK + "[methods.knn]\nk = 101\n")  # more neighbours than reference inputs
     store = tmp_path / "store"
@@ -86,18 +59,6 @@ def test_a_failed_cell_gives_exit_code_1_and_the_rest_is_there(quick, tmp_path, 
     assert "entropy" in (store / "table.csv").read_text()
     (failure,) = (store / "failed").iterdir()
     assert "Traceback" in json.loads(failure.read_text())["content"]["traceback"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["dmeo"], "did you mean 'demo'?"),
-        (["demo", "--device", "tpu"], "expected cpu or cuda"),
-    ],
-)
-def test_wrong_use_is_exit_code_2(arguments, words, capfd, tmp_path):
-    assert main(["bench", *arguments, "-o", str(tmp_path / "s")]) == 2
-    assert words in capfd.readouterr().err
 
 
 def test_a_gpu_that_is_not_there_is_said_in_one_line(quick, tmp_path, capfd):
@@ -137,14 +98,6 @@ def test_ctrl_c_ends_in_one_line_and_the_rest_can_follow(engine, quick, tmp_path
         assert main(["bench", str(quick), "-o", str(store), "--engine", "serial", "--quiet"]) == 0
         assert capfd.readouterr().out.startswith("11 cells run, 0 kept")
         assert open_store(store).failures() == []
-
-
-def test_a_folder_with_other_files_is_left_alone(quick, tmp_path, capfd):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "thesis.tex").write_text("precious")
-    assert main(["bench", str(quick), "-o", str(tmp_path / "mine")]) == 1
-    assert "is not a benchmark store" in capfd.readouterr().err
-    assert [file.name for file in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs Linux")

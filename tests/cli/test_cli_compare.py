@@ -30,9 +30,6 @@ from functools import partial
 from contract.house import model
 pixels, classes, tokens = (partial(model, name) for name in ("pixels", "table", "tokens"))
 
-def untrained():
-    return torch.nn.Sequential(torch.nn.Linear(6, 24), torch.nn.ReLU(), torch.nn.Linear(24, 3))
-
 def flat():
     return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3600, 2))
 """
@@ -304,9 +301,3 @@ def test_no_number_of_the_table_is_cut_off(monkeypatch, capsys, terminal: bool, 
     assert ("0.812 [0.700, 0.900]" in shown) == (not terminal or width == 200)
     if terminal:
         assert max(map(len, shown.splitlines()[:-1])) <= width  # the last line is the recommendation
-
-
-def test_a_network_that_nobody_trained_draws_a_warning(capsys: pytest.CaptureFixture[str]) -> None:
-    for net, warned in (("untrained", True), ("classes", False)):
-        run(f"nets_to_compare:{net}", "data.npz", "--scorers", "entropy,softmax-response")
-        assert ("not trained; give --weights" in capsys.readouterr().err) == warned

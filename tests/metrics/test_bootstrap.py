@@ -76,25 +76,6 @@ def test_a_given_number_of_resamples_is_always_drawn():
     assert sum(blocks) == 7
 
 
-def test_a_long_bootstrap_shows_its_progress(monkeypatch):
-    seen = []
-
-    def track(items, description, *, total):
-        for number, item in enumerate(items, 1):
-            seen.append((description, number, total))
-            yield item
-
-    monkeypatch.setattr("qipf._common.progress.track", track)
-    monkeypatch.setattr(resampling, "_LONG", 50_000)
-    monkeypatch.setattr(resampling, "_BLOCK", 10_000)
-    u, correct, p = planted(1000)
-    shown = evaluate(u, correct, probability=p, bootstrap=100)
-    assert seen == [("resampling", number, 10) for number in range(1, 11)]
-    assert evaluate(u, correct, probability=p, bootstrap=100, progress=False) == shown
-    evaluate(u, correct, bootstrap=10)
-    assert len(seen) == 10
-
-
 def test_groups_are_resampled_as_a_whole():
     rng = np.random.default_rng(0)
     groups = rng.integers(3, 40, 500)
@@ -110,14 +91,3 @@ def test_groups_are_resampled_as_a_whole():
     assert "roc_auc_low" not in evaluate(u, correct, groups=np.zeros(500, int), bootstrap=50)
     with pytest.raises(ValueError, match="groups"):
         evaluate(u, correct, groups=groups[1:])
-
-
-def test_predictions_that_repeat_within_groups_do_not_narrow_the_interval():
-    u, correct, _ = planted(200)
-    order = np.argsort(u)  # draws are of sorted predictions
-    u, correct = u[order], correct[order]
-    once = evaluate(u, correct, bootstrap=500)
-    copies, groups = np.tile(u, 10), np.tile(np.arange(200), 10)
-    again = evaluate(copies, np.tile(correct, 10), groups=groups, bootstrap=500)
-    assert again["roc_auc_low"] == pytest.approx(once["roc_auc_low"], abs=1e-12)
-    assert again["roc_auc_high"] == pytest.approx(once["roc_auc_high"], abs=1e-12)

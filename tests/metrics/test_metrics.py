@@ -240,9 +240,9 @@ def test_bad_input_is_named(arguments, message):
 
 
 def test_bad_arguments_are_named():
-    with pytest.raises(TypeError, match="expected real numbers or booleans"):
+    with pytest.raises(TypeError, match="booleans"):
         evaluate(["a", "b"], [1, 0])
-    with pytest.raises(ValueError, match="bootstrap: expected"):
+    with pytest.raises(ValueError, match="bootstrap"):
         evaluate([1.0], [1], bootstrap=-1)
     with pytest.raises(ValueError, match="tpr"):
         metrics.fpr_at_tpr([1.0], [1], 0)

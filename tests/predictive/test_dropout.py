@@ -167,11 +167,11 @@ def test_masks_do_not_depend_on_the_batch_size_wherever_the_examples_are(form):
 
 def test_a_network_without_a_place_is_refused():
     data = Split(X, torch.tensor([0, 1]))
-    with pytest.raises(ValueError, match="put dropout"):
+    with pytest.raises(ValueError, match="dropout"):
         MCDropout().fit(nn.Sequential(nn.Linear(6, 2)), data)
-    with pytest.raises(ValueError, match="no dense layer"):
+    with pytest.raises(ValueError, match="dense"):
         MCDropoutLastLayer().fit(nn.Sequential(nn.ReLU()), data)
-    with pytest.raises(ValueError, match=r"between 0 and 1, got 1\.5"):
+    with pytest.raises(ValueError, match="between"):
         MCDropout(1.5)
 
 

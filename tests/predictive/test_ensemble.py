@@ -97,5 +97,5 @@ def test_it_has_as_many_passes_as_members():
     assert len(fit.sample(digits().inputs)) == 2
     with pytest.raises(ValueError, match="2 members"):
         fit.sample(digits().inputs, 3)
-    with pytest.raises(TypeError, match="needs a function that builds a new network"):
+    with pytest.raises(TypeError, match="function"):
         fit.fit(norm_net(), digits())

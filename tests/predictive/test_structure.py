@@ -67,15 +67,6 @@ def test_functions_and_the_order_of_execution_are_seen():
     assert last(steps, "dense") == "second"
 
 
-def test_tracing_restores_mode_and_hooks():
-    net = Functional().train()
-    net.late.eval()
-    trace(net, torch.zeros(2, 1, 8, 8))
-    assert net.training
-    assert not net.late.training
-    assert all(not module._forward_hooks for module in net.modules())
-
-
 def test_a_layer_used_twice_is_replaced_twice():
     shared = nn.Linear(3, 3)
     net = nn.Sequential(shared, nn.Sequential(shared))

@@ -55,12 +55,6 @@ def test_passes_that_are_certain_and_contradict_each_other():
     assert found.contrast_of_base_class.item() == 0
 
 
-def test_identical_passes_disagree_about_nothing():
-    found = summary(np.repeat(PASSES[:1], 3, axis=0))
-    assert found.mutual_information.abs().max() < 1e-7
-    assert found.std.abs().max() < 1e-7
-
-
 def test_contrast_keeps_its_digits_where_the_class_is_certain():
     """For two logits 0 and z, log((1 - p) / p) of the second class is -z, far beyond where 1 - p rounds to zero."""
     z = torch.tensor([1.0, 30.0, 60.0, 300.0, -200.0], dtype=torch.float64)

@@ -119,16 +119,6 @@ def test_a_text_classifier_gives_what_goes_into_its_classifier(pool) -> None:
     torch.testing.assert_close(net.classifier(outputs.layers[space]), outputs.logits)
 
 
-def test_padding_does_not_change_what_is_read() -> None:
-    net, inputs = TextClassifier("mean").eval(), texts()
-    longer = {name: nn.functional.pad(values, (0, 3)) for name, values in inputs.items()}
-    short, long = (
-        collect(net, given, layers="classifier@input", progress=False).layers["classifier@input"]
-        for given in (inputs, longer)
-    )
-    torch.testing.assert_close(short, long)
-
-
 def test_a_classifier_of_every_token_gives_the_mean() -> None:
     assert found(TextClassifier("every"), **texts()) == "encoder"
 

@@ -7,10 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from onnx import helper
 
 import qipf
-from onnx_graphs import FLOAT, save
 from pixel_graphs import Segmenter, pictures, segmenter
 
 
@@ -47,26 +45,3 @@ def test_a_probe_reads_the_map_before_the_classes(tmp_path: Path, enlarged: bool
         np.testing.assert_array_equal(getattr(named, name), getattr(ours, name))
     assert ours.features is not None
     assert ours.features.shape == (20 * 79, 8)
-
-
-def test_what_does_not_fit_is_named(tmp_path: Path) -> None:
-    x, y = pictures(4, 1)
-    last = segmenter(tmp_path / "last.onnx", "last")
-    with pytest.raises(ValueError, match="last"):
-        qipf.Entropy().score(last, x, progress=False)
-    net = segmenter(tmp_path / "net.onnx")
-    with pytest.raises(ValueError, match="'map'"):
-        qipf.collect(net, (x, y), features="maps", progress=False)
-    wrong, broken = y.copy(), x.copy()
-    wrong[2, 1, 5] = 3
-    broken[1, :, 4:7, 5:8] = np.nan
-    with pytest.raises(ValueError, match=r"row 1, column 5 .* row 2"):
-        qipf.collect(net, (x, wrong), progress=False)
-    with pytest.raises(ValueError, match=r"row 3, column 4 .* row 1"):
-        qipf.Entropy().score(net, broken, progress=False)
-    shapes = [("images", FLOAT, ["N", 3, "H", "W"])], [("z", FLOAT, ["N", 3, "H", "W"])]
-    node, weights = helper.make_node("Conv", ["images", "w"], ["z"]), np.ones((3, 3, 1, 1), np.float32)
-    alone = save(tmp_path / "alone.onnx", [node], *shapes, w=weights)
-    with pytest.raises(ValueError, match="features"):
-        qipf.default(alone, (x, y), progress=False)
-    assert len(qipf.collect(alone, (x, y), progress=False)) == 4 * 79

@@ -82,21 +82,6 @@ def test_eight_threads_and_a_network_in_training_mode(shared: bool, turns: int) 
     assert torch.equal(random, torch.get_rng_state())
 
 
-def test_eight_threads_score_with_the_default_scorer() -> None:
-    net, x = network(), torch.rand(8, 12, 1, 8, 8, generator=torch.Generator().manual_seed(2))
-    scorer = default(net, (x.flatten(0, 1), torch.arange(96) % 3), effort="quick", progress=False)
-    expected = [scorer.score(copy.deepcopy(net), part, progress=False) for part in x]
-    before = state(net)
-
-    def work(number: int) -> int:
-        parts = [(number + turn) % 8 for turn in range(10)]
-        return sum(not torch.equal(scorer.score(net, x[part], progress=False), expected[part]) for part in parts)
-
-    with ThreadPoolExecutor(8) as pool:
-        assert sum(pool.map(work, range(8))) == 0
-    assert same(before, state(net))
-
-
 def test_a_head_that_is_trained_beside_other_threads_is_the_same() -> None:
     net, x, y = network(), torch.rand(48, 1, 8, 8), torch.arange(48) % 3
     scorers = [default(net, (x, y), effort="quick", progress=False)]

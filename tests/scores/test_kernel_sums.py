@@ -124,11 +124,6 @@ def test_one_packing_serves_every_bandwidth(cloud, bandwidth: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-def test_no_queries_no_rows(cloud) -> None:
-    y, samples, labels = cloud
-    assert log_fields(y[:0], pack(samples, labels, 5)).shape == (0, 5)
-
-
 def test_pairs_of_halves_multiply_as_floats_do(rng: np.random.Generator) -> None:
     y, keys = (torch.from_numpy(5 * rng.standard_normal((n, 300)).astype(np.float32)) for n in (50, 70))
     left, right = halves(y, keys)

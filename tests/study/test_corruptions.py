@@ -178,15 +178,6 @@ def test_jpeg_is_that_of_pillow(quality: int, channels: int, shape: tuple[int, i
     assert np.median(differences) <= 1
 
 
-def test_quantisation_tables_are_those_of_pillow() -> None:
-    for quality in (10, 50, 75):
-        file = io.BytesIO()
-        Image.new("RGB", (8, 8)).save(file, "JPEG", quality=quality)
-        tables = Image.open(file).quantization
-        for number, table in enumerate((effects.BRIGHTNESS, effects.COLOUR)):
-            assert sorted(tables[number]) == sorted(np.ravel(effects.quantisation(quality, table)).tolist())
-
-
 def test_saturation_is_that_of_hsv() -> None:
     import colorsys
 
@@ -211,12 +202,6 @@ def test_gamma_stripes_scale_contrast_and_pixelate() -> None:
     torch.testing.assert_close(corruptions.apply(images, "scale", 2), shifts.apply(images, "zoom", 1.25))
     torch.testing.assert_close(corruptions.apply(images, "contrast", 2), shifts.perturb(images, "contrast", 0.7))
     torch.testing.assert_close(corruptions.apply(images, "pixelate", 2), shifts.perturb(images, "pixelate", 0.5))
-
-
-def test_lengths_grow_with_the_image() -> None:
-    assert corruptions.parameters("motion-blur", 1, 1, 28) == (10, 3)
-    assert corruptions.parameters("motion-blur", 1, 3, 64) == (12, 2)
-    assert corruptions.parameters("jpeg", 1, 3, 64) == (80,)
 
 
 def test_what_resembles_a_perturbation_is_named() -> None:

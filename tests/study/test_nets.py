@@ -68,7 +68,7 @@ def test_a_seed_gives_the_same_weights_and_leaves_the_global_generator_alone() -
 def test_build_errors() -> None:
     with pytest.raises(ValueError, match="alexnet"):
         nets.build("alexnet")
-    with pytest.raises(ValueError, match="small-cnn"):
+    with pytest.raises(ValueError, match="small"):
         nets.build("lenet", size=8)
 
 
@@ -93,7 +93,7 @@ def test_save_and_load(tmp_path) -> None:
 
 
 def test_load_refuses_what_is_no_network(tmp_path) -> None:
-    with pytest.raises(FileNotFoundError, match="research train"):
+    with pytest.raises(FileNotFoundError, match="research"):
         nets.load(tmp_path / "missing")
     (tmp_path / "junk").write_bytes(b"not a network at all")
     with pytest.raises(ValueError, match="safetensors"):
@@ -101,5 +101,5 @@ def test_load_refuses_what_is_no_network(tmp_path) -> None:
     from safetensors.torch import save_file
 
     save_file({"a": torch.zeros(1)}, tmp_path / "other")
-    with pytest.raises(ValueError, match="qipf-net-1"):
+    with pytest.raises(ValueError, match="qipf"):
         nets.load(tmp_path / "other")

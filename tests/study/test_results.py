@@ -113,13 +113,13 @@ def test_readme_by_hand():
 
 
 def test_marks_that_cannot_be_read():
-    with pytest.raises(ValueError, match="no counterpart"):
+    with pytest.raises(ValueError, match="counterpart"):
         marks.marks("text <!-- value: mean; roc_auc; default -->.5")
-    with pytest.raises(ValueError, match="not closed"):
+    with pytest.raises(ValueError, match="closed"):
         marks.marks("a <!-- value: one -->.5 <!-- value: two -->.6<!-- end -->")
-    with pytest.raises(ValueError, match="begins a line"):
+    with pytest.raises(ValueError, match="begins"):
         marks.marks("text\n<!-- value: one -->.5<!-- end -->")
-    with pytest.raises(ValueError, match="unknown table 'nothing'"):
+    with pytest.raises(ValueError, match="unknown"):
         pages.renderer(Results())("table", "nothing")
 
 

@@ -67,7 +67,7 @@ def test_a_watch_refuses_beams_and_a_second_use(model, ids) -> None:
     with pytest.raises(RuntimeError, match="nothing"):
         watch.tokens(ids)
     generate(model, ids[:, :4], 2, [watch])
-    with pytest.raises(ValueError, match="new GenerationWatch"):
+    with pytest.raises(ValueError, match="GenerationWatch"):
         generate(model, ids[:, :4], 2, [watch])
     with pytest.raises(ValueError, match="sequences"):
         watch.tokens(ids)

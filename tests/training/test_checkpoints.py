@@ -68,10 +68,10 @@ def test_other_data_and_broken_checkpoints_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "state"
     net = nets.build("small-cnn", seed=0)
     training.train(net, small_images(), epochs=1, checkpoint=path, progress=False)
-    with pytest.raises(ValueError, match=r"another run.*data"):
+    with pytest.raises(ValueError, match="another"):
         training.train(net, small_images(50), epochs=1, checkpoint=path, progress=False)
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="is broken"):
+    with pytest.raises(ValueError, match="broken"):
         training.train(net, small_images(), epochs=1, checkpoint=path, progress=False)
 
 

@@ -110,10 +110,10 @@ def test_what_cannot_be_rebuilt_is_refused(tmp_path: Path, layers, graph, messag
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no Keras file"):
+    with pytest.raises(FileNotFoundError, match="Keras"):
         load_keras(tmp_path / "missing.h5")
     (tmp_path / "junk.h5").write_bytes(b"not HDF5")
-    with pytest.raises(ValueError, match="not a Keras HDF5 file"):
+    with pytest.raises(ValueError, match="Keras"):
         load_keras(tmp_path / "junk.h5")
 
 

@@ -83,7 +83,7 @@ def test_keras3_file(tmp_path: Path, rng: np.random.Generator, container: str) -
 
 def test_foreign_and_damaged_files(tmp_path: Path, author_checkpoint: Path) -> None:
     path = tmp_path / "file"
-    with pytest.raises(FileNotFoundError, match="does not exist"):
+    with pytest.raises(FileNotFoundError, match="exist"):
         read_weights(path)
     for content, message in {
         b"": "first bytes",

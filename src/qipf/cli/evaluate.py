@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from qipf._common.optional import require
 from qipf._common.text import printable
 from qipf.cli.arguments import check_output
 from qipf.cli.options import OptionalOutput
-from qipf.cli.shown import markdown_table, table_of
+from qipf.cli.shown import json_text, markdown_table, table_of
 from qipf.data.tables import Columns, check_values, csv_text, missing, read_columns, read_correct
 from qipf.metrics import METRICS
 from qipf.metrics import evaluate as measure
@@ -57,7 +56,7 @@ def evaluate(
     ```
     qipf evaluate scores.csv
     qipf evaluate scores.parquet --bootstrap 0 --output metrics.json
-    qipf evaluate scores.npz --score entropy --score energy --correct truth=guess --all
+    qipf evaluate scores.npz --score entropy --correct truth=guess --all
     ```
 
     Args:
@@ -181,14 +180,6 @@ def _notes(results: Results, shown: list[str]) -> list[str]:
     return notes
 
 
-def _json(results: Results) -> str:
-    plain = {
-        score: {key: None if isinstance(v, float) and math.isnan(v) else v for key, v in result.items()}
-        for score, result in results.items()
-    }
-    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
-
-
 def _csv(results: Results) -> str:
     lines = []
     for score, result in results.items():
@@ -207,4 +198,4 @@ def _markdown(results: Results) -> str:
     return "\n".join([f"{_title(results)}.", "", *table, *([""] if notes else []), *notes]) + "\n"
 
 
-WRITERS = {".json": _json, ".csv": _csv, ".md": _markdown}
+WRITERS = {".json": json_text, ".csv": _csv, ".md": _markdown}

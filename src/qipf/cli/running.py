@@ -157,6 +157,7 @@ class Work:
         if net is None or is_weights(net):
             raise Problem("model", "a file of weights cannot be run", hint="give a program, or data with logits")
         runner = open_model(net)
+        batch_size = getattr(net, "fixed_batch", None) or batch_size
         bound = data.bound(runner.inputs)
         ids = _are_ids(bound, runner, getattr(task, "name", None) or (task or {}).get("name"))
         few = np.arange(min(LOOK, batch_size, len(bound)))

@@ -44,6 +44,12 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[s
     return [f"| {' | '.join(head)} |", "|---|" + (len(head) - 1) * "--:|", *(f"| {' | '.join(row)} |" for row in rows)]
 
 
+def json_text(value: Any) -> str:
+    """Return a value as JSON, with null for NaN and infinite numbers."""
+    plain = json.loads(json.dumps(value), parse_constant=lambda word: None)
+    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+
+
 def say_share(how: str, right: int, count: int, what: str) -> None:
     """Print the share of correct predictions, or of targets inside their intervals, if there are any."""
     if count:
@@ -185,8 +191,7 @@ def _json(found: Comparison) -> str:
     if found.shifted:
         whole["shifted"] = {name: told(about, rows) for name, (about, rows) in found.shifted.items()}
         whole["under_shift"] = " ".join(more)
-    plain = json.loads(json.dumps(whole), parse_constant=lambda word: None)
-    return json.dumps(plain, indent=2, allow_nan=False) + "\n"
+    return json_text(whole)
 
 
 def _markdown(found: Comparison) -> str:

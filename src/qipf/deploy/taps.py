@@ -55,8 +55,8 @@ def _head(model: nn.Module, scorer: Scorer) -> nn.Module:
     if len(heads) != 1:
         found = f"{len(heads)} linear layers ({', '.join(heads)})" if heads else "no linear layer"
         raise Problem(
-            "features", f"{scorer.name} reads the input of the layer that makes the logits, but {found} of this model "
-            f"maps {width or 'any number of'} features to {columns or 'any number of'} logits",
+            "features", f"{found} of this model maps {width or 'any number of'} features to "
+            f"{columns or 'any number of'} logits",
             hint="name the module whose output is the features, here and in qipf.collect",
         )  # fmt: skip
     return next(iter(heads.values()))

@@ -21,8 +21,8 @@ from qipf.runners.loading import check_facts
 from qipf.runners.torch import check_logits, find_values, original
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.confidence import Confidence
+from qipf.scores.coordinates import without_autocast
 from qipf.scores.mixture import Mixture
-from qipf.scores.precision import without_autocast
 from qipf.scores.saving import upgraded
 from qipf.tasks.classes import Classes
 from qipf.tasks.finding import TASKS

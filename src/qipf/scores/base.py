@@ -1,4 +1,4 @@
-"""The contract of every single-pass scorer: settings, a few fitted arrays, and a pure function of a model's outputs."""
+"""Base class of single-pass scorers: settings, a few fitted arrays, and a pure function of a model's outputs."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from qipf.arrays import Array, as_array, is_traced, namespace, placeable, to_num
 from qipf.runners.loading import check_facts, model_facts, open_model
 from qipf.runners.runner import Run
 from qipf.scores import saving
-from qipf.scores.precision import check_matrix as check_matrix
-from qipf.scores.precision import check_rows as check_rows
-from qipf.scores.precision import check_scores, in_range, without_autocast
-from qipf.scores.precision import wide as wide
+from qipf.scores.coordinates import check_matrix as check_matrix
+from qipf.scores.coordinates import check_rows as check_rows
+from qipf.scores.coordinates import check_scores, in_range, without_autocast
+from qipf.scores.coordinates import wide as wide
 from qipf.scores.saving import ATTACHMENTS, SCORERS
 from qipf.scores.saving import Fitted as Fitted
 from qipf.scores.saving import plain as plain
@@ -49,13 +49,13 @@ _PLAIN = {"int": (Integral, "an integer"), "float": (Real, "a number"), "str": (
 class Attachment(ABC):
     """Something learned about one fitted scorer that is saved, loaded and wrapped together with it.
 
-    A subclass names itself with `kind`, and gives `state` and `from_state`. `Scorer.attach` keeps at most one
-    attachment of each kind; fitting the scorer again drops all of them.
+    A subclass defines `kind`, `state` and `from_state`. `Scorer.attach` keeps at most one attachment of each kind;
+    fitting the scorer again drops all of them.
     """
 
     kind: ClassVar[str]
     scorer: Scorer | None = None
-    """the scorer it was attached to, as it was then; None before"""
+    """The scorer that it was attached to, as it was then; None before."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -70,29 +70,28 @@ class Attachment(ABC):
 
     @abstractmethod
     def state(self) -> Fitted:
-        """Arrays and plain JSON values from which `from_state` makes an equal object."""
+        """Return arrays and plain JSON values from which `from_state` makes an equal object."""
 
     @classmethod
     @abstractmethod
     def from_state(cls, state: Fitted) -> Self:
-        """The object that `state` came from.
+        """Return the object that `state` came from.
 
         Raises:
-            ValueError: the state does not describe such an object.
+            ValueError: The state does not describe such an object.
         """
 
 
 class Scorer(ABC):
-    """One number per prediction, from one forward pass. Higher is less sure, always.
+    """Map each prediction to one number, from one forward pass; higher is less sure.
 
-    A subclass is a dataclass whose fields are its settings (plain JSON values). It gives `name`, `_fit` and `_score`;
-    saving, loading, wrapping, checking and moving between array libraries are then done here. `_score` must be a pure
-    function of the outputs, the settings and the fitted tensors: that is what makes a scorer safe in threads and
-    exportable.
+    A subclass is a dataclass whose fields are its settings (plain JSON values), with `name`, `_fit` and `_score`. This
+    class saves, loads, wraps, checks and moves between array libraries. `_score` must be a pure function of the
+    outputs, the settings and the fitted tensors, so that a scorer is safe in threads and can be exported.
 
     Attributes:
-        fitted: what fitting left behind; None before.
-        attachments: what travels with this fitted scorer, by kind; see `attach`.
+        fitted: The result of a fit; None before.
+        attachments: What is saved and wrapped with this fitted scorer, by kind; see `attach`.
     """
 
     name: ClassVar[str]
@@ -234,8 +233,8 @@ class Scorer(ABC):
         """Write one file that `qipf.load` reads back to the same scores, bit for bit, with all attachments.
 
         Raises:
-            RuntimeError: the scorer is not fitted.
-            ValueError: a setting cannot be written, for example a function.
+            RuntimeError: The scorer is not fitted.
+            ValueError: A setting cannot be written, for example a function.
         """
         fitted = self._require_fitted()
         tensors, attached = dict(fitted.tensors), {}
@@ -252,21 +251,19 @@ class Scorer(ABC):
         saving.write(path, header, tensors)
 
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}  # type: ignore[arg-type]
 
     @property
     def attachments(self) -> Mapping[str, Attachment]:
-        """What travels with this fitted scorer, by kind, for example `probability`, `decision` or `intervals`."""
+        """Attachments of this fitted scorer by kind, for example `probability`, `decision` or `intervals`."""
         return MappingProxyType(dict(self._attachments))
 
     def attach(self, attachment: Attachment) -> Self:
-        """Keep `attachment` with this scorer: `save`, `load`, `wrap` and `qipf score` take it along.
-
-        It replaces an attachment of the same kind. Fitting the scorer again drops it.
+        """Keep `attachment` with this scorer, in place of one of the same kind; `save`, `load` and `wrap` include it.
 
         Raises:
-            ValueError: it was learned about another scorer, or about another fit of this one.
+            ValueError: It was learned about another scorer, or about another fit of this one.
         """
         self._require_fitted()
         if not isinstance(attachment, Attachment):
@@ -286,7 +283,7 @@ class Scorer(ABC):
 
     @property
     def probability(self) -> ErrorProbability | None:
-        """What turns scores into probabilities of error, `ErrorProbability().fit_scorer(scorer, held_out)`."""
+        """The map from scores to probabilities of error, `ErrorProbability().fit_scorer(scorer, held_out)`."""
         return self._attachments.get("probability")  # pyright: ignore[reportReturnType]
 
     @probability.setter
@@ -295,7 +292,7 @@ class Scorer(ABC):
 
     @property
     def decision(self) -> Decision | None:
-        """Which predictions to accept, `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
+        """The rule that accepts predictions, `Decision("error<=0.01").fit_scorer(scorer, held_out)`."""
         return self._attachments.get("decision")  # pyright: ignore[reportReturnType]
 
     @decision.setter
@@ -304,7 +301,7 @@ class Scorer(ABC):
 
     @property
     def prediction_sets(self) -> PredictionSets | None:
-        """Which classes are possible, `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
+        """The sets of possible classes, `PredictionSets(coverage=0.9).fit_scorer(scorer, held_out)`."""
         return self._attachments.get("prediction_sets")  # pyright: ignore[reportReturnType]
 
     @prediction_sets.setter
@@ -332,13 +329,13 @@ class Scorer(ABC):
 
     @property
     def export_problem(self) -> str:
-        """Why this scorer cannot become part of an exported graph; empty where it can."""
+        """Reason why this scorer cannot become part of an exported graph; empty if it can."""
         return ""
 
     # --- for those who build on it -------------------------------------------------------------------------------
 
     def graph_score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        """The scores without any check, from the given fitted tensors: what a compiled or exported graph traces."""
+        """Return the scores without any check, from given tensors, as a compiled or exported graph traces them."""
         with without_autocast(outputs.logits):
             return in_range(self._score(outputs, tensors), outputs.logits.dtype)
 
@@ -414,12 +411,12 @@ class Scorer(ABC):
             raise
 
     def _use(self, fitted: Fitted) -> None:
-        """Take over what was fitted or loaded; the last assignment makes it visible."""
+        """Use what was fitted or loaded; the last assignment makes it visible to other threads."""
         self._cache: tuple[Fitted, dict[tuple[str, str], Mapping[str, Array]]] = (fitted, {})
         self.fitted = fitted
 
     def _placed(self, fitted: Fitted, reference: Array) -> Mapping[str, Array]:
-        """The fitted tensors in the library and on the device of `reference`, moved once for each place."""
+        """Return the fitted tensors in the library and on the device of `reference`; each device is served once."""
         if compat.is_numpy_array(reference) or not fitted.tensors:
             return fitted.tensors
         xp, device = namespace(reference), compat.device(reference)
@@ -435,7 +432,7 @@ class Scorer(ABC):
         return moved[place]
 
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
-        """`outputs` as `Outputs`, checked for what this scorer reads, and against what it was fitted to."""
+        """Return `Outputs` after a check of what this scorer reads, and of what it was fitted to."""
         if not isinstance(outputs, Outputs):
             logits = as_array(outputs, "logits")
             check_matrix(logits, "logits")
@@ -474,7 +471,7 @@ class Scorer(ABC):
 
 
 def _same(one: Scorer, other: Scorer) -> bool:
-    """Whether two scorers give the same scores: the same kind, settings and fit."""
+    """Return True if two scorers have the same kind, settings and fit."""
     if one.name != other.name or not one._require_fitted().equals(other._require_fitted()):
         return False
     mine, others = (plain(scorer.settings()) for scorer in (one, other))
@@ -482,15 +479,7 @@ def _same(one: Scorer, other: Scorer) -> bool:
 
 
 def check_settings(kind: type, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-    """Raise TypeError where a setting of a scorer is not of the plain type that its class declares.
-
-    Only settings that are declared as numbers, texts, booleans or None are checked.
-
-    Args:
-        kind: the class of the scorer, a dataclass.
-        given: positional arguments.
-        named: keyword arguments.
-    """
+    """Raise if a setting is not of the number, string, boolean or None that the class of a scorer declares."""
     if not dataclasses.is_dataclass(kind):
         return
     fields = [field for field in dataclasses.fields(kind) if field.init]

@@ -1,4 +1,4 @@
-"""Fields of what the network learned about each class: one field per class, from the features of references."""
+"""One field per class, from the features of reference inputs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS: tuple[str, ...] = ("contrast", "density", "own-density", "potential", "mo
 
 @dataclass(eq=False)
 class ClassField(Scorer):
-    r"""How much closer a prediction lies to other classes than to its own, measured by one field per class.
+    r"""Score how much closer a prediction lies to other classes than to its own, by one field per class.
 
     With psi_c the information potential field (paper, Definition 2) of the reference features of class c, the
     posterior is :math:`p(c \mid y) \propto \pi_c \psi_c(y)`, and with c* the predicted class
@@ -44,15 +44,15 @@ class ClassField(Scorer):
     A predicted class without any references is unknown to the fields, and its score is the largest, u = 1e6.
 
     Args:
-        kind: "contrast", as above; "density", -log psi of all references; "own-density", -log psi of the predicted
+        kind: "contrast" as above; "density", -log psi of all references; "own-density", -log psi of the predicted
             class; "potential", V_0 of the whole field (Definition 3); or "modes", the mean of the modes of orders
             2, 4, 6, 8 (Definition 4). In the last two every reference counts the same.
-        bandwidth: bandwidth of the kernel in normalised features. "cv" chooses the one under which references that
+        bandwidth: Bandwidth of the kernel in normalised features. "cv" chooses the one under which references that
             were left out have the most likely labels.
         normalise: "unit" scales features to unit length; "centred-unit" first subtracts the mean of the references;
             "none" leaves features as they are, up to 4e9 in size.
         space: "features", or the name of a layer that was collected with `qipf.collect(..., layers=...)`.
-        priors: class priors pi_c: "uniform", or "reference" for the shares of the classes among the references.
+        priors: Class priors pi_c: "uniform", or "reference" for the shares of the classes among the references.
     """
 
     name: ClassVar[str] = "class-field"
@@ -81,31 +81,31 @@ class ClassField(Scorer):
 
     @property
     def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether it reads `Outputs.features`, rather than one of the layers."""
+        """True if it reads `Outputs.features`, and not one of the layers."""
         return self.space == FEATURES
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """The layer that it reads, where that is not the features."""
+        """The layer that it reads, if that is not the features."""
         return () if self.space == FEATURES else (self.space,)
 
     @property
     def export_problem(self) -> str:
-        """Why this scorer cannot become part of an exported graph; empty where it can."""
+        """Reason why this scorer cannot become part of an exported graph; empty if it can."""
         return "" if self.kind not in ("potential", "modes") else f'kind "{self.kind}" evaluates its field in blocks'
 
     def fit_batches(self, batches: Iterable[Outputs], *, references: int = 20_000, seed: int = 0) -> Self:
         """Fit to more outputs than fit in memory, by keeping a uniform sample of their rows.
 
         Args:
-            batches: labelled outputs, for instance of one shard of the training data after another.
-            references: how many rows to keep.
-            seed: seed of the sample.
+            batches: Labelled outputs, for instance of one shard of the training data after another.
+            references: How many rows to keep.
+            seed: Seed of the sample.
         """
         return self.fit(data=reservoir(batches, references, seed))
 
     def posterior(self, outputs: Outputs) -> Array:
-        """The class probabilities of every input, (N, C), independent of what the network predicts."""
+        """Return the class probabilities of every input, (N, C), independent of the network's prediction."""
         fitted = self._require_fitted()
         checked = self._checked(outputs, fitted)
         return softmax(self._log_fields(checked, self._placed(fitted, checked.logits)))
@@ -163,7 +163,7 @@ class ClassField(Scorer):
         return xp.clip(found, -largest, largest)
 
     def _log_fields(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        """The logarithm of pi_c psi_c, (N, C)."""
+        """Return the logarithm of pi_c psi_c, (N, C)."""
         y, packed = self._queries(outputs, tensors)
         return log_fields(y, packed, self._require_fitted().facts["bandwidth"])
 
@@ -193,12 +193,12 @@ class ClassField(Scorer):
 
 
 def normalise(values: Array, centre: Array, how: str) -> Array:
-    """Features scaled to unit length ("unit"), centred first ("centred-unit"), or not scaled at all ("none").
+    """Scale features to unit length ("unit"), after centring ("centred-unit"), or not at all ("none").
 
     Args:
         values: (N, d).
         centre: (d,) what is subtracted; zero for "unit".
-        how: one of `NORMALISATIONS`; "none" only subtracts the centre, which does not change distances.
+        how: One of `NORMALISATIONS`; "none" only subtracts the centre, which does not change distances.
     """
     if how == "none":
         return namespace(values).clip(values, -FEATURE_LIMIT, FEATURE_LIMIT) - centre
@@ -206,14 +206,14 @@ def normalise(values: Array, centre: Array, how: str) -> Array:
 
 
 def centre_of(features: np.ndarray, how: str) -> np.ndarray:
-    """What `normalise` subtracts for these reference features."""
+    """Return what `normalise` subtracts for these reference features."""
     if how == "unit":
         return np.zeros(features.shape[1])
     return np.clip(features.mean(axis=0, dtype=np.float64), -FEATURE_LIMIT, FEATURE_LIMIT)
 
 
 def choose_bandwidth(samples: np.ndarray, labels: np.ndarray, classes: int) -> float:
-    r"""The bandwidth under which samples that were left out have the most likely labels.
+    r"""Return the bandwidth under which samples that were left out have the most likely labels.
 
     .. math::  s = \arg\min_s -\sum_i \log \frac{\psi_{y_i}(w_i)}{\sum_c \psi_c(w_i)}
 
@@ -234,7 +234,7 @@ def choose_bandwidth(samples: np.ndarray, labels: np.ndarray, classes: int) -> f
 
 
 def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:
-    """A uniform sample of `size` rows of a stream of outputs, in bounded memory (Vitter's algorithm R)."""
+    """Return a uniform sample of `size` rows of a stream of outputs, in bounded memory (Vitter's algorithm R)."""
     rng = np.random.default_rng(seed)
     kept: dict[str, np.ndarray] = {}
     seen = 0
@@ -249,7 +249,7 @@ def reservoir(batches: Iterable[Outputs], size: int, seed: int) -> Outputs:
         places = np.where(numbers < size, numbers, rng.integers(0, numbers + 1))
         rows = np.flatnonzero(places < size)
         for name, values in columns.items():
-            kept[name][places[rows]] = values[rows]  # of several rows for one place, the last one counts
+            kept[name][places[rows]] = values[rows]  # of several rows for one index, the last one counts
         seen += count
     if seen == 0:
         raise ValueError("batches: got no rows, expected at least one; an iterator that was read before is empty")

@@ -1,4 +1,4 @@
-"""One score from several scorers, through their tail probabilities on held-out outputs."""
+"""Combine several scorers through their tail probabilities on held-out outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import SCORERS, Fitted, Scorer, wide
-from qipf.scores.precision import in_range
+from qipf.scores.coordinates import in_range
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
@@ -22,7 +22,7 @@ _TAIL = 0.05  # beyond the outermost knots the map continues with its mean slope
 
 @dataclass(eq=False)
 class Combine(Scorer):
-    r"""One score from several scorers of any units; it never falls as one of them rises.
+    r"""Combine scorers of any units into one score, which never falls as one of them rises.
 
     With :math:`p_i(u) = P(U_i \ge u)` the tail probability of part i over held-out outputs,
 
@@ -30,19 +30,18 @@ class Combine(Scorer):
         \text{fisher: } -\sum_i \log p_i, \qquad \text{stouffer: } \sum_i \Phi^{-1}(1 - p_i), \qquad
         \text{learned: } \sum_i a_i \Phi^{-1}(1 - p_i),\; a_i \ge 0,
 
-    where the weights a make the errors among the held-out outputs most likely (logistic regression). Beyond the largest
-    held-out score the maps continue as straight lines, so shifted inputs do not tie.
+    with the weights a that make the errors among the held-out outputs most likely (logistic regression). Beyond the
+    largest held-out score the maps continue as straight lines, so that shifted inputs do not tie.
 
     Fit it to outputs of inputs that the network was not trained on. Clean inputs contain few errors; weights are
     learned better with additional inputs that have reference perturbations (`qipf.tasks.perturbations`). Never use
     the shifts that the score is evaluated on.
 
-    A part finds the outputs it was fitted to more likely than others. Where a part is not fitted yet, one half of the
-    outputs therefore fits such parts, and the other half gives the tail probabilities and weights of all parts. The
-    halves are always the same, and each class is divided evenly; `fitted.facts` has the counts.
+    Parts that are not fitted yet are fitted to one half of the outputs; the other half gives the tail probabilities and
+    weights of all parts. The halves are always the same, and each class is divided evenly.
 
     Args:
-        parts: scorers; those that are not fitted yet are fitted to one half of the outputs.
+        parts: Scorers, fitted or not.
         rule: "fisher", "stouffer" or "learned".
     """
 
@@ -60,12 +59,12 @@ class Combine(Scorer):
 
     @property
     def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether any part reads features."""
+        """True if a part reads features."""
         return any(part.reads_features for part in self.parts)
 
     @property
     def reads_labels(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether any part, or learning the weights, reads labels."""
+        """True if a part, or learning the weights, reads labels."""
         return self.rule == "learned" or any(part.reads_labels for part in self.parts)
 
     @property
@@ -79,7 +78,7 @@ class Combine(Scorer):
         return next((part.export_problem for part in self.parts if part.export_problem), "")
 
     def settings(self) -> dict[str, Any]:
-        """The constructor's arguments, with each part as its name and settings."""
+        """Return the constructor's arguments, with each part as its name and settings."""
         return {
             "parts": [{"scorer": part.name, "settings": part.settings()} for part in self.parts],
             "rule": self.rule,
@@ -147,7 +146,7 @@ class Combine(Scorer):
 
 
 def _scorer(given: Scorer | Mapping[str, Any]) -> Scorer:
-    """A part as given, or built from its name and settings as a file holds them."""
+    """Return a part as given, or build it from the name and settings that a file holds."""
     if isinstance(given, Scorer):
         return given
     if not isinstance(given, Mapping) or given.get("scorer") not in SCORERS:
@@ -162,7 +161,7 @@ def _part(tensors: Mapping[str, Array], number: int) -> dict[str, Array]:
 
 
 def _halves(outputs: Outputs) -> tuple[Outputs, Outputs]:
-    """Two random halves, always the same, with every class divided evenly."""
+    """Return two random halves, always the same, with every class divided evenly."""
     if len(outputs) < 2:
         raise ValueError(f"combine: {len(outputs)} outputs cannot both fit and calibrate the parts; collect at least 2")
     order = np.random.default_rng(0).permutation(len(outputs))
@@ -172,7 +171,7 @@ def _halves(outputs: Outputs) -> tuple[Outputs, Outputs]:
 
 
 def _knots(scores: np.ndarray, rule: str) -> tuple[np.ndarray, np.ndarray]:
-    """The corners of the piecewise-linear map from a score to -log p (Fisher) or to the normal score."""
+    """Return the corners of the piecewise-linear map from a score to -log p (Fisher) or to the normal score."""
     from scipy.special import ndtri
 
     values, counts = np.unique(scores, return_counts=True)
@@ -193,7 +192,7 @@ def _knots(scores: np.ndarray, rule: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _weights(maps: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """The weights, 0 or more, of a logistic regression of the errors on the normal scores of the parts."""
+    """Return the nonnegative weights of a logistic regression of the errors on the normal scores of the parts."""
     from scipy.optimize import minimize
     from scipy.special import expit
 

@@ -1,4 +1,4 @@
-"""Scores that only read the logits and need no fitting: what most people use, and what others must exceed."""
+"""Scores of the logits alone that need no fitting: the common baselines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Confidence(Scorer):
-    """A function of the logits of one prediction. There is nothing to fit, and `fit` may be left out.
+    """Base class of functions of the logits of one prediction; `fit` may be left out.
 
     One logit (N, 1) is read as that of a binary classifier. A regression has no such confidence.
     """
@@ -194,8 +194,8 @@ class GEN(Confidence):
     .. math::  u = \sum_{j=1}^M p_{(j)}^\gamma (1 - p_{(j)})^\gamma
 
     Args:
-        gamma: the exponent, between 0 and 1; a small one weighs the improbable classes more.
-        largest: M; at most this many classes are summed.
+        gamma: The exponent, between 0 and 1; a small one gives improbable classes more weight.
+        largest: M, the most classes to sum.
     """
 
     name: ClassVar[str] = "gen"
@@ -224,12 +224,11 @@ class Contrast(Scorer):
     .. math::  u = \log(1 - p_{c^*}) - \log p_{c^*}
                  = \log \sum_{j \ne c^*} e^{z_j / T} - z_{c^*} / T, \qquad p = \mathrm{softmax}(z / T)
 
-    It ranks predictions as the softmax response does at the same temperature, and does not round to a tie where the
-    network is nearly certain. Fit it to held-out outputs with labels: on the data it was trained on, a network looks
-    surer than it is.
+    It ranks predictions as the softmax response does at the same temperature, but does not round nearly certain ones to
+    a tie. Fit it to held-out outputs with labels: on its training data, a network looks surer than it is.
 
     Args:
-        temperature: T; None finds the one that makes the labels of the outputs most likely.
+        temperature: T; None for the one that makes the labels of the outputs most likely.
     """
 
     name: ClassVar[str] = "contrast"

@@ -1,15 +1,18 @@
-"""Functions of logits that several scorers share, each written without overflow and without lost digits."""
+"""Check the arrays that scorers read and return, and compute functions of logits without overflow or lost digits."""
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal
 
 import array_api_compat as compat
+import numpy as np
 
-from qipf.arrays import Array, namespace, row_max
-from qipf.scores.base import wide
+from qipf._common.errors import Problem
+from qipf.arrays import Array, is_traced, namespace, row_max, to_numpy
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
@@ -17,10 +20,106 @@ if TYPE_CHECKING:
 Coordinate = Literal["max_logit", "log_odds"] | Callable[[Array], Array]
 FLOOR = -80.0  # exponentials of less vanish next to 1, and are many times slower on the CPU
 Task = Literal["classification", "binary", "regression"]
+_NOTHING = nullcontext()
+
+
+def check_matrix(values: Array, name: str) -> None:
+    """Raise unless `values` is (N, C) with at least one column."""
+    if values.ndim != 2 or values.shape[1] == 0:
+        hint = "for a model with one output reshape to (N, 1)" if values.ndim == 1 else ""
+        raise Problem(name, f"{tuple(values.shape)}", expected="shape (N, C), one row per prediction", hint=hint)
+
+
+def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -> None:
+    """Raise Problem that names the rows with NaN or infinite values.
+
+    Args:
+        values: (N, C) array of any library.
+        name: What they are called in the error.
+        numbers: The number of each row in the user's data; None to count from 0.
+    """
+    check_matrix(values, name)
+    if is_traced(values) or values.shape[0] == 0:
+        return
+    if compat.is_torch_array(values) and values.device.type == "cpu":
+        values = to_numpy(values)  # ten times as fast as torch
+    xp = namespace(values)
+    if bool(xp.all(xp.isfinite(values))):
+        return
+    found = to_numpy(values)
+    bad = np.asarray(~np.isfinite(found).all(axis=1))
+    where = f"in {_shown(bad, numbers)}"
+    if name.endswith("logits") and (np.isfinite(found) | np.isneginf(found)).all():
+        hint = "clip the logits first, for instance numpy.clip(logits, -20, None)"
+        raise Problem(name, f"minus infinity {where}, as the logarithm of a probability of 0 is", hint=hint)
+    raise Problem(name, f"NaN or infinite values {where}", hint="remove or repair them first")
+
+
+def _shown(bad: np.ndarray, numbers: Sequence[int] | None) -> str:
+    rows = np.flatnonzero(bad)
+    named = [str(row if numbers is None else numbers[row]) for row in rows[:5]]
+    return f"{len(rows)} of {len(bad)} rows: row {', '.join(named)}{', ...' if len(rows) > 5 else ''} (counted from 0)"
+
+
+def wide(values: Array) -> Array:
+    """Return values in 32 bits or more: half precision is for storage, not for sums."""
+    xp = namespace(values)
+    return xp.astype(values, xp.float32) if xp.finfo(values.dtype).bits < 32 else values
+
+
+def double(values: Array) -> Array:
+    """Return float64 if the library has it: the modes are small differences of nearly equal potentials."""
+    xp = namespace(values)
+    if compat.is_jax_array(values):
+        import jax
+
+        if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
+            return values
+    if compat.is_torch_array(values) and values.device.type == "mps":
+        return values
+    return xp.astype(values, xp.float64, copy=False)
+
+
+def without_autocast(values: Array) -> AbstractContextManager[Any]:
+    """Turn torch's autocast off on the device of `values`: sums in half precision overflow above 65,504."""
+    if not compat.is_torch_array(values):
+        return _NOTHING
+    import torch
+
+    kind = values.device.type
+    return torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else _NOTHING
+
+
+def in_range(values: Array, dtype: Any) -> Array:
+    """Return values as `dtype`; beyond its range they become its largest number, and NaN stays NaN."""
+    if compat.is_torch_array(values):
+        import torch
+
+        if values.dtype == dtype:
+            return torch.nan_to_num(values, nan=math.nan)
+        limits = torch.finfo(min(dtype, values.dtype, key=lambda kind: torch.finfo(kind).max))
+        return values.clamp(limits.min, limits.max).to(dtype)
+    xp = namespace(values)
+    limits = xp.finfo(dtype)
+    if xp.finfo(values.dtype).bits < limits.bits:
+        values = xp.astype(values, dtype)
+    return xp.astype(xp.clip(values, float(limits.min), float(limits.max)), dtype, copy=False)
+
+
+def check_scores(scores: Array, name: str) -> None:
+    """Raise Problem that names the rows whose score is not a finite number."""
+    if is_traced(scores) or scores.shape[0] == 0:
+        return
+    xp = namespace(scores)
+    if bool(xp.all(xp.isfinite(scores))):
+        return
+    found = f"no finite score for {_shown(~np.isfinite(to_numpy(scores)), None)}"
+    hint = "their logits or features are too large for this method, scale or remove them first"
+    raise Problem(name, found, hint=hint)
 
 
 def class_logits(logits: Array) -> Array:
-    """Logits with one column per class, in 32 bits or more.
+    """Return logits with one column per class, in 32 bits or more.
 
     One logit z becomes the two logits (-z/2, z/2). They give the same probabilities, and a score that reads only the
     largest logit does not favour either class.
@@ -31,10 +130,10 @@ def class_logits(logits: Array) -> Array:
 
 
 def others(logits: Array) -> tuple[Array, Array]:
-    r"""How far every class lies behind the winner, :math:`d_j = z_j - \max z \le 0`, and :math:`e_j = \exp d_j`.
+    r"""Return the distance of every class to the largest, :math:`d_j = z_j - \max z \le 0`, and :math:`e_j = \exp d_j`.
 
-    The winner's own :math:`e_j` is set to zero, so that :math:`s = \sum_j e_j` keeps its precision where
-    :math:`1 - \max_j p_j = s / (1 + s)` would be lost to rounding.
+    The largest class has :math:`e_j = 0`, so that :math:`1 - \max_j p_j = s / (1 + s)` with :math:`s = \sum_j e_j` is
+    not lost to rounding.
     """
     xp = namespace(logits)
     # Exponentials that underflow are many times slower on the CPU, and carry no information.
@@ -46,13 +145,13 @@ def others(logits: Array) -> tuple[Array, Array]:
 
 
 def log_odds(scores: Array, predicted: Array | None = None) -> Array:
-    r"""The log odds of one class per row, :math:`s_c - \log\sum_{j \ne c} e^{s_j} = \log p_c - \log(1 - p_c)`, (N,).
+    r"""Return the log odds of a class, :math:`s_c - \log\sum_{j \ne c} e^{s_j} = \log p_c - \log(1 - p_c)`, (N,).
 
     The sum is taken relative to its largest term, so the result neither overflows nor rounds to a tie.
 
     Args:
         scores: (N, C) logits or log probabilities, with C of at least 2.
-        predicted: (N,) the class of each row; None takes the one with the largest score.
+        predicted: (N,) the class of each row; None for the one with the largest score.
     """
     xp = namespace(scores)
     limits = xp.finfo(scores.dtype)
@@ -65,9 +164,9 @@ def log_odds(scores: Array, predicted: Array | None = None) -> Array:
 
 
 def contrast(chances: Array, classes: Array) -> Array:
-    r"""How strongly probabilities (N, C) speak against one class per row, :math:`\log(1 - p_c) - \log p_c`, (N,).
+    r"""Return the log odds against a class per row, :math:`\log(1 - p_c) - \log p_c`, (N,), from probabilities (N, C).
 
-    1 - p is the sum of the other probabilities: taken from p itself, it would round all sure predictions to a tie.
+    1 - p is the sum of the other probabilities: computed from p, it would round all sure predictions to a tie.
     """
     xp = namespace(chances)
     tiny = float(xp.finfo(chances.dtype).smallest_normal)
@@ -83,19 +182,19 @@ def contrast(chances: Array, classes: Array) -> Array:
 
 
 def log_sum_exp(values: Array) -> Array:
-    """The logarithm of the summed exponentials of every row of (N, C), (N,)."""
+    """Return the logarithm of the summed exponentials of every row of (N, C), (N,)."""
     xp = namespace(values)
     high = xp.max(values, axis=1)
     return high + xp.log(xp.sum(xp.exp(xp.clip(values - high[:, None], FLOOR, None)), axis=1))
 
 
 def log_softmax(values: Array) -> Array:
-    """Values (N, C) shifted so that the exponentials of every row sum to one."""
+    """Return values (N, C) shifted so that the exponentials of every row sum to one."""
     return values - log_sum_exp(values)[:, None]
 
 
 def softmax(values: Array) -> Array:
-    """The exponentials of every row of (N, C), scaled so that they sum to one."""
+    """Return the exponentials of every row of (N, C), scaled so that they sum to one."""
     if compat.is_torch_array(values):
         return values.softmax(1)
     xp = namespace(values)
@@ -104,20 +203,20 @@ def softmax(values: Array) -> Array:
 
 
 def pick(values: Array, columns: Array) -> Array:
-    """One value per row of (N, C), in the given columns."""
+    """Return one value per row of (N, C), from the given columns."""
     xp = namespace(values)
     own = xp.arange(values.shape[1], device=compat.device(values))[None, :] == columns[:, None]
     return xp.sum(xp.where(own, values, xp.zeros_like(values)), axis=1)
 
 
 def softplus(values: Array) -> Array:
-    """The logarithm of 1 + exp(values), elementwise, without overflow."""
+    """Return the logarithm of 1 + exp(values), elementwise, without overflow."""
     xp = namespace(values)
     return xp.clip(values, 0.0, None) + xp.log1p(xp.exp(xp.clip(-xp.abs(values), FLOOR, None)))
 
 
 def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
-    r"""The number y(x) at which the field is evaluated for a prediction, (N,).
+    r"""Return the number y(x) at which the field is evaluated for each prediction, (N,).
 
     Args:
         logits: (N, C), or (N, 1).
@@ -142,7 +241,7 @@ def coordinate(logits: Array, kind: Coordinate, task: Task) -> Array:
 
 
 def task_of(outputs: Outputs) -> Task:
-    """What the outputs of a network with one prediction per input are for `WeightQIPF`, by their shape and labels."""
+    """Return what the outputs are for `WeightQIPF`, by their shape and labels."""
     if outputs.logits.shape[1] > 1:
         if outputs.regression:
             raise ValueError(

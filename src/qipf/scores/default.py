@@ -33,7 +33,7 @@ MEMORY = 2 * 2**30
 
 
 class Effort(NamedTuple):
-    """How much work fitting does: perturbed copies of each input, and passes of the head over all of them."""
+    """The work that fitting does: perturbed copies of each input, and passes of the head over all of them."""
 
     draws: int
     epochs: int

@@ -1,4 +1,4 @@
-"""How far the features lie from the nearest boundary between two classes of the last linear layer."""
+"""Distance of the features from the nearest boundary between two classes of the last linear layer."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, namespace, to_numpy
+from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import class_logits
-from qipf.scores.reference import find_head, reference_features, stored
+from qipf.scores.reference import reference_head, stored
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
@@ -32,9 +32,7 @@ class GeometricMargin(Scorer):
     reads_features: ClassVar[bool] = True
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs, squared=True)
-        logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
-        head = find_head(features, logits)
+        _, _, head, facts = reference_head(self, outputs)
         # one row at a time: the differences of all pairs of 1,000 classes would take gigabytes
         distances = np.stack([np.linalg.norm(head.weight - row, axis=1) for row in head.weight])
         if not distances.max() > 0:

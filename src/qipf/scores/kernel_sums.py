@@ -25,7 +25,7 @@ ABSENT = -1e30  # the bias of padding and the log of an empty sum: finite in flo
 _LONGEST_BLOCK = 256
 _GPU_TILE = 2**26  # numbers in one tile: 256 MiB in float32
 _HALF_RANGE = 1e4  # half precision ends at 65504
-_EVEN = 1.25  # all classes get the same number of blocks, and are summed at once, where that costs at most this factor
+_EVEN = 1.25  # all classes get the same number of blocks, and are summed at once, if that costs at most this factor
 
 
 class Packed(NamedTuple):
@@ -38,9 +38,9 @@ class Packed(NamedTuple):
     weights: Array
     """(m,) log weights, and `ABSENT` for padding"""
     blocks: tuple[int, ...]
-    """the number of blocks of each class"""
+    """The number of blocks of each class."""
     length: int
-    """the number of rows of a block"""
+    """The number of rows of a block."""
 
 
 def pack(samples: np.ndarray, labels: np.ndarray, classes: int, weights: np.ndarray | None = None) -> Packed:
@@ -49,7 +49,7 @@ def pack(samples: np.ndarray, labels: np.ndarray, classes: int, weights: np.ndar
     Args:
         samples: (n, d), centred and divided by the bandwidth.
         labels: (n,) classes from 0 to `classes` - 1.
-        classes: the number of classes.
+        classes: The number of classes.
         weights: (n,) the weight of each sample; None for 1.
     """
     counts = np.bincount(labels, minlength=classes)
@@ -73,11 +73,11 @@ def pack(samples: np.ndarray, labels: np.ndarray, classes: int, weights: np.ndar
 
 
 def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
-    r"""The log of every class's kernel sum, :math:`\log \sum_{t \in c} a_t e^{-|y - w_t|^2 / 2 s^2}`, shape (N, C).
+    r"""Return log kernel sums, :math:`\log \sum_{t \in c} a_t e^{-|y - w_t|^2 / 2 s^2}`, shape (N, C).
 
     Args:
         y: (N, d) queries, in the units of the packed samples and relative to their centre.
-        packed: what `pack` returned, with its arrays in the library, dtype and on the device of `y`.
+        packed: The result of `pack`, with arrays in the library, dtype and on the device of `y`.
         bandwidth: s, in the same units.
     """
     xp = namespace(y)
@@ -102,12 +102,12 @@ def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
 
 
 def _block_sums(xp: Any, y: Array, keys: Array, bias: Array, length: int, halved: bool) -> Array:
-    """The log of the sums over every block of keys, (N, m / length)."""
+    """Return the log of the sums over every block of keys, (N, m / length)."""
     return _log_sum(xp, xp.reshape(_products(xp, y, keys, bias, halved), (y.shape[0], -1, length)))
 
 
 def _by_class(xp: Any, sums: Array, packed: Packed) -> Array:
-    """The sums of blocks (N, blocks) joined to sums of classes (N, C)."""
+    """Join the sums of blocks (N, blocks) to sums of classes (N, C)."""
     if len(set(packed.blocks)) == 1:
         return _log_sum(xp, xp.reshape(sums, (sums.shape[0], len(packed.blocks), -1)))
     columns, start = [], 0
@@ -119,7 +119,7 @@ def _by_class(xp: Any, sums: Array, packed: Packed) -> Array:
 
 
 def _log_sum(xp: Any, values: Array) -> Array:
-    """The log of summed exponentials over the last of three axes."""
+    """Return the log of summed exponentials over the last of three axes."""
     if values.shape[2] == 1:
         return values[:, :, 0]
     high = xp.max(values, axis=2)
@@ -142,7 +142,7 @@ def _products(xp: Any, y: Array, keys: Array, bias: Array, halved: bool) -> Arra
 
 
 def halves(y: Any, keys: Any) -> tuple[Any, Any]:
-    """Factors in half precision whose product, summed in float32, is `y @ keys.T` as float32 has it.
+    """Return factors in half precision whose product, summed in float32, is `y @ keys.T` in float32.
 
     A float32 number is the sum of two half-precision numbers of 11 bits each; the product of the two small ones is left
     out. A GPU multiplies halves more than ten times as fast, so three such products still cost less than one of floats.
@@ -154,7 +154,7 @@ def halves(y: Any, keys: Any) -> tuple[Any, Any]:
 
 
 def _can_halve(y: Array, keys: Array) -> bool:
-    """Whether `halves` can replace these factors: float32 on a GPU, within the range of halves, without gradients."""
+    """Return True if `halves` applies: float32 on a GPU, within the range of halves, without gradients."""
     if not compat.is_torch_array(y) or is_traced(y) or is_traced(keys):
         return False
     if not y.is_cuda or str(y.dtype) != "torch.float32" or y.shape[0] == 0:
@@ -166,7 +166,7 @@ def _can_halve(y: Array, keys: Array) -> bool:
 
 @lru_cache(maxsize=8)
 def _tensor_cores(device: Any) -> bool:
-    """Whether the device multiplies halves into float32; found once, by trying it."""
+    """Return True if the device multiplies halves into float32, which is tried once."""
     import torch
 
     if torch.cuda.get_device_capability(device)[0] < 8:
@@ -179,7 +179,7 @@ def _tensor_cores(device: Any) -> bool:
 
 
 def _relative_exp(xp: Any, scores: Array, high: Array) -> Array:
-    """exp(scores - high), in place where that is safe, which saves one pass over the tile."""
+    """Return exp(scores - high), in place if that is safe, which saves one pass over the tile."""
     if compat.is_numpy_array(scores):
         np.subtract(scores, high, out=scores)
         np.maximum(scores, FLOOR, out=scores)
@@ -191,7 +191,7 @@ def _relative_exp(xp: Any, scores: Array, high: Array) -> Array:
 
 
 def _tile(y: Array, multiple: int) -> tuple[int, int]:
-    """Rows and columns of a tile: what fits in the cache of a CPU, or what fills a GPU."""
+    """Return the rows and columns of a tile that fits in the cache of a CPU, or fills a GPU."""
     rows, columns = 512, 2048
     if compat.is_torch_array(y) and y.device.type == "cuda":
         rows = min(8192, max(1, y.shape[0]))

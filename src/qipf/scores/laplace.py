@@ -1,4 +1,4 @@
-"""A Laplace approximation of the last linear layer: how far its logits could be off, given the references."""
+"""Laplace approximation of the last linear layer, which gives the uncertainty of its logits."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from qipf._common.errors import check_whole
-from qipf.arrays import Array, namespace, to_numpy
+from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import class_logits, log_odds, softmax
-from qipf.scores.reference import bounded, find_head, reference_features, stored
+from qipf.scores.reference import bounded, reference_head, stored
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
@@ -33,7 +33,7 @@ class LastLayerLaplace(Scorer):
                B = \frac1n \sum_i \left( \mathrm{diag}(p_i) - p_i p_i^T \right) .
 
     Logits are taken relative to their mean, :math:`\tilde z = M z` with :math:`M = I - \frac1C 1 1^T`: a shift that
-    they share does not change the softmax, no data can tell its size, and its variance under the prior would outweigh
+    they share does not change the softmax, so data cannot determine it, and its variance under the prior would outweigh
     all others. The head is linear, so :math:`\tilde z_c` has the variance
     :math:`v_c = (M e_c \otimes \phi)^T P^{-1} (M e_c \otimes \phi)`, and the probit approximation divides it by
     :math:`\kappa_c = \sqrt{1 + \pi v_c / 8}`. The score is the log odds against the class c* that the network predicts:
@@ -47,7 +47,7 @@ class LastLayerLaplace(Scorer):
         structure: "kronecker", as above; "full" keeps :math:`P = \sum_i (\mathrm{diag}(p_i) - p_i p_i^T) \otimes
             \phi_i \phi_i^T + \delta I` whole, for heads of at most 4,096 parameters.
         prior_precision: :math:`\delta`; None maximises the marginal likelihood.
-        train_size: n, where the outputs are a sample of the training data; None takes the number of outputs.
+        train_size: n, if the outputs are a sample of the training data; None for the number of outputs.
     """
 
     name: ClassVar[str] = "last-layer-laplace"
@@ -65,9 +65,7 @@ class LastLayerLaplace(Scorer):
         check_whole("train_size", 1 if self.train_size is None else self.train_size, 1)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs, squared=True)
-        logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
-        head = find_head(features, logits)
+        features, logits, head, facts = reference_head(self, outputs)
         squared_head = float(np.sum(head.weight**2) + np.sum(head.bias**2))
         rows = np.concatenate([features, np.ones((len(features), 1))], axis=1)
         p = softmax(logits)

@@ -1,4 +1,4 @@
-"""Scores that compare the features of a prediction with those of reference inputs."""
+"""Compare the features of a prediction with those of reference inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class KNN(Scorer):
     .. math::  u = \left\| \frac{f}{|f|} - \frac{f_{(k)}}{|f_{(k)}|} \right\|
 
     Args:
-        k: which neighbour; at most the number of reference inputs.
+        k: Number of the neighbour; at most the number of reference inputs.
     """
 
     name: ClassVar[str] = "knn"
@@ -55,7 +55,7 @@ class KNN(Scorer):
 
 @dataclass(eq=False)
 class DeltaKNN(Scorer):
-    r"""Whether the features lie nearer to those of wrong than of correct predictions (Heng and Soh, 2025, "Delta-KNN").
+    r"""Log ratio of the distances to correct and to wrong held-out predictions (Heng and Soh, 2025, "Delta-KNN").
 
     .. math::  u = \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{correct}) + \epsilon \right)
                  - \frac1k \sum_{i=1}^k \log\left( d_i^2(\text{wrong}) + \epsilon \right), \qquad \epsilon = 10^{-6},
@@ -65,7 +65,7 @@ class DeltaKNN(Scorer):
     labels.
 
     Args:
-        k: how many neighbours of each kind; fewer where there are fewer.
+        k: Neighbours of each kind, or all if there are fewer.
     """
 
     name: ClassVar[str] = "delta-knn"
@@ -145,7 +145,7 @@ class Mahalanobis(Scorer):
 
 
 def _by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array]) -> Array:
-    """What `reduce` makes of the cosines (N, n) of queries and references, a few rows at a time."""
+    """Reduce the cosines (N, n) of queries and references, a few rows at a time."""
     xp = namespace(queries)
     reference = xp.astype(reference, queries.dtype, copy=False)
     if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size, so it cannot be cut
@@ -160,7 +160,7 @@ def _kth_largest(values: Array, k: int) -> Array:
 
 
 def _k_largest(values: Array, k: int) -> Array:
-    """The k largest values of every row, in any order, without a full sort where the library offers less."""
+    """Return the k largest values of every row, in any order, without a full sort if the library offers less."""
     if compat.is_torch_array(values):
         return values.topk(k, dim=1, sorted=False).values
     if compat.is_numpy_array(values):

@@ -28,12 +28,12 @@ class MaxLogitPNorm(Scorer):
 
     .. math::  u = -\max_j \frac{z_j - \bar z}{\| z - \bar z \|_p}
 
-    p is the one of 1 to 10 with the smallest area under the risk-coverage curve on the held-out outputs. Where none of
-    them ranks the held-out errors better than the softmax does at the temperature that fits the labels, the score is
-    that of `Contrast` and `fitted.facts["p"]` is 0; the paper calls this the fallback.
+    p is the integer from 1 to 10 with the smallest area under the risk-coverage curve on the held-out outputs. If none
+    ranks the held-out errors better than the softmax at the fitted temperature, the score is that of `Contrast` and
+    `fitted.facts["p"]` is 0; the paper calls this the fallback.
 
     Args:
-        p: the norm; None finds it, and 0 always takes the fallback.
+        p: The norm; None finds it, and 0 always takes the fallback.
     """
 
     name: ClassVar[str] = "max-logit-p-norm"

@@ -1,4 +1,4 @@
-"""The probe: one small head on a network's features that knows perturbed inputs as well as clean ones."""
+"""A small head on a network's features that has learned from clean and perturbed inputs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ProbeHead(NamedTuple):
 
 @dataclass(eq=False)
 class Probe(Mixture):
-    r"""How unlikely a small head on the network's features finds the class that the network predicts.
+    r"""Score how unlikely a small head on the network's features finds the class that the network predicts.
 
     The head has one hidden layer. It is trained, after the fact, to name the true class of clean and of perturbed
     inputs; `qipf.default` makes both. With :math:`h` for its softmax, :math:`p` for that of the network at temperature
@@ -97,7 +97,7 @@ class Probe(Mixture):
 
     @property
     def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether it reads `Outputs.features`, rather than one of the layers."""
+        """True if it reads `Outputs.features`, and not one of the layers."""
         return self.space is None and self.share < 1
 
     def _own_layers(self) -> tuple[str, ...]:
@@ -207,7 +207,7 @@ def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, 
 
 
 def apply_head(rows: Array, head: ProbeHead) -> Array:
-    """The logits (N, C) that a head gives to rows (N, D) of the same library and type."""
+    """Return the logits (N, C) of a head for rows (N, D) of the same library and type."""
     inner, inner_bias, outer, outer_bias = head
     if compat.is_torch_array(rows):  # the same in half as many operations
         import torch
@@ -218,7 +218,7 @@ def apply_head(rows: Array, head: ProbeHead) -> Array:
 
 
 def hidden_units(wanted: int, width: int, classes: int) -> int:
-    """The number of hidden units: as many as wanted, or as many as keep the head below 8 MB."""
+    """Return the number of hidden units: `wanted`, or fewer to keep the head below 8 MB."""
     return max(16, min(wanted, MOST_NUMBERS // (width + classes + 1)))
 
 
@@ -243,14 +243,14 @@ def train_head(
     Args:
         features: (N, D), of any array library and floating-point type.
         labels: (N,) classes from 0 to `classes - 1`.
-        classes: how many classes there are.
-        hidden: hidden units.
-        epochs: passes over the rows.
-        dropout: share of the hidden units left out in each step.
-        input_dropout: share of the features left out in each step.
-        learning_rate: the peak of the schedule.
-        seed: of the initial weights, the order and dropout.
-        progress: show a progress bar.
+        classes: The number of classes.
+        hidden: Hidden units.
+        epochs: Passes over the rows.
+        dropout: Share of the hidden units left out in each step.
+        input_dropout: Share of the features left out in each step.
+        learning_rate: Peak of the schedule.
+        seed: Seed of the initial weights, the order and dropout.
+        progress: Show a progress bar.
     """
     batch = int(min(LARGEST_BATCH, max(32, len(features) // 64)))
     torch = require("torch", extra="torch")
@@ -287,7 +287,7 @@ def _build(torch: Any, mean: Any, scale: Any, hidden: int, classes: int, dropout
 
 
 def _single(torch: Any, features: Any) -> Any:
-    """The features as a torch tensor in single precision, or in bfloat16 where they are given so, to save memory."""
+    """Return the features as a torch tensor in single precision; bfloat16 stays, to save memory."""
     if isinstance(features, torch.Tensor):
         rows = features.detach()
         rows = rows if rows.dtype in (torch.float32, torch.bfloat16) else rows.float()
@@ -300,7 +300,7 @@ def _single(torch: Any, features: Any) -> Any:
 
 
 def _moments(rows: Any) -> tuple[Any, Any]:
-    """Mean and scale of every column; the scale of a column that hardly varies is kept away from zero."""
+    """Return the mean and scale of every column; the scale of a column that hardly varies is kept away from zero."""
     wide = getattr(require("torch", extra="torch"), widest_float(rows.device))
     mean = sum(part.to(wide).sum(0) for part in rows.split(ROWS_AT_ONCE)) / len(rows)
     square = sum(((part.to(wide) - mean) ** 2).sum(0) for part in rows.split(ROWS_AT_ONCE))
@@ -311,8 +311,8 @@ def _moments(rows: Any) -> tuple[Any, Any]:
 
 
 def _folded(net: Any, mean: Any, scale: Any) -> ProbeHead:
-    inner, outer = (net[place].weight.detach().cpu().double().T for place in (2, 5))
-    inner_bias, outer_bias = (net[place].bias.detach().cpu().double() for place in (2, 5))
+    inner, outer = (net[index].weight.detach().cpu().double().T for index in (2, 5))
+    inner_bias, outer_bias = (net[index].bias.detach().cpu().double() for index in (2, 5))
     inner = inner / scale.cpu().double()[:, None]
     inner_bias = inner_bias - mean.cpu().double() @ inner
     return ProbeHead(*(to_numpy(part.float().contiguous()) for part in (inner, inner_bias, outer, outer_bias)))

@@ -1,4 +1,4 @@
-"""Reference outputs that scorers are fitted to: features, labels, a temperature, and the last linear layer."""
+"""Read the outputs that scorers are fitted to: features, labels, a temperature and the last linear layer."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _SHARPEST, _SOFTEST = 0.01, 100.0  # temperatures outside this range only occur 
 def reference_features(
     scorer: Scorer, outputs: Outputs | None, *, squared: bool = False
 ) -> tuple[np.ndarray, dict[str, int]]:
-    """The features (n, d) of the reference outputs, in 32 bits or more, and the facts that say how many there are.
+    """Return the features (n, d) of reference outputs, in 32 bits or more, and facts about their shape.
 
     Args:
-        scorer: whose references they are.
-        outputs: what it is fitted to.
-        squared: whether sums of squared features are needed; the features are then float64.
+        scorer: The scorer that is fitted.
+        outputs: The reference outputs.
+        squared: Whether sums of squared features are needed; the features are then float64.
 
     Raises:
-        ValueError: there are no outputs, or the squares would overflow.
+        ValueError: There are no outputs, or the squares would overflow.
     """
     if outputs is None:
         raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(data=qipf.collect(...))")
@@ -53,13 +53,13 @@ def check_size(features: Array, name: str, most: float) -> None:
 
 
 def stored(tensors: dict[str, np.ndarray], outputs: Outputs | None) -> dict[str, np.ndarray]:
-    """Fitted tensors in the type of the reference features, so that scoring more of them converts nothing."""
+    """Return tensors in the type of the reference features, so that scoring such features converts nothing."""
     dtype = np.float64 if outputs is None else to_numpy(wide(outputs.features[:1])).dtype  # pyright: ignore[reportOptionalSubscript]
     return {key: value.astype(dtype) for key, value in tensors.items()}
 
 
 def length(values: Array) -> Array:
-    """The Euclidean length of every row, (N, 1), without squares that overflow or vanish."""
+    """Return the Euclidean length of every row, (N, 1), without squares that overflow or vanish."""
     xp = namespace(values)
     largest = xp.max(xp.abs(values), axis=1, keepdims=True)
     largest = xp.clip(largest, float(xp.finfo(values.dtype).smallest_normal), None)
@@ -68,7 +68,7 @@ def length(values: Array) -> Array:
 
 
 def unit(values: Array) -> Array:
-    """Every row scaled to unit length; rows of zeros stay zero."""
+    """Scale every row to unit length; rows of zeros stay zero."""
     xp = namespace(values)
     largest = xp.max(xp.abs(values), axis=1, keepdims=True)
     smallest = float(xp.finfo(values.dtype).smallest_normal)
@@ -77,7 +77,7 @@ def unit(values: Array) -> Array:
 
 
 def bounded(values: Array) -> Array:
-    """Values no larger than the fourth root of what their type holds, so that squares and products stay finite.
+    """Clip values to the fourth root of the largest number of their type, so that squares and products stay finite.
 
     Only values above 4e9 in single precision, and above 1e77 in double precision, are changed.
     """
@@ -90,10 +90,10 @@ def _bound(values: Array) -> float:
 
 
 def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, np.ndarray]:
-    """Float64 logits (N, C) with one column per class, and their int64 labels (N,).
+    """Return float64 logits (N, C) with one column per class, and int64 labels (N,).
 
     Raises:
-        ValueError: there are no outputs or no labels, or a label is not a class.
+        ValueError: There are no outputs or no labels, or a label is not a class.
     """
     if outputs is None or outputs.labels is None:
         raise ValueError(
@@ -104,7 +104,7 @@ def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray
 
 
 def check_labels(labels: Array, classes: int, name: str) -> np.ndarray:
-    """Labels as int64, if all of them are classes from 0 to `classes` - 1."""
+    """Return labels as int64; raise if one is not a class from 0 to `classes` - 1."""
     found = to_numpy(labels)
     if found.dtype.kind == "f":
         raise ValueError(f"{name}: a regression has no classes, and these labels are {found.dtype}; use WeightQIPF")
@@ -115,12 +115,12 @@ def check_labels(labels: Array, classes: int, name: str) -> np.ndarray:
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    r"""The temperature under which the softmax makes the labels most likely (Guo et al., 2017).
+    r"""Return the temperature that makes the labels most likely under the softmax (Guo et al., 2017).
 
     .. math::  T = \arg\min_T -\sum_i \log \mathrm{softmax}(z_i / T)_{y_i}
 
-    The loss is convex in 1/T, so one bounded search over log T finds its only minimum. Where every label is the
-    largest logit the loss falls towards T = 0; the search then ends at a small T, 0.01 or more.
+    The loss is convex in 1/T, so one bounded search over log T finds its only minimum. If every label is the largest
+    logit, the loss falls towards T = 0, and the search ends at a small T of at least 0.01.
     """
     from scipy.optimize import minimize_scalar
 
@@ -133,10 +133,7 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 
 def log_loss(scores: np.ndarray, labels: np.ndarray, most: float = 20.0) -> float:
-    """The mean of -log softmax(scores) at the labels, where no row counts for more than `most`.
-
-    The cap keeps one hopeless row from deciding for all others: a class without any sample nearby has psi = 0.
-    """
+    """Return the mean of -log softmax(scores) at the labels; a row counts `most` at most, even if psi = 0."""
     log = special.log_softmax(scores.astype(np.float64), axis=1)
     return float(np.minimum(-log[np.arange(len(labels)), labels], most).mean())
 
@@ -149,19 +146,26 @@ class Head(NamedTuple):
     bias: np.ndarray
     """(C,)"""
     error: float
-    """the root mean square residual of the fit, as a share of the logits' standard deviation; about 0 where the
-    features are what the last linear layer reads"""
+    """The root mean square residual of the fit as a share of the logits' standard deviation: about 0 if the features
+    are the input of the last linear layer."""
 
     def origin(self) -> np.ndarray:
-        """The features (d,) for which the logits are zero; of several, those with the smallest length."""
+        """Return the shortest features (d,) for which the logits are zero."""
         return -np.linalg.pinv(self.weight) @ self.bias
 
 
-def find_head(features: np.ndarray, logits: np.ndarray) -> Head:
-    r"""The head with :math:`z = W f + b`, by least squares; of several, the one with the smallest weights.
+def reference_head(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, np.ndarray, Head, dict[str, int]]:
+    """Return the float64 features (n, d) and logits (n, C) of reference outputs, their head, and facts."""
+    features, facts = reference_features(scorer, outputs, squared=True)
+    logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
+    return features, logits, find_head(features, logits), facts
 
-    Reading it from the outputs instead of the model makes no assumption about where the model comes from (PyTorch,
-    ONNX, a file of arrays). Directions in which the features do not vary get no weight.
+
+def find_head(features: np.ndarray, logits: np.ndarray) -> Head:
+    r"""Return the head :math:`z = W f + b` with the smallest weights, by least squares.
+
+    It is read from the outputs, so any model will do (PyTorch, ONNX, a file of arrays). Directions in which the
+    features do not vary get no weight.
 
     Args:
         features: (n, d) float64.

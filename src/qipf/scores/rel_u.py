@@ -1,4 +1,4 @@
-"""Relative uncertainty: which pairs of classes share their probability where a network is wrong."""
+"""Relative uncertainty, from the pairs of classes that share probability when a network is wrong."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class RelU(Scorer):
                D_{ij} \propto \max\left(0,\; \lambda \, E[p_i p_j \mid \text{wrong}]
                - (1 - \lambda) \, E[p_i p_j \mid \text{correct}] \right), \quad D_{ii} = 0,
 
-    with :math:`p = \mathrm{softmax}(z / T)` and D of unit Frobenius norm. Fit it to held-out outputs with labels. Where
-    no pair of classes shares more probability among the errors, or there are no errors, every pair counts the same
-    (the Gini index, which ranks as `Doctor` does), as in the authors' program; `fitted.facts["errors"]` has the number.
+    with :math:`p = \mathrm{softmax}(z / T)` and D of unit Frobenius norm. Fit it to held-out outputs with labels. If no
+    pair of classes shares more probability among the errors, or there are no errors, every pair counts the same (the
+    Gini index, which ranks as `Doctor` does), as in the authors' program.
 
     Args:
         weight: :math:`\lambda`, between 0 and 1.

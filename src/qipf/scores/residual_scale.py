@@ -1,4 +1,4 @@
-"""How far off a regression is likely to be: a scale for every predicted number."""
+"""Expected absolute residuals of a regression: a scale for every predicted number."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qipf.tasks.outputs import Outputs
 SCRATCH = 2**22
 """Distances that exist at once: 16 MB in single precision."""
 FACTOR = 160.0
-"""The bandwidth as a multiple of Silverman's: that of `WeightQIPF` where no errors are there to choose it by."""
+"""The bandwidth as a multiple of Silverman's, as `WeightQIPF` has it without errors to choose it by."""
 STEPS = 32
 """Points of the curve from uncertainties to residuals."""
 PER_STEP = 10
@@ -32,7 +32,7 @@ SMALLEST = 1e-3
 
 @dataclass(eq=False)
 class ResidualScale(Scorer):
-    r"""The size of the residual |target - prediction| to expect, learned from inputs that the network has not seen.
+    r"""Expected size of the residual |target - prediction|, learned from inputs that the network has not seen.
 
     * "neighbours": :math:`s_j(x)`, the mean of :math:`|y_j - f_j|` over the `k` nearest reference inputs, in features
       and predictions with unit variance.
@@ -47,10 +47,10 @@ class ResidualScale(Scorer):
 
     Args:
         method: "neighbours", "head" or "qipf".
-        k: how many neighbours; all references where there are fewer.
-        hidden: hidden units of the head.
-        epochs: passes over the reference inputs when the head is trained.
-        seed: of the head.
+        k: Number of neighbours; all references if there are fewer.
+        hidden: Hidden units of the head.
+        epochs: Passes over the reference inputs when the head is trained.
+        seed: Seed of the head.
     """
 
     name: ClassVar[str] = "residual-scale"
@@ -70,11 +70,11 @@ class ResidualScale(Scorer):
 
     @property
     def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
-        """Whether the scale depends on features."""
+        """True if the scale depends on features."""
         return self.method != "qipf"
 
     def scales(self, outputs: Outputs) -> Array:
-        """The expected absolute residual of every predicted number, (N, targets).
+        """Return the expected absolute residual of every predicted number, (N, targets).
 
         Args:
             outputs: `qipf.collect(model, inputs)`.
@@ -88,9 +88,8 @@ class ResidualScale(Scorer):
             labels = None if outputs is None else outputs.labels
             kind = "none" if labels is None else f"{str(labels.dtype).removeprefix('torch.')} {tuple(labels.shape)}"
             raise ValueError(
-                f"{self.name}: expected outputs of a regression, with floating-point targets that are not all 0 or 1, "
-                f"got {kind}; collect them from inputs with targets that the network was not trained on, "
-                "(x, y.astype('float64'))"
+                f"{self.name}: expected floating-point targets that are not all 0 or 1, got {kind}; "
+                "give inputs and targets that the network was not trained on"
             )
         if self.method == "qipf" and model is None:
             raise ValueError(f'{self.name}: "qipf" reads the weights of the network: fit(model, outputs)')
@@ -104,7 +103,9 @@ class ResidualScale(Scorer):
             )
         typical = residuals.mean(axis=0)
         if not (typical > 0).all():
-            raise ValueError(f"{self.name}: every residual of a target is zero; give inputs of which some are not hit")
+            raise ValueError(
+                f"{self.name}: every residual of a target is zero; give inputs on which the model makes errors"
+            )
         width = rows.shape[1] - predictions.shape[1]
         mean, spread = rows.mean(axis=0), _spread(rows, width)
         tensors = {"mean": mean, "factor": 1 / spread, "typical": typical}
@@ -145,7 +146,7 @@ class ResidualScale(Scorer):
         return xp.clip(ratio, SMALLEST, None) * parts["typical"]
 
     def _near(self, queries: Array, rows: Array, residuals: Array) -> Array:
-        """The mean residuals of the nearest rows, block by block."""
+        """Return the mean residuals of the nearest rows, block by block."""
         xp = namespace(queries)
         count = min(self.k, rows.shape[0])
         squares = xp.sum(rows * rows, axis=1)
@@ -159,7 +160,7 @@ class ResidualScale(Scorer):
         return xp.concat(found, axis=0)
 
     def _rows(self, outputs: Outputs) -> Array:
-        """What the scale depends on: the features, if it reads them, and the predictions."""
+        """Return what the scale depends on: the features, if it reads them, and the predictions."""
         logits = wide(outputs.logits)
         if not self.reads_features:
             return logits
@@ -168,13 +169,13 @@ class ResidualScale(Scorer):
 
 
 def _spread(rows: np.ndarray, features: int) -> np.ndarray:
-    """The standard deviation of every column, infinity for constants: they are left out.
+    """Return the standard deviation of every column; infinity for constants, which leaves them out.
 
     Features are compared with each other, because they share a unit; predictions have the units of their targets.
 
     Args:
         rows: (N, features and predictions).
-        features: how many columns are features.
+        features: How many columns are features.
     """
     deviation, largest = rows.std(axis=0), np.abs(rows).max(axis=0, initial=0.0)
     least = np.finfo(np.float32).eps * largest

@@ -1,4 +1,4 @@
-"""Files of fitted scorers: safetensors with a JSON header and a checksum, never pickle."""
+"""Read and write fitted scorers: safetensors with a JSON header and a checksum, never pickle."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Fitted:
 
     tensors: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]
-    """plain JSON values: a bandwidth, a number of classes, the task, a note to the user"""
+    """Plain JSON values, such as a bandwidth, a number of classes or the task."""
 
     def equals(self, other: Fitted) -> bool:
         """Return True if both hold the same tensors and facts."""
@@ -61,11 +61,11 @@ def write(path: str | PathLike[str], header: Mapping[str, Any], tensors: Mapping
 
 
 def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """The header and the arrays of a file, after the checksum has been compared. Nothing in the file is executed.
+    """Return the header and the arrays of a file whose checksum matches. Nothing in the file is executed.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is truncated, changed, not written by qipf, or written by a newer version of qipf.
+        FileNotFoundError: There is no such file.
+        ValueError: The file is truncated, changed, not written by qipf, or written by a newer version of qipf.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -93,7 +93,7 @@ def read(path: str | PathLike[str]) -> tuple[dict[str, Any], dict[str, np.ndarra
 
 
 def checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
-    """SHA-256 of the header without its checksum, and of the name, dtype, shape and bytes of every array."""
+    """Return the SHA-256 of the header without its checksum, and of the name, dtype, shape and bytes of every array."""
     signed = {key: value for key, value in header.items() if key != "checksum"}
     digest = hashlib.sha256(json.dumps(signed, sort_keys=True).encode())
     for key in sorted(tensors):
@@ -104,7 +104,7 @@ def checksum(header: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> st
 
 
 def plain(value: Any) -> Any:
-    """A setting without NumPy: scalars as Python numbers, arrays and tuples as lists, anything else unchanged."""
+    """Return a setting without NumPy: scalars as Python numbers, arrays and tuples as lists."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, list | tuple):
@@ -115,19 +115,15 @@ def plain(value: Any) -> Any:
 
 
 def as_json(values: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """`values` as plain JSON.
-
-    Raises:
-        ValueError: a value of `owner` is not plain, for example a function.
-    """
+    """Return values as plain JSON; raise ValueError if one of `owner` is not plain, for example a function."""
     result = {}
     for key, value in values.items():
         try:
             result[key] = json.loads(json.dumps(plain(value), allow_nan=False))
         except (TypeError, ValueError):
             raise ValueError(
-                f"{owner}: cannot be saved with {key}={value!r}, because a file holds plain values only and no "
-                "functions or objects; use a named option instead, or build the scorer again where you need it"
+                f"{owner}: cannot be saved with {key}={value!r}, because a file holds plain values only; use a named "
+                "option instead"
             ) from None
     return result
 
@@ -143,8 +139,8 @@ def load(path: str | PathLike[str]) -> Scorer:
     """Read what `Scorer.save` wrote; it gives the same scores, probabilities and decisions, bit for bit.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: the file is truncated, tampered with, not one of ours, or from a newer version of qipf.
+        FileNotFoundError: There is no such file.
+        ValueError: The file is truncated, changed, not written by qipf, or written by a newer version of qipf.
     """
     header, tensors = read(path)
     try:
@@ -173,7 +169,7 @@ def load(path: str | PathLike[str]) -> Scorer:
 
 
 def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts under the names of format 2; those that have them already stay as they are."""
+    """Return facts under the names of format 2."""
     found = {name: value for name, value in facts.items() if name not in ("predicts", "shift", "features_from")}
     if isinstance(facts.get("task"), str):  # of the field of weights
         found["output"] = found.pop("task")
@@ -191,7 +187,7 @@ def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(tensors: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    """The arrays of one attachment, without its name in front."""
+    """Return the arrays of one attachment, without its prefix."""
     return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
 
 
@@ -208,7 +204,7 @@ def _attachment(path: str | PathLike[str], name: str, state: Fitted) -> Attachme
 
 
 def _header_problem(header: Mapping[str, Any]) -> str:
-    """What is wrong with a header. A checksum keeps accidents out, but whoever forges a file can compute it, too."""
+    """Return what is wrong with a header, which anybody can forge with its checksum; empty if nothing is."""
     if not isinstance(header.get("scorer"), str):
         if "monitor" in header:
             return "it holds a monitor and no scorer; read it with qipf.Monitor.load"
@@ -223,7 +219,7 @@ def _header_problem(header: Mapping[str, Any]) -> str:
 
 
 def _facts_problem(facts: Any) -> str:
-    """Whatever scoring divides by must be a positive number, also in the parts of a combination."""
+    """Return which divisor is not a positive number, also in the parts of a combination; empty if all are."""
     if not isinstance(facts, dict):
         return f"expected facts by name, got {facts!r:.80}"
     for key in sorted(DIVISORS & facts.keys()):

@@ -1,4 +1,4 @@
-"""SIRC: a confidence, lowered where the features look unlike those of the references."""
+"""SIRC: a confidence that is lowered if the features are unlike those of the references."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class SIRC(Scorer):
     is the exponential of u, which ranks in the same way.
 
     Args:
-        secondary: S: "residual", minus the length of the features outside their principal space, as `ViM` has it; or
-            "norm", the sum of the absolute features.
+        secondary: S. "residual" is minus the length of the features outside their principal space, as in `ViM`; "norm"
+            is the sum of the absolute features.
     """
 
     name: ClassVar[str] = "sirc"
@@ -52,9 +52,8 @@ class SIRC(Scorer):
         mean, deviation = float(values.mean()), float(values.std())
         if not deviation > 1e-12 * abs(mean):
             raise ValueError(
-                f"sirc: the {self.secondary} of the features is the same for all {len(values)} references, so there "
-                f'is nothing to compare with; fit it to more references, or use secondary="'
-                f'{"norm" if self.secondary == "residual" else "residual"}"'
+                f"sirc: the {self.secondary} of the features is the same for all {len(values)} references; "
+                f'use secondary="{"norm" if self.secondary == "residual" else "residual"}" or more references'
             )
         return Fitted(stored(tensors, outputs), {**facts, "mean": mean, "std": deviation})
 

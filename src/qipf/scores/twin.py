@@ -39,7 +39,7 @@ CHUNK = 500
 
 @dataclass(eq=False)
 class Twin(Mixture):
-    r"""How unlikely a copy of the second half of the network finds the class that the network predicts.
+    r"""Log odds that a trained copy of the second half of the network gives against the predicted class.
 
     The copy starts from the weights of the network and from its hidden state behind the module `split`, and is trained
     to name the true class of clean and of perturbed inputs; the network stays as it is. The posterior

@@ -1,4 +1,4 @@
-"""Virtual-logit matching: what of the features lies outside the space that the references span."""
+"""Virtual-logit matching: the part of the features outside the principal space of the references."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from qipf._common.errors import check_whole
-from qipf.arrays import Array, namespace, to_numpy
+from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer, wide
 from qipf.scores.coordinates import class_logits, log_sum_exp
-from qipf.scores.reference import bounded, find_head, length, reference_features, stored
+from qipf.scores.reference import bounded, length, reference_head, stored
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 class ViM(Scorer):
     r"""Virtual-logit matching (Wang et al., 2022, "ViM: out-of-distribution with virtual-logit matching").
 
-    With the features measured from the point o where the head gives zero logits, and R an orthonormal basis of the
-    space orthogonal to the first D principal directions of the reference features,
+    With o the features for which the head gives zero logits, and R an orthonormal basis of the space
+    orthogonal to the first D principal directions of the reference features,
 
     .. math::  u = \alpha \| R^T (f - o) \| - \log \sum_j e^{z_j}, \qquad
                \alpha = \frac{\sum_i \max_j z_{ij}}{\sum_i \| R^T (f_i - o) \|} .
 
     u rises with the softmax probability of the virtual logit :math:`\alpha \| R^T (f - o) \|`. The head is found from
-    the outputs, so no model is needed; `fitted.facts["head_error"]` says how well it fits. Where
-    the largest logits are negative on average, alpha is 0 and only the energy is left.
+    the outputs, so no model is needed; `fitted.facts["head_error"]` is the error of that fit. If the largest logits are
+    negative on average, alpha is 0 and only the energy is left.
 
     Args:
-        dimension: D; None takes the paper's 1,000 for features of 2,048 numbers or more and 512 from 1,024 on, and
+        dimension: D; None for the paper's 1,000 for features of 2,048 numbers or more and 512 from 1,024 on, and
             half of the features below that.
     """
 
@@ -45,9 +45,7 @@ class ViM(Scorer):
         check_whole("dimension", 1 if self.dimension is None else self.dimension, 1)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        features, facts = reference_features(self, outputs, squared=True)
-        logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)  # pyright: ignore[reportOptionalMemberAccess]
-        head = find_head(features, logits)
+        features, logits, head, facts = reference_head(self, outputs)
         dimension = self._dimension(features.shape[1])
         tensors = residual_space(features, dimension, head.origin())
         norms = residual_length(features, tensors)
@@ -87,7 +85,7 @@ def residual_space(features: np.ndarray, dimension: int, origin: np.ndarray) -> 
 
 
 def residual_length(features: Array, tensors: Mapping[str, Array]) -> Array:
-    """How far every row of features lies outside the principal space, (N,)."""
+    """Return the distance of every row of features from the principal space, (N,)."""
     features = bounded(wide(features))
     xp = namespace(features)
     origin, residual = (xp.astype(tensors[key], features.dtype, copy=False) for key in ("origin", "residual"))

@@ -20,8 +20,7 @@ from qipf.fields.mode_table import TOLERANCE, ModeTable
 from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
 from qipf.fields.sketch import FieldSketch, TooNarrowError
 from qipf.scores.base import MOST, Fitted, Scorer, plain, wide
-from qipf.scores.coordinates import Coordinate, Task, coordinate, task_of
-from qipf.scores.precision import double
+from qipf.scores.coordinates import Coordinate, Task, coordinate, double, task_of
 from qipf.tasks.collect import collect_from
 from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights

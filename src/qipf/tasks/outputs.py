@@ -207,8 +207,8 @@ class Outputs:
         """
         if self.regression:
             raise Problem(
-                "outputs", "one column of logits without classes as labels, or several targets per input, is a "
-                "regression, which predicts no class", hint="a binary classifier needs labels of 0 and 1",
+                "outputs", "these are the outputs of a regression, which predicts no class",
+                hint="a binary classifier needs labels of 0 and 1",
             )  # fmt: skip
         return predicted_classes(self.logits) if self.summary is None else self.summary.predicted
 

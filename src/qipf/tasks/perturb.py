@@ -170,7 +170,7 @@ def _restored(changed: Any, inputs: Any, plain: bool) -> Any:
 
 
 def draw_images(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Images in [0, 1], each bent with probability 1/2 and then, with probability 1/2, perturbed in another way."""
+    """Bend each image in [0, 1] with probability 1/2 and then, with probability 1/2, perturb it in another way."""
     for names in (("elastic",), _OTHERS):
         kinds, intensities = draw_perturbations(len(images), generator, names)
         skip = torch.rand(len(images), generator=generator, device=generator.device) < 0.5
@@ -179,7 +179,7 @@ def draw_images(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_table(values: Tensor, generator: torch.Generator) -> Tensor:
-    """Rows of a table, each with swapped values, with values that are missing, or with noise."""
+    """Perturb each row of a table by swapped values, missing values or noise."""
     count, device = len(values), values.device
     kinds = torch.randint(3, (count, 1), generator=generator, device=device)
     missing = _some(values, generator)
@@ -235,7 +235,7 @@ def draw_pixels(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
-    """Replace up to `MOST_TOKENS` of the tokens of each text (N, T), never the first, by those of random places."""
+    """Replace up to `MOST_TOKENS` of the tokens of each text (N, T), never the first, by tokens of random positions."""
     share = MOST_TOKENS * torch.rand(len(ids), 1, generator=generator)
     chosen = torch.rand(ids.shape, generator=generator) < share
     chosen[:, :1] = False
@@ -244,9 +244,9 @@ def draw_tokens(ids: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _swapped(values: Tensor, generator: torch.Generator, keep: Tensor | None = None) -> Tensor:
-    """A share of each row's values, uniform between 0 and 1/2, replaced by those of random rows in the same column.
+    """Replace a share of each row's values, uniform between 0 and 1/2, by those of random rows in the same column.
 
-    Where `keep` is true, values neither change nor replace others.
+    If `keep` is true, values neither change nor replace others.
     """
     count, width = values.shape
     device = values.device
@@ -259,13 +259,13 @@ def _swapped(values: Tensor, generator: torch.Generator, keep: Tensor | None = N
 
 
 def _some(values: Tensor, generator: torch.Generator) -> Tensor:
-    """A random share of the places of each row, uniform between 0 and 1/2."""
+    """Choose a random share of the positions of each row, uniform between 0 and 1/2."""
     share = torch.rand(len(values), 1, generator=generator, device=values.device) / 2
     return torch.rand(values.shape, generator=generator, device=values.device) < share
 
 
 def _fixed(tokens: Tensor, mask: Tensor | None) -> Tensor:
-    """Tokens that stay as they are: the first of every text, which often stands for its class, and padding."""
+    """Return which tokens stay: the first of every text, which often stands for its class, and padding."""
     fixed = torch.zeros_like(tokens, dtype=torch.bool)
     fixed[:, 0] = True
     return fixed if mask is None else fixed | (mask == 0)

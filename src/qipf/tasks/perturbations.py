@@ -6,7 +6,7 @@
 | blur | standard deviation as a fraction of the image's shorter side | Gaussian blur; the border is repeated |
 | contrast | fraction of the contrast removed, 0 to 1 | pulls every pixel towards the mean of its image |
 | pixelate | fraction of the resolution removed, 0 to 1 | averages over coarse cells |
-| cut-out | side of the square as a fraction of the image's side, 0 to 1 | blackens a square at a random place |
+| cut-out | side of the square as a fraction of the image's side, 0 to 1 | blackens a square at a random position |
 | elastic | amplitude of the displacement, 0 to 1, in coordinates from -1 to 1 over the image | bends the image |
 
 Intensity 0 changes nothing, and results are clipped to [0, 1]. The displacement of `elastic` is the sum of three
@@ -51,7 +51,7 @@ def perturb(images: Tensor, name: str, intensity: float, seed: int = 0, *, first
         images: `(N, c, h, w)`, floating point, values in [0, 1].
         name: One of `PERTURBATIONS`.
         intensity: In the unit of the perturbation; see the table at the top of this module.
-        seed: Chooses the noise, the places of the cut-outs and the displacements.
+        seed: Of the noise, the positions of the cut-outs and the displacements.
         first: The number of the first image, so that batches of a set get what the whole set would.
     """
     if name not in PERTURBATIONS:
@@ -157,7 +157,7 @@ def gaussian_blur(images: Tensor, sigma: Tensor) -> Tensor:
 
 
 def _perturbed(images: Tensor, name: str, strength: Tensor, random: Tensor) -> Tensor:
-    """All images by one perturbation, each with its own strength `(N,)` (float64) and its random numbers."""
+    """Apply one perturbation to all images, with one intensity `(N,)` (float64) and random numbers per image."""
     height, width = images.shape[-2:]
     amount = strength.to(images.dtype)[:, None, None, None]
     if name == "gaussian-noise":
@@ -178,7 +178,7 @@ def _perturbed(images: Tensor, name: str, strength: Tensor, random: Tensor) -> T
 
 
 def _by_number(images: Tensor, name: str, intensity: float, seed: int, first: int) -> Tensor:
-    """The random numbers that `_perturbed` needs, from the seed and the number of each image."""
+    """Return the random numbers that `_perturbed` needs, from the seed and the number of each image."""
     count, _, height, width = images.shape
     generators = (np.random.default_rng([seed, first + index]) for index in range(count))
     if name == "cut-out":
@@ -195,12 +195,12 @@ def _by_number(images: Tensor, name: str, intensity: float, seed: int, first: in
 
 
 def _wide(values: Tensor) -> torch.dtype:
-    """Double precision, or single on a device that has no other."""
+    """Return double precision, or single on a device that has no other."""
     return getattr(torch, widest_float(values.device))
 
 
 def _drawn(images: Tensor, name: str, generator: torch.Generator) -> Tensor:
-    """The random numbers that `_perturbed` needs, from a generator."""
+    """Return the random numbers that `_perturbed` needs, from a generator."""
     count = len(images)
     if name == "cut-out":
         return torch.rand(2, count, generator=generator, dtype=_wide(images), device=images.device)
@@ -212,7 +212,7 @@ def _drawn(images: Tensor, name: str, generator: torch.Generator) -> Tensor:
 
 
 def _blur_matrix(size: int, sigma: Tensor) -> Tensor:
-    """`(N, size, size)`: the weights with which a Gaussian blur mixes the pixels of a line."""
+    """Return the weights `(N, size, size)` with which a Gaussian blur mixes the pixels of a line."""
     radius = torch.ceil(4 * sigma)
     widest = max(1, int(radius.max()))
     offsets = torch.arange(-widest, widest + 1, dtype=_wide(sigma), device=sigma.device)
@@ -228,7 +228,7 @@ def _blur_matrix(size: int, sigma: Tensor) -> Tensor:
 
 
 def _cell_matrix(size: int, removed: Tensor) -> Tensor:
-    """`(N, size, size)`: the weights of a line that takes the mean of the cell in which each pixel lies."""
+    """Return the weights `(N, size, size)` that average over the cell of each pixel of a line."""
     cells = torch.round(size * (1 - removed)).clamp_min(1).to(torch.int64)[:, None]
     places = torch.arange(size, device=removed.device)
     cell = (2 * places + 1) * cells // (2 * size)
@@ -238,7 +238,7 @@ def _cell_matrix(size: int, removed: Tensor) -> Tensor:
 
 
 def _inside(size: int, side: Tensor, place: Tensor) -> Tensor:
-    """`(N, size)`: which pixels of a line a square covers whose place among the possible ones is `place` in [0, 1)."""
+    """Return (N, size): the pixels of a line that a square covers; `place` in [0, 1) is its relative position."""
     length = torch.round(size * side).to(torch.int64)
     start = (place * (size - length + 1)).to(torch.int64)
     offset = torch.arange(size, device=side.device) - start[:, None]
@@ -246,7 +246,7 @@ def _inside(size: int, side: Tensor, place: Tensor) -> Tensor:
 
 
 def _bend(images: Tensor, amplitude: Tensor, random: Tensor) -> Tensor:
-    """The images seen through a smooth random displacement of their coordinates."""
+    """Bend images by a smooth random displacement of their coordinates."""
     count, _, height, width = images.shape
     field = images.new_zeros(count, 2, height, width)
     grids = random.split([2 * nodes**2 for nodes in ELASTIC_NODES], dim=1)

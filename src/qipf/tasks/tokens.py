@@ -101,8 +101,8 @@ class Tokens(Task):
         share = share_of_ids((*batch.args, *batch.kwargs.values()), labels, known)
         if share < FEW_IDS:
             raise Problem(
-                "shift", f"{share:.0%} of the labels are the token ids of their positions, so their meaning is unknown",
-                hint="give the option shift=False of the task if each label is about its own position, or shift=True",
+                "shift", f"{share:.0%} of the labels equal the token id at their position",
+                hint="give the task shift=False if each label is about its own token, shift=True if about the next",
             )  # fmt: skip
         return replace(self, shift=True)
 

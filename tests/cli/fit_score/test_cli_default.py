@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -14,22 +12,6 @@ from qipf.scores.default import default
 from qipf.scores.saving import load
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
-
-
-def test_without_a_name_the_recommended_scorer_finds_its_layers(place, net, images, labels, capsys) -> None:
-    save_file(net.state_dict(), "net.safetensors")
-    np.savez("train.npz", inputs=images, labels=labels)
-    common = ("--weights", "net.safetensors")
-    call = "builder_for_tests:build"
-    assert run("fit", call, "train.npz", "-o", "d.qipf", *common) == 0
-    assert "d.qipf: probe, fitted to 60 examples" in capsys.readouterr().err
-    assert run("fit", call, "train.npz", "--scorer", "default", "-o", "named.qipf", *common, "--quiet") == 0
-    assert Path("named.qipf").read_bytes() == Path("d.qipf").read_bytes()
-    assert run("score", "d.qipf", "train.npz", "--model", call, "-o", "d.csv", *common, "--quiet") == 0
-    split = (as_inputs(images), torch.asarray(labels))
-    scorer = default(net, split, progress=False)
-    expected = scorer(collect(net, split, layers=scorer.layers, progress=False))
-    np.testing.assert_allclose(np.array(table(place / "d.csv")["uncertainty"], float), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:data. [0-9]+ images for [0-9]+ classes are few")
@@ -61,12 +43,3 @@ def test_the_recommended_scorer_takes_logits_and_features_of_any_model(place, rn
     scorer = default(None, Outputs(3 * features, features, truth), progress=False)
     expected = scorer(Outputs(3 * features, features))[::-1]
     np.testing.assert_allclose(np.array(table(place / "a.csv")["uncertainty"], float), expected, rtol=1e-5)
-
-
-def test_the_recommended_scorer_without_labels_is_one_line_with_the_way_out(place, images, capsys) -> None:
-    np.save("x.npy", images)
-    assert run("fit", "no_such_module:build", "x.npy", "-o", "a.qipf") == 2  # before any code is run
-    (line,) = capsys.readouterr().err.splitlines()
-    for words in ("labels", "--labels", "--scorer weight-qipf"):
-        assert words in line
-    assert not (place / "a.qipf").exists()

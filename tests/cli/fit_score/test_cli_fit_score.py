@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -61,23 +60,6 @@ def test_callable_with_checkpoint_on_a_folder_of_images(place, net, images, labe
     assert result["file"][0].endswith(f"{order[0]:03d}.png")
 
 
-@pytest.mark.filterwarnings("default")
-def test_scoring_with_other_weights_is_said(place, net, images, labels, capsys) -> None:
-    save_file(net.state_dict(), "net.safetensors")
-    np.savez("train.npz", inputs=images, labels=labels)
-    call = "builder_for_tests:build"
-    assert run("fit", call, "train.npz", "--weights", "net.safetensors", "--scorer", "entropy", "-o", "net.qipf") == 0
-    program = torch.export.export(net, (as_inputs(images[:5]),), dynamic_shapes=({0: torch.export.Dim("batch")},))
-    torch.export.save(program, "net.pt2")
-    capsys.readouterr()
-    common = ("-o", "scores.csv", "--quiet")
-    assert run("score", "net.qipf", "train.npz", "--model", call, "--weights", "net.safetensors", *common) == 0
-    assert run("score", "net.qipf", "train.npz", "--model", "net.pt2", *common) == 0  # the same weights, exported
-    assert capsys.readouterr().err == ""
-    assert run("score", "net.qipf", "train.npz", "--model", call, *common) == 0  # forgot --weights
-    assert "weights are not those that this scorer was fitted to" in capsys.readouterr().err
-
-
 def test_logits_need_no_model(place, rng) -> None:
     logits, truth = rng.standard_normal((30, 4)), rng.integers(0, 4, 30)
     np.savez("logits.npz", logits=logits, labels=truth)
@@ -90,17 +72,6 @@ def test_logits_need_no_model(place, rng) -> None:
     columns = table(place / "scores.csv")
     np.testing.assert_array_equal(np.array(columns["uncertainty"], float), scorer(logits))  # CSV loses no digit
     assert columns["correct"] == [str(value) for value in (logits.argmax(axis=1) == truth)]
-
-
-def test_regression_gets_predictions_not_classes(place, rng) -> None:
-    outputs = rng.standard_normal((20, 1))
-    np.savez("reg.npz", logits=outputs, labels=rng.standard_normal(20))
-    save_file({"layer.weight": torch.asarray(rng.standard_normal((9, 9)))}, "weights.safetensors")
-    assert run("fit", "weights.safetensors", "reg.npz", "--scorer", "weight-qipf", "-o", "reg.qipf") == 0
-    assert run("score", "reg.qipf", "reg.npz", "-o", "reg.csv") == 0
-    columns = table(place / "reg.csv")
-    assert list(columns) == ["row", "prediction", "uncertainty", "label"]
-    np.testing.assert_array_equal(np.array(columns["prediction"], float), outputs[:, 0])
 
 
 def test_the_accuracy_is_printed(place, net, images, labels, capsys) -> None:
@@ -146,25 +117,3 @@ def test_the_users_own_files_do_not_take_the_place_of_packages(place, images) ->
     words = ["fit", "builder_for_tests:build", "x.npy", "-o", "a.qipf", "--scorer", "entropy"]
     done = subprocess.run([sys.executable, "-P", "-c", command, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_note_is_shown_where_no_labels_are_given(net, images, capsys) -> None:
-    np.save("x.npy", images)
-    assert run("fit", "builder_for_tests:build", "x.npy", "--scorer", "weight-qipf", "-o", "a.qipf") == 0
-    assert "note: factor 160" in capsys.readouterr().err
-
-
-def test_the_table_does_not_depend_on_the_batch_size_and_arrays_stay_on_disk(place, images, labels) -> None:
-    from qipf.data.reading import open_data
-
-    np.save("x.npy", images)
-    np.save("y.npy", labels)
-    opened = open_data(Path("x.npy"), Path("y.npy"))
-    assert isinstance(opened.arrays["inputs"], np.memmap)
-    assert [len(rows) for _, rows in opened.batches(25)] == [25, 25, 10]
-    np.savez("logits.npz", logits=images.reshape(60, -1)[:, :5].astype(float), labels=labels)
-    assert run("fit", "builder_for_tests:build", "logits.npz", "--scorer", "entropy", "-o", "e.qipf") == 0
-    for size in (7, 500):
-        for ending in ("csv", "parquet"):
-            assert run("score", "e.qipf", "logits.npz", "-o", f"{size}.{ending}", "--batch-size", size) == 0
-    assert (place / "7.csv").read_bytes() == (place / "500.csv").read_bytes()

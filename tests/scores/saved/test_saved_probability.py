@@ -36,33 +36,6 @@ def test_a_scorer_keeps_its_probability(file, scorer, calibrator, rng) -> None:
     assert loaded.fit([rng.standard_normal((10, 10))], Outputs(logits)).probability is None
 
 
-def damage(kind):
-    def change(header, tensors) -> None:
-        names = [name for name in tensors if name.split(".")[-1] in ("scores", "probabilities", "coefficients")]
-        if kind == "falls":
-            tensors[names[-1]] = -np.abs(tensors[names[-1]]) - 1
-        elif kind == "NaN":
-            tensors[names[0]] = np.full_like(tensors[names[0]], np.nan)
-        elif kind == "shape":
-            tensors[names[0]] = tensors[names[0]][None]
-        elif kind == "missing":
-            del tensors[names[0]]
-            tensors["other"] = np.zeros(2)
-        elif kind == "more":
-            tensors[names[0].replace(names[0].split(".")[-1], "knots")] = np.zeros(2)
-
-    return change
-
-
-@pytest.mark.parametrize("kind", ["falls", "NaN", "shape", "missing", "more"])
-def test_forged_probabilities_are_refused(kind, file, scorer, calibrator) -> None:
-    scorer.probability = calibrator
-    scorer.save(file)
-    forge(file, damage(kind))
-    with pytest.raises(ValueError, match=r"scorer\.qipf: not the state of an ErrorProbability.*made up or damaged"):
-        load(file)
-
-
 @pytest.mark.parametrize(
     ("attached", "message"),
     [

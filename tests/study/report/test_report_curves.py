@@ -38,11 +38,6 @@ def test_the_kept_points_give_the_area_and_the_risk(scored: tuple[np.ndarray, np
     assert area == pytest.approx(aurc(scores, ~wrong), abs=5e-3)
 
 
-def test_equal_scores_are_chance() -> None:
-    wrong = np.array([True, False, False, True])
-    np.testing.assert_allclose(errors_found(np.zeros(4), wrong, detail_view.FRACTIONS), 2 * detail_view.FRACTIONS)
-
-
 def test_histogram_counts_everything_once() -> None:
     scores = np.array([-9.0, 0.0, 0.1, 0.95, 1.0, 77.0])
     wrong = np.array([False, False, True, False, True, True])

@@ -185,17 +185,6 @@ def test_too_large_a_page_is_made_smaller(store: Path) -> None:
     assert len(least["details"]["digits/small-cnn"]["shifts"]["rotation"]) == 1
 
 
-def test_command(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from qipf.cli import main
-
-    target = tmp_path / "out.html"
-    assert main(["report", str(store), "-o", str(target)]) == 0
-    assert "MB" in capsys.readouterr().out
-    assert target.read_bytes().startswith(b"<!doctype html>")
-    assert main(["report", str(tmp_path / "nowhere"), "-o", str(target)]) == 1
-    assert "not a benchmark store" in capsys.readouterr().err
-
-
 def test_a_method_on_fewer_networks_is_shown_where_it_was_measured(tmp_path: Path) -> None:
     from report_plan import PLAN
 

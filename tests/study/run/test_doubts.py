@@ -102,14 +102,6 @@ def test_one_image_says_nothing_about_others(tmp_path: Path) -> None:
     assert two["roc_auc_low"] <= two["roc_auc"] <= two["roc_auc_high"]
 
 
-def test_a_class_that_the_network_does_not_have_is_named_by_its_pixel(tmp_path: Path) -> None:
-    arrays = pictures()
-    arrays["y_train"][4, 2, 5] = 3
-    plan = plan_of(tmp_path, arrays, "segmenter", "pixels")
-    with pytest.raises(ValueError, match="row 2, column 5 of the image in row 4"):
-        run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
-
-
 @pytest.mark.parametrize(
     ("predicts", "x", "y"),
     [

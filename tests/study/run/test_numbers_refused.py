@@ -13,13 +13,8 @@ from qipf.study.plan.plan import PlanError, parse
 from qipf.study.run.run import run_plan
 
 
-def test_scales_and_coverage_are_refused_for_classes_and_numbers_do_not_mix(tmp_path: Path) -> None:
+def test_classes_and_numbers_do_not_mix(tmp_path: Path) -> None:
     write(tmp_path)
-    digits = {"name": "digits", "pairs": [{"dataset": "digits", "net": "lenet"}], "methods": {"entropy": {}}}
-    with pytest.raises(PlanError, match="residual-scale"):
-        parse({**digits, "methods": {"residual-scale": {}}})
-    with pytest.raises(PlanError, match="coverage"):
-        parse({**digits, "coverage": 0.9})
     (tmp_path / "digits.toml").write_text(
         'name = "digits"\n[[pairs]]\ndataset = "digits"\nnet = "lenet"\n[methods.entropy]\n'
     )
@@ -95,6 +90,6 @@ def _toml(value: object) -> str:
 def test_shifted_sets_that_do_not_fit_are_named(tmp_path: Path, late, said: str) -> None:
     data = write(tmp_path)
     np.savez(tmp_path / "late.npz", **late(data["x"], data["y"]))
-    with pytest.raises(ValueError, match=r"late\.npz") as error:
+    with pytest.raises(ValueError, match="late") as error:
         run_plan(parse(values(), folder=tmp_path), tmp_path / "out", engine="serial", quiet=True)
     assert said in str(error.value)

@@ -68,7 +68,7 @@ def test_an_onnx_model_is_measured_as_the_torch_model_is(tmp_path: Path) -> None
 
 def test_methods_of_several_passes_are_refused(tmp_path: Path) -> None:
     write(tmp_path)
-    with pytest.raises(PlanError, match="mc-dropout"):
+    with pytest.raises(PlanError, match="dropout"):
         parse(values(entropy={}, **{"mc-dropout": {}}), folder=tmp_path)
 
 

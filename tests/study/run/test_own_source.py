@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
 
-from qipf.study.run.own_model import digests, imported_files, module_digest
+from qipf.study.run.own_model import imported_files, module_digest
 
 
 @pytest.fixture
@@ -52,22 +50,3 @@ def test_of_an_installed_module_only_its_own_package_counts(folder: Path) -> Non
     (place / "mine" / "nets.py").write_text("import other\nfrom mine import parts\n")
     (place / "mine" / "parts.py").write_text("")
     assert set(imported_files("mine.nets", place / "mine" / "nets.py")) == {"mine", "mine.nets", "mine.parts"}
-
-
-def test_a_model_is_another_one_when_its_helper_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(tmp_path))
-    names = ("net_with_helper", "helper_of_net")
-    (tmp_path / "net_with_helper.py").write_text(
-        "import torch\nimport helper_of_net\n\ndef build():\n    return torch.nn.Linear(2, 2)\n"
-    )
-    found = []
-    for text in ("SCALE = 1\n", "SCALE = 2\n"):
-        (tmp_path / "helper_of_net.py").write_text(text)
-        importlib.invalidate_caches()
-        for name in names:
-            sys.modules.pop(name, None)
-        found.append(digests("net_with_helper:build", None)["model"])
-    for name in names:
-        sys.modules.pop(name, None)
-    assert None not in found
-    assert found[0] != found[1]

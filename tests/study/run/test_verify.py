@@ -120,16 +120,6 @@ def test_damaged_files_are_named_set_aside_and_computed_again(whole, plan, tmp_p
         assert report.done >= len(cells)
 
 
-def test_files_that_are_gone_are_computed_again(whole, plan, tmp_path):
-    path = tmp_path / "s"
-    shutil.copytree(whole, path)
-    next(path.glob("cells/score/*.safetensors")).unlink()
-    (found,) = damages(Store(path))
-    assert found.why == "it is missing"
-    assert run_plan(plan, path, engine="serial", device="cpu", quiet=True)[0].done == 1
-    assert (path / "table.csv").read_bytes() == (whole / "table.csv").read_bytes()
-
-
 @pytest.mark.parametrize("kind", ["measure", "base", "train"])
 def test_a_lost_record_is_noticed_refused_and_computed_again(whole, plan, tmp_path, kind):
     path = tmp_path / "s"
@@ -171,7 +161,7 @@ def test_a_report_does_not_use_a_table_that_its_checksum_contradicts(whole, tmp_
     assert open_source(path).rows
     text = (path / "table.csv").read_text()
     (path / "table.csv").write_text(text.replace("entropy", "margin"))
-    with pytest.raises(StoreError, match=r"table\.csv"):
+    with pytest.raises(StoreError, match="table"):
         open_source(path)
     (path / "table.csv").write_text(text)
     (path / "times.csv").write_text((path / "times.csv").read_text().replace("1", "2"))

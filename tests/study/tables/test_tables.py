@@ -1,7 +1,5 @@
 """The tables: means by hand, and the paper's own numbers and marks."""
 
-from collections import namedtuple
-
 import numpy as np
 import pytest
 
@@ -160,12 +158,6 @@ def test_own_errors_have_a_table_of_their_own():
     assert {name: entries[0].ours for name, entries in own.blocks[0].body.items()} == {
         "ensemble (entropy)": (0.4, 0, 1)
     }
-
-
-def test_named_tuples_are_rows():
-    kind = namedtuple("Row", list(measured()[0]))
-    rows = [kind(**r) for r in measured()]
-    assert tables.table_1(rows) == tables.table_1(measured())
 
 
 def test_times():

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TOY = toys.Toy("mlp-moons", "two-moons", sgd_rate=0.05, sgd_batch=100)
 PAPER_FACTOR = 80.0
 AREA = (-3.0, 4.0, -2.75, 3.25)  # x from, x to, y from, y to
-REACH = 0.3  # a place counts as seen if a training point is at most this far away
+REACH = 0.3  # a point counts as seen if a training point is at most this far away
 SURE = 0.75  # the boundary: where the network gives its own choice less than this
 HELD_OUT = 4000  # points on which the factor is chosen: about one in a hundred is wrong
 CAP = 0.98

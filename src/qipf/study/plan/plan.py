@@ -1,4 +1,4 @@
-"""What a study measures: a TOML file that is checked key by key before anything runs.
+"""The plan of a study: a TOML file that is checked key by key before anything runs.
 
 A plan has settings that hold for all its pairs, `[[pairs]]` of a dataset and a network (each may override any setting),
 and `[methods.NAME]` tables. A parameter of a method that depends on the network is a table with one entry per network::

@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Limits:
-    """How much of the predictions goes into a page.
+    """Limits on the predictions that a page shows.
 
     Attributes:
         severities: Per shift.

@@ -38,7 +38,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass
 class ReportSource:
-    """What a report is made of.
+    """The contents of a report.
 
     Attributes:
         name: Name of the plan, or of the folder without one.

@@ -126,7 +126,7 @@ class Bench:
 
     @cached_property
     def index(self) -> list[dict[str, Any]]:
-        """What each cell is about: kind, key, dataset, net, seed, group, method."""
+        """Return the description of each cell: kind, key, dataset, net, seed, group, method."""
         entries = self._document("index.json")
         if not isinstance(entries, list) or not all(isinstance(e, dict) and e.keys() >= ENTRY for e in entries):
             why = f"expected a list of entries with {', '.join(sorted(ENTRY))}"

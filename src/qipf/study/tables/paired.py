@@ -33,7 +33,7 @@ SMALLEST = 0.005
 
 @dataclass(frozen=True)
 class Difference:
-    """How much one method is better than another; positive is better in every metric.
+    """Difference between two methods; positive is better in every metric.
 
     Attributes:
         value: Mean over the cases of the mean over seeds and intensities.
