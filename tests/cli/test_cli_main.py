@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import warnings
+from importlib import import_module
 
 import pytest
 
@@ -26,11 +27,15 @@ EVERY = [*COMMANDS, *(f"research {name}" for name in RESEARCH)]
 
 
 @pytest.mark.parametrize("command", EVERY)
-def test_every_command_has_help_with_an_example_to_copy(command, capsys):
+def test_every_command_has_help_with_an_example_to_copy(command, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
     assert main([*command.split(), "--help"]) == 0
     text = capsys.readouterr().out
     assert f"Usage: qipf {command}" in text
-    assert command == "demo" or f"qipf {command} " in text.split("For example", 1)[1]
+    written = import_module(f"qipf.cli.{command.split()[-1]}").__dict__[command.split()[-1]].__doc__
+    examples = re.findall(rf"^ +((?:QIPF_DATA=\S+ )?qipf {command}\b.*)$", written, re.MULTILINE)
+    assert command == "demo" or examples
+    assert all(f" {example} " in f"{text} " for example in examples)  # not broken into two lines
 
 
 def test_there_are_at_most_70_options():

@@ -108,11 +108,6 @@ def test_a_single_number_belongs_to_every_batch() -> None:
             Source(data, 2)
 
 
-def test_inputs_and_labels_in_a_list_are_refused() -> None:
-    with pytest.raises(ValueError, match="tuple"):
-        Source([X, Y], 2)
-
-
 def test_a_copy_of_a_batch_keeps_labels_and_numbers_and_the_first_rows_are_cut() -> None:
     batch = Batch((X, X), {"mask": X > 3}, Y, None, 7, 0, range(10, 17))
     copy = batch.replaced((X + 1, X))

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from example_models import Net, bare, classes, images, net, same
 from qipf.data.batches import Source
@@ -31,14 +31,6 @@ class Pairs(Dataset[Any]):
         return (self.x[i], int(self.y[i]))
 
 
-class Stream(IterableDataset[Any]):
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        self.x, self.y = x, y
-
-    def __iter__(self) -> Any:
-        return iter(zip(self.x, self.y, strict=True))
-
-
 class Split(NamedTuple):
     inputs: Tensor
     targets: Tensor
@@ -51,10 +43,8 @@ def test_every_form_of_data_gives_the_bare_forward_pass(x: Tensor, y: Tensor) ->
     labelled = {
         "loader": DataLoader(TensorDataset(x, y), batch_size=5),
         "loader of dicts": DataLoader(Pairs(x, y, "dict"), batch_size=5),
-        "loader of a stream": DataLoader(Stream(x, y), batch_size=5),
         "loader, batches by the set": DataLoader(parts, batch_size=None),  # pyright: ignore
         "dataset": Pairs(x, y, "tuple"),
-        "stream": Stream(x, y),
         "split": Split(x, y),
         "pair": (x, y),
         "pair, column of labels": (x, y[:, None]),

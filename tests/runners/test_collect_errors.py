@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas
 import pytest
 import torch
 from torch import Tensor, nn
@@ -125,17 +124,6 @@ def test_several_inputs_may_be_whole_arrays(y: Tensor) -> None:
     with pytest.raises(ValueError, match=r"inputs\[1\]': 22"):
         collect(model, ((a, b[:-1]), y), progress=False)
     assert len(collect(model, [((a, b), y), ((a, b), y)], progress=False)) == 2 * N  # batches, as before
-
-
-def test_lists_and_tables_are_data(x: Tensor, y: Tensor) -> None:
-    model, rows = nn.Linear(36, 3), x.flatten(1)
-    expected = model(rows).detach()
-    table = pandas.DataFrame(rows.numpy())
-    for whole in ((rows, y.tolist()), (rows.tolist(), y.tolist()), (table, pandas.Series(y.numpy())), (table, y)):
-        out = collect(model, whole, progress=False)
-        torch.testing.assert_close(out.logits, expected)
-        assert torch.equal(out.labels, y)
-    torch.testing.assert_close(collect(model, table, progress=False).logits, expected)
 
 
 def test_what_torch_cannot_run_is_one_line_with_the_inputs_and_the_way_out(x: Tensor, y: Tensor) -> None:

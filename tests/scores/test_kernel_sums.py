@@ -146,23 +146,3 @@ def test_on_a_gpu_float32_is_as_good(cloud, monkeypatch: pytest.MonkeyPatch) -> 
     there = packed._replace(keys=keys, squares=squares, weights=weights)
     found = log_fields(torch.from_numpy(y.astype(np.float32)).cuda(), there).cpu().numpy()
     np.testing.assert_allclose(found, plain_fields(y, samples, labels, 5), atol=2e-4)
-
-
-def test_the_sums_multiply_halves_where_they_can(cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the request is checked here: the product of halves has no CPU kernel."""
-    y, samples, labels = cloud
-    asked = []
-    plain = attention._products
-    monkeypatch.setattr(attention, "_can_halve", lambda *factors: True)
-    monkeypatch.setattr(attention, "_products", lambda *parts: (asked.append(parts[-1]), plain(*parts[:-1], False))[1])
-    log_fields(y, pack(samples, labels, 5))
-    assert set(asked) == {True}
-
-
-def test_what_is_traced_is_not_multiplied_in_halves(cloud, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether halves can be used is decided by the values, and a traced array has none."""
-    y, samples, _ = (torch.from_numpy(part[:20].astype(np.float32)) for part in (*cloud[:2], cloud[2]))
-    looked = []
-    monkeypatch.setattr(attention, "is_traced", lambda values: looked.append(values) or values is samples)
-    assert not attention._can_halve(y, samples)
-    assert any(values is samples for values in looked)

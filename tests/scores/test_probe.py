@@ -9,7 +9,7 @@ from scipy.special import log_softmax, logsumexp, softmax
 from torch import nn
 
 import qipf
-from qipf.scores.probe import LEAST, Probe
+from qipf.scores.probe import FOLDS, LEAST, MANY, Probe, fit_share
 from qipf.study import nets
 from qipf.tasks.outputs import Outputs
 
@@ -127,6 +127,34 @@ def test_it_can_be_fitted_where_gradients_are_off(probe, mode) -> None:
         given = Outputs(*(torch.tensor(part) for part in (outputs.logits, outputs.features, outputs.labels)))
         again = Probe(hidden=32).fit(None, given)
     np.testing.assert_allclose(again(blobs(1)), probe(blobs(1)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("count", [MANY - 100, MANY + 100])
+def test_the_share_is_chosen_by_inputs_that_the_head_has_not_seen(count, monkeypatch) -> None:
+    outputs, copies = blobs(0, count), 3
+    numbers = torch.arange(count).repeat(copies)
+    features = torch.as_tensor(outputs.features)[numbers]
+    labels = torch.as_tensor(outputs.labels)[numbers]
+    given = Outputs(
+        torch.zeros(len(numbers), CLASSES), None, labels, {"layer": features.clone()}, groups=numbers.clone(),
+        positions=torch.arange(copies).repeat_interleave(count), task="classes",
+    )  # fmt: skip
+    seen, fit = [], Probe.fit
+
+    def watched(self, model, data, **settings):
+        seen.append(set(data.groups.tolist()))
+        return fit(self, model, data, **settings)
+
+    monkeypatch.setattr(Probe, "fit", watched)
+    probe = fit_share(Probe(space="layer", hidden=16, epochs=4), None, given, in_place=True)
+    assert probe.share < 0.5  # the network knows nothing
+    every = set(range(count))
+    held = [every - one for one in seen]
+    assert len(held) == (FOLDS + 1 if count < MANY else 1)
+    assert set().union(*held) == every if count < MANY else 0.05 < len(held[0]) / count < 0.15
+    assert sum(map(len, held[:FOLDS])) == (count if count < MANY else len(held[0]))  # each input once
+    assert torch.equal(given.layers["layer"], features[given.groups])  # rows stay together
+    assert np.isfinite(probe(given).numpy()).all()
 
 
 def test_bad_features_are_named(probe) -> None:

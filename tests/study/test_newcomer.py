@@ -83,5 +83,5 @@ def test_the_commands_of_the_page_run(place):
     assert all(np.isfinite(float(row["uncertainty"])) for row in rows)
     assert {int(row["label"]) for row in rows} == set(range(10))
     page = Path("report.html").read_text()
-    assert "Which score for lite:build on photos/new?" in page
+    assert "Scores of lite:build on photos/new" in page
     assert "softmax-response" in page

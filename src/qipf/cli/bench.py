@@ -41,7 +41,7 @@ def bench(
     ```
     qipf bench
     qipf bench mnist --data ~/data --output results/mnist
-    qipf bench my-plan.toml --engine tcp://scheduler:8786 --output /shared/results
+    qipf bench my-plan.toml --engine tcp://scheduler:8786 -o /shared/results
     qipf bench --verify --output results/mnist
     ```
 

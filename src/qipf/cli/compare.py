@@ -79,8 +79,8 @@ def compare(
     ```
     qipf compare net.pt2 test.npz --fit train.npz
     qipf compare net.onnx test.npz --fit train.npz --output scores.html
-    qipf compare mynets:build test/ --weights net.safetensors --scorers default,entropy,knn
-    qipf compare net.pt2 test.npz --shifted winter=january.npz --shift rotation:30 --shift jpeg:3
+    qipf compare mynets:build test/ --weights net.safetensors --scorers all
+    qipf compare net.pt2 test.npz --shifted winter=january.npz --shift jpeg:3
     qipf compare prices.pt2 test.npz --coverage 0.9
     ```
 

@@ -56,7 +56,7 @@ def evaluate(
     ```
     qipf evaluate scores.csv
     qipf evaluate scores.parquet --bootstrap 0 --output metrics.json
-    qipf evaluate scores.npz --score entropy --score energy --correct truth=guess --all
+    qipf evaluate scores.npz --score entropy --correct truth=guess --all
     ```
 
     Args:

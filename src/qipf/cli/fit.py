@@ -58,11 +58,11 @@ def fit(
 
     ```
     qipf fit net.pt2 train.npz --output net.qipf
-    qipf fit net.onnx train.npz --calibrate held-out.npz --promise "error<=0.01" --output net.qipf
+    qipf fit net.onnx a.npz --calibrate b.npz --promise "error<=1%" -o net.qipf
     qipf fit mynets:build train/ --weights net.safetensors --output net.qipf
-    qipf fit mynets:build train.npy --labels classes.npy --option effort=thorough --output net.qipf
-    qipf fit net.pt2 train.npz --scorer weight-qipf --option factor=80 --output net.qipf
-    qipf fit prices.pt2 validation.npz --calibrate held-out.npz --promise "inside>=0.9" --output prices.qipf
+    qipf fit mynets:build train.npy --labels classes.npy -o net.qipf
+    qipf fit net.pt2 train.npz --scorer weight-qipf --option factor=80 -o a.qipf
+    qipf fit prices.pt2 a.npz --calibrate b.npz --promise "inside>=0.9" -o p.qipf
     ```
 
     Args:

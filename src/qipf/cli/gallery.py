@@ -22,7 +22,7 @@ def gallery(*names: str, output: Output, dataset: str = "digits") -> None:
     ```
     qipf research gallery --output figures
     qipf research gallery sine moons --output figures
-    QIPF_DATA=~/data qipf research gallery views corruptions --dataset mnist --output figures
+    QIPF_DATA=~/data qipf research gallery views --dataset mnist -o figures
     ```
 
     Args:

@@ -58,7 +58,7 @@ def score(
 
     ```
     qipf score net.qipf new.npz --model net.pt2 --output scores.csv
-    qipf score net.qipf photos/ --model mynets:build --weights net.safetensors --output scores.parquet
+    qipf score net.qipf photos/ --model net.onnx --output scores.parquet
     qipf score net.qipf logits.npz --output scores.csv
     ```
 

@@ -36,7 +36,7 @@ def train(
     For example:
 
     ```
-    qipf research train --net lenet --dataset mnist --data ~/data --output lenet.safetensors
+    qipf research train --net lenet --dataset mnist -o lenet.safetensors
     ```
 
     Args:

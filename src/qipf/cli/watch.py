@@ -63,7 +63,7 @@ def watch(
     ```
     qipf watch scores/ --reference net.qipf
     qipf watch scores/ --reference net.qipf --port 8765
-    qipf watch scores.csv --reference net.qipf --once --output status.html --output qipf.prom
+    qipf watch scores.csv --reference net.qipf --once --output status.html
     ```
 
     Args:

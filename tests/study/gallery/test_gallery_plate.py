@@ -13,7 +13,7 @@ from PIL import Image
 
 from qipf.study import shifts
 from qipf.study.gallery import DARK, LIGHT, Plate, corruptions
-from qipf.study.gallery.plate import Table, markdown, new_figure, write_caption
+from qipf.study.gallery.plate import Table, new_figure
 from qipf.study.shifts.corruptions import CORRUPTIONS, RESEMBLES
 
 
@@ -69,16 +69,6 @@ def test_colours_stand_out_from_the_paper(palette):
 def test_same_figure_same_bytes():
     first, second = _plate().images(), _plate().images()
     assert first == second
-
-
-def test_caption_wraps_and_lists_differences():
-    facts = {"bandwidth": 1.0, "factor": 80.0, "mean": 3.0, "std": 1.0}
-    alone = write_caption("field", what="a network", facts=facts, lowest=0.1, beyond="")
-    text = write_caption("corruptions", dataset="digits", count=9, shifts="zoom", corruptions="fog")
-    assert max(len(line) for line in f"{alone}\n{text}".splitlines()) <= 100
-    assert text.count("\n* ") == 1
-    assert "differs" not in alone
-    assert markdown(Table(["a"], [[1]])) == "| a |\n| --- |\n| 1 |"
 
 
 def test_corruptions_of_the_digits():
