@@ -200,7 +200,6 @@ class _Contest:
         work = self.work
         reference, *between, live = (self._read(part, self.where) for part in self.parts)
         if self.coverage is None:
-            warn_of_chance(self.where, live)
             makers = {name: partial(self._scorer, name, reference) for name in wanted}
         else:
             first = compared.fit_scale(wanted[0], work.net, reference, between[0], self.coverage)  # or no scale can be
@@ -222,6 +221,8 @@ class _Contest:
             shifted[name] = _about(work, made), self._judged(values, made, name)
             drawn[f"Shifted: {name}"] = other, made, values.get(best)
         pictures = _draw(drawn, work, fits.fitted[best]) if page else {}
+        if self.coverage is None:
+            warn_of_chance(self.where, live)
         scores = {} if self.coverage is not None else {"scores": fits.found, "correct": to_numpy(live.correct)}
         return compared.Comparison(
             title, _about(work, live), rows, fits.times, fits.failed, shifted, coverage=self.coverage,
