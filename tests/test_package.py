@@ -33,7 +33,7 @@ assert qipf.fields.uncertainty_modes(field, np.zeros(3)).shape == (3, 4)
 assert qipf.fields.published.uncertainty_modes(np.linspace(-1, 1, 50), np.zeros(3), 0.3).shape == (3, 4)
 assert qipf.fields.silverman(np.linspace(-1, 1, 50)) > 0
 try:
-    qipf.collect(None, None)
+    qipf.wrap(None, None)
 except ImportError as error:
     print(error)
 """
