@@ -192,7 +192,7 @@ def test_words_are_dropped_with_their_labels_and_masks(rng: np.random.Generator)
 @pytest.mark.parametrize(
     ("net", "change", "said"),
     [
-        ("Words", lambda y: (y + 1) % 9, "0% of the labels are the token ids"),
+        ("Words", lambda y: (y + 1) % 9, "0% of the labels"),
         ("rows", lambda y: np.eye(4, dtype=int)[np.arange(len(y)) % 4], "one-hot"),
     ],
 )
