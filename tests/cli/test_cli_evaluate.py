@@ -121,6 +121,12 @@ def test_the_terminal_shows_value_and_interval(tmp_path, data, capsys):
     assert "Brier, paper" in capsys.readouterr().out
 
 
+def test_a_pipe_cuts_no_number(tmp_path, data, capsys):
+    many = {f"score_{number}": data["uncertainty"] for number in range(8)}
+    evaluate(write(tmp_path / "t.csv", {**many, "correct": data["correct"]}), score=list(many), bootstrap=10)
+    assert "…" not in capsys.readouterr().out
+
+
 def test_undefined_values_have_their_reason(tmp_path, capsys):
     path = write(tmp_path / "a.csv", {"u": np.arange(4.0), "correct": np.ones(4, int)})
     evaluate(path, bootstrap=10, output=tmp_path / "a.md")

@@ -15,7 +15,7 @@ from qipf._common.optional import require
 from qipf._common.text import printable
 from qipf.cli.arguments import check_output
 from qipf.cli.options import OptionalOutput
-from qipf.cli.shown import json_text, markdown_table, table_of
+from qipf.cli.shown import WIDER, json_text, markdown_table, show_table, table_of
 from qipf.data.tables import Columns, check_values, csv_text, missing, read_columns, read_correct
 from qipf.metrics import METRICS
 from qipf.metrics import evaluate as measure
@@ -89,7 +89,9 @@ def evaluate(
             raise InputError(f"{file}, column {name!r}: {error} (row 0 is the first)") from None
     shown = list(METRICS) if all else [name for name in METRICS if name in MAIN or (paper and name in PAPER)]
     console = require("rich.console", extra="torch").Console(markup=False)  # a column may be called [red]
-    console.print(table_of(["metric", *results], _lines(results, shown), _title(results)))
+    lines, head = [list(line) for line in _lines(results, shown)], ["metric", *results]
+    short = [[cell.partition(" [")[0] for cell in line] for line in lines]
+    show_table(table_of(head, lines, _title(results)), table_of(head, short, _title(results), WIDER))
     for note in _notes(results, shown):
         console.print(printable(note), style="dim", soft_wrap=True)
     if output is not None:
