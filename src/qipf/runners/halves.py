@@ -115,6 +115,11 @@ class SecondHalf(nn.Module):
             raise Problem("model", f"it cannot be copied ({first_line(error)})") from error
         self._split = cut.split
 
+    @property
+    def start(self) -> nn.Module:
+        """The module of the network whose output the copy starts from."""
+        return next(one for one, name in self.watched.items() if name == self._split)
+
     def note(self, state: dict[str, list[Any]], module: nn.Module, output: Any) -> None:
         """Record a call in the network's own pass: the value at the split, and only shapes before it."""
         name = self.watched[module]

@@ -116,7 +116,7 @@ class Twin(Mixture):
         torch = require("torch", extra="torch")
         from qipf.runners.halves import splittable
         from qipf.training import train
-        from qipf.training.copies import CopyLearner, gathered_inputs, step_seconds
+        from qipf.training.copies import CopyLearner, epoch_seconds, gathered_inputs
         from qipf.training.split import Split
 
         cut, half, change, generator = self.prepared(start, own, perturb)
@@ -135,8 +135,7 @@ class Twin(Mixture):
         rows = min(self.rows, max(32, len(numbers) // 32))
         with learner.reading(), torch.inference_mode(False), torch.enable_grad():
             if progress:
-                steps = self.epochs * -(-len(numbers) // rows)
-                seconds = steps * step_seconds(learner, split, rows)
+                seconds = self.epochs * epoch_seconds(learner, split, rows)
                 megabytes = sum(one.nbytes for one in half.weights().values()) / 1e6
                 print(
                     f"note: a twin behind {cut.split!r}: about {seconds:.0f} s to fit, "

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -15,14 +16,17 @@ from torch.utils._pytree import tree_leaves, tree_map
 from qipf._common.errors import Problem
 from qipf._common.progress import track
 from qipf.arrays import namespace
-from qipf.data.batches import Batch, colours_last
+from qipf.data.batches import Batch, colours_last, take
 from qipf.runners.halves import SecondHalf
-from qipf.runners.recorder import Recorder, untouched
+from qipf.runners.recorder import Recorder, untouched, watching
 from qipf.tasks.collect import Start
 from qipf.tasks.views import FAR, is_image
 from qipf.training.loop import negative_log_likelihood, seeded
 from qipf.training.minibatches import PADDING, crop
 from qipf.training.split import Split
+
+PART = 2**26
+"""Bytes of inputs that are perturbed together."""
 
 
 def gathered_inputs(start: Start, size: int | None, memory: int, seed: int, progress: bool) -> tuple[Batch, int]:
@@ -68,12 +72,15 @@ def _joined(*parts: Any) -> Any:
 class CopyLearner(nn.Module):
     """Maps numbers of inputs to the logits of a copy: i is input i as it is, and N + i a perturbed copy of it.
 
+    All inputs are perturbed again at the start of every epoch, in large parts, because many small ones would keep a GPU
+    waiting. The network stops at the split.
+
     Args:
         network: The network, which is no part of this module.
         half: The copy.
         data: N inputs.
         change: Perturbs inputs.
-        generator: Of `change`; every batch seeds it from the global generator, whose state checkpoints keep.
+        generator: Of `change`; every epoch seeds it from the global generator, whose state checkpoints keep.
         views: Views that keep the class: with "mirror" half of the images are mirrored, with "far" they are moved.
     """
 
@@ -84,8 +91,9 @@ class CopyLearner(nn.Module):
         super().__init__()
         self.copy = half
         self._network = [network]  # not a module of this one: its mode and device stay
-        self._data, self._change, self._generator, self._views = data, change, generator, views
+        self._data, self._change, self._generator, self._views = data._replace(labels=None), change, generator, views
         self._recorder = Recorder(network, {"copy": half.spec})
+        self._both, self._asked = self._data, 0
         if is_image(data.inputs):  # the range of values, which must not depend on interruptions
             flat = data.inputs.flatten(1)
             change(data.inputs[torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])])
@@ -98,28 +106,31 @@ class CopyLearner(nn.Module):
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Hold the network untouched, in a context in which this module can be called."""
-        with untouched(self._network[0], eager=True), self._recorder.attached():
+        with untouched(self._network[0], eager=True), self._recorder.attached(), watching([self.copy.start], _stop):
             yield
 
     def forward(self, numbers: Tensor) -> Tensor:
-        """Return the logits (M, C) of some numbers of inputs, (M,)."""
-        self._generator.manual_seed(int(torch.randint(2**62, ())))
-        count = self._data.rows
-        order = torch.argsort((numbers >= count).to(torch.uint8), stable=True)
-        clean = int((numbers < count).sum())
-        batch = self._data._replace(labels=None).chosen((numbers % count)[order].cpu().numpy())
+        """Return the logits (M, C) of some numbers of inputs, (M,); an epoch asks for each of the 2 N once."""
+        if self._asked % (2 * self._data.rows) == 0:
+            self.draw()
+        self._asked += len(numbers)
+        args, kwargs = take((self._both.args, self._both.kwargs), numbers)
+        batch = self._both._replace(args=args, kwargs=kwargs, rows=len(numbers))
         if is_image(batch.inputs):
             batch = batch.replaced(self._moved(batch.inputs))
-        if clean < batch.rows:
-            rest = batch.chosen(slice(clean, None))
-            parts = batch.chosen(slice(clean)), rest.replaced(self._change(rest.inputs))
-            batch = joined([part for part in parts if part.rows])
         self._recorder.open()
-        with torch.no_grad():
+        with torch.no_grad(), suppress(_Reached):
             self._network[0](*batch.args, **batch.kwargs)
-        logits = self.copy(self._recorder.taken()["copy"], batch.args, batch.kwargs)
-        logits = logits.reshape(batch.rows, -1)
-        return torch.empty_like(logits).index_copy(0, order, logits)
+        return self.copy(self._recorder.taken()["copy"], batch.args, batch.kwargs).reshape(batch.rows, -1)
+
+    def draw(self) -> None:
+        """Begin an epoch: perturb all inputs."""
+        self._asked, self._both = 0, self._data  # frees the copies of the last epoch
+        self._generator.manual_seed(int(torch.randint(2**62, ())))
+        tensors = [one for one in tree_leaves((self._data.args, dict(self._data.kwargs))) if isinstance(one, Tensor)]
+        rows = max(32, PART * self._data.rows // max(1, sum(one.nbytes for one in tensors)))
+        parts = [self._data.chosen(slice(first, first + rows)) for first in range(0, self._data.rows, rows)]
+        self._both = joined([self._data, *(part.replaced(self._change(part.inputs)) for part in parts)])
 
     def _moved(self, images: Tensor) -> Tensor:
         """Return images that are cropped and mirrored at random, if they may be."""
@@ -133,23 +144,34 @@ class CopyLearner(nn.Module):
         last = colours_last(images.shape)
         images = images.movedim(3, 1) if last else images
         images = crop(functional.pad(images, (PADDING,) * 4, mode="replicate"), places, flips)
+        if images.is_cuda:
+            images = images.contiguous(memory_format=torch.channels_last)
         return images.movedim(1, 3) if last else images
 
 
-def step_seconds(learner: CopyLearner, split: Split, rows: int) -> float:
-    """Return how long a step of training with so many rows takes, and leave the copy as it was."""
+class _Reached(Exception):
+    """The network has passed the split."""
+
+
+def _stop(*_: Any) -> None:
+    raise _Reached
+
+
+def epoch_seconds(learner: CopyLearner, split: Split, rows: int) -> float:
+    """Return about how long an epoch in steps of so many rows takes, and leave the copy as it was."""
     before, device = learner.copy.weights(), learner.device
     learner.copy.learn(True)
     chosen = torch.randperm(len(split.inputs), generator=torch.Generator().manual_seed(0))[:rows]
-    inputs, targets, begin = split.inputs[chosen].to(device), split.targets[chosen].to(device), 0.0
+    inputs, targets, times = split.inputs[chosen].to(device), split.targets[chosen].to(device), [time.perf_counter()]
     with seeded(0, device):
-        for _ in range(2):  # the first step is slower than all others
-            begin = time.perf_counter()
+        for _ in range(3):  # the first step perturbs all inputs, and the second is slower than later ones
             with torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda"):
                 loss = negative_log_likelihood(learner(inputs).float(), targets)
             loss.backward()
             learner.zero_grad(set_to_none=True)
             float(loss.detach())  # waits for a GPU
-    seconds = time.perf_counter() - begin
+            times.append(time.perf_counter())
     learner.copy.load(before)
-    return seconds
+    learner.draw()
+    first, _, last = (end - begin for begin, end in itertools.pairwise(times))
+    return first + last * -(-len(split.inputs) // rows)
