@@ -1,4 +1,4 @@
-"""Pieces of a network, copies of its last pieces, and their training: twins, second networks and sub-ensembles."""
+"""Pieces of a network and their training: second networks and sub-ensembles."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch.nn import functional
 from qipf.study.recipes import Recipe
 from qipf.tasks.perturb import draw_images
 from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb_batch
+from qipf.tasks.views import moved
 from qipf.training.cuda_graph import GraphedStep
 from qipf.training.loop import _optimizer, _set_rate, one_cycle, seeded
 from qipf.training.minibatches import Augment, minibatches
@@ -24,19 +25,8 @@ Draw = Callable[[Tensor, torch.Generator], Tensor]
 CHUNK = 18
 """Steps whose images are perturbed at once: many small operations would wait for each other."""
 
-DEPTHS = {
-    "lenet": {"two dense layers": 6, "the dense layers": 5, "all but the first convolution": 2, "everything": 0},
-    "vgg3": {"the dense layers": 3, "the last block": 2, "the last two blocks": 1, "everything": 0},
-    "resnet18": {
-        "the last block": 8,
-        "the last stage": 7,
-        "the last two stages": 5,
-        "the last three stages": 3,
-        "everything": 0,
-    },
-}
-"""Parts of a network that a twin may copy, with the first piece that belongs to each."""
-MIDDLE = {"lenet": "all but the first convolution", "vgg3": "the last two blocks", "resnet18": "the last two stages"}
+MIDDLE = {"lenet": 2, "vgg3": 1, "resnet18": 5}
+"""The first piece behind the middle of a network."""
 
 
 class Fit(NamedTuple):
@@ -47,13 +37,6 @@ class Fit(NamedTuple):
     rate: float
     decay: float
     augment: Augment
-
-
-TWIN = {
-    "lenet": Fit(20, 500, 4e-3, 0.02, "none"),
-    "vgg3": Fit(20, 500, 4e-3, 0.02, "crop-flip"),
-    "resnet18": Fit(20, 500, 2e-3, 0.02, "crop-flip"),
-}
 
 
 def as_trained(how: Recipe) -> Fit:
@@ -90,14 +73,6 @@ def draw_without_bending(images: Tensor, generator: torch.Generator) -> Tensor:
     kinds, intensities = draw_perturbations(len(images), generator, [n for n in PERTURBATIONS if n != "elastic"])
     skip = torch.rand(len(images), generator=generator, device=generator.device) < 0.25
     return perturb_batch(images, torch.where(skip, -1, kinds), intensities, generator)
-
-
-def copied(
-    name: str, net: nn.Module, start: int, fit: Fit, split: Split, seed: int, draw: Draw = draw_images
-) -> nn.Module:
-    """The twin: a copy of the pieces from `start` on, trained on clean and perturbed images."""
-    parts = pieces(name, net)
-    return learned(copy.deepcopy(parts[start:]), frozen(parts[:start]), split, fit, seed, draw)
 
 
 def frozen(trunk: nn.Module) -> nn.Module:
@@ -156,32 +131,12 @@ def second_network(name: str, fresh: nn.Module, how: Recipe, split: Split, seed:
     return fresh
 
 
-def moved(images: Tensor, down: int, right: int) -> Tensor:
-    """Images moved by pixels; what comes from outside is black."""
-    return functional.pad(images, (right, -right, down, -down))
-
-
-def views(digits: bool) -> list[Callable[[Tensor], Tensor]]:
-    """Four views of the images of a pair: the image itself is the first; two views are the first two."""
-    if digits:
-        return [_same, lambda x: moved(x, 0, 1), lambda x: moved(x, 1, 0), lambda x: moved(x, 0, -1)]
-    return [_same, _mirrored, lambda x: moved(x, 2, 2), lambda x: moved(_mirrored(x), -2, -2)]
-
-
-def _same(images: Tensor) -> Tensor:
-    return images
-
-
-def _mirrored(images: Tensor) -> Tensor:
-    return images.flip(-1)
-
-
 class Viewed(nn.Module):
-    """A network that is shown a view of each image."""
+    """A network that is shown a view of each image, or the image if there is none."""
 
-    def __init__(self, net: nn.Module, view: Callable[[Tensor], Tensor]) -> None:
+    def __init__(self, net: nn.Module, view: str | None) -> None:
         super().__init__()
         self.net, self.view = net, view
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net(self.view(x))
+        return self.net(x if self.view is None else moved(x, self.view))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import statistics
 import time
 from collections.abc import Callable
@@ -13,33 +12,28 @@ from typing import Any
 import torch
 from confidence import Confidence, confid_net
 from halves import (
-    DEPTHS,
     MIDDLE,
     Viewed,
     as_trained,
     check_pieces,
-    copied,
     draw_without_bending,
     frozen,
     learned,
     pieces,
     second_network,
-    views,
 )
 from measures import Record
 from networks import cached_probabilities, network, probabilities
 from setting import Setting
 from torch import Tensor, nn
 
+import qipf
 from qipf.predictive.summary import entropy
-from qipf.scores import Entropy, Probe, SoftmaxResponse
-from qipf.scores.base import Fitted
+from qipf.scores import Entropy, SoftmaxResponse, Twin
 from qipf.scores.coordinates import contrast
-from qipf.scores.default import default
-from qipf.scores.probe import LEAST
 from qipf.study import nets
-from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
+from qipf.tasks.views import moved
 from qipf.training import train
 
 Facts = dict[str, Any]
@@ -49,7 +43,9 @@ Guard = Callable[[str, float], None]
 TRAINING = {"lenet": 2.0, "vgg3": 9.0, "resnet18": 24.0}
 PASS = {"lenet": 0.5, "vgg3": 2.5, "resnet18": 9.0}
 """About how many seconds a training and a pass over all conditions take on an H200."""
-SHARE, TEMPERATURE = 0.2, 1.5
+DEPTHS = (0.1, 0.25, 0.75, 0.95)
+"""Depths of twins beside the default."""
+BATCH = 4000
 
 
 class Unit:
@@ -58,8 +54,6 @@ class Unit:
     def __init__(self, setting: Setting, base: int, cache: Path, guard: Guard) -> None:
         self.setting, self.base, self.cache, self._guard = setting, base, cache, guard
         self.name = f"{setting.pair}-{base}"
-        self.views = views(setting.digits)
-        self.start = DEPTHS[setting.name][MIDDLE[setting.name]]
 
     def room(self, what: str, trainings: float = 0.0, passes: float = 0.0) -> None:
         """Raise if there is no time for so many trainings of the network and passes over all conditions."""
@@ -80,62 +74,39 @@ class Unit:
         """The classes that it predicts in every condition, (K, N)."""
         return torch.load(self.cache / f"{self.name}.predicted", weights_only=True).long().to(self.setting.device)
 
-    def kept(
-        self, what: str, trainings: float, build: Callable[[], nn.Module], make: Callable[[], nn.Module]
-    ) -> tuple[nn.Module, float]:
-        """A module that was trained before, or is now, and the seconds that it took."""
-        file = self.cache / f"{self.name}-{what.replace(' ', '-')}.state"
-        if file.exists():
-            found = torch.load(file, weights_only=True)
-            module = build()
-            module.load_state_dict(found["state"])
-            return module.to(self.setting.device).eval(), found["seconds"]
-        self.room(what, trainings=trainings)
-        begin = self.now()
-        module = make()
-        seconds = self.now() - begin
-        torch.save({"state": module.state_dict(), "seconds": seconds}, file.with_suffix(".tmp"))
-        file.with_suffix(".tmp").rename(file)
-        return module.eval(), seconds
-
     def now(self) -> float:
         """The time when the device has done its work."""
         if self.setting.device == "cuda":
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    def twin(self, what: str, start: int, **more: Any) -> tuple[nn.Module, float]:
-        """A copy of the pieces from `start` on, trained now or before."""
-        s = self.setting
-        return self.kept(
+    def scorer(self, what: str, trainings: float, fit: Callable[[], Any]) -> tuple[Any, float]:
+        """A scorer that was fitted before, or is now, and the seconds that it took."""
+        file = self.cache / f"{self.name}-{what.replace(' ', '-')}.qipf"
+        times = file.with_suffix(".seconds")
+        if times.exists():
+            return qipf.load(file), float(times.read_text())
+        self.room(what, trainings=trainings)
+        begin = self.now()
+        scorer = fit()
+        seconds = self.now() - begin
+        scorer.save(file)
+        times.write_text(str(seconds))
+        return scorer, seconds
+
+    def default(self, what: str, effort: Any = "standard", **more: Any) -> tuple[Any, float]:
+        """`qipf.default` of the network and the training images."""
+        fit = self.setting.data.train
+        return self.scorer(
             what,
-            2.0,
-            lambda: copy.deepcopy(pieces(s.name, self.net)[start:]),
-            lambda: copied(s.name, self.net, start, s.twin, s.data.train, 0, **more),
+            3.0 if effort == "thorough" else 1.0,
+            lambda: qipf.default(self.net, fit, effort=effort, batch_size=BATCH, progress=False, **more),
         )
 
-    def probe(self, what: str, perturb: Any = True) -> tuple[Probe, float]:
-        """`qipf.default`, fitted now or before."""
-        file = self.cache / f"{self.name}-{what.replace(' ', '-')}.probe"
-        if file.exists():
-            found = torch.load(file, weights_only=True)
-            probe = Probe(space=found["space"])
-            tensors = {name: values.numpy() for name, values in found["tensors"].items()}
-            probe._use(Fitted(tensors=tensors, facts=found["facts"]))
-            return probe, found["seconds"]
-        begin = self.now()
-        effort = "quick" if self.setting.smoke else "standard"
-        probe = default(
-            self.net, self.setting.data.train, effort=effort, perturb=perturb, batch_size=4000, progress=False
-        )
-        seconds = self.now() - begin
-        fitted = probe._require_fitted()
-        tensors = {name: torch.as_tensor(values).cpu() for name, values in fitted.tensors.items()}
-        about = {"space": probe.space, "facts": dict(fitted.facts), "seconds": seconds, "tensors": tensors}
-        torch.save(about, file.with_suffix(".tmp"))
-        file.with_suffix(".tmp").rename(file)
-        probe.share = SHARE  # a smoke test has too few images for it
-        return probe, seconds
+    def twin(self, depth: float) -> tuple[Any, float]:
+        """A twin of another depth."""
+        data = self.setting.data.train
+        return self.scorer(f"depth {depth}", 2.0, lambda: Twin(depth=depth).fit(self.net, data, progress=False))
 
     def right(self, chances: Tensor) -> list[float]:
         """The share of right classes in every condition."""
@@ -153,72 +124,31 @@ class Unit:
         """Record scores (K, N) of the network's predictions."""
         record.add(self.base, name, scores, self.predicted != self.setting.labels, **more)
 
+    @torch.no_grad()
+    def seen(self, scorer: Any, view: str | None) -> tuple[Tensor, Tensor]:
+        """Logits of the network and posteriors of a scorer for a view of every condition, (K, N, C), as deployed."""
+        guarded = qipf.wrap(self.net, scorer, posterior=True)
+        logits, chances = [], []
+        for condition in self.setting.images:
+            parts = [guarded(part if view is None else moved(part, view)) for part in condition.split(BATCH)]
+            logits.append(torch.cat([part.output for part in parts]))
+            chances.append(torch.cat([part.posterior for part in parts]))
+        return torch.stack(logits), torch.stack(chances)
 
-def softmax_at(logits: Tensor) -> Tensor:
-    """The network's own share of a posterior."""
-    return (logits / TEMPERATURE).softmax(-1)
-
-
-def mixed(head: Tensor, logits: Tensor) -> Tensor:
-    """The posterior of a twin: its softmax and a share of the network's own."""
-    return ((1 - SHARE) * head + SHARE * softmax_at(logits)).clamp_min(LEAST)
-
-
-@torch.no_grad()
-def logits_of(unit: Unit, probes: dict[str, Probe], count: int) -> tuple[list[Tensor], dict[str, list[Tensor]]]:
-    """Logits (K, N, C) of the network for the first views, in single precision, and posteriors of probes."""
-    layers = next(iter(probes.values())).layers
-    logits: list[Tensor] = []
-    posteriors: dict[str, list[Tensor]] = {name: [] for name in probes}
-    for view in unit.views[:count]:
-        seen, found = [], {name: [] for name in probes}
-        for condition in unit.setting.images:
-            outputs: Outputs = collect(
-                unit.net, view(condition), layers=layers, store=None, batch_size=4000, progress=False
-            )
-            seen.append(outputs.logits)
-            for name, probe in probes.items():
-                found[name].append(probe.posterior(outputs))
-        logits.append(torch.stack(seen))
-        for name, values in found.items():
-            posteriors[name].append(torch.stack(values))
-    return logits, posteriors
-
-
-@torch.no_grad()
-def chances_of(unit: Unit, copies: dict[str, tuple[int, nn.Module]], view: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """Logits of the network and softmax of copies of its last pieces, (K, N, C), in half precision on a GPU."""
-    s = unit.setting
-    on_gpu = s.device == "cuda"
-    layout = torch.channels_last if on_gpu else torch.contiguous_format
-    trunk = frozen(pieces(s.name, unit.net)).to(memory_format=layout)  # pyright: ignore[reportCallIssue]
-    rests = {name: (start, rest.eval().to(memory_format=layout)) for name, (start, rest) in copies.items()}  # pyright: ignore
-    own: list[Tensor] = []
-    found: dict[str, list[Tensor]] = {name: [] for name in copies}
-    for condition in s.images:
-        parts: dict[str, list[Tensor]] = {name: [] for name in ("", *copies)}
-        for images in unit.views[view](condition).split(4000):
-            hidden = images.contiguous(memory_format=layout)
-            for number, piece in enumerate(trunk):
-                for name, (start, rest) in rests.items():
-                    if start == number:
-                        parts[name].append(_logits(rest, hidden, on_gpu).softmax(1))
-                if number < len(trunk) - 1:
-                    with torch.autocast("cuda", dtype=torch.float16, enabled=on_gpu):
-                        hidden = piece(hidden)
-            parts[""].append(trunk[-1](hidden.float()))
-        own.append(torch.cat(parts[""]))
-        for name in copies:
-            found[name].append(torch.cat(parts[name]))
-    return torch.stack(own), {name: torch.stack(values) for name, values in found.items()}
-
-
-def _logits(rest: Any, hidden: Tensor, on_gpu: bool) -> Tensor:
-    """All but the last layer in half precision; logits in half precision would tie."""
-    with torch.autocast("cuda", dtype=torch.float16, enabled=on_gpu):
-        for piece in rest[:-1]:
-            hidden = piece(hidden)
-    return rest[-1](hidden.float())
+    def add_views(self, record: Record, facts: Facts, name: str, scorer: Any, counts: tuple[int, ...]) -> list[Tensor]:
+        """Record the scores of a scorer with so many views, and return the network's logits of each view."""
+        views = [None, *scorer.fitted.facts["views"]][: max(counts)]
+        self.room(name, passes=1.6 * len(views))
+        found, total = [], 0.0
+        for number, view in enumerate(views, start=1):
+            logits, chances = self.seen(scorer, view)
+            found.append(logits)
+            total = total + chances.double()
+            if number == 1 and not (self.cache / f"{self.name}.predicted").exists():
+                torch.save(logits.argmax(2).to(torch.uint8).cpu(), self.cache / f"{self.name}.predicted")
+            if number in counts:
+                self.add(record, facts, f"{name} x{number}" if number > 1 else name, total / number)
+        return found
 
 
 def fit_network(unit: Unit, record: Record, facts: Facts) -> None:
@@ -238,38 +168,26 @@ def fit_network(unit: Unit, record: Record, facts: Facts) -> None:
     check_pieces(s.name, net, s.data.train.inputs[:100])
 
 
-def fit_probe(unit: Unit, record: Record, facts: Facts) -> None:
-    """Fit the probe."""
-    _, facts["probe_seconds"] = unit.probe("probe")
-
-
-def fit_twin(unit: Unit, record: Record, facts: Facts) -> None:
-    """Fit the twin."""
-    _, facts["twin_seconds"] = unit.twin("twin", unit.start)
-
-
-def measure_cost(unit: Unit, record: Record, facts: Facts) -> None:
-    """Measure the time that the twin and the probe add to a pass of the network."""
-    twin, _ = unit.twin("twin", unit.start)
-    facts["added_share_of_a_pass"] = added_share(unit, twin, unit.start)
-    facts["parameters"] = {"network": _count(unit.net), "twin": _count(twin)}
-
-
-def _count(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())
+def fit_both(unit: Unit, record: Record, facts: Facts) -> None:
+    """Fit the probe and the twin, with nothing else on the device."""
+    probe, facts["probe_seconds"] = unit.default("probe")
+    twin, facts["twin_seconds"] = unit.default("twin", "thorough")
+    facts["shares"] = {"probe": probe.share, "twin": twin.shares if hasattr(twin, "shares") else twin.share}
+    facts["views"] = twin.fitted.facts["views"]
+    facts["split"] = twin.fitted.facts.get("cut")
+    facts["added_passes"] = {name: added_passes(unit, scorer) for name, scorer in (("probe", probe), ("twin", twin))}
 
 
 @torch.no_grad()
-def added_share(unit: Unit, rest: nn.Module, start: int) -> dict[str, float]:
-    """Time of the copy as a share of the network's time, in single precision, by the size of the batch."""
-    parts = pieces(unit.setting.name, unit.net)
+def added_passes(unit: Unit, scorer: Any) -> dict[str, float]:
+    """Time that `qipf.wrap` adds to a pass of the network, as a share of that pass, by the size of the batch."""
+    guarded = qipf.wrap(unit.net, scorer)
     found = {}
     for size in (1, 32, 500, 2000):
         images = unit.setting.data.train.inputs[:size]
-        hidden = parts[:start](images)
         repeats, rounds = (1, 1) if unit.setting.smoke else (3 if size > 100 else 20, 5)
-        both = [(_time(unit, unit.net, images, repeats), _time(unit, rest, hidden, repeats)) for _ in range(rounds)]
-        found[str(size)] = float(f"{statistics.median(own / whole for whole, own in both):.4g}")
+        both = [(_time(unit, unit.net, images, repeats), _time(unit, guarded, images, repeats)) for _ in range(rounds)]
+        found[str(size)] = float(f"{statistics.median(own / bare for bare, own in both) - 1:.4g}")
     return found
 
 
@@ -282,47 +200,24 @@ def _time(unit: Unit, module: nn.Module, inputs: Tensor, repeats: int) -> float:
 
 def score(unit: Unit, record: Record, facts: Facts) -> None:
     """The network, the probe and the twin, with views."""
-    unit.room("scores", passes=9)
-    probe, _ = unit.probe("probe")
-    bare, facts["probe_without_elastic_seconds"] = unit.probe("probe without elastic", draw_without_bending)
-    twin, _ = unit.twin("twin", unit.start)
-    logits, posteriors = logits_of(unit, {"probe": probe, "probe without elastic": bare}, 2)
-    torch.save(logits[0].argmax(2).to(torch.uint8).cpu(), unit.cache / f"{unit.name}.predicted")
-    unit.__dict__.pop("predicted", None)
+    probe, _ = unit.default("probe")
+    logits = unit.add_views(record, facts, "probe", probe, (1, 2))
     first = logits[0].flatten(0, 1)
     shape = unit.predicted.shape
     unit.add_scores(record, "entropy", Entropy()(Outputs(first)).reshape(shape))
     unit.add_scores(record, "max softmax", SoftmaxResponse()(Outputs(first)).reshape(shape))
     facts["accuracy"][f"network {unit.base}"] = unit.right(logits[0])
-    twice = sum(part.double().softmax(2) for part in logits) / 2
+    twice: Any = sum(part.double().softmax(2) for part in logits) / len(logits)
     unit.add(record, facts, "network x2", twice)
     unit.add_scores(record, "network x2, entropy", entropy(twice))
-    for name, values in posteriors.items():
-        unit.add(record, facts, name, values[0])
-        unit.add(record, facts, f"{name} x2", sum(values) / 2)
-    total = alone = torch.zeros_like(logits[0])
-    for view in range(4):
-        own, heads = chances_of(unit, {"twin": (unit.start, twin)}, view)
-        total = total + mixed(heads["twin"], logits[view] if view < 2 else own)
-        alone = alone + heads["twin"]
-        if view in (0, 1, 3):
-            unit.add(record, facts, f"twin x{view + 1}" if view else "twin", total / (view + 1))
-        if view < 2:
-            name = "twin, copy alone" + (" x2" if view else "")
-            unit.add(record, facts, name, (alone / (view + 1)).clamp_min(LEAST))
+    unit.add_views(record, facts, "twin", unit.default("twin", "thorough")[0], (1, 2, 4))
 
 
 def without_bending(unit: Unit, record: Record, facts: Facts) -> None:
-    """The twin that never saw elastic distortion."""
-    twin, facts["twin_without_elastic_seconds"] = unit.twin(
-        "twin without elastic", unit.start, draw=draw_without_bending
-    )
-    unit.room("scores without elastic", passes=3)
-    total = 0.0
-    for view in range(2):
-        own, heads = chances_of(unit, {"twin": (unit.start, twin)}, view)
-        total = total + mixed(heads["twin"], own)
-        unit.add(record, facts, "twin without elastic" + (" x2" if view else ""), total / (view + 1))
+    """Probe and twin that never saw elastic distortion."""
+    for name, effort in (("probe", "standard"), ("twin", "thorough")):
+        scorer, _ = unit.default(f"{name} without elastic", effort, perturb_only=draw_without_bending)
+        unit.add_views(record, facts, f"{name} without elastic", scorer, (1, 2))
 
 
 def ensemble(unit: Unit, record: Record, facts: Facts) -> None:
@@ -372,7 +267,7 @@ def _second_chances(unit: Unit, number: int, facts: Facts) -> list[Tensor]:
         begin = unit.now()
         net = second_network(s.name, fresh, s.recipe, s.data.train, seed)
         seconds = unit.now() - begin
-        found = [probabilities(Viewed(net, view), s.images).cpu() for view in unit.views[:2]]
+        found = [probabilities(Viewed(net, view), s.images).cpu() for view in (None, s.view)]
         torch.save({"chances": found, "seconds": seconds}, file.with_suffix(".part"))
         file.with_suffix(".part").rename(file)
     found = torch.load(file, weights_only=True)
@@ -384,25 +279,23 @@ def sub_ensemble(unit: Unit, record: Record, facts: Facts) -> None:
     """A deep sub-ensemble: the network, and new last pieces on its frozen first ones, trained on clean images."""
     s = unit.setting
     shape = s.data.train.inputs.shape
-    copies: dict[str, tuple[int, nn.Module]] = {}
+    members: list[nn.Module] = []
+    start = MIDDLE[s.name]
     for number in range(1, s.sub):
         seed = 4000 + 10 * (unit.base - 1000) + number
+        unit.room(f"sub-ensemble {number}", trainings=1)
         fresh = nets.build(s.name, classes=10, channels=shape[1], size=shape[2], seed=seed).to(s.device)
-        rest = pieces(s.name, fresh)[unit.start :]
-        trunk = frozen(pieces(s.name, unit.net)[: unit.start])
-        made, seconds = unit.kept(
-            f"sub {number}",
-            1.0,
-            lambda rest=rest: rest,
-            lambda rest=rest, trunk=trunk, seed=seed: learned(
-                rest, trunk, s.data.train, as_trained(s.recipe), seed, None
-            ),
-        )
-        facts.setdefault("sub_ensemble_seconds", []).append(seconds)
-        copies[str(number)] = (unit.start, made)
+        begin = unit.now()
+        rest = learned(
+            pieces(s.name, fresh)[start:], frozen(pieces(s.name, unit.net)[:start]), s.data.train,
+            as_trained(s.recipe), seed, None,
+        )  # fmt: skip
+        facts.setdefault("sub_ensemble_seconds", []).append(unit.now() - begin)
+        members.append(rest)
     unit.room("scores of the sub-ensemble", passes=4)
-    own, heads = chances_of(unit, copies, 0)
-    mean = (own.double().softmax(2) + sum(part.double() for part in heads.values())) / s.sub
+    trunk = frozen(pieces(s.name, unit.net)[:start])
+    rests = [pieces(s.name, unit.net)[start:], *members]
+    mean: Any = sum(probabilities(nn.Sequential(trunk, rest), s.images).double() for rest in rests) / s.sub
     _add_mean(unit, record, facts, f"sub-ensemble of {s.sub}", mean)
 
 
@@ -429,27 +322,17 @@ def _doubts(encoder: nn.Module, head: Confidence, images: list[Tensor]) -> Tenso
 
 def depth(unit: Unit, record: Record, facts: Facts) -> None:
     """Twins of other depths, with one view."""
-    s = unit.setting
-    copies: dict[str, tuple[int, nn.Module]] = {}
     about = facts["depth"] = {}
-    for name, start in DEPTHS[s.name].items():
-        what = "twin" if start == unit.start else f"twin of {name}"
-        rest, seconds = unit.twin(what, start)
-        shares = added_share(unit, rest, start)
-        about[name] = {"seconds": seconds, "added_share_of_a_pass": shares, "parameters": _count(rest)}
-        if start != unit.start:
-            copies[name] = (start, rest)
-    unit.room("scores of depths", passes=5)
-    own, heads = chances_of(unit, copies, 0)
-    for name, chances in heads.items():
-        unit.add(record, facts, f"twin of {name}", mixed(chances, own))
+    for share in DEPTHS:
+        twin, seconds = unit.twin(share)
+        cut = twin.fitted.facts["cut"]
+        about[str(share)] = {"seconds": seconds, "added_passes": added_passes(unit, twin), "cut": cut}
+        unit.add_views(record, facts, f"twin of {share}", twin, (1,))
 
 
 PARTS: dict[str, Callable[[Unit, Record, Facts], None]] = {
     "network": fit_network,
-    "probe": fit_probe,
-    "twin": fit_twin,
-    "cost": measure_cost,
+    "fit": fit_both,
     "scores": score,
     "ensemble": ensemble,
     "second": second,

@@ -1,10 +1,10 @@
 """Run the twin study on a GPU, unit after unit: a pair and one base network of it.
 
     python benchmarks/twin/program.py --data DATA --cache CACHE --out results/twin --budget 540
-    python benchmarks/twin/program.py --data DATA --cache CACHE --out results/twin --pairs mnist --bases 0 1
 
-Every part of a unit is kept in the cache once it is done, so that another call continues. `--out` gets one file of
-arrays and one of facts for every unit, written again after each part. results/twin/PROTOCOL.md says what is measured.
+`WORK` lists what is done, in its order. Every part of a unit is kept in the cache once it is done, so that another call
+continues. `--out` gets one file of arrays and one of facts for every unit, written again after each part.
+results/twin/PROTOCOL.md says what is measured.
 """
 
 from __future__ import annotations
@@ -25,13 +25,22 @@ import torch
 sys.path.append(str(Path(__file__).resolve().parent.parent / "probe"))
 
 import halves
-from conditions import BASES
 from parts import PARTS, Unit
 from setting import Setting
 
-ORDER = ("resnet18", "vgg3", "mnist", "kmnist")
-FIRST_BASE_ONLY = ("depth",)
-NEEDED = ("network", "probe", "twin", "scores")
+FIRST = ("resnet18-1001", "vgg3-1004", "mnist-1003", "kmnist-1003")
+SECOND = ("vgg3-1005", "mnist-1004", "kmnist-1004", "resnet18-1002")
+MAIN = ("network", "fit", "scores", "ensemble")
+RIVALS = ("second", "sub-ensemble", "confidnet")
+WORK: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    (FIRST, MAIN),
+    (FIRST, ("without-elastic",)),
+    (SECOND, (*MAIN, "without-elastic")),
+    (FIRST[:1], (*RIVALS, "depth")),
+    (FIRST[1:], (*RIVALS, "depth")),
+)
+"""Units and their parts, in the order in which they are done."""
+NEEDED = ("network", "fit", "scores")
 """Parts without which the later ones make no sense."""
 
 
@@ -56,13 +65,14 @@ class Clock:
         print(f"[{time.perf_counter() - self.begin:6.1f}] {what}", flush=True)
 
 
-def run(unit: Unit, wanted: list[str], out: Path, clock: Clock) -> None:
+def run(unit: Unit, wanted: tuple[str, ...], out: Path, clock: Clock) -> None:
     """Do the parts of a unit that are missing, and write the unit after each."""
     for part in wanted:
         path = unit.cache / f"{unit.name}-{part}"
         if path.with_suffix(".json").exists():
             continue
-        record, facts = unit.record(), {"accuracy": {}}
+        record = unit.record()
+        facts: dict[str, Any] = {"accuracy": {}}
         begin = unit.now()
         try:
             PARTS[part](unit, record, facts)
@@ -97,8 +107,6 @@ def assemble(unit: Unit, out: Path) -> None:
         with np.load(path.with_suffix(".npz")) as found:
             for name in found.files:
                 record.values[name] += list(found[name])
-    missing = set(PARTS) - set(facts["parts"])
-    facts["complete"] = missing <= set(FIRST_BASE_ONLY if unit.base != 1000 else ())
     facts["device"] = torch.cuda.get_device_name() if unit.setting.device == "cuda" else platform.machine()
     facts["versions"] = {"torch": torch.__version__, "numpy": np.__version__, "python": platform.python_version()}
     if record.rows:
@@ -107,21 +115,13 @@ def assemble(unit: Unit, out: Path) -> None:
             shutil.move(unit.cache / f"whole-{unit.name}{suffix}", out / f"{unit.name}{suffix}")
 
 
-def done(out: Path, name: str) -> bool:
-    """Return True if a unit is complete, perhaps from an earlier machine."""
-    file = out / f"{name}.json"
-    return file.exists() and json.loads(file.read_text())["complete"]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="folder with mnist, kmnist, cifar10 and fashion-mnist")
     parser.add_argument("--cache", type=Path, required=True, help="folder for networks and finished parts")
     parser.add_argument("--out", type=Path, required=True, help="folder for the results")
     parser.add_argument("--budget", type=float, default=1e9, help="seconds after which nothing new is begun")
-    parser.add_argument("--pairs", nargs="+", default=ORDER, choices=ORDER)
-    parser.add_argument("--bases", nargs="+", type=int, default=[0, 1, 2, 3, 4])
-    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=list(PARTS))
+    parser.add_argument("--units", nargs="+", default=FIRST + SECOND, help="such as mnist-1003; default: all")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--plain-steps", action="store_true", help="record no steps as CUDA graphs")
     parser.add_argument("--smoke", action="store_true")
@@ -134,18 +134,14 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = True
     torch.backends.cuda.matmul.allow_tf32 = False  # scores are computed with PyTorch's own defaults
     try:
-        for number in chosen.bases:
-            for pair in chosen.pairs:
-                base = 1000 + number
-                if base not in BASES.get(pair, range(1000, 1005)) or done(chosen.out, f"{pair}-{base}"):
+        for names, parts in WORK:
+            for name in names:
+                pair, base = name.split("-")
+                if name not in chosen.units:
                     continue
-                clock.guard(f"{pair}-{base}", 10)
                 if pair not in settings:
                     settings[pair] = Setting(pair, chosen.data, chosen.device, chosen.smoke)
-                wanted = [part for part in chosen.parts if base == 1000 or part not in FIRST_BASE_ONLY]
-                run(Unit(settings[pair], base, chosen.cache, clock.guard), wanted, chosen.out, clock)
-                if done(chosen.out, f"{pair}-{base}"):
-                    clock.say(f"{pair}-{base} is complete")
+                run(Unit(settings[pair], int(base), chosen.cache, clock.guard), parts, chosen.out, clock)
     except Stop as reason:
         clock.say(str(reason))
 

@@ -11,7 +11,6 @@ import networks as probe_networks
 import torch
 from conditions import PAIRS, Condition, conditions, images_of, load
 from confidence import Schedule
-from halves import TWIN, Fit
 from torch import Tensor
 
 from qipf.study.recipes import Recipe, recipe
@@ -53,9 +52,9 @@ class Setting:
         self.pair, self.device, self.smoke = pair, device, smoke
         self.dataset, self.name, _ = PAIRS[pair]
         self.digits = self.dataset != "cifar10"
+        self.view = "right" if self.digits else "mirror"
         self.data = load(pair, folder, device)
         self.listed = all_conditions(pair)
-        self.twin: Fit = TWIN[self.name]
         self.confidence = Schedule()
         self.ensemble, self.second, self.sub = ENSEMBLE, SECOND, SUB
         if smoke:
@@ -80,7 +79,7 @@ class Setting:
     def _shrink(self) -> None:
         few = {"train": 500, "held_out": 200, "test": 200}
         if not self.digits:  # slow on a CPU
-            few = {"train": 200, "held_out": 40, "test": 40}
+            few = {"train": 400, "held_out": 40, "test": 40}
         parts: dict[str, Any] = {}
         for part, count in few.items():
             inputs, targets = getattr(self.data, part)
@@ -90,7 +89,6 @@ class Setting:
         for condition in self.listed:
             first[condition.group, condition.family] = condition  # the strongest
         self.listed = list(first.values())
-        self.twin = self.twin._replace(epochs=1, batch=100)
         self.confidence = Schedule(head_epochs=8, epochs=1)
         self.ensemble, self.second, self.sub = 2, 1, 2
         probe_networks.recipe = lambda *names: dataclasses.replace(recipe(*names), epochs=1)

@@ -121,7 +121,7 @@ class Twins(Study):
 @cache
 def study(folder: Path) -> Twins:
     """Return the record, read once."""
-    found = Twins(folder / "twin")
+    found = Twins(folder / "twin" / "prototype")
     if not found.pairs:
         raise Missing("twin/*.json")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -82,9 +81,9 @@ def default(
             fitted to as they are; `perturb`, `size`, `memory`, `device` and `batch_size` do not go with them.
         task: What one prediction is, as for `qipf.collect`; None finds it.
         effort: For classes: "quick" perturbs each input once, "standard" four times. "thorough" fits a `Twin`, a copy
-            of the second half of a torch module, and prints first what it will cost. A probe is fitted, too, and kept
-            if it makes the labels of held-out inputs more likely, unless `split` is given. If there can be no twin, a
-            warning says why, and a probe is fitted with eight perturbed copies of each input.
+            of the second half of a torch module, and prints first what it will cost; the head of a probe is a part of
+            it. If there can be no twin, a warning says why, and a probe is fitted with eight perturbed copies of each
+            input.
         perturb: True for the built-in perturbations of `qipf.tasks.perturb`; False for none; one or several functions
             `f(inputs, generator)` to add to the built-in ones. A function returns perturbed inputs of the same form;
             the generator is on the device of its inputs. If classes have inputs that nothing can perturb, the head is
@@ -139,23 +138,23 @@ def default(
     if effort != "thorough":
         return _probe(model, start, kind, effort, features, seed, progress, read)
     twin = Twin(split=split, depth=depth, seed=seed)
-    start, why = _try_twin(twin, start, read, checkpoint, progress)
-    if why:
-        warnings.warn(f"no twin: {why}; a probe is fitted instead", stacklevel=2)
-    elif split is not None:
+    start, why = _try_twin(twin, model, start, kind, features, read, checkpoint, progress)
+    if not why:
         return twin
-    probe = _probe(model, start, kind, "thorough" if why else "standard", features, seed, progress, read)
-    if not why and twin.likelihood >= probe.likelihood:
-        return twin
-    if not why and progress:
-        print("note: a probe makes labels that it has not seen more likely than the twin, and is kept", file=sys.stderr)
-    return probe
+    warnings.warn(f"no twin: {why}; a probe is fitted instead", stacklevel=2)
+    return _probe(model, start, kind, effort, features, seed, progress, read)
 
 
-def _try_twin(twin: Twin, start: Start, read: dict[str, Any], checkpoint: Any, progress: bool) -> tuple[Start, str]:
-    """Fit a twin, and return data that can be read again, and why there is no twin; empty if there is one."""
+def _try_twin(
+    twin: Twin, model: Any, start: Start, kind: ProbeSettings, features: str | None, read: dict[str, Any],
+    checkpoint: Any, progress: bool,
+) -> tuple[Start, str]:  # fmt: skip
+    """Fit a twin with a probe beside it, and return data that can be read again, and why there is no twin, if so."""
     require("torch", extra="torch")
     from qipf.training.copies import gathered_inputs
+
+    def beside(known: Start) -> Probe:
+        return _probe(model, known, kind, "standard", features, twin.seed, progress, {**read, "size": None})
 
     if not read["perturb"] and not read["own"]:
         return start, "it learns from perturbed inputs, and perturb is False"
@@ -164,7 +163,7 @@ def _try_twin(twin: Twin, start: Start, read: dict[str, Any], checkpoint: Any, p
         if not start.source.indexed:  # it may be one that can be read only once
             data, _ = gathered_inputs(start, read["size"], read["memory"], twin.seed, progress)
             start = begin(start.runner, (data.inputs, data.labels), task=start.task)
-        twin.fit_from(start, **read, checkpoint=checkpoint, progress=progress)
+        twin.fit_from(start, **read, checkpoint=checkpoint, progress=progress, beside=beside)
     except Problem as error:
         if twin.split is not None and error.argument == "split":
             raise

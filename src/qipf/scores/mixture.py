@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -20,6 +20,9 @@ from qipf.tasks.views import View
 LEAST = math.exp(-80)
 """The least probability of a class, so that the score stays finite in single precision."""
 
+ROUNDS = 500
+"""Rounds of expectation maximisation."""
+
 SEEN_COPIES = 2
 """Perturbed copies of each held-out input that count when a share is chosen."""
 
@@ -27,10 +30,11 @@ SEEN_COPIES = 2
 class Mixture(Scorer):
     r"""The contrast of the network's class under a posterior that is in part the network's own.
 
-    With :math:`h` for the softmax of `_head`, :math:`p` for that of the network at temperature :math:`T` and :math:`s`
-    for `share`, the posterior over classes and the score of the predicted class :math:`c^*` are
+    With :math:`h_k` for the softmax of head :math:`k` and :math:`w_k` for its weight, :math:`p` for the softmax of the
+    network at temperature :math:`T` and :math:`s` for `share`, the posterior over classes and the score of the
+    predicted class :math:`c^*` are
 
-    .. math:: q = (1 - s)\, h + s\, p, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
+    .. math:: q = s\, p + \sum_k w_k h_k, \qquad u = \log(1 - q_{c^*}) - \log q_{c^*}.
 
     With `views` above 1, :math:`q` is the mean over the input and views of it. No probability is below :math:`e^{-80}`.
     """
@@ -38,8 +42,6 @@ class Mixture(Scorer):
     share: float
     temperature: float
     views: int
-    likelihood: float = -math.inf
-    """the mean log-likelihood of held-out labels, if the share was chosen by it in this process"""
 
     def with_views(self, views: int) -> Self:
         """Return this scorer with another number of views, without its attachments."""
@@ -64,19 +66,22 @@ class Mixture(Scorer):
     def class_probabilities(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         """Return the posterior without any check, from the given tensors, as a compiled or exported graph traces it."""
         names = self._view_names()
-        chance = self._mixed(outputs.logits, self._rows(outputs) if self.share < 1 else None, tensors)
+        chance = self._mixed(outputs.logits, self._rows(outputs), tensors)
         for name in names:
             logits, *rows = (outputs.layers[str(View(name, layer))] for layer in (None, *self._own_layers()))
-            chance = chance + self._mixed(logits, rows[0] if rows else None, tensors)
+            chance = chance + self._mixed(logits, rows, tensors)
         return namespace(chance).clip(chance / (1 + len(names)) if names else chance, LEAST, None)
 
-    def _mixed(self, logits: Array, rows: Array | None, tensors: Mapping[str, Array]) -> Array:
+    def _mixed(self, logits: Array, rows: Sequence[Array], tensors: Mapping[str, Array]) -> Array:
         own = softmax(class_logits(logits) / self.temperature)
-        if rows is None:
+        if self.share == 1:
             return own
-        head = softmax(self._head(rows, tensors))
-        head = head if head.dtype == own.dtype else namespace(head).astype(head, own.dtype)
-        return (1 - self.share) * head + self.share * own
+        chance = self.share * own
+        for weight, found in self._heads(rows, tensors):
+            head = softmax(found)
+            head = head if head.dtype == own.dtype else namespace(head).astype(head, own.dtype)
+            chance = chance + weight * head
+        return chance
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         return self.contrast(self.class_probabilities(outputs, tensors), outputs.logits, asked=outputs.task == "tokens")
@@ -91,16 +96,16 @@ class Mixture(Scorer):
         return contrast(chance, xp.ones_like(predicted) if asked else predicted)
 
     @abstractmethod
-    def _head(self, rows: Array, tensors: Mapping[str, Array]) -> Array:
-        """Return logits of the classes, (N, C)."""
-
-    @abstractmethod
-    def _rows(self, outputs: Outputs) -> Array:
-        """Return the input of `_head`."""
+    def _heads(self, rows: Sequence[Array], tensors: Mapping[str, Array]) -> Sequence[tuple[float, Array]]:
+        """Return the weight of each head, and its logits of the classes, (N, C)."""
 
     @abstractmethod
     def _own_layers(self) -> tuple[Any, ...]:
-        """Return the layer that `_head` reads, if it is not the features."""
+        """Return the layers that the heads read, if they do not read the features."""
+
+    def _rows(self, outputs: Outputs) -> Sequence[Array]:
+        """Return the inputs of the heads."""
+        return [outputs.layers[str(layer)] for layer in self._own_layers()]
 
     @property
     def layers(self) -> tuple[Any, ...]:
@@ -123,27 +128,28 @@ class Mixture(Scorer):
         return self.layers if fitted else self._own_layers()
 
 
-def best_share(
-    head: np.ndarray, own: np.ndarray, perturbed: np.ndarray | None = None, doubt: float = 0.0
-) -> tuple[float, float]:
-    r"""Return the share that makes the labels of held-out rows most likely, and their mean log-likelihood.
+def best_shares(chances: Array, perturbed: np.ndarray, doubt: float = 0.0) -> list[float]:
+    r"""Return the weights of a mixture that make the labels of held-out rows most likely, to two decimals.
 
-    It maximises :math:`\overline{\log((1 - s) h + s p)} + d \log s`; clean and perturbed rows count equally. The
-    network was trained on these inputs, so they hardly show its errors: :math:`d` makes a head prove itself.
+    They maximise :math:`\overline{\log \sum_k w_k c_k} + d \log w_0` by expectation maximisation; clean and perturbed
+    rows count equally. The network was trained on these inputs, so they hardly show its errors: :math:`d` makes a head
+    prove itself.
 
     Args:
-        head: (N,) the probability :math:`h` that the head gives to the label of each row.
-        own: (N,) the probability :math:`p` of the network's softmax.
-        perturbed: (N,) True for perturbed copies of inputs; None if there are none.
-        doubt: Inputs on which the head is assumed to be wrong and the network right, per input that was held out.
+        chances: (K, N) the probability :math:`c_k` that each part gives to the label of each row; the softmax of the
+            network is the first.
+        perturbed: (N,) True for perturbed copies of inputs.
+        doubt: Inputs on which the heads are assumed to be wrong and the network right, per input that was held out.
     """
-    perturbed = np.zeros(len(head), bool) if perturbed is None else perturbed
-    kinds = [kind for kind in (perturbed, ~perturbed) if kind.any()]
-    shares = np.arange(101) / 100
-
-    def likelihood(share: float) -> float:
-        mixed = np.maximum((1 - share) * head + share * own, LEAST)
-        return float(np.mean([np.log(mixed[kind]).mean() for kind in kinds]) + doubt * np.log(max(share, LEAST)))
-
-    best = max(shares, key=likelihood)
-    return float(best), likelihood(best)
+    chances = np.maximum(np.asarray(chances, np.float64), LEAST)
+    groups = [group for group in (perturbed, ~perturbed) if group.any()]
+    weights = np.full((len(chances), 1), 1 / len(chances))
+    for _ in range(ROUNDS):
+        parts = weights * chances
+        parts /= parts.sum(0)
+        weights = np.mean([parts[:, group].mean(1, keepdims=True) for group in groups], axis=0)
+        weights[0] += doubt
+        weights /= weights.sum()
+    shares = weights[:, 0].round(2)
+    shares[-1] = max(0.0, round(1 - shares[:-1].sum(), 2))
+    return shares.tolist()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
@@ -15,7 +14,7 @@ from qipf._common.optional import require
 from qipf.arrays import Array, namespace, to_numpy, widest_float
 from qipf.scores.base import Fitted, wide
 from qipf.scores.mixture import LEAST as LEAST
-from qipf.scores.mixture import SEEN_COPIES, Mixture, best_share
+from qipf.scores.mixture import SEEN_COPIES, Mixture, best_shares
 from qipf.scores.reference import check_size
 from qipf.tasks.outputs import Outputs, check_classes
 from qipf.tasks.tokens import Tokens
@@ -103,9 +102,11 @@ class Probe(Mixture):
     def _own_layers(self) -> tuple[str, ...]:
         return () if self.space is None or self.share == 1 else (self.space,)
 
-    def _head(self, rows: Array, tensors: Mapping[str, Array]) -> Array:
-        rows = wide(rows)
-        return apply_head(rows, ProbeHead(*(_as(tensors[name], rows.dtype) for name in ProbeHead._fields)))
+    def _heads(self, rows: Sequence[Array], tensors: Mapping[str, Array]) -> Sequence[tuple[float, Array]]:
+        return [(1 - self.share, head_logits(rows[0], tensors))]
+
+    def _rows(self, outputs: Outputs) -> Sequence[Array]:
+        return [outputs.features] if self.reads_features else super()._rows(outputs)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         if outputs is None or outputs.labels is None or outputs.regression:
@@ -119,7 +120,7 @@ class Probe(Mixture):
         check_classes(outputs.labels, classes, task="classes")
         if self.share == 1:
             return Fitted(tensors={}, facts={"columns": columns})
-        rows = self._rows(outputs)
+        (rows,) = self._rows(outputs)
         check_size(rows, self.name, 1e18)  # the head is trained in single precision, with squares of the features
         width = rows.shape[1]
         wanted = self.input_dropout if self.input_dropout is not None else 0.2 if width > WIDE else 0.0
@@ -132,9 +133,6 @@ class Probe(Mixture):
             raise ValueError("probe: training the head gave weights that are not finite; lower learning_rate")
         return Fitted(tensors=head._asdict(), facts={"columns": columns, "width": width})
 
-    def _rows(self, outputs: Outputs) -> Array:
-        return outputs.features if self.space is None else outputs.layers[self.space]
-
     def _checked(self, outputs: Outputs | Array, fitted: Fitted | None = None) -> Outputs:
         if isinstance(outputs, Outputs) and outputs.summary is not None:
             outputs = Tokens().question(outputs)
@@ -142,7 +140,7 @@ class Probe(Mixture):
 
 
 def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = False) -> Probe:
-    """Fit a probe with the share that `best_share` chooses by held-out inputs.
+    """Fit a probe with the share that `best_shares` chooses by held-out inputs.
 
     With fewer than `MANY` inputs each of `FOLDS` parts is held out once, and the probe is fitted to all inputs in the
     end. Otherwise one part is held out, and the probe never sees it.
@@ -172,13 +170,13 @@ def fit_share(probe: Probe, model: Any, outputs: Outputs, *, in_place: bool = Fa
             continue
         tested = outputs[len(rest) :] if many else outputs[held]
         tested = tested[to_numpy(tested.positions) <= SEEN_COPIES]
-        both = head.fit(model, rest).posterior(tested), own.class_probabilities(tested, {})
+        both = own.class_probabilities(tested, {}), head.fit(model, rest).posterior(tested)
         at = np.arange(len(tested)), to_numpy(tested.labels).astype(np.int64)
-        found.append([*(to_numpy(one)[at] for one in both), to_numpy(tested.positions) > 0])
-    columns: list[Any] = [np.concatenate(column) for column in zip(*found, strict=True)]
-    doubt = DOUBT / len(np.unique(to_numpy(outputs.groups)))
-    probe.share = best_share(*columns, doubt=doubt)[0] if found else 1.0
-    probe.likelihood = best_share(*columns)[1] if found else -math.inf
+        found.append(([to_numpy(one)[at] for one in both], to_numpy(tested.positions) > 0))
+    probe.share = 1.0
+    if found:
+        chances, copies = np.concatenate([both for both, _ in found], axis=1), np.concatenate([at for _, at in found])
+        probe.share = best_shares(chances, copies, DOUBT / len(np.unique(to_numpy(outputs.groups))))[0]
     if many and probe.share < 1:
         probe._use(head._require_fitted())
         return probe
@@ -206,9 +204,10 @@ def _last(outputs: Outputs, held: np.ndarray, in_place: bool) -> tuple[Outputs, 
     return outputs, outputs[:count]
 
 
-def apply_head(rows: Array, head: ProbeHead) -> Array:
-    """Return the logits (N, C) of a head for rows (N, D) of the same library and type."""
-    inner, inner_bias, outer, outer_bias = head
+def head_logits(rows: Array, tensors: Mapping[str, Array]) -> Array:
+    """Return the logits (N, C) of the head among these tensors for rows (N, D) of the same library."""
+    rows = wide(rows)
+    inner, inner_bias, outer, outer_bias = (_as(tensors[name], rows.dtype) for name in ProbeHead._fields)
     if compat.is_torch_array(rows):  # the same in half as many operations
         import torch
 

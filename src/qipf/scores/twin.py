@@ -16,7 +16,8 @@ from qipf.arrays import Array, to_numpy
 from qipf.data.batches import Batch
 from qipf.scores.base import Fitted
 from qipf.scores.coordinates import class_logits, softmax
-from qipf.scores.mixture import SEEN_COPIES, Mixture, best_share
+from qipf.scores.mixture import SEEN_COPIES, Mixture, best_shares
+from qipf.scores.probe import DOUBT, Probe, head_logits
 from qipf.tasks.classes import warn_of_missing_classes
 from qipf.tasks.collect import Start, begin
 from qipf.tasks.outputs import Outputs
@@ -42,9 +43,9 @@ class Twin(Mixture):
     r"""Log odds that a trained copy of the second half of the network gives against the predicted class.
 
     The copy starts from the weights of the network and from its hidden state behind the module `split`, and is trained
-    to name the true class of clean and of perturbed inputs; the network stays as it is. The posterior
-    :math:`q = (1 - s)\, h + s\, p` of its softmax :math:`h` and that of the network, and the score, are those of
-    `Probe`. Fitting holds out a tenth of the inputs and chooses the `share` that makes their labels most likely.
+    to name the true class of clean and of perturbed inputs; the network stays as it is. The posterior is a mixture of
+    its softmax, that of the network, and that of the head of a `Probe` if there is one, and the score that of `Probe`.
+    Fitting holds out a tenth of the inputs and chooses the weights that make their labels most likely.
 
     A twin belongs to one torch module. It keeps the weights of the copy alone, so that module is needed to score.
 
@@ -55,6 +56,7 @@ class Twin(Mixture):
         rows: inputs per step of training, half of them perturbed.
         learning_rate: the peak of the one-cycle schedule.
         share: weight of the network's own softmax in the posterior; set by `fit`.
+        head_share: weight of the probe's head; set by `fit`.
         temperature: divisor of the network's logits.
         seed: of the order of the inputs, the perturbations and dropout.
         views: how many views of an image, itself included, the posterior is averaged over; see `with_views`.
@@ -69,6 +71,7 @@ class Twin(Mixture):
     rows: int = 1000
     learning_rate: float = 2e-3
     share: float = 0.2
+    head_share: float = 0.0
     temperature: float = 1.5
     seed: int = 0
     views: int = 1
@@ -79,8 +82,9 @@ class Twin(Mixture):
         check_whole("seed", self.seed, 0)
         if not 0 < self.depth < 1:
             raise Problem("depth", f"{self.depth!r}", expected="a share between 0 and 1")
-        if not 0 <= self.share <= 1:
-            raise Problem("share", f"{self.share!r}", expected="a number from 0 to 1")
+        if not (0 <= self.share <= 1 and 0 <= self.head_share <= 1 - self.share + 1e-9):
+            found = f"{self.share!r} and {self.head_share!r}"
+            raise Problem("share, head_share", found, expected="two numbers from 0 to 1, together at most 1")
         for name in ("learning_rate", "temperature"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise Problem(name, f"{getattr(self, name)!r}", expected="a positive number")
@@ -98,6 +102,7 @@ class Twin(Mixture):
     def fit_from(
         self, start: Start, *, perturb: bool = True, own: Sequence[Perturb] = (), size: int | None = None,
         memory: int = MEMORY, checkpoint: str | os.PathLike[str] | None = None, progress: bool = True,
+        beside: Callable[[Start], Probe] | None = None,
     ) -> Self:  # fmt: skip
         """Fit to a model and data that are open.
 
@@ -109,6 +114,7 @@ class Twin(Mixture):
             memory: Bytes that the inputs take at most.
             checkpoint: A file that is written after every epoch, from which an interrupted fit continues.
             progress: Print the cost of fitting first, and show a progress bar.
+            beside: Fits a probe, whose head becomes a part of the posterior, to the inputs that the copy learns from.
 
         Raises:
             Problem: The network cannot be split, its inputs cannot be perturbed, or there are too few of them.
@@ -151,10 +157,16 @@ class Twin(Mixture):
         weights = half.weights()
         if not all(np.isfinite(one).all() for one in weights.values()):
             raise Problem("learning_rate", "training gave weights that are not finite", hint="lower it")
-        self.share, self.likelihood = self._best_share(start, half, data.chosen(np.flatnonzero(held)), change)
+        tensors: dict[str, Any] = {PREFIX + name: one for name, one in weights.items()}
         facts = {"columns": columns, "cut": asdict(cut), "views": [name for name in views if name != FAR]}
         facts |= {**start.runner.facts(), "task": start.task.noted()}
-        self._use(Fitted({PREFIX + name: one for name, one in weights.items()}, facts))
+        if beside is not None:
+            probe = beside(begin(start.runner, (known.inputs, known.labels), task=start.task))
+            head = probe._require_fitted().tensors
+            if head and probe.space is not None:
+                tensors, facts = {**tensors, **head}, {**facts, "space": probe.space}
+        self._use(Fitted(tensors, facts))
+        self._weigh(start, half, data.chosen(np.flatnonzero(held)), change, DOUBT / data.rows)
         self._attachments = {}
         return self
 
@@ -196,22 +208,26 @@ class Twin(Mixture):
                     trial.see(run, data.chosen(slice(first, first + CHUNK)))
         return trial.kept()
 
-    def _best_share(self, start: Start, half: SecondHalf, held: Batch, change: Any) -> tuple[float, float]:
-        """Return the share that makes held-out labels most likely, and their mean log-likelihood."""
-        chances: list[Any] = []
-        with start.runner.reading({"copy": half.spec}, show=False) as run:
+    def _weigh(self, start: Start, half: SecondHalf, held: Batch, change: Any, doubt: float) -> None:
+        """Choose the weights of the parts by the likelihood of held-out labels."""
+        fitted, found = self._require_fitted(), []
+        read = {"copy": half.spec}
+        if "space" in fitted.facts:
+            read["head"] = start.runner.parse(fitted.facts["space"])
+        with start.runner.reading(read, show=False) as run:
             for first in range(0, held.rows, CHUNK):
                 batch = held.chosen(slice(first, first + CHUNK))
-                labels = to_numpy(batch.labels).astype(np.int64)
+                at = np.arange(batch.rows), to_numpy(batch.labels).astype(np.int64)
                 for number in range(1 + SEEN_COPIES):
-                    found = run(batch if number == 0 else batch.replaced(change(batch.inputs)))
-                    logits = start.task.arranged(found.logits)
-                    own = self._mixed(logits, None, {})
-                    learned = softmax(class_logits(start.task.arranged(found.features["copy"])))
-                    both = [to_numpy(one)[np.arange(batch.rows), labels] for one in (learned, own)]
-                    chances.append([*both, np.full(batch.rows, number)])
-        learned, own, copies = np.concatenate(chances, axis=1)
-        return best_share(learned, own, copies > 0)
+                    seen = run(batch if number == 0 else batch.replaced(change(batch.inputs)))
+                    rows = [start.task.arranged(seen.features["copy"])]
+                    rows += [seen.features["head"]] if "head" in read else []
+                    logits = start.task.arranged(seen.logits)
+                    parts = [class_logits(logits) / self.temperature]
+                    parts += [one for _, one in self._heads(rows, self._placed(fitted, logits))]
+                    found.append([*(to_numpy(softmax(one))[at] for one in parts), np.full(batch.rows, number)])
+        *chances, copies = np.concatenate(found, axis=1)
+        self.share, _, self.head_share = (*best_shares(chances, copies > 0, doubt), 0.0)[:3]
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         raise Problem("data", "a twin learns from inputs", hint="call fit(model, (inputs, labels))")
@@ -223,13 +239,16 @@ class Twin(Mixture):
 
         cut = self.fitted.facts["cut"]
         weights = {k.removeprefix(PREFIX): v for k, v in self.fitted.tensors.items() if k.startswith(PREFIX)}
-        return (Copied(Cut(**{**cut, "past": tuple(cut["past"])}), weights),)
+        copied = Copied(Cut(**{**cut, "past": tuple(cut["past"])}), weights)
+        return (copied, self.fitted.facts["space"]) if self._has_head else (copied,)
 
-    def _rows(self, outputs: Outputs) -> Array:
-        return outputs.layers[f"{self._require_fitted().facts['cut']['split']}@copy"]
+    @property
+    def _has_head(self) -> bool:
+        return "space" in self._require_fitted().facts
 
-    def _head(self, rows: Array, tensors: Mapping[str, Array]) -> Array:
-        return class_logits(rows)
+    def _heads(self, rows: Sequence[Array], tensors: Mapping[str, Array]) -> Sequence[tuple[float, Array]]:
+        heads = [(1 - self.share - self.head_share, class_logits(rows[0]))]
+        return [*heads, (self.head_share, head_logits(rows[1], tensors))] if self._has_head else heads
 
 
 def _held_out(labels: np.ndarray, seed: int) -> np.ndarray:

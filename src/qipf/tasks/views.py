@@ -19,8 +19,18 @@ from qipf.tasks.task import Task
 
 FAR = "far"
 """No view, but a sign that images may be moved by several pixels while a twin learns."""
-MOVES = {"mirror": (0, 0), "right": (0, 1), "down": (1, 0), "left": (0, -1), "up": (-1, 0), FAR: (4, 4)}
-"""Pixels down and to the right; pixels from outside repeat the edge."""
+MOVES = {
+    "mirror": (True, 0, 0),
+    "right": (False, 0, 1),
+    "mirror-left": (True, 0, -1),
+    "down": (False, 1, 0),
+    "left": (False, 0, -1),
+    "up": (False, -1, 0),
+    FAR: (False, 2, 2),
+}
+"""Views in their order: mirrored or not, then moved by so many steps down and to the right."""
+STEP = 16
+"""A step is this part of the height or width, and at least a pixel; pixels from outside repeat the edge."""
 COST = 0.01
 """The accuracy that a view may cost at most."""
 TRIED = 2000
@@ -59,10 +69,11 @@ def is_image(values: Any) -> bool:
 def moved(images: Array, name: str) -> Array:
     """Return one view of all images."""
     xp, rows = namespace(images), 1 if colours_last(images.shape) else 2
-    if name == "mirror":
-        return xp.flip(images, axis=rows + 1)
-    for axis, by in zip((rows, rows + 1), MOVES[name], strict=True):
+    mirrored, *steps = MOVES[name]
+    images = xp.flip(images, axis=rows + 1) if mirrored else images
+    for axis, step in zip((rows, rows + 1), steps, strict=True):
         size, index = images.shape[axis], [slice(None)] * 4
+        by = step * max(1, size // STEP)
         if by:
             index[axis] = slice(max(0, -by), size - max(0, by))
             inside = images[tuple(index)]

@@ -20,7 +20,7 @@ from qipf.data.batches import Batch, colours_last, take
 from qipf.runners.halves import SecondHalf
 from qipf.runners.recorder import Recorder, untouched, watching
 from qipf.tasks.collect import Start
-from qipf.tasks.views import FAR, is_image
+from qipf.tasks.views import FAR, STEP, is_image
 from qipf.training.loop import negative_log_likelihood, seeded
 from qipf.training.minibatches import PADDING, crop
 from qipf.training.split import Split
@@ -137,12 +137,13 @@ class CopyLearner(nn.Module):
         if not {"mirror", FAR} & set(self._views):
             return images
         draw = {"generator": self._generator, "device": self._generator.device}
-        places = torch.full((len(images), 2), PADDING, device=images.device)
-        if FAR in self._views:
-            places = torch.randint(0, 2 * PADDING + 1, places.shape, **draw).to(images.device)
-        flips = torch.rand(len(images), **draw).to(images.device) < 0.5 if "mirror" in self._views else None
         last = colours_last(images.shape)
         images = images.movedim(3, 1) if last else images
+        places = torch.full((len(images), 2), PADDING, device=images.device)
+        if FAR in self._views:
+            far = min(PADDING, *(2 * max(1, size // STEP) for size in images.shape[2:]))
+            places += torch.randint(-far, far + 1, places.shape, **draw).to(images.device)
+        flips = torch.rand(len(images), **draw).to(images.device) < 0.5 if "mirror" in self._views else None
         images = crop(functional.pad(images, (PADDING,) * 4, mode="replicate"), places, flips)
         if images.is_cuda:
             images = images.contiguous(memory_format=torch.channels_last)
