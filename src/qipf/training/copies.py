@@ -130,7 +130,8 @@ class CopyLearner(nn.Module):
         tensors = [one for one in tree_leaves((self._data.args, dict(self._data.kwargs))) if isinstance(one, Tensor)]
         rows = max(32, PART * self._data.rows // max(1, sum(one.nbytes for one in tensors)))
         parts = [self._data.chosen(slice(first, first + rows)) for first in range(0, self._data.rows, rows)]
-        self._both = joined([self._data, *(part.replaced(self._change(part.inputs)) for part in parts)])
+        with torch.autocast(self.device.type, enabled=False):
+            self._both = joined([self._data, *(part.replaced(self._change(part.inputs)) for part in parts)])
 
     def _moved(self, images: Tensor) -> Tensor:
         """Return images that are cropped and mirrored at random, if they may be."""
