@@ -34,8 +34,9 @@ from qipf._common.text import parse_toml
 from qipf.study.datasets import NAMES
 from qipf.study.nets import NETS
 from qipf.study.plan.checks import PlanError, UnknownPlanError, check_keys, decoded, did_you_mean, existing, msgspec
-from qipf.study.plan.methods import KINDS, MODEL_FILES, check_method
+from qipf.study.plan.methods import MODEL_FILES, check_method, parameters
 from qipf.study.plan.predicts import COVERAGE, PREDICTS, check_fits
+from qipf.study.plan.registry import KINDS
 from qipf.study.recipes import Recipe, recipe
 from qipf.study.shifts import FAMILIES
 
@@ -105,7 +106,7 @@ class Method:
 
     Attributes:
         name: Name in the tables.
-        kind: Name in `qipf.study.plan.methods.KINDS`.
+        kind: Name in `qipf.study.plan.registry.KINDS`.
         params: Parameters for the network of the pair.
         seeds: Base networks that it is measured on; None for all.
     """
@@ -297,7 +298,7 @@ def _methods(tables: Mapping[str, Any]) -> list[Method]:
         kind = params.pop("kind", name)
         if kind not in KINDS:
             raise PlanError(f"{key}: {kind!r} is not a method; {did_you_mean(str(kind), KINDS)}")
-        check_keys(params, [*KINDS[kind].parameters(), "kind", "seeds"], where)
+        check_keys(params, [*parameters(kind), "kind", "seeds"], where)
         methods.append(Method(name, kind, params))
     return methods
 

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from qipf.decisions.comparison import ONE_WIDTH
-from qipf.study.plan.methods import KINDS, fit_on
+from qipf.study.plan.methods import fit_on, is_many
 from qipf.study.plan.plan import Method, Pair, Plan
 from qipf.study.plan.registry import FROM_SCRATCH, TRAINED
 from qipf.study.run import own_model
@@ -116,7 +116,7 @@ class _PairCells:
                         cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name
                     )
             first = pair.seeds[0] if method.seeds is None else method.seeds[0]
-            if seed == first and KINDS[method.kind].passes != "file" and method.kind != ONE_WIDTH:
+            if seed == first and method.kind not in ("scores", ONE_WIDTH):
                 yield IndexEntry(self._time(method, seed, fitted), **about, method=method.name)
             scores = {group.name: self._score(method, seed, group, fitted, base) for group in (HELD_OUT, *groups(pair))}
             for group in (HELD_OUT, *groups(pair)):
@@ -154,14 +154,13 @@ class _PairCells:
     def _fitted(self, method: Method, seed: int) -> dict[str, Cell]:
         """Return the cells that a method scores with, by role."""
         network = self.network(seed)
-        kind = KINDS[method.kind]
-        if kind.passes == "file" or kind.name == ONE_WIDTH:
+        if method.kind in ("scores", ONE_WIDTH):
             return {"network": network}
-        if kind.name == "ensemble":
+        if method.kind == "ensemble":
             return {"network": network, **{f"member{k}": cell for k, cell in enumerate(self._members(method, seed))}}
         params: dict[str, Any] = {"data": self.data, "kind": method.kind, "settings": dict(method.params), "seed": seed}
         parents = {"network": network}
-        if kind.passes == "one":
+        if not is_many(method.kind):
             params["settings"].pop("fit_on", None)
             params |= {"fit_on": fit_on(method.kind, method.params), "reference_size": self.pair.reference_size}
             task = f"fit {self.pair.name} #{seed}"
@@ -191,8 +190,7 @@ class _PairCells:
     def _score(
         self, method: Method, seed: int, group: Group, fitted: Mapping[str, Cell], base: Mapping[str, Cell]
     ) -> Cell:
-        kind = KINDS[method.kind]
-        many = kind.passes == "many"
+        many = is_many(method.kind)
         if many and self.pair.multi_pass_size and group is not HELD_OUT:
             group = group._replace(subset=self.pair.multi_pass_size)
         params: dict[str, Any] = {"group": self._group_params(group), "kind": method.kind}
@@ -204,7 +202,7 @@ class _PairCells:
         if many:
             params |= {"seed": seed, "settings": dict(method.params)}
             parents["base"] = base[group.name]
-        if kind.passes == "file":
+        if method.kind == "scores":
             params |= {
                 "file": method.params["file"],
                 "digest": self.digest(method.params["file"]),
@@ -235,13 +233,13 @@ class _PairCells:
         label = f"measure {method.name} {self.pair.name} #{seed} {group.name}"
         # next to a GPU these run in separate processes
         on_cpu = self.device == "cpu"
-        task = self._task(seed, group, method if KINDS[method.kind].passes == "many" else None) if on_cpu else label
+        task = self._task(seed, group, method if is_many(method.kind) else None) if on_cpu else label
         cell = self._cell("measure", params, parents, label=label, cost=0.5 * len(group.intensities), task=task)
         return replace(cell, light=True)
 
     def _subset(self) -> int:
         """Return how many inputs all methods are compared on (0: all)."""
-        many = any(KINDS[method.kind].passes == "many" for method in self.pair.methods)
+        many = any(is_many(method.kind) for method in self.pair.methods)
         return self.pair.multi_pass_size if many else 0
 
     def _time(self, method: Method, seed: int, fitted: Mapping[str, Cell]) -> Cell:
