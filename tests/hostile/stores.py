@@ -32,7 +32,7 @@ def make_store(path: Path) -> None:
     for number, kind in enumerate(("train", "score", "measure")):
         key = f"{number:032x}"
         store.write(kind, key, {"number": number}, {"x": np.arange(number + 2.0)})
-        store.write_source(key, "0" * 16)
+        store.write_note("sources", key, "0" * 16)
     for name in ("plan.json", "index.json", "environment.json", "table.csv"):
         store.documents.write(name, f"content of {name}")
     store.seal_records()

@@ -60,7 +60,7 @@ def stop_the_clock(store: Path) -> None:
 def fail_a_cell(store: Path) -> None:
     key = json.loads((store / "index.json").read_text())[-1]["key"]
     record = {"label": "time <b>it</b>", "kind": "time", "error": "no luck", "traceback": "Traceback ..."}
-    Store(store).write_failure(key, record)
+    Store(store).write_note("failed", key, record)
 
 
 @pytest.mark.parametrize(

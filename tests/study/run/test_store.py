@@ -51,12 +51,12 @@ def test_a_cell_is_finished_only_when_its_record_is_there(tmp_path, monkeypatch)
 
 def test_success_clears_the_failure_and_the_scratch_files(tmp_path):
     store = Store(tmp_path / "s", create=True)
-    store.write_failure("k", {"error": "E"})
+    store.write_note("failed", "k", {"error": "E"})
     store.scratch("k", ".safetensors").write_bytes(b"half a training")
     store.scratch("other", ".safetensors").write_bytes(b"not ours")
-    assert store.failure("k") == {"error": "E"}
+    assert store.note("failed", "k") == {"error": "E"}
     store.write("train", "k", {})
-    assert store.failure("k") is None
+    assert store.note("failed", "k") is None
     assert [file.name for file in (store.path / "scratch").iterdir()] == ["other.safetensors"]
 
 
@@ -221,7 +221,7 @@ def test_kinds_and_keys_with_path_parts_are_refused(tmp_path, name):
     with pytest.raises(StoreError, match="key"):
         store.scratch(name, ".safetensors")
     with pytest.raises(StoreError, match="key"):
-        store.failure(name)
+        store.note("failed", name)
 
 
 @pytest.mark.parametrize("key", ["../../../secret", "k", 3, None, "A" * 32])

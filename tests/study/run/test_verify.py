@@ -177,7 +177,7 @@ def test_damaged_checkpoints_are_not_continued_from(tmp_path):
 
     store = Store(tmp_path / "s", create=True)
     data = datasets.load("digits").train
-    file = store.checkpoint("c" * 32)
+    file = store.scratch("c" * 32, ".safetensors")
     train(nets.build("small-cnn", seed=0), data, epochs=1, device="cpu", checkpoint=file, progress=False)
     original = file.read_bytes()
     rng = random.Random(0)

@@ -8,8 +8,8 @@ import numpy as np
 
 from qipf.study.plan.methods import ALIASES
 from qipf.study.plan.plan import Method, Pair
+from qipf.study.plan.registry import info
 from qipf.study.report.detail_view import Axis, histogram, one_seed, severity_at, usable
-from qipf.study.report.severity import method_title, pair_id
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.read import Bench, Condition
 
@@ -23,19 +23,20 @@ def fields(source: Source) -> dict[str, Any]:
         return {}
     result: dict[str, Any] = {}
     for pair, by_shift in one_seed(source.bench).items():
-        for condition in [c for found in by_shift.values() for c in found][:1]:
-            settings = source.bench._pair(condition.dataset, condition.net)
-            for method in settings.methods:
-                if ALIASES.get(method.kind, method.kind) == "weight-qipf":
-                    try:
-                        result.setdefault(pair, {})[method.name] = _view(source.bench, settings, method, by_shift)
-                    except MISSING as error:
-                        source.note(f"The field of {method.name} on {pair} cannot be shown: {error}")
-    return {pair: found for pair, found in result.items() if found}
+        some = next(iter(by_shift.values()))[0]
+        settings = source.bench._pair(some.dataset, some.net)
+        for method in settings.methods:
+            if ALIASES.get(method.kind, method.kind) == "weight-qipf":
+                try:
+                    found = _view(source.bench, settings, method, by_shift)
+                    result.setdefault(pair, {})[method.name] = found
+                except MISSING as error:
+                    source.note(f"The field of {method.name} on {pair} cannot be shown: {error}")
+    return result
 
 
 def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Condition]]) -> dict[str, Any]:
-    some = next(c for found in by_shift.values() for c in found)
+    some = next(iter(by_shift.values()))[0]
     scorer: Any = bench.scorer(some.dataset, some.net, some.seed, method.name)
     if scorer is None:
         raise ValueError("it was not fitted")
@@ -51,13 +52,13 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
         bins = histogram(positions, wrong, Axis(low, high, False), BINS)
         conditions.setdefault(shift, []).append({"severity": level, "bins": bins})
     return {
-        "label": method_title(method.name),
+        "label": info(method.name).title,
         "low": round(low, 4),
         "high": round(high, 4),
-        "psi": _short(np.asarray(scorer.field(y))),
+        "psi": list(map(_number, np.asarray(scorer.field(y)))),
         "orders": [int(order) for order in scorer.orders],
-        "modes": [_short(column) for column in modes.T],
-        "mean": _short(modes.mean(axis=1)),
+        "modes": [list(map(_number, column)) for column in modes.T],
+        "mean": list(map(_number, modes.mean(axis=1))),
         "facts": {
             "weights": facts.get("samples"),
             "factor": _number(facts.get("factor")),
@@ -67,7 +68,6 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
             "scale": _number(facts.get("std")),
         },
         "conditions": conditions,
-        "pair": pair_id(some),
     }
 
 
@@ -105,10 +105,6 @@ def _placed(
                 if len(scores):
                     placed[shift, severity_at(condition)] = ((-scores - facts["mean"]) / facts["std"], wrong)
     return placed
-
-
-def _short(values: np.ndarray) -> list[float | None]:
-    return [_number(value) for value in values]
 
 
 def _number(value: Any) -> float | None:

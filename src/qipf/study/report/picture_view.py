@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from qipf.pages.layout import embedded
-from qipf.pages.overlays import Overlay, colour_scale, draw_overlays, overlay_section
+from qipf.pages.overlays import Overlay, colour_scale, draw_overlays
 from qipf.study.plan.registry import shown_first
 from qipf.study.report.detail_view import one_seed, severity_at, usable
-from qipf.study.report.limits import Limits, thin
+from qipf.study.report.limits import LEVELS, thin
 from qipf.study.report.severity import intensity_label, pair_id
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.consolidate import condition_of
@@ -23,8 +22,6 @@ from qipf.study.tables.answer import Answer, columns_of, recommended_columns
 from qipf.study.tables.frame import column_of
 from qipf.study.tables.paper import pair_title
 
-LIMITS = Limits()
-
 CLASS_NAMES = {
     "cifar10": ("airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     "fashion-mnist": ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"),
@@ -32,9 +29,7 @@ CLASS_NAMES = {
 }
 
 
-def thumbnails(
-    source: Source, data: str | None = None, limits: Limits = LIMITS, best: Sequence[str] = ()
-) -> dict[str, Any]:
+def thumbnails(source: Source, data: str | None, best: Sequence[str]) -> dict[str, Any]:
     """Return pictures by name, and by pair, shift and column four lists of them.
 
     An entry is [name, true class, predicted class, percentile of its uncertainty], at the middle severity. The
@@ -42,6 +37,8 @@ def thumbnails(
     """
     if source.bench is None:
         return {}
+    from qipf.study import datasets
+
     images: dict[str, str] = {}
     groups: dict[str, Any] = {}
     for pair, by_shift in one_seed(source.bench).items():
@@ -49,22 +46,15 @@ def thumbnails(
         if source.bench._pair(some.dataset, some.net).predicts == "pixels":
             continue  # `qipf.study.report.picture_view` shows whole images
         try:
-            _find_data(some.dataset, data)
+            if some.dataset in datasets.NAMES:  # raises if it is not on this machine: a report downloads nothing
+                datasets.load(some.dataset, data=data, download=False, progress=False)
             for shift, conditions in by_shift.items():
                 for condition in thin(conditions, 1):
-                    groups.setdefault(pair, {})[shift] = _thumbnails_of(source, condition, limits, data, images, best)
+                    groups.setdefault(pair, {})[shift] = _thumbnails_of(source, condition, data, images, best)
         except MISSING as error:
             groups.pop(pair, None)
             source.note(f"No pictures of {pair}: {error}")
     return {"groups": groups, "images": images} if groups else {}
-
-
-def _find_data(dataset: str, data: str | None) -> None:
-    """Raise if the inputs are not on this machine: a report downloads nothing."""
-    from qipf.study import datasets
-
-    if dataset in datasets.NAMES:
-        datasets.load(dataset, data=data, download=False, progress=False)
 
 
 def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.ndarray]:
@@ -88,12 +78,7 @@ def png(image: np.ndarray) -> str:
 
 
 def _thumbnails_of(
-    source: Source,
-    condition: Condition,
-    limits: Limits,
-    data: str | None,
-    images: dict[str, str],
-    best: Sequence[str],
+    source: Source, condition: Condition, data: str | None, images: dict[str, str], best: Sequence[str]
 ) -> dict[str, Any]:
     assert source.bench is not None  # noqa: S101 (the caller has checked)
     predictions = source.bench.predictions(condition)
@@ -102,13 +87,13 @@ def _thumbnails_of(
     names = [name for name in order if name in every] or list(every)
     chosen: dict[str, dict[str, list[Any]]] = {}
     needed: set[int] = set()
-    for column in names[: limits.thumbnail_methods]:
+    for column in names[: LEVELS[0].thumbnail_methods]:
         scores, wrong, rows = usable(every[column], ~predictions.correct)
         if len(scores) == 0:
             continue
         ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
         chosen[column] = {}
-        for sort, places in extremes(scores, wrong, limits.thumbnails).items():
+        for sort, places in extremes(scores, wrong, LEVELS[0].thumbnails).items():
             needed.update(int(row) for row in rows[places])
             chosen[column][sort] = [
                 _picture(condition, predictions, int(rows[p]), float(ranks[p]) / len(scores)) for p in places
@@ -134,22 +119,12 @@ def _name(condition: Condition, row: int) -> str:
     return f"{pair_id(condition)}/{condition.shift}/{row}"
 
 
-@dataclass(frozen=True)
-class MapsShown:
-    """Images of one model: its title, the name of the score, and pictures by set, clean inputs first."""
+def segmented(source: Source, answers: Sequence[Answer]) -> list[tuple[str, str, Mapping[str, Sequence[Overlay]]]]:
+    """Draw a few images of every set for each model of pixels, with the score that finds its errors best.
 
-    title: str
-    score: str
-    sets: Mapping[str, Sequence[Overlay]]
-
-    def html(self, most: int) -> str:
-        """Return the pictures of the first `most` sets; empty for none."""
-        sets = dict(islice(self.sets.items(), most))
-        return overlay_section(sets, self.score) if sets else ""
-
-
-def segmented(source: Source, answers: Sequence[Answer]) -> list[MapsShown]:
-    """Draw a few images of every set for each model of pixels, with the score that finds its errors best."""
+    Returns:
+        The title of the model, the name of the score, and the pictures by set, clean inputs first.
+    """
     if source.bench is None:
         return []
     found = []
@@ -167,7 +142,7 @@ def segmented(source: Source, answers: Sequence[Answer]) -> list[MapsShown]:
         if shown is None:
             source.note(f"No images of {title}: the store has none; run the plan again to keep some.")
         else:
-            found.append(MapsShown(title, *shown))
+            found.append((title, *shown))
     return found
 
 

@@ -34,7 +34,6 @@ class Column:
         label: Name for readers.
         short: The same without the statistic if it stands for its method.
         method: Name in the plan.
-        score: The statistic.
         many: Takes several passes.
         recommended: Is the score that qipf recommends.
         colour: Number of its colour, the same in every report.
@@ -48,7 +47,6 @@ class Column:
     label: str
     short: str
     method: str
-    score: str
     many: bool
     recommended: bool
     colour: int
@@ -88,15 +86,10 @@ def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str
         taken.add((colour, marker, dash))
         recommended = name in recommended_columns()
         chosen, label = lead[method] == name, column_title(name)
-        short = method_title(method) if chosen else label
+        short = info(method).title if chosen else label
         drawn = (colour, marker, dash, chosen, name in lit)
-        result.append(Column(name, label, short, method, score, score != "score", recommended, *drawn))
+        result.append(Column(name, label, short, method, score != "score", recommended, *drawn))
     return result
-
-
-def method_title(method: str) -> str:
-    """Return the name of a method for readers."""
-    return info(method).title
 
 
 def pairs(rows: Iterable[Row]) -> dict[str, str]:

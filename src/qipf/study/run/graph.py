@@ -51,7 +51,8 @@ class Cell:
             "params": self.params,
             "parents": {role: parent.key for role, parent in self.parents.items()},
         }
-        return hashlib.sha256(canonical(parts).encode()).hexdigest()[:32]
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def spec(self) -> dict[str, Any]:
         """Return what a worker needs to run this cell, as JSON values."""
@@ -91,11 +92,6 @@ class WorkItem:
         """Return the keys of cells of other tasks that must be finished first."""
         own = {cell.key for cell in self.cells}
         return {parent.key for cell in self.cells for parent in cell.parents.values()} - own
-
-
-def canonical(value: Any) -> str:
-    """Return JSON that is equal for equal values."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:

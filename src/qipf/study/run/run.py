@@ -151,7 +151,7 @@ def run(
         elif state == "skipped":
             report.skipped.append(cells[key].label)
         else:
-            report.failed.append(store.failure(key) or {"label": cells[key].label, "error": "unknown"})
+            report.failed.append(store.note("failed", key) or {"label": cells[key].label, "error": "unknown"})
     return report
 
 
@@ -207,8 +207,8 @@ def _settle(task: WorkItem, future: Future[dict[str, str]], states: dict[str, st
         if state is None:  # something else ended the task: what it finished is in the store
             state = "done" if store.has(cell.kind, cell.key) else "failed"
             if state == "failed":
-                text = f"{type(error).__name__}: {error}"
-                store.write_failure(cell.key, {"label": cell.label, "kind": cell.kind, "error": text, "traceback": ""})
+                about = {"label": cell.label, "kind": cell.kind, "error": f"{type(error).__name__}: {error}"}
+                store.write_note("failed", cell.key, {**about, "traceback": ""})
         states[cell.key] = state
 
 

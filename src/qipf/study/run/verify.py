@@ -41,7 +41,7 @@ def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str,
     """Count the finished cells of the index that other code made, by its digest."""
     finished = store.finished()
     keys = {entry["key"] for entry in index} & finished
-    made_by = Counter(store.source(key) or UNKNOWN for key in keys)
+    made_by = Counter(store.note("sources", key) or UNKNOWN for key in keys)
     del made_by[source_digest()]
     return dict(sorted(made_by.items()))
 

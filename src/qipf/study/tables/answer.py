@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from qipf.metrics.resampling import group_numbers, resample
 from qipf.study.plan.registry import REGISTRY, column, column_title
 from qipf.study.run.read import Bench, Condition, Predictions
 from qipf.study.tables import paper
@@ -64,50 +65,30 @@ def kept_right(bench: Bench, places: list[Condition], column: str, flagged: floa
     return Kept(*(float(value) for value in np.mean(found, axis=0))) if found else None
 
 
-def resampled_areas(scores: np.ndarray, wrong: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Return the ROC-AUC of finding errors for each row of `draws`; NaN without errors or without others."""
-    order = np.argsort(scores, kind="stable")
-    ranked, drawn, missed = scores[order], draws[:, order], wrong[order]
-    starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
-    errors = np.add.reduceat(drawn * missed, starts, axis=1)
-    others = np.add.reduceat(drawn * ~missed, starts, axis=1)
-    below = np.cumsum(others, axis=1) - others / 2
-    pairs = errors.sum(axis=1) * others.sum(axis=1)
-    return np.where(pairs > 0, (below * errors).sum(axis=1) / np.maximum(pairs, 1), np.nan)
-
-
 def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str, seed: int = 0) -> np.ndarray:
     """Resample the difference in ROC-AUC between two scores of one network, averaged over severities, then shifts.
 
-    A resample draws images with all their predictions; both scores and all conditions share the draws. The array is
-    empty if no condition has both scores and several images.
+    A resample draws images with all their predictions; both scores and all conditions of one size share the draws. The
+    array is empty if no condition has both scores and several images.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
-    draws: dict[int, np.ndarray] = {}
     for condition in places:
         predictions = bench.predictions(condition).common()
         found, wrong = columns_of(predictions), ~predictions.correct
         if column not in found or baseline not in found or not 0 < wrong.sum() < len(wrong):
             continue
-        groups = predictions.groups
-        if groups is None:
-            drawn = draws.setdefault(len(wrong), _draws(len(wrong), seed))
-        else:  # all predictions of an input are drawn together; inputs without labels have none
-            known, places_of = np.unique(groups, return_inverse=True)
-            if len(known) == 1:
-                continue
-            drawn = _draws(len(known), seed)[:, places_of]
-        ours, theirs = (resampled_areas(found[name], wrong, drawn) for name in (column, baseline))
+        units = np.arange(len(wrong)) if predictions.groups is None else group_numbers(predictions.groups, len(wrong))
+        if not units.any():
+            continue
+        ours, theirs = (
+            resample(found[name].astype(np.float64), wrong, None, RESAMPLES, seed, groups=units)["roc_auc"]
+            for name in (column, baseline)
+        )
         by_shift[condition.shift].append(ours - theirs)
     if not by_shift:
         return np.array([])
     means = [np.nanmean(np.ma.masked_invalid(differences), axis=0) for differences in by_shift.values()]
     return np.ma.mean(np.ma.stack(means), axis=0).compressed()
-
-
-def _draws(size: int, seed: int) -> np.ndarray:
-    generator = np.random.default_rng(seed)
-    return np.stack([np.bincount(generator.integers(size, size=size), minlength=size) for _ in range(RESAMPLES)])
 
 
 BASELINE = "entropy"
@@ -185,7 +166,8 @@ class Answer:
             first = f"On {self.model}, no score finds errors better than the {in_words(BASELINE)}"
             first += f" (ROC-AUC {best.mean:.3f} {where})"
         else:
-            first = f"On {self.model}, errors are found best by {_quoted(best.column)}: ROC-AUC {best.mean:.3f} {where}"
+            first = f"On {self.model}, errors are found best by “{column_title(best.column)}”"
+            first += f": ROC-AUC {best.mean:.3f} {where}"
             first += f", {self.gain}" if self.gain else ""
         kept = [f"{_percent(k.kept)} right {name} ({_percent(k.everything)} without flagging)"
                 for name, k in (("on clean inputs", self.clean), ("under the shifts", self.shifted)) if k]  # fmt: skip
@@ -258,10 +240,6 @@ def _gain(frame: Frame, ranking: Ranking, name: str, bench: Bench | None) -> Gai
     if found is None or found.pairs < 2:
         return Gain(value, np.nan, np.nan, "intensities")
     return Gain(found.value, found.low, found.high, "networks" if found.seeds > 1 else "intensities")
-
-
-def _quoted(name: str) -> str:
-    return f"“{column_title(name)}”"
 
 
 def _percent(share: float) -> str:
