@@ -51,11 +51,6 @@ def test_statistics_are_those_that_cells_compute():
     assert tuple(SCORES) == registry.MANY_STATISTICS
 
 
-def test_the_paper_has_six_methods_in_its_order():
-    headings = ["MC-DROP", "MC-DROP-LL", "SVI", "SVI-LL", "ENSEMBLE", "QIPF"]
-    assert list(registry.paper_methods().values()) == headings
-
-
 def test_columns_and_titles():
     assert registry.column_title("mc-dropout (mutual_information)") == "MC dropout, mutual information"
     assert registry.column_title("entropy") == "Entropy of the softmax"

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from qipf.study.plan.registry import paper_methods
 from qipf.study.tables import paper, tables
 from qipf.study.tables.paper import Case, Value
 
@@ -54,7 +53,7 @@ def test_without_measurements_table_1_is_the_paper():
         ("K-MNIST", "ROC-AUC"),
     ]
     assert len(table.blocks) == 4 * 2
-    assert set(table.blocks[0].body) == set(paper_methods())
+    assert set(table.blocks[0].body) == set(paper.METHODS)
     assert {b.heads for b in table.blocks} == {paper.SHIFTS}
     assert not any(b.measured for b in table.blocks)
     without_brightness = tuple(name for name in paper.SHIFTS if name != "brightness")
@@ -67,7 +66,7 @@ def test_the_papers_marks():
     found = block(tables.paper_table([], "table-1"), "roc_auc", "MNIST")
     first = {method: entries[0] for method, entries in found.body.items()}
     marks = {method: entry.paper_mark for method, entry in first.items()}
-    assert marks == dict.fromkeys(paper_methods()) | {"qipf": "best", "ensemble": "second"}
+    assert marks == dict.fromkeys(paper.METHODS) | {"qipf": "best", "ensemble": "second"}
     # lower is better in Table 2: SVI 0.22, QIPF 0.26
     ece = block(tables.paper_table([], "table-2-paper"), "ece_paper", "MNIST").body
     assert ece["svi"][0].paper_mark == "best"
@@ -129,7 +128,7 @@ def test_undefined_values_are_left_out():
 def test_ours_stand_next_to_the_papers():
     found = block(tables.paper_table(measured(), "table-1"), "roc_auc", "MNIST")
     assert found.heads == paper.SHIFTS
-    assert set(found.body) == {*paper_methods(), "ensemble (entropy)", "softmax-response"}
+    assert set(found.body) == {*paper.METHODS, "ensemble (entropy)", "softmax-response"}
     first = {column: entries[0] for column, entries in found.body.items()}
     assert first["qipf"].ours == (pytest.approx(0.7), pytest.approx(0.1), 2)
     assert (str(first["qipf"].ours), str(first["qipf"].paper)) == ("0.70 ± 0.10", "0.75 ± 0.07")

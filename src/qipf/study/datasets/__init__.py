@@ -93,14 +93,9 @@ def files(
 
     Args:
         name: One of these.
-        data: Folder with the files, as `data/cifar10h/cifar10h-probs.npy` or without `cifar10h/`; see `load`.
+        data: Folder with the files, as `data/cifar10h/cifar10h-probs.npy` or without `cifar10h/`.
         download: As in `load`.
-        progress: As in `load`.
-
-    Raises:
-        FileNotFoundError: The folder or, without `download`, a file is missing.
-        ValueError: The name is unknown, or a file is not the right one.
-        OSError: The download failed.
+        progress: As in `load`, whose errors it raises.
     """
     if name not in OTHERS:
         raise ValueError(f"unknown files {name!r}; choose one of {', '.join(OTHERS)}")
@@ -124,14 +119,9 @@ def repository(
 
     Args:
         name: One of these.
-        data: Folder with a checkout, as `data/imagenette`; see `load`.
+        data: Folder with a checkout, as `data/imagenette`.
         download: Download a set that is neither there nor in the cache from GitHub.
-        progress: As in `load`.
-
-    Raises:
-        FileNotFoundError: The set is missing and `download` is false.
-        ValueError: The name is unknown, or the files are not the right ones.
-        OSError: The download failed.
+        progress: As in `load`, whose errors it raises.
     """
     if name not in REPOSITORIES:
         raise ValueError(f"unknown repository {name!r}; choose one of {', '.join(REPOSITORIES)}")

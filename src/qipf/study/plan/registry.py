@@ -57,8 +57,6 @@ class MethodInfo:
         passes: "one" forward pass, "many", or "file" for scores read from a file.
         kind: The method that it is a variant of, or its own name.
         shown: Statistics that a report shows first.
-        paper_place: Column in the paper's tables, from 1; 0 if it has none.
-        paper_heading: Heading of that column.
     """
 
     name: str
@@ -68,8 +66,6 @@ class MethodInfo:
     passes: Passes = "one"
     kind: str = ""
     shown: tuple[str, ...] = ()
-    paper_place: int = 0
-    paper_heading: str = ""
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -83,23 +79,14 @@ def _one(name: str, title: str, family: Family, slot: int, *, kind: str = "", sh
     return MethodInfo(name, title, family, slot, "one", kind or name, ("score",) if shown else ())
 
 
-def _many(
-    name: str,
-    title: str,
-    slot: int,
-    *,
-    shown: tuple[str, ...] = (),
-    paper: tuple[int, str] = (0, ""),
-    kind: str = "",
-) -> MethodInfo:
-    return MethodInfo(name, title, "several passes", slot, "many", kind or name, shown, *paper)
+def _many(name: str, title: str, slot: int, *, shown: tuple[str, ...] = (), kind: str = "") -> MethodInfo:
+    return MethodInfo(name, title, "several passes", slot, "many", kind or name, shown)
 
 
 _ENTRIES = (
     _one("default", "Recommended scorer (qipf.default)", "recommended", 0, shown=True),
     _one("probe", "Probe on the features", "features", 5, shown=True),
-    MethodInfo("qipf", "QIPF of the weights", "qipf", 1, kind="qipf", shown=("score",), paper_place=6,
-               paper_heading="QIPF"),
+    _one("qipf", "QIPF of the weights", "qipf", 1, shown=True),
     _one("weight-qipf", "QIPF of the weights", "qipf", 1),
     _one("qipf-published", "QIPF as computed by the authors' program", "qipf", 7, kind="qipf"),
     _one("qipf-published-4-modes", "QIPF of the authors' program, 4 modes", "qipf", 16, kind="qipf"),
@@ -130,14 +117,14 @@ _ENTRIES = (
     _one("last-layer-laplace", "Laplace approximation of the last layer", "features", 39),
     _one("residual-scale", "Scale of the residual", "features", 43),
     _one("combine", "Combination of several scores", "combination", 24),
-    _many("mc-dropout", "MC dropout", 3, shown=("std", "entropy"), paper=(1, "MC-DROP")),
-    _many("mc-dropout-ll", "MC dropout of the last layer", 13, paper=(2, "MC-DROP-LL")),
+    _many("mc-dropout", "MC dropout", 3, shown=("std", "entropy")),
+    _many("mc-dropout-ll", "MC dropout of the last layer", 13),
     _many("mc-dropout-ll-authors", "MC dropout one layer earlier", 40, kind="mc-dropout-ll"),
-    _many("svi", "Variational inference", 14, paper=(3, "SVI")),
-    _many("svi-ll", "Variational inference of the last layer", 25, paper=(4, "SVI-LL")),
+    _many("svi", "Variational inference", 14),
+    _many("svi-ll", "Variational inference of the last layer", 25),
     _many("svi-authors", "Variational inference, authors' program", 41, kind="svi"),
     _many("svi-ll-authors", "Variational inference of the last layer, authors' program", 42, kind="svi-ll"),
-    _many("ensemble", "Deep ensemble", 4, shown=("std", "entropy"), paper=(5, "ENSEMBLE")),
+    _many("ensemble", "Deep ensemble", 4, shown=("std", "entropy")),
     _many("swag", "SWAG", 26),
     _many("sgd-iterates", "SGD iterates", 27),
     _one("twin", "Twin of the second half of the network", "features", 46),
@@ -202,12 +189,6 @@ def title(name: str, statistic: str) -> str:
 def column_title(identifier: str) -> str:
     """Return the title of a column."""
     return title(*split_column(identifier))
-
-
-def paper_methods() -> dict[str, str]:
-    """Return the paper's methods in its order, with the headings of its columns."""
-    entries = sorted((entry for entry in _ENTRIES if entry.paper_place), key=lambda entry: entry.paper_place)
-    return {entry.name: entry.paper_heading for entry in entries}
 
 
 def shown_first() -> tuple[str, ...]:

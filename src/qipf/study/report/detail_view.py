@@ -115,6 +115,7 @@ def details(source: Source) -> dict[str, Any]:
         calibrators = _calibrators(source, some)
         axes = _axes([p for listed in found.values() for _, p in listed])
         result[pair] = {
+            "seed": some.seed,
             "axes": {column: list(axis) for column, axis in axes.items()},
             "shifts": {
                 shift: [_condition(c, p, axes, calibrators) for c, p in listed]

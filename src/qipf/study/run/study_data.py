@@ -386,10 +386,8 @@ def _some(split: Split, group: Group) -> Split:
 
 def new_network(net: str, data: StudyData, seed: int | None = None) -> nn.Module:
     """Return a new network for this data; without a seed, torch's global generator draws its weights."""
-    shape = tuple(data.train.inputs.shape[1:])
-    if net.startswith("mlp") != (len(shape) == 1):
-        raise ValueError(f"network {net} does not take inputs of shape {shape}")
-    return nets.build(net, classes=data.classes, channels=shape[0], size=shape[1] if len(shape) == 3 else 1, seed=seed)
+    _, classes, channels, size = nets.spec_for(net, data)
+    return nets.build(net, classes=classes, channels=channels, size=size, seed=seed)
 
 
 REPEATED = 0.05

@@ -106,14 +106,7 @@ OVER: dict[Over, str] = {
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain in ROC-AUC over the baseline.
-
-    Attributes:
-        value: The difference.
-        low: Lower end of its 95 % interval, or NaN.
-        high: Upper end.
-        over: What was resampled.
-    """
+    """The gain in ROC-AUC over the baseline, with its 95 % interval or NaN, and what was resampled for that."""
 
     value: float
     low: float

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from qipf.study.plan.registry import STATISTICS, info, paper_methods, split_column
+from qipf.study.plan.registry import STATISTICS, info, split_column
 from qipf.study.tables import paper
 from qipf.study.tables.frame import Frame, column_order, long_frame, times_frame
 from qipf.study.tables.paired import LEAST_PAIRS, Paired, Verdict, sign, verdict
@@ -29,7 +29,7 @@ TOPICS = {
     "point_biserial": "error correlation (point-biserial)",
     "spearman": "error correlation (Spearman)",
 }
-RIVALS = tuple(method for method in paper_methods() if method != "qipf")
+RIVALS = tuple(method for method in paper.METHODS if method != "qipf")
 """Methods that the paper compares QIPF with."""
 
 

@@ -204,13 +204,9 @@ UNSHIFTED = "clean"
 
 @dataclass(frozen=True)
 class Standing:
-    """One score in a ranking.
+    """One score in a ranking; one without a value under some shift is not `complete` and ranked last.
 
-    Attributes:
-        column: The score.
-        values: By shift, the mean over severities and networks, or NaN.
-        mean: Mean over the shifts with a value.
-        complete: Every shift has one; incomplete scores are ranked last.
+    `values` are means over severities and networks by shift, or NaN; `mean` is that of the known ones.
     """
 
     column: str
