@@ -15,8 +15,7 @@ from report_reading import Tags, data_of
 from qipf.study.report import page as pages
 from qipf.study.report import write_report
 from qipf.study.report.source import open_source
-from qipf.study.run.sealed import seal, unseal
-from qipf.study.run.store import Store
+from qipf.study.run.store import Store, seal, unseal
 from qipf.study.tables.frame import read_table
 
 

@@ -15,8 +15,7 @@ import pytest
 from qipf.study.run import store as documents_module
 from qipf.study.run import store as store_module
 from qipf.study.run.read import open_store
-from qipf.study.run.sealed import seal
-from qipf.study.run.store import BusyError, DamagedError, Store, StoreError
+from qipf.study.run.store import BusyError, DamagedError, Store, StoreError, seal
 from qipf.study.run.verify import clean, repair
 
 

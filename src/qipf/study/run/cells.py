@@ -104,7 +104,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def mean_error(net: Any, split: Split, where: str) -> float:
-    """Return the mean absolute error of a regression on some inputs."""
+    """Return the mean absolute error of a regression on some inputs; raise as `check_numbers` does."""
     few = study_data.first(split, SOME[True])
     predicted = collect(net, few.inputs, task="numbers", features=False, progress=False).logits
     check_numbers(predicted, few.targets, where)

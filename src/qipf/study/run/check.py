@@ -10,13 +10,13 @@ import numpy as np
 import torch
 
 from qipf._common.errors import Problem
-from qipf.data.batches import Batch
+from qipf.data.batches import Batch, shape_text
 from qipf.data.npz import read_arrays
 from qipf.decisions.threshold import conformal_rank
 from qipf.study import shifts
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import own_model, study_data
-from qipf.study.run.cells import SOME, check_numbers
+from qipf.study.run.cells import mean_error
 from qipf.study.run.grid import groups
 from qipf.study.run.study_data import Group, Split, StudyData
 from qipf.tasks.collect import begin, collect
@@ -67,9 +67,7 @@ def _check_pair(pair: Pair, data: StudyData) -> None:
             elif group.name in pair.shifts:
                 _check_built_in(pair, data, group.name, intensity)
     if data.task.judged_by == "intervals" and net is not None:
-        few = study_data.first(data.test, SOME[False])
-        predicted = collect(net, few.inputs, task=data.task, features=False, progress=False).logits
-        check_numbers(predicted, few.targets, pair.name)
+        mean_error(net, data.test, pair.name)
 
 
 def _check_parts(pair: Pair, data: StudyData) -> None:
@@ -140,7 +138,7 @@ def _check_file(data: StudyData, group: Group, place: int) -> Split:
     if tuple(found.targets.shape[1:]) != expected:
         what = "targets" if data.task.judged_by == "intervals" else "labels"
         raise ValueError(
-            f"{group.files[place]}: expected {what} of shape {study_data.form(expected)}, as in the test data, got "
+            f"{group.files[place]}: expected {what} of shape {shape_text((None, *expected))}, as in the test data, got "
             f"{tuple(found.targets.shape)}"
         )
     return found

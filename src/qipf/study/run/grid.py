@@ -39,13 +39,7 @@ class IndexEntry:
 
     def as_json(self) -> dict[str, Any]:
         """Return an entry of index.json."""
-        about = {
-            "dataset": self.dataset,
-            "net": self.net,
-            "seed": self.seed,
-            "group": self.group,
-            "method": self.method,
-        }
+        about = {name: value for name, value in vars(self).items() if name != "cell"}
         return {"kind": self.cell.kind, "key": self.cell.key, **about}
 
 
@@ -129,7 +123,7 @@ class _PairCells:
     def network(self, seed: int) -> Cell:
         """Return the base network of a seed, from the pool if there is one."""
         if seed not in self.networks:
-            self.networks[seed] = self._own_model() if self.pair.model is not None else self._train(seed)
+            self.networks[seed] = self._model(self.pair.model) if self.pair.model is not None else self._train(seed)
         return self.networks[seed]
 
     def _train(self, seed: int) -> Cell:
@@ -138,10 +132,9 @@ class _PairCells:
             "train", params, label=f"train {self.pair.name} #{seed}", cost=10.0 * self.pair.train["epochs"]
         )
 
-    def _own_model(self) -> Cell:
-        model, weights = str(self.pair.model), self.pair.weights
-        files = own_model.digests(model, weights)
-        params = {"data": self.data, "model": model, "weights": weights, "digests": files}
+    def _model(self, model: str) -> Cell:
+        files = own_model.digests(model, self.pair.weights)
+        params = {"data": self.data, "model": model, "weights": self.pair.weights, "digests": files}
         return self._cell("model", params, label=f"load {self.pair.name}")
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
@@ -164,12 +157,8 @@ class _PairCells:
             params["settings"].pop("fit_on", None)
             params |= {"fit_on": fit_on(method.kind, method.params), "reference_size": self.pair.reference_size}
             task = f"fit {self.pair.name} #{seed}"
-            return {
-                **parents,
-                "fit": self._cell(
-                    "fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", task=task
-                ),
-            }
+            fit = self._cell("fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", task=task)
+            return {"network": network, "fit": fit}
         cost = 20.0
         if method.kind in TRAINED:
             recipe = {key: value for key, value in self.pair.train.items() if key != "epochs"}
@@ -219,7 +208,9 @@ class _PairCells:
         self, method: Method, seed: int, group: Group, scores: Mapping[str, Cell], base: Mapping[str, Cell]
     ) -> Cell:
         params: dict[str, Any] = {"group": group.name, "bootstrap": self.pair.bootstrap}
-        params |= {"intensities": list(group.intensities), "subset": self._subset()}
+        many = any(is_many(other.kind) for other in self.pair.methods)
+        subset = self.pair.multi_pass_size if many else 0  # how many inputs all methods are compared on (0: all)
+        params |= {"intensities": list(group.intensities), "subset": subset}
         if self.pair.predicts == "numbers":
             params["coverage"] = self.pair.coverage
         parents = {
@@ -236,11 +227,6 @@ class _PairCells:
         task = self._task(seed, group, method if is_many(method.kind) else None) if on_cpu else label
         cell = self._cell("measure", params, parents, label=label, cost=0.5 * len(group.intensities), task=task)
         return replace(cell, light=True)
-
-    def _subset(self) -> int:
-        """Return how many inputs all methods are compared on (0: all)."""
-        many = any(is_many(method.kind) for method in self.pair.methods)
-        return self.pair.multi_pass_size if many else 0
 
     def _time(self, method: Method, seed: int, fitted: Mapping[str, Cell]) -> Cell:
         params = {"kind": method.kind, "settings": dict(method.params), "data": self.data, "seed": seed}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -72,14 +72,9 @@ class Display:
         if self.log or failed:
             left = (time.monotonic() - self.start) * (self.total - self.spent) / max(self.spent, 1e-9)
             note = (f", {failed} FAILED" if failed else "") + (f", {skipped} skipped" if skipped else "")
-            line = f"[{self.finished}/{self.cells}] {printable(task.cells[-1].label)}{note}; about {_span(left)} left"
+            span = timedelta(seconds=int(left))
+            line = f"[{self.finished}/{self.cells}] {printable(task.cells[-1].label)}{note}; about {span} left"
             print(line, file=sys.stderr, flush=True) if not self.live else self.console.log(line, markup=False)
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 @dataclass
@@ -268,22 +263,18 @@ class _Run:
         self.plan, self.store, self.device = plan, store, device
         self.data = None if data is None else Path(data)
         self.damaged: set[str] = set()
-        self._check_identity()
+        try:
+            found = json.loads(store.documents.read("plan.json"))["name"]
+        except StoreError:
+            found = plan.name  # there is none yet, or it is damaged and is written again
+        if found != plan.name:
+            raise StoreError(
+                f"{store.path} has the results of the plan {found!r}, this is the plan {plan.name!r}; name another "
+                "folder with -o"
+            )
         self.entries = grid.entries(plan, device)
         self.index = [entry.as_json() for entry in self.entries]
         self.targets = grid.targets(self.entries, times=times)
-
-    def _check_identity(self) -> None:
-        """Raise StoreError if the store has the results of another plan."""
-        try:
-            found = json.loads(self.store.documents.read("plan.json"))["name"]
-        except StoreError:
-            return  # there is none yet, or it is damaged and is written again
-        if found != self.plan.name:
-            raise StoreError(
-                f"{self.store.path} has the results of the plan {found!r}, this is the plan {self.plan.name!r}; name "
-                "another folder with -o"
-            )
 
     def prepare(self, engine: str) -> list[str]:
         """Set damaged files aside, remove what a killed run left, write the documents, and return notes."""

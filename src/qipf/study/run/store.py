@@ -1,8 +1,15 @@
-"""The store of a study: sealed files of finished cells, documents with checksums, and a lock for one writer."""
+"""The store of a study: sealed files of finished cells, documents with checksums, and a lock for one writer.
+
+A sealed file is JSON with a checksum of the bytes of its content, which is verified before they are parsed::
+
+    {"sha256": "9f86d0...",
+    "content": {...}}
+"""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import itertools
 import json
 import os
@@ -20,10 +27,35 @@ import numpy as np
 
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
-from qipf.study.run.sealed import seal, sha256_of, unseal
 
 if TYPE_CHECKING:
     from qipf.scores import Scorer
+
+_BEGIN, _MIDDLE, _END = b'{"sha256": "', b'",\n"content": ', b"}\n"
+_DIGITS = 64
+
+
+def seal(content: Any) -> bytes:
+    """Return the bytes of a sealed file; equal content gives equal bytes."""
+    body = json.dumps(content, sort_keys=True, indent=1, allow_nan=False).encode()
+    return _BEGIN + sha256_of(body).encode() + _MIDDLE + body + _END
+
+
+def unseal(data: bytes) -> Any:
+    """Return the content of a sealed file; raise ValueError if the bytes are not those that were written."""
+    start = len(_BEGIN) + _DIGITS
+    body = data[start + len(_MIDDLE) : -len(_END)]
+    if data != _BEGIN + data[len(_BEGIN) : start] + _MIDDLE + body + _END:
+        raise ValueError("it is not a file with a checksum, or is cut short")
+    if sha256_of(body).encode() != data[len(_BEGIN) : start]:
+        raise ValueError("its checksum does not match its content")
+    return json.loads(body)
+
+
+def sha256_of(data: bytes) -> str:
+    """Return the SHA-256 as 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error codes of a full disk."""

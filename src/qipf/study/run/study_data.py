@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -15,6 +14,7 @@ from torch import Tensor, nn
 
 from qipf._common.budget import budget, too_large
 from qipf.arrays import to_numpy
+from qipf.data.batches import shape_text
 from qipf.data.npz import read_arrays
 from qipf.scores.base import check_rows
 from qipf.study import datasets, nets, shifts
@@ -333,11 +333,6 @@ def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, dev
     return Split(moved.contiguous(memory_format=torch.channels_last) if as_images else moved, split.targets)
 
 
-def form(shape: Sequence[int]) -> str:
-    """Return a shape with any number of rows as a string, "(N, 6, 7)"."""
-    return f"({', '.join(map(str, ('N', *shape)))}{'' if len(shape) else ','})"
-
-
 def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
     """Return the inputs of a user's shifted file; all severities share the labels of the first."""
     first_file, here = (
@@ -347,7 +342,7 @@ def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Spli
     path, expected, found = group.files[index], tuple(data.test.inputs.shape[1:]), tuple(here.inputs.shape[1:])
     if found != expected or here.inputs.dtype != data.test.inputs.dtype:
         raise ValueError(
-            f"{path}: expected inputs of shape {form(expected)} and type {data.test.inputs.dtype}, "
+            f"{path}: expected inputs of shape {shape_text((None, *expected))} and type {data.test.inputs.dtype}, "
             f"as in the test data, got {tuple(here.inputs.shape)} and {here.inputs.dtype}"
         )
     if here.inputs.ndim == 4:
@@ -400,21 +395,18 @@ def notes_of(data: StudyData) -> list[str]:
         ("x_train", data.train, "scores are fitted"),
         ("the held-out inputs", data.held_out, "scores and intervals are calibrated"),
     )
-    notes = [_repeated_note(name, part, data.test, use) for name, part, use in parts]
-    return [note for note in notes if note]
-
-
-def _repeated_note(name: str, part: Split, test: Split, use: str) -> str:
-    if part.inputs.shape[1:] != test.inputs.shape[1:] or part.targets.shape[1:] != test.targets.shape[1:]:
-        return ""  # models that take inputs of several sizes
-    known = set(_row_digests(part))
-    count = sum(row in known for row in _row_digests(test))
-    if count < REPEATED * len(test.inputs):
-        return ""
-    return (
-        f"{count} of {len(test.inputs)} test inputs are also in {name}, with the same labels: {use} there, so the "
-        "results are better than on new inputs; remove them from one of the two"
-    )
+    notes = []
+    for name, part, use in parts:
+        if part.inputs.shape[1:] != data.test.inputs.shape[1:] or part.targets.shape[1:] != data.test.targets.shape[1:]:
+            continue  # models that take inputs of several sizes
+        known = set(_row_digests(part))
+        count = sum(row in known for row in _row_digests(data.test))
+        if count >= REPEATED * len(data.test.inputs):
+            notes.append(
+                f"{count} of {len(data.test.inputs)} test inputs are also in {name}, with the same labels: {use} "
+                "there, so the results are better than on new inputs; remove them from one of the two"
+            )
+    return notes
 
 
 def _row_digests(split: Split) -> list[bytes]:

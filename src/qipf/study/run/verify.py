@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qipf.study.run.sealed import unseal
-from qipf.study.run.store import ARRAYS, CHECKSUMS, FOLDERS, RECORDS, DamagedError, Store, StoreError, explained
+from qipf.study.run.store import ARRAYS, CHECKSUMS, FOLDERS, RECORDS, DamagedError, Store, StoreError, explained, unseal
 
 UNKNOWN = "unknown"
 """The source of a cell whose note is missing or damaged."""
