@@ -217,7 +217,7 @@ def test_shifts_know_corruptions_by_name() -> None:
     assert len(shifts.FAMILIES["rotation"]) == 10
 
 
-@pytest.mark.parametrize(("name", "severity", "message"), [("rain", 1, "unknown corruption"), ("fog", 6, "severity")])
+@pytest.mark.parametrize(("name", "severity", "message"), [("rain", 1, "unknown shift"), ("fog", 6, "severity")])
 def test_errors_of_corruptions(name: str, severity: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         corruptions.apply(torch.zeros(1, 1, 8, 8), name, severity)

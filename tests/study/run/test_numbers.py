@@ -196,7 +196,7 @@ def test_few_inputs_give_no_recommendation_and_one_gives_no_interval(tmp_path: P
     text = " ".join(results_text(bench).split())
     assert "1 input is too few to recommend a scale" in text
     assert "Use " not in text
-    assert {row.title for row in late.rows} == {"entropy", "One width for all inputs"}
+    assert {row.texts()[0] for row in late.rows} == {"entropy", "One width for all inputs"}
 
 
 def test_measures_have_three_digits_and_constants_no_interval() -> None:

@@ -50,14 +50,9 @@ class Plane:
 
 @dataclass(frozen=True)
 class Map:
-    """Images on a map of the features of a network.
+    """Images on a map of the features of a network, on which similar images are neighbours.
 
-    Attributes:
-        places: (N, 2), without units; similar images are neighbours.
-        labels: True classes.
-        turned: True for rotated images.
-        correct: True for right predictions.
-        scores: One uncertainty per image, by score.
+    `places` are (N, 2), without units; `turned` is True for rotated images; `scores` has one uncertainty per image.
     """
 
     dataset: str

@@ -247,7 +247,13 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
     table: PlanTable = decoded(values, PlanTable)
     if not table.name:
         raise PlanError("name: missing; a plan needs a name")
-    pairs = [pair for other in table.include for pair in _included(other, folder)]
+    pairs: list[Pair] = []
+    for name in table.include:
+        own = (folder or Path()) / name
+        try:
+            pairs += load(own if folder is not None and own.is_file() else name).pairs
+        except PlanError as error:
+            raise PlanError(f"include {name}: {error}") from None
     if table.pairs:
         methods = _methods(table.methods)
         pairs += [_pair(entry, f"pairs[{i}]", table, methods, folder) for i, entry in enumerate(table.pairs)]
@@ -257,27 +263,16 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
     return Plan(table.name, table.description, tuple(pairs))
 
 
-def _included(name: str, folder: Path | None) -> tuple[Pair, ...]:
-    own = (folder or Path()) / name
-    try:
-        return load(own if folder is not None and own.is_file() else name).pairs
-    except PlanError as error:
-        raise PlanError(f"include {name}: {error}") from None
-
-
 def _check_together(pairs: list[Pair]) -> None:
     """Raise PlanError for two pairs with one name, and for a regression beside other tasks."""
     named: dict[str, Pair] = {}
     for pair in pairs:
         other = named.setdefault(pair.name, pair)
-        if other is pair:
-            continue
-        if other.dataset == pair.dataset:
-            raise PlanError(f"pairs: {pair.dataset} with {pair.net} occurs twice; remove one, or give it another `net`")
-        raise PlanError(
-            f"pairs: {other.dataset} and {pair.dataset} with {pair.net} are both called {pair.name} in tables; "
-            "rename one of the files"
-        )
+        if other is not pair:
+            raise PlanError(
+                f"pairs: {other.dataset} and {pair.dataset} with {pair.net} are both called {pair.name} in tables; "
+                "remove one, rename its file, or give it another `net`"
+            )
     tasks = {pair.predicts: pair for pair in pairs}
     if "numbers" in tasks and len(tasks) > 1:
         other = next(pair for task, pair in tasks.items() if task != "numbers")

@@ -31,14 +31,9 @@ class Column:
 
     Attributes:
         id: Name in tables, such as "ensemble (entropy)".
-        label: Name for readers.
-        short: The same without the statistic if it stands for its method.
-        method: Name in the plan.
+        short: The label without the statistic if it stands for its method.
         many: Takes several passes.
-        recommended: Is the score that qipf recommends.
-        colour: Number of its colour, the same in every report.
-        marker: Number of its marker.
-        dash: Number of its dash pattern, by statistic.
+        colour: Number of its colour, the same in every report; `marker` and `dash` likewise.
         lead: Stands for its method: the paper's statistic, or the best one.
         shown: Selected when the page opens.
     """

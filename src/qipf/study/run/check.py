@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from qipf._common.errors import Problem
-from qipf.data.batches import Batch, shape_text
+from qipf.data.batches import Batch
 from qipf.data.npz import read_arrays
 from qipf.decisions.threshold import conformal_rank
 from qipf.study import shifts
@@ -18,7 +18,7 @@ from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import own_model, study_data
 from qipf.study.run.cells import mean_error
 from qipf.study.run.grid import groups
-from qipf.study.run.study_data import Group, Split, StudyData
+from qipf.study.run.study_data import Split, StudyData
 from qipf.tasks.collect import begin, collect
 from qipf.tasks.tokens import Tokens
 
@@ -60,12 +60,15 @@ def _check_pair(pair: Pair, data: StudyData) -> None:
     for group in groups(pair):
         for place, intensity in enumerate(group.intensities):
             if group.files:
-                found = _check_file(data, group, place)
+                found = study_data.inputs_of(data, group, place, None, "cpu")
                 if output is not None:
                     check_labels(data, found.inputs, found.targets.numpy(), output, group.files[place])
                     _check_vocabulary(net, data, found, group.files[place])
             elif group.name in pair.shifts:
-                _check_built_in(pair, data, group.name, intensity)
+                try:
+                    shifts.apply(data.test.inputs[:FEW], group.name, intensity)
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"{pair.name}, shifts.{group.name}: {error}") from None
     if data.task.judged_by == "intervals" and net is not None:
         mean_error(net, data.test, pair.name)
 
@@ -131,19 +134,6 @@ def check_labels(
             raise Problem(where, problem.found, hint=hint) from None
 
 
-def _check_file(data: StudyData, group: Group, place: int) -> Split:
-    """Read a shifted file and compare the shape of its labels with those of the test data."""
-    found = study_data.inputs_of(data, group, place, None, "cpu")
-    expected = tuple(data.test.targets.shape[1:])
-    if tuple(found.targets.shape[1:]) != expected:
-        what = "targets" if data.task.judged_by == "intervals" else "labels"
-        raise ValueError(
-            f"{group.files[place]}: expected {what} of shape {shape_text((None, *expected))}, as in the test data, got "
-            f"{tuple(found.targets.shape)}"
-        )
-    return found
-
-
 def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> None:
     """Run the model on the texts with the largest and the smallest token id."""
     if found.inputs.is_floating_point() or _failure(net, data.test.inputs[:1]) is not None:
@@ -166,10 +156,3 @@ def _failure(net: Any, given: torch.Tensor) -> Exception | None:
     except Exception as error:  # whatever the user's code raises
         return error
     return None
-
-
-def _check_built_in(pair: Pair, data: StudyData, name: str, intensity: float) -> None:
-    try:
-        shifts.apply(data.test.inputs[:FEW], name, intensity)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{pair.name}, shifts.{name}: {error}") from None

@@ -25,7 +25,6 @@ class Cell:
         params: JSON values; nothing else but the parents affects the result.
         parents: Cells whose results are read, by role.
         task: Cells of one task run one after another in one process and share what they load.
-        label: Name in the progress display.
         cost: Expected work, for the progress bar.
         exclusive: Run alone (timing).
         light: Needs no accelerator and can run beside cells that do.

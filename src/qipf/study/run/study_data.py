@@ -295,14 +295,9 @@ def _read(dataset: str, folder: str | None, digest: str = "", predicts: str = "c
 class Group(NamedTuple):
     """Inputs that are evaluated together: a shift with all its intensities.
 
-    Attributes:
-        name: A shift, "clean", "held-out", or "ood:" and a dataset.
-        intensities: Of the shift; a single 0.0 for the others.
-        size: Number of inputs, from the first (0: all).
-        subset: Number of these drawn by `common_rows` (0: all).
-        digest: Of the .npz file of another dataset.
-        files: Files of the user's own shift, one per intensity.
-        digests: Of these files.
+    `name` is a shift, "clean", "held-out", or "ood:" and a dataset. The first `size` inputs count (0: all), or `subset`
+    of these, drawn by `common_rows`. `digest` is that of the .npz file of another dataset; `files` of a user's own
+    shift have their `digests`.
     """
 
     name: str
@@ -344,6 +339,13 @@ def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Spli
         raise ValueError(
             f"{path}: expected inputs of shape {shape_text((None, *expected))} and type {data.test.inputs.dtype}, "
             f"as in the test data, got {tuple(here.inputs.shape)} and {here.inputs.dtype}"
+        )
+    labels = tuple(data.test.targets.shape[1:])
+    if tuple(here.targets.shape[1:]) != labels:
+        what = "targets" if data.task.judged_by == "intervals" else "labels"
+        raise ValueError(
+            f"{path}: expected {what} of shape {shape_text((None, *labels))}, as in the test data, got "
+            f"{tuple(here.targets.shape)}"
         )
     if here.inputs.ndim == 4:
         (low, high), (least, most) = ((float(x.min()), float(x.max())) for x in (data.test.inputs, here.inputs))

@@ -128,14 +128,11 @@ class Gain:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result for one pair of dataset and network.
+    """The result for one pair of dataset and network, which `model` names.
 
     Attributes:
-        model: The pair in words.
-        ranking: Every score, the best first.
         gain: Of the best score; None if the baseline is the best or was not measured.
         recommended: Rank of the recommended score among the methods, from 1, or None.
-        recommended_gain: Its gain.
         clean: Effect of flagging by the best score on clean inputs; None without predictions.
         shifted: The same under the shifts.
     """
