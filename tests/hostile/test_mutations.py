@@ -13,7 +13,7 @@ from formats import FORMATS
 
 CASES = int(os.environ.get("QIPF_FUZZ_CASES", "1200"))
 SEED = int(os.environ.get("QIPF_FUZZ_SEED", "0"))
-SHARES = {**{kind.name: kind.share for kind in FORMATS}, "lost": 4, "links": 2, "code": 4}
+SHARES = {**{kind.name: kind.share for kind in FORMATS}, "lost": 4, "links": 2}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux")
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from number_plans import METHODS, predicted, regression, two, values, write
+from own_plans import measure
 
 from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.plan import Plan, parse
@@ -121,8 +122,7 @@ def test_several_targets_are_measured_together(tmp_path: Path) -> None:
     data, net = write(tmp_path, targets=2), two()
     settings = {"model": "number_plans:two", "shifts": {}, "shifted": {}}
     plan = parse({**values(**settings), "bootstrap": 0}, folder=tmp_path)
-    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
-    assert report.complete
+    measure(plan, tmp_path / "out")
     half = np.sort(np.abs(data["y_held_out"] - predicted(net, data["x_held_out"])), axis=0)[int(np.ceil(111 * 0.8)) - 1]
     inside = np.abs(data["y_test"] - predicted(net, data["x_test"])) <= half
     bench = open_store(tmp_path / "out")
@@ -186,9 +186,7 @@ def test_few_inputs_give_no_recommendation_and_one_gives_no_interval(tmp_path: P
     np.savez(tmp_path / "table.npz", **arrays)
     methods = {"entropy": {"kind": "residual-scale"}, "one-width": {}}
     plan = parse({**values(shifts={}), "methods": methods}, folder=tmp_path)
-    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
-    assert report.complete
-    bench = open_store(tmp_path / "out")
+    bench = measure(plan, tmp_path / "out")
     clean, late = interval_tables(bench.rows())
     assert (clean.n, late.n) == (1, 112)
     assert all(np.isnan(row.measures["inside"][1]) for row in clean.rows)

@@ -78,28 +78,6 @@ def test_what_a_killed_run_left_is_removed_at_once(tmp_path):
     assert left == [*kept, "store.json"]
 
 
-@pytest.mark.parametrize("folder", ["scratch", "running", "cells", "damaged", "sources"])
-def test_a_folder_that_is_a_link_is_used_and_only_files_of_a_store_are_deleted_there(tmp_path, folder):
-    elsewhere = tmp_path / "fast disk"
-    elsewhere.mkdir()
-    own = {"thesis.qipf", "notes", "download.part", ".thesis.tex.part", "notes.json", "net.safetensors"}
-    for name in own:
-        (elsewhere / name).write_text("mine")
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / folder).symlink_to(elsewhere)
-    store = Store(tmp_path / "s", create=True)
-    key = "c" * 32
-    with store.attempt(key):
-        store.scratch(key, ".qipf").write_text("x")
-    store.scratch("d" * 32, ".qipf").write_text("left by a killed run")
-    store.write("train", key, {"x": 1})
-    repair(store)
-    clean(store, [])
-    assert store.record("train", key)["x"] == 1
-    assert list((store.path / "scratch").glob("d" * 32 + "*")) == []
-    assert {file.name for file in elsewhere.iterdir()} >= own
-
-
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second file system")
 @pytest.mark.parametrize("folder", ["cells", "damaged"])
 def test_a_damaged_file_is_set_aside_on_another_disk(tmp_path, folder):

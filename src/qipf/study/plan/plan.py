@@ -270,8 +270,8 @@ def _check_together(pairs: list[Pair]) -> None:
         other = named.setdefault(pair.name, pair)
         if other is not pair:
             raise PlanError(
-                f"pairs: {other.dataset} and {pair.dataset} with {pair.net} are both called {pair.name} in tables; "
-                "remove one, rename its file, or give it another `net`"
+                f"pairs: two are called {pair.name} in tables, with {other.dataset} and {pair.dataset}; remove one, "
+                "rename its file, or give it another `net`"
             )
     tasks = {pair.predicts: pair for pair in pairs}
     if "numbers" in tasks and len(tasks) > 1:
