@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from qipf.scores.field_figure import REACH, view
 from qipf.study.plan.methods import ALIASES
 from qipf.study.plan.plan import Method, Pair
 from qipf.study.plan.registry import info
@@ -42,11 +43,9 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
         raise ValueError("it was not fitted")
     facts = scorer.fitted.facts
     placed = _placed(bench, pair, scorer, by_shift)
-    every = np.concatenate([y for y, _ in placed.values()]) if placed else np.array([-4.0, 4.0])
-    low, high = (float(v) for v in np.quantile(every, [0.001, 0.999]))
-    low, high = min(-3.0, low - 0.2), max(3.0, high + 0.2)
-    y = np.linspace(low, high, POINTS)
-    modes = np.asarray(scorer.modes(_logits(y * facts["std"] + facts["mean"], scorer)))
+    every = np.concatenate([np.abs(y) for y, _ in placed.values()]) if placed else np.zeros(1)
+    shown = view(scorer, points=POINTS, reach=max(REACH, float(np.quantile(every, 0.999))))
+    low, high = float(shown.y[0]), float(shown.y[-1])
     conditions: dict[str, list[Any]] = {}
     for (shift, level), (positions, wrong) in placed.items():
         bins = histogram(positions, wrong, Axis(low, high, False), BINS)
@@ -55,10 +54,10 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
         "label": info(method.name).title,
         "low": round(low, 4),
         "high": round(high, 4),
-        "psi": list(map(_number, np.asarray(scorer.field(y)))),
-        "orders": [int(order) for order in scorer.orders],
-        "modes": [list(map(_number, column)) for column in modes.T],
-        "mean": list(map(_number, modes.mean(axis=1))),
+        "psi": list(map(_number, shown.psi)),
+        "orders": list(shown.orders),
+        "modes": [list(map(_number, column)) for column in shown.modes.T],
+        "mean": list(map(_number, shown.modes.mean(axis=1))),
         "facts": {
             "weights": facts.get("samples"),
             "factor": _number(facts.get("factor")),
@@ -69,20 +68,6 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
         },
         "conditions": conditions,
     }
-
-
-def _logits(values: np.ndarray, scorer: Any) -> np.ndarray:
-    """Return logits with these coordinates."""
-    classes, task = scorer.fitted.facts["columns"], scorer.fitted.facts["output"]
-    if task == "regression":
-        return values[:, None]
-    if task != "classification" or scorer.coordinate not in ("max_logit", "log_odds"):
-        raise ValueError(f"there is no picture of {task} with the coordinate {scorer.coordinate!r}")
-    others = np.repeat(values[:, None] - 50.0, classes - 1, axis=1)
-    if scorer.coordinate == "log_odds":
-        others += 50.0 - values[:, None]  # zeros: the odds against C - 1 of them are z - log(C - 1)
-        values = values + np.log(classes - 1)
-    return np.concatenate([values[:, None], others], axis=1)
 
 
 def _placed(

@@ -29,11 +29,10 @@ from qipf.study.run.verify import clean, repair, source_digest
 class Display:
     """A progress bar, live on a terminal; otherwise one line per task, with `quiet` for failures only."""
 
-    def __init__(self, *, quiet: bool = False, log: bool = True) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         self.console = require("rich.console", extra="torch").Console(stderr=True)
         self.live = self.console.is_terminal and not quiet
-        self.log = log and not self.live and not quiet
-        self.quiet = quiet
+        self.log = not self.live and not quiet
         self.cells = self.finished = 0
         self.total = self.spent = 0.0
         self.start = time.monotonic()

@@ -30,7 +30,7 @@ DEATHS = 3
 SAFE_PATH = "PYTHONSAFEPATH"
 """Environment variable that keeps Python from importing modules of the working folder."""
 NEEDED = (
-    "arrays", "metrics", "fields", "data", "runners", "tasks", "weights", "models", "training", "scores", "predictive",
+    "arrays", "metrics", "fields", "data", "runners", "tasks", "weights", "training", "scores", "predictive",
     "decisions", "study.datasets", "study.nets", "study.recipes", "study.shifts", "study.plan", "study.run",
 )  # fmt: skip
 """The modules and folders of the package that cells may import."""

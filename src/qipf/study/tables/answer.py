@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from qipf.decisions.comparison import accuracy_at
 from qipf.metrics.resampling import group_numbers, resample
 from qipf.study.plan.registry import REGISTRY, column, column_title
 from qipf.study.run.read import Bench, Condition, Predictions
@@ -43,25 +44,14 @@ def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
     return {column_of(method, score): values for (method, score), values in predictions.scores.items()}
 
 
-def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray) -> np.ndarray:
-    """Return the number of errors among the least certain fractions; the expectation among tied scores."""
-    order = np.argsort(-scores, kind="stable")
-    ranked, errors = scores[order], np.cumsum(wrong[order])
-    ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of every group of equal scores
-    x = np.concatenate([[0], ends + 1]) / len(scores)
-    return np.interp(fractions, x, np.concatenate([[0.0], errors[ends]]))
-
-
 def kept_right(bench: Bench, places: list[Condition], column: str, flagged: float) -> Kept | None:
     """Return the share of right predictions before and after flagging, a mean over conditions."""
     found = []
     for condition in places:
         predictions = bench.predictions(condition).common()
-        scores, wrong = columns_of(predictions).get(column), ~predictions.correct
-        if scores is None or not len(wrong) or not np.isfinite(scores).all():
-            continue
-        left = wrong.sum() - errors_found(scores, wrong, np.array([flagged]))[0]
-        found.append((1 - wrong.mean(), 1 - left / ((1 - flagged) * len(wrong))))
+        scores, correct = columns_of(predictions).get(column), predictions.correct
+        if scores is not None and len(correct) and np.isfinite(scores).all():
+            found.append((correct.mean(), accuracy_at(scores, correct, 1 - flagged)))
     return Kept(*(float(value) for value in np.mean(found, axis=0))) if found else None
 
 
