@@ -146,12 +146,16 @@ def test_the_report_shows_them_without_the_network_and_the_data(
         assert f"image {found[1].rows[number]}: {found[1].shares[number]:.1%} wrong" in section
 
 
+def run_clean(folder: Path) -> None:
+    pair = {**values()["pairs"][0], "shifts": {}, "shifted": {}}
+    plan = parse({**values(), "pairs": [pair], "methods": {"entropy": {}}}, folder=folder)
+    run_plan(plan, folder / "out", engine="serial", quiet=True, times=False)
+
+
 def test_large_images_are_kept_small_with_exact_shares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(maps, "LONGEST", 10)
     write(tmp_path)
-    pair = {**values()["pairs"][0], "shifts": {}, "shifted": {}}
-    plan = parse({**values(), "pairs": [pair], "methods": {"entropy": {}}}, folder=tmp_path)
-    run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
+    run_clean(tmp_path)
     found = read_maps(open_store(tmp_path / "out"), "shapes", "mine", 0, "clean", "entropy")
     assert found is not None
     kept, data = found[1], write(tmp_path)
@@ -165,13 +169,11 @@ def test_large_images_are_kept_small_with_exact_shares(monkeypatch: pytest.Monke
 
 def test_a_damaged_file_of_maps_is_found_and_made_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
-    pair = {**values()["pairs"][0], "shifts": {}, "shifted": {}}
-    plan = parse({**values(), "pairs": [pair], "methods": {"entropy": {}}}, folder=tmp_path)
-    run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
+    run_clean(tmp_path)
     file = next((tmp_path / "out" / "cells" / "score").glob("*.maps"))
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert main(["bench", "--verify", "-o", str(tmp_path / "out")]) == 1
     assert file.name in capfd.readouterr().out
-    run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
+    run_clean(tmp_path)
     assert file.read_bytes() == content

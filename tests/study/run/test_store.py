@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qipf.study.run import store as documents_module
 from qipf.study.run import store as store_module
 from qipf.study.run.read import open_store
 from qipf.study.run.store import BusyError, DamagedError, Store, StoreError, seal
@@ -32,16 +31,20 @@ def test_what_is_written_is_read_back_bit_for_bit(tmp_path):
     assert again.finished() == {"k"}
 
 
-def test_a_cell_is_finished_only_when_its_record_is_there(tmp_path, monkeypatch):
-    store = Store(tmp_path / "s", create=True)
+def kill_before(ending, monkeypatch):
     real = store_module.atomic_write
 
-    def killed_before_the_record(path, data):
-        if str(path).endswith(".json"):
+    def write(path, data):
+        if str(path).endswith(ending):
             raise KeyboardInterrupt
         real(path, data)
 
-    monkeypatch.setattr(store_module, "atomic_write", killed_before_the_record)
+    monkeypatch.setattr(store_module, "atomic_write", write)
+
+
+def test_a_cell_is_finished_only_when_its_record_is_there(tmp_path, monkeypatch):
+    store = Store(tmp_path / "s", create=True)
+    kill_before(".json", monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         store.write("score", "k", {}, {"x": np.zeros(3)})
     assert not store.has("score", "k")
@@ -233,16 +236,9 @@ def test_a_damaged_document_is_named_with_what_to_do(tmp_path, name):
 def test_a_crash_between_a_checksum_and_its_document_leaves_the_old_one(tmp_path, monkeypatch):
     store = Store(tmp_path / "s", create=True)
     store.documents.write("table.csv", "old")
-    real = documents_module.atomic_write
-
-    def killed_before_the_document(path, data):
-        if str(path).endswith(".csv"):
-            raise KeyboardInterrupt
-        real(path, data)
-
     for _ in range(3):
         with monkeypatch.context() as patch:
-            patch.setattr(documents_module, "atomic_write", killed_before_the_document)
+            kill_before(".csv", patch)
             with pytest.raises(KeyboardInterrupt):
                 store.documents.write("table.csv", "new")
         assert store.documents.read("table.csv") == b"old"
