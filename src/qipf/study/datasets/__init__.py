@@ -22,9 +22,7 @@ from qipf.study.datasets._sets import (
     parse_cifar,
     parse_idx,
     regression,
-    regression_set,
     two_moons,
-    two_moons_set,
 )
 from qipf.training.split import Split, SplitLike, as_split
 
@@ -62,9 +60,11 @@ def load(
     if name == "digits":
         return digits()
     if name == "two-moons":
-        return two_moons_set(seed)
+        return Dataset(name, two_moons(seed=2 * seed), two_moons(seed=2 * seed + 1), 2)
     if name == "regression":
-        return regression_set(seed)
+        x = np.linspace(*TESTED, 451)
+        test = Split(torch.from_numpy(x[:, None]).float(), torch.from_numpy(curve(x)).float())
+        return Dataset(name, regression(seed=seed), test, 1)
     if name not in NAMES:
         raise ValueError(f"unknown dataset {name!r}; choose one of {', '.join(NAMES)}")
     found = read(name, _folder(data), download=download, progress=progress)
