@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -96,13 +96,11 @@ def feature_map(dataset: str = "digits", data: Path | None = None, seed: int = 0
     if loaded.test.inputs.ndim != 4:
         raise ValueError(f"views: {dataset} has no images; choose for instance digits, mnist or cifar10")
     name = USUAL_NET[dataset]
-    found = recipe(name, dataset)
+    settings = asdict(recipe(name, dataset))
     reference = Split(loaded.train.inputs[:TRAINED], loaded.train.targets[:TRAINED])
-    epochs = EPOCHS if len(loaded.train.inputs) > TRAINED else found.epochs
-    net = train(
-        nets.build(name, seed=seed), reference, epochs=epochs, batch_size=found.batch_size,
-        learning_rate=found.learning_rate, seed=seed, progress=False,
-    )  # fmt: skip
+    if len(loaded.train.inputs) > TRAINED:
+        settings["epochs"] = EPOCHS
+    net = train(nets.build(name, seed=seed), reference, **settings, seed=seed, progress=False)
     images, labels = loaded.test.inputs[:SHOWN], loaded.test.targets[:SHOWN]
     turned = torch.arange(len(images)) % 2 == 1
     images = torch.where(turned[:, None, None, None], shifts.apply(images, "rotation", TURNED), images)
