@@ -52,22 +52,7 @@ def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
         }
         for pair, views in content["fields"].items()
     }
-    return {**content, "details": details, "fields": fields, "thumbnails": _thumbnails(content["thumbnails"], limits)}
-
-
-def thin(found: list[Any], most: int) -> list[Any]:
-    """Return at most `most` items, evenly spaced with both ends; the middle one if `most` is one."""
-    if len(found) <= most:
-        return found
-    if most == 1:
-        return [found[len(found) // 2]]
-    return [found[i] for i in np.unique(np.round(np.linspace(0, len(found) - 1, most)).astype(int))]
-
-
-def _thumbnails(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    if not content or not limits.thumbnails:
-        return {}
-    groups = {
+    thumbnails = {
         pair: {
             shift: {
                 **group,
@@ -78,14 +63,16 @@ def _thumbnails(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
             }
             for shift, group in by_shift.items()
         }
-        for pair, by_shift in content["groups"].items()
+        for pair, by_shift in content["thumbnails"].items()
+        if limits.thumbnails
     }
-    needed = {
-        picture[0]
-        for by_shift in groups.values()
-        for group in by_shift.values()
-        for sorts in group["columns"].values()
-        for pictures in sorts.values()
-        for picture in pictures
-    }
-    return {"groups": groups, "images": {name: uri for name, uri in content["images"].items() if name in needed}}
+    return {**content, "details": details, "fields": fields, "thumbnails": thumbnails}
+
+
+def thin(found: list[Any], most: int) -> list[Any]:
+    """Return at most `most` items, evenly spaced with both ends; the middle one if `most` is one."""
+    if len(found) <= most:
+        return found
+    if most == 1:
+        return [found[len(found) // 2]]
+    return [found[i] for i in np.unique(np.round(np.linspace(0, len(found) - 1, most)).astype(int))]
