@@ -206,7 +206,7 @@ def test_files_of_scores_that_do_not_fit(tmp_path):
     says("index,scor\n0,1\n", "unknown key 'scor'; did you mean 'score'")
     says("score\n1\n", "expected a column 'index'")
     says("index,score\n0,1\n1,2\n", "1 of 3 scores are missing")
-    says("index,score\n0,1\n1,2\n3,1\n", "index.*from 0 to 2.*3.0")
+    says("index,score\n0,1\n1,2\n3,1\n", "row 2: expected an index from 0 to 2, got 3")
     says("index,score\n0,nan\n", "score.*finite.*row 0")
     says("index,score\n0,word\n", "score.*finite numbers.*word")
     (tmp_path / "s.csv").write_text("index,score,seed\n2,3.5,0\n1,2,0\n0,1,0\n0,9,1\n")

@@ -39,11 +39,16 @@ def read(params: Mapping[str, Any], base: Mapping[str, np.ndarray], content: byt
     found: dict[str, np.ndarray] = {}
     for i, severity in enumerate(params["severity"]):
         wanted = {**params["where"], "shift": params["group"]["name"], "severity": severity}
-        same = [columns[key].astype(str if isinstance(value, str) else float) == value
-                for key, value in wanted.items() if key in columns]  # fmt: skip
-        here = np.flatnonzero(np.all(same, axis=0)) if same else np.arange(len(columns["index"]))
-        index, values = (_numbers(columns[name], here, name, file) for name in ("index", "score"))
-        check_values("index", index, ~np.isin(index, np.arange(count)), f"a position from 0 to {count - 1} in {file}")
+        here = np.arange(len(columns["index"]))
+        for key, value in wanted.items():
+            if key in columns:
+                given = columns[key].astype(str) if isinstance(value, str) else _numbers(columns[key], key, file)
+                here = here[given[here] == value]
+        index, values = (_numbers(columns[name], name, file, here) for name in ("index", "score"))
+        outside = here[~np.isin(index, np.arange(count))]
+        if len(outside):
+            there = columns["index"][outside[0]]
+            raise ValueError(f"{file}, row {outside[0]}: expected an index from 0 to {count - 1}, got {there}")
         scores = np.full(count, np.nan)
         scores[index.astype(int)] = values
         missing = int(np.isnan(scores).sum())
@@ -54,11 +59,12 @@ def read(params: Mapping[str, Any], base: Mapping[str, np.ndarray], content: byt
     return found
 
 
-def _numbers(column: np.ndarray, rows: np.ndarray, name: str, file: str) -> np.ndarray:
-    """Return some rows of a column as numbers."""
+def _numbers(column: np.ndarray, name: str, file: str, rows: Any = slice(None)) -> np.ndarray:
+    """Return some rows of a column as finite numbers."""
+    values = np.zeros(len(column))
     try:
-        values = column[rows].astype(np.float64)
+        values[rows] = column[rows].astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{file}: column {name!r}: expected finite numbers ({error})") from None
-    check_values(name, column[rows], ~np.isfinite(values), f"finite numbers in {file}")
-    return values
+    check_values(name, column, ~np.isfinite(values), f"finite numbers in {file}")
+    return values[rows]

@@ -22,7 +22,7 @@ from qipf.study.tables.answer import Answer, columns_of, recommended_columns
 from qipf.study.tables.frame import column_of
 from qipf.study.tables.paper import pair_title
 
-CLASS_NAMES = {
+CLASS_NAMES: dict[str, tuple[str, ...]] = {
     "cifar10": ("airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     "fashion-mnist": ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"),
     "kmnist": ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
@@ -95,7 +95,7 @@ def _thumbnails_of(bench: Bench, condition: Condition, data: str | None, best: S
     listed = sorted({row for sorts in chosen.values() for found in sorts.values() for row, _ in found})
     images = bench.images(condition, listed, data) if listed else []
     pictures = dict(zip(listed, map(png, images), strict=True))
-    known: tuple[str, ...] = CLASS_NAMES.get(condition.dataset, ())
+    known = CLASS_NAMES.get(condition.dataset, ())
 
     def called(label: Any) -> str:
         return known[label] if label < len(known) else str(label)
