@@ -21,6 +21,8 @@ class Dataset:
     test: Split
     classes: int
     """Number of classes; 1 for regression."""
+    held_out: Split | None = None
+    """Inputs that no network was trained on, of a user's file that has them."""
 
 
 _UNSIGNED_BYTE = 0x08

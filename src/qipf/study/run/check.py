@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
 def _check_pair(pair: Pair, data: StudyData) -> None:
     if data.task.judged_by == "intervals":
         _check_parts(pair, data)
-    net = _load(pair)
+    net = None
+    with suppress(Exception):  # whatever the user's code raises
+        net = None if pair.model is None else own_model.load(pair.model, pair.weights)
     output = None if net is None else _output(net, data)
     if output is not None and pair.dataset.endswith(".npz"):
         arrays = read_arrays(Path(pair.dataset))
@@ -86,13 +89,6 @@ def _check_parts(pair: Pair, data: StudyData) -> None:
     if len(set(shapes.values())) > 1:
         listed = ", ".join(f"{inputs} and {targets} for {name}" for name, (inputs, targets) in shapes.items())
         raise ValueError(f"{pair.dataset}: expected inputs and targets of one shape in all parts, got {listed}")
-
-
-def _load(pair: Pair) -> Any:
-    try:
-        return None if pair.model is None else own_model.load(pair.model, pair.weights)
-    except Exception:  # whatever the user's code raises
-        return None
 
 
 def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:

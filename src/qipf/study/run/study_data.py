@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -48,14 +47,7 @@ HINTS = {
 }
 
 
-@dataclass(frozen=True)
-class OwnDataset(Dataset):
-    """A user's dataset, with held-out inputs that no network was trained on if it has them."""
-
-    held_out: Split | None = None
-
-
-def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
+def read_npz(path: Path, predicts: str = "classes") -> Dataset:
     """Read a dataset: x_train, y_train, x_test and y_test, or x and y, which are split into random halves.
 
     x_held_out and y_held_out are optional and serve for calibration. Images are (N, c, h, w) or (N, h, w), floats in
@@ -91,7 +83,7 @@ def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
         for end in ends:
             _check_not_classes(arrays[f"y{end}"], f"{path}, y{end}")
     classes = 0 if predicts == "numbers" else int(max(split.targets.max() for split in splits)) + 1
-    return OwnDataset(path.stem, splits[0], splits[1], classes, *splits[2:])
+    return Dataset(path.stem, splits[0], splits[1], classes, *splits[2:])
 
 
 def read_shifted(path: Path, predicts: str = "classes") -> Split:
@@ -248,8 +240,7 @@ def load_data(
         ValueError: There are too few inputs.
     """
     found = _read(dataset, folder, digest, predicts)
-    train, test = found.train, found.test
-    held_out = found.held_out if isinstance(found, OwnDataset) else None
+    train, test, held_out = found.train, found.test, found.held_out
     if held_out is None:
         source = test if held_out_of == "test" else train
         count = len(source.inputs)
@@ -271,8 +262,7 @@ def load_data(
 
 def brings_held_out(dataset: str, digest: str = "", predicts: str = "classes") -> bool:
     """Return True if the file of a dataset has x_held_out and y_held_out."""
-    found = _read(dataset, None, digest, predicts) if dataset.endswith(".npz") else None
-    return isinstance(found, OwnDataset) and found.held_out is not None
+    return dataset.endswith(".npz") and _read(dataset, None, digest, predicts).held_out is not None
 
 
 def held_out_of(pair: Pair) -> str:
