@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
+from qipf._common.optional import require
 from qipf.data.tables import csv_text
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run.store import Store
@@ -88,24 +89,19 @@ def times(store: Store, index: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     return found
 
 
-def write(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Write the documents `TABLES` and return notes for the user."""
+def write(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> None:
+    """Write the documents `TABLES`."""
     table = list(rows(store, plan, index))
     store.documents.write("table.csv", csv_text(Row._fields, table))
     found = times(store, index)
     store.documents.write("times.csv", csv_text(TIMES, [[row.get(name, "") for name in TIMES] for row in found]))
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        return ["table.parquet was not written (pyarrow is not installed); table.csv has the same rows"]
+    pyarrow, parquet = require("pyarrow", extra="bench"), require("pyarrow.parquet", extra="bench")
     columns: dict[str, list[Any]] = {name: [row[i] for row in table] for i, name in enumerate(Row._fields)}
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
     schema = pyarrow.schema([(name, types[kind]) for name, kind in get_type_hints(Row).items()])
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns, schema=schema), buffer)
+    parquet.write_table(pyarrow.table(columns, schema=schema), buffer)
     store.documents.write("table.parquet", buffer.getvalue())
-    return []
 
 
 def condition_of(pair: Pair, group: str, place: int) -> tuple[float, int]:

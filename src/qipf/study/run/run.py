@@ -311,8 +311,9 @@ def _write_index(plan: Plan, store: Store, index: list[dict[str, Any]]) -> None:
 
 def _consolidate(plan: Plan, store: Store, index: list[dict[str, Any]]) -> list[str]:
     """Write the tables and return notes for the user."""
-    notes = consolidate.write(store, plan, index)
+    consolidate.write(store, plan, index)
     store.seal_records()
+    notes = []
     for entry in index:
         if entry["kind"] == "model" and store.has("model", entry["key"]):
             note = store.record("model", entry["key"]).get("note")
