@@ -19,7 +19,7 @@ from qipf.study.tables.answer import BASELINE, recommended_columns
 from qipf.study.tables.frame import Frame, column_of, column_order, comparable
 
 SHAPES = 7
-"""Number of markers in charts; a score takes the next one if it would look like another."""
+"""Number of markers in charts."""
 
 FEWEST = 3
 """Scores selected when a page opens, at least."""
@@ -72,13 +72,9 @@ def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str
     places = slots(found[name][0] for name in order)
     dashes = {name: i for i, name in enumerate(s for s in STATISTICS if s != "score")}
     result: list[Column] = []
-    taken: set[tuple[int, int, int]] = set()
     for name in order:
         method, score = found[name]
-        colour, dash = places[method] % COLOURS, dashes.get(score, 0)
-        markers = [(places[method] // COLOURS + step) % SHAPES for step in range(SHAPES)]
-        marker = next((marker for marker in markers if (colour, marker, dash) not in taken), markers[0])
-        taken.add((colour, marker, dash))
+        colour, marker, dash = places[method] % COLOURS, places[method] // COLOURS % SHAPES, dashes.get(score, 0)
         recommended = name in recommended_columns()
         chosen, label = lead[method] == name, column_title(name)
         short = info(method).title if chosen else label
