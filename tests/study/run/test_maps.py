@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from own_plans import measure
 from torch import nn
 
 from qipf.cli import main
@@ -19,7 +20,6 @@ from qipf.study.plan.plan import parse
 from qipf.study.report import write_report
 from qipf.study.run import maps
 from qipf.study.run.read import open_store, read_maps
-from qipf.study.run.run import run_plan
 
 SIZE = 24
 
@@ -85,8 +85,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "map_nets", sys.modules[__name__])
         plan = parse(values(), folder=folder)
-        report, _ = run_plan(plan, folder / "out", engine="serial", quiet=True, times=False)
-    assert report.complete, open_store(folder / "out").failures()
+        measure(plan, folder / "out")
     return folder
 
 
@@ -149,7 +148,7 @@ def test_the_report_shows_them_without_the_network_and_the_data(
 def run_clean(folder: Path) -> None:
     pair = {**values()["pairs"][0], "shifts": {}, "shifted": {}}
     plan = parse({**values(), "pairs": [pair], "methods": {"entropy": {}}}, folder=folder)
-    run_plan(plan, folder / "out", engine="serial", quiet=True, times=False)
+    measure(plan, folder / "out")
 
 
 def test_large_images_are_kept_small_with_exact_shares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -26,8 +26,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder)
     plan = parse(values(), folder=folder)
     assert Plan.from_json(plan.as_json()) == plan
-    report, _ = run_plan(plan, folder / "out", engine="serial", quiet=True)
-    assert report.complete, open_store(folder / "out").failures()
+    measure(plan, folder / "out", times=True)
     return folder
 
 
@@ -168,8 +167,7 @@ def test_an_interrupted_plan_goes_on_and_another_promise_measures_again(
     monkeypatch.setattr(cells, "score", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_plan(plan, measured / "cut", engine="serial", quiet=True, times=False)
-    report, _ = run_plan(plan, measured / "cut", engine="serial", quiet=True, times=False)
-    assert report.complete
+    measure(plan, measured / "cut")
     assert len(calls) == 5 + 16 - 4  # four methods on four groups, of which four were done
     assert (measured / "cut" / "table.csv").read_bytes() == (measured / "out" / "table.csv").read_bytes()
     wider, _ = run_plan(parse(values(coverage=0.95), folder=measured), measured / "cut", engine="serial", quiet=True,
