@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_curve
+from sklearn.metrics import roc_auc_score, roc_curve
 
+from qipf.metrics import aurc
 from qipf.study.report import detail_view
 from qipf.study.report.picture_view import extremes
 
@@ -23,6 +24,17 @@ def test_errors_found_lie_on_the_roc_curve(scored: tuple[np.ndarray, np.ndarray]
     flagged = false * (~wrong).sum() + true * wrong.sum()
     expected = np.interp(detail_view.FRACTIONS * len(wrong), flagged, true * wrong.sum())
     np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_the_kept_points_give_the_area_and_the_risk(scored: tuple[np.ndarray, np.ndarray]) -> None:
+    scores, wrong = scored
+    found = np.array(detail_view.compact(detail_view.errors_found(scores, wrong, detail_view.FRACTIONS)))
+    x = (detail_view.FRACTIONS * len(wrong) - found) / (~wrong).sum()
+    assert np.trapezoid(found / wrong.sum(), x) == pytest.approx(roc_auc_score(wrong, scores), abs=2e-3)
+    kept = 1 - detail_view.FRACTIONS[:-1]
+    risk = (wrong.sum() - found[:-1]) / (kept * len(wrong))
+    area = np.trapezoid(np.append(risk, risk[-1])[::-1], np.append(kept, 0)[::-1])
+    assert area == pytest.approx(aurc(scores, ~wrong), abs=5e-3)
 
 
 def test_histogram_counts_everything_once() -> None:
