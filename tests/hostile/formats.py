@@ -14,6 +14,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import onnx
 import pyarrow
 import pyarrow.parquet
 import torch
@@ -21,7 +22,7 @@ from mutations import mutate
 from PIL import Image
 from safetensors.torch import save
 
-from onnx_graphs import table
+from onnx_graphs import images, table, tokens
 from qipf._common.text import MOST_DOTS, parse_toml
 from qipf.data.images import SCANS, read_images
 from qipf.data.npz import LONGEST_LISTING, read_arrays
@@ -60,9 +61,9 @@ class Format:
     """another file, and what must come of it: "read", "refused", or "" for either"""
 
 
-def _onnx(path: Path) -> np.ndarray:
+def _onnx(path: Path, shape: tuple[int, ...] = (3, 6), dtype: Any = np.float32) -> np.ndarray:
     model = load_model(str(path))
-    return np.asarray(collect(model, np.ones((3, 6), np.float32), features=False, progress=False).logits)
+    return np.asarray(collect(model, np.ones(shape, dtype), features=False, progress=False).logits)
 
 
 def _score(path: Path) -> np.ndarray:
@@ -160,6 +161,49 @@ def _scans(data: bytes, rng: Random) -> tuple[bytes, str]:
     return data[:start] + data[start:-2] * (more + 1) + data[-2:], "refused" if scans > SCANS else "read"
 
 
+OPERATORS = ("Relu", "MatMul", "Gemm", "Softmax", "Add", "Conv", "Flatten", "Gather", "Cast", "Transpose", "Reshape")
+NUMBERS = (-1, 0, 1, 2, 7, 255, 2**31 - 1, 2**40, -(2**63), 2**63 - 1)
+
+
+def _graph(data: bytes, rng: Random) -> tuple[bytes, str]:
+    """Up to three changes of an ONNX model that keep the file readable, so that ONNX Runtime has to judge it."""
+    model = onnx.load_from_string(data)
+    for _ in range(rng.randint(1, 3)):
+        _change(model, rng)
+    return model.SerializeToString(), ""
+
+
+def _change(model: onnx.ModelProto, rng: Random) -> None:
+    graph = model.graph
+    node = rng.choice(graph.node)
+    tensor = rng.choice(graph.initializer)
+    names = [name for one in graph.node for name in (*one.input, *one.output)] + [tensor.name, "nothing"]
+    kind = rng.randrange(9)
+    if kind == 0:
+        node.op_type = rng.choice(OPERATORS)
+    elif kind == 1:
+        node.input[rng.randrange(len(node.input))] = rng.choice(names)
+    elif kind == 2:
+        node.output[0] = rng.choice(names)
+    elif kind == 3 and tensor.dims:
+        tensor.dims[rng.randrange(len(tensor.dims))] = rng.choice(NUMBERS)
+    elif kind == 4:
+        tensor.data_type = rng.randrange(25)
+    elif kind == 5:
+        tensor.raw_data = tensor.raw_data[: rng.randrange(len(tensor.raw_data) + 1)]
+    elif kind == 6 and node.attribute:
+        attribute = rng.choice(node.attribute)
+        attribute.i = rng.choice(NUMBERS)
+        if attribute.ints:
+            attribute.ints[rng.randrange(len(attribute.ints))] = rng.choice(NUMBERS)
+    elif kind == 7:
+        shape = rng.choice((*graph.input, *graph.output)).type.tensor_type
+        shape.elem_type = rng.randrange(20)
+        shape.shape.dim[0].dim_value = rng.choice(NUMBERS)
+    else:
+        model.opset_import[0].version = rng.choice((1, 7, 13, 21, 10**6))
+
+
 def _pixels(path: Path) -> np.ndarray:
     return read_images((path,), "RGB")
 
@@ -187,6 +231,21 @@ FORMATS = [
         _weights,
     ),
     Format("net.onnx", lambda path: table(path, "Softmax") and None, _onnx),
+    Format("table.onnx", lambda path: table(path) and None, _onnx, share=20, change=_graph),
+    Format(
+        "images.onnx",
+        lambda path: images(path) and None,
+        lambda path: _onnx(path, (3, 3, 4, 6)),
+        share=20,
+        change=_graph,
+    ),
+    Format(
+        "tokens.onnx",
+        lambda path: tokens(path) and None,
+        lambda path: _onnx(path, (3, 5), np.int64),
+        share=20,
+        change=_graph,
+    ),
     Format("plan.toml", lambda path: path.write_text(PLAN) and None, lambda path: plans.load(str(path)), share=20),
     *(Format(f"image.{ending}", _image(ending), _pixels, share=5) for ending in ("png", "jpeg", "bmp", "webp")),
     Format("wide.csv", lambda path: path.write_text(CSV) and None, _columns, share=3, change=_wide),

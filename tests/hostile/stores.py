@@ -1,4 +1,4 @@
-"""Stores whose files are lost, swapped or cut, whose folders are links, and whose code is replaced."""
+"""Stores whose files are lost, swapped or cut, and whose folders are links."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from qipf.study.run.store import FOLDERS, RECORDS, Store, StoreError
-from qipf.study.run.verify import clean, damages, digest_of, repair
+from qipf.study.run.verify import clean, damages, repair
 
 COVERED = ("cells", "plan.json", "index.json", "environment.json", "table.csv", "store.json", RECORDS)
 """What a checksum or the list of records covers; notes on the time and the code of a cell change no result."""
@@ -32,17 +32,10 @@ def make_store(path: Path) -> None:
     for number, kind in enumerate(("train", "score", "measure")):
         key = f"{number:032x}"
         store.write(kind, key, {"number": number}, {"x": np.arange(number + 2.0)})
-        store.write_source(key, "0" * 16)
+        store.write_note("sources", key, "0" * 16)
     for name in ("plan.json", "index.json", "environment.json", "table.csv"):
         store.documents.write(name, f"content of {name}")
     store.seal_records()
-
-
-def make_package(path: Path) -> None:
-    """A package with a few modules."""
-    (path / "inner").mkdir(parents=True)
-    for name in ("a.py", "b.py", "inner/__init__.py", "inner/c.py"):
-        (path / name).write_text(f"NAME = {name!r}\n")
 
 
 def lose(path: Path, rng: random.Random) -> str:
@@ -109,43 +102,20 @@ def link(path: Path, rng: random.Random) -> str:
     return f"lost {wrong}, left {left}, damaged {bad}" if wrong or left or bad else "read"
 
 
-def replace(path: Path, rng: random.Random) -> str:
-    """Change a package: its digest changes if and only if a Python file does."""
-    before, files = digest_of(path), sorted(path.rglob("*.py"))
-    file, kind = rng.choice(files), rng.randrange(6)
-    if kind == 0:
-        file.unlink()
-    elif kind == 1:
-        file.rename(file.with_name(f"{rng.getrandbits(32):x}.py"))
-    elif kind == 2:
-        data = bytearray(file.read_bytes())
-        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-        file.write_bytes(data)
-    elif kind == 3:
-        (path / f"{rng.getrandbits(32):x}.py").write_text("")
-    elif kind == 4:
-        (path / f"{rng.getrandbits(32):x}.txt").write_text("not code")
-    else:
-        file.write_bytes(file.read_bytes().replace(b"\n", b"\r\n"))
-    same = digest_of(path) == before
-    return ("read" if same else "refused") if same == (kind > 3) else f"change {kind} of {file.name}: same is {same}"
-
-
-STORES = {"lost": (make_store, lose), "links": (make_store, link), "code": (make_package, replace)}
+STORES = {"lost": lose, "links": link}
 
 
 def count(name: str, cases: int, seed: int, folder: Path) -> dict[str, object]:
     """The outcomes of one kind of change."""
-    make, change = STORES[name]
     os.fsync = lambda _: None  # not what is tested, and most of the time
     whole, path = folder / "whole", folder / "work" / "store"
-    make(whole)
+    make_store(whole)
     found: dict[str, object] = {"read": 0, "refused": 0, "failures": {}}
     for case in range(cases):
         shutil.rmtree(path.parent, ignore_errors=True)
         shutil.copytree(whole, path)
         try:
-            outcome = change(path, random.Random(f"{name} {seed} {case}"))
+            outcome = STORES[name](path, random.Random(f"{name} {seed} {case}"))
         except Exception as error:
             outcome = f"{type(error).__name__}: {error}"
         if outcome in found:

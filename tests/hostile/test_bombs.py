@@ -9,6 +9,7 @@ import sys
 import zipfile
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import h5py
@@ -32,21 +33,11 @@ ROW = Row("mnist", "lenet", 0, "zoom", 0.5, 3, "entropy", "score", "base", "roc_
 NETS = "import torch\ndef build():\n    return torch.nn.Sequential(torch.nn.Flatten(1), torch.nn.LazyLinear(3))\n"
 
 
-def npz_of_zeros(path: Path) -> None:
+def npz_of_zeros(path: Path, claimed: int = 72 * 2**21) -> None:
+    """More than 1 GiB of zeros, whatever the header of the array claims."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (72 * 2**21,)})
-        with archive.open("x.npy", "w", force_zip64=True) as member:
-            member.write(header.getvalue())
-            for _ in range(72):
-                member.write(bytes(2**24))
-
-
-def npz_that_says_less(path: Path) -> None:
-    """The header of the array claims a few bytes; more than 1 GiB follows."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-        header = io.BytesIO()
-        np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (4,)})
+        np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (claimed,)})
         with archive.open("x.npy", "w", force_zip64=True) as member:
             member.write(header.getvalue())
             for _ in range(72):
@@ -120,7 +111,7 @@ def very_wide(path: Path) -> None:
 
 BOMBS: dict[str, tuple[Callable[[Path], None], tuple[str, ...]]] = {
     "x.npz": (npz_of_zeros, ("fit", "nets:build", "x.npz", "-o", "a.qipf")),
-    "y.npz": (npz_that_says_less, ("score", "e.qipf", "y.npz", "--model", "nets:build", "-o", "a.csv")),
+    "y.npz": (partial(npz_of_zeros, claimed=4), ("score", "e.qipf", "y.npz", "--model", "nets:build", "-o", "a.csv")),
     "rows.parquet": (parquet_of_rows, ("evaluate", "rows.parquet")),
     "lies.parquet": (parquet_that_lies, ("evaluate", "lies.parquet")),
     "wide.csv": (very_wide, ("evaluate", "wide.csv")),

@@ -11,9 +11,9 @@ import prepared
 import pytest
 from formats import FORMATS
 
-CASES = int(os.environ.get("QIPF_FUZZ_CASES", "1200"))
+CASES = int(os.environ.get("QIPF_FUZZ_CASES", "1500"))
 SEED = int(os.environ.get("QIPF_FUZZ_SEED", "0"))
-SHARES = {**{kind.name: kind.share for kind in FORMATS}, "lost": 4, "links": 2, "code": 4}
+SHARES = {**{kind.name: kind.share for kind in FORMATS}, "lost": 4, "links": 6}
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux")
 
 

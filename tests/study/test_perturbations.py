@@ -6,23 +6,22 @@ import torch
 from made_images import random_images
 from scipy import ndimage
 
-from qipf.study import shifts
-from qipf.tasks.perturbations import draw_perturbations, perturb_batch
+from qipf.tasks.perturbations import PERTURBATIONS, draw_perturbations, perturb, perturb_batch
 
 
 @pytest.mark.parametrize("name", ["gaussian-noise", "cut-out", "elastic"])
 def test_perturbations_depend_on_the_image_number_and_not_on_the_batch(name: str) -> None:
     images = random_images(7, 2, 12, 12)
-    whole = shifts.perturb(images, name, 0.3, seed=3)
-    parts = [shifts.perturb(images[i : i + 3], name, 0.3, seed=3, first=i) for i in range(0, 7, 3)]
+    whole = perturb(images, name, 0.3, seed=3)
+    parts = [perturb(images[i : i + 3], name, 0.3, seed=3, first=i) for i in range(0, 7, 3)]
     assert torch.equal(torch.cat(parts), whole)
-    assert not torch.equal(shifts.perturb(images, name, 0.3, seed=4), whole)
-    same = shifts.perturb(images[:1].expand(7, -1, -1, -1), name, 0.3, seed=3)
+    assert not torch.equal(perturb(images, name, 0.3, seed=4), whole)
+    same = perturb(images[:1].expand(7, -1, -1, -1), name, 0.3, seed=3)
     assert not torch.equal(same[0], same[1]), "equal images must not get equal noise"
 
 
 def test_gaussian_noise_has_its_standard_deviation() -> None:
-    noise = shifts.perturb(torch.full((50, 1, 40, 40), 0.5), "gaussian-noise", 0.05) - 0.5
+    noise = perturb(torch.full((50, 1, 40, 40), 0.5), "gaussian-noise", 0.05) - 0.5
     count = noise.numel()
     assert abs(float(noise.mean())) < 5 * 0.05 / count**0.5
     assert float(noise.std()) == pytest.approx(0.05, rel=5 / (2 * count) ** 0.5)
@@ -31,7 +30,7 @@ def test_gaussian_noise_has_its_standard_deviation() -> None:
 @pytest.mark.parametrize("shape", [(16, 16), (9, 20)])
 def test_blur_agrees_with_scipy(shape: tuple[int, int]) -> None:
     image = random_images(1, 2, *shape, dtype=torch.float64)
-    blurred = shifts.perturb(image, "blur", 0.07)
+    blurred = perturb(image, "blur", 0.07)
     sigma = 0.07 * min(shape)
     radius = int(np.ceil(4 * sigma))
     expected = ndimage.gaussian_filter(
@@ -42,7 +41,7 @@ def test_blur_agrees_with_scipy(shape: tuple[int, int]) -> None:
 
 def test_contrast_keeps_the_mean_and_scales_the_spread() -> None:
     images = random_images(4, 3, 8, 8, dtype=torch.float64)
-    flat = shifts.perturb(images, "contrast", 0.8)
+    flat = perturb(images, "contrast", 0.8)
     torch.testing.assert_close(flat.mean((1, 2, 3)), images.mean((1, 2, 3)))
     torch.testing.assert_close(flat.std((1, 2, 3)), 0.2 * images.std((1, 2, 3)))
 
@@ -51,11 +50,11 @@ def test_pixelate_averages_cells() -> None:
     images = random_images(2, 1, 8, 8, dtype=torch.float64)
     cells = images.reshape(2, 1, 4, 2, 4, 2).mean((3, 5))
     expected = cells.repeat_interleave(2, 2).repeat_interleave(2, 3)
-    torch.testing.assert_close(shifts.perturb(images, "pixelate", 0.5), expected)
+    torch.testing.assert_close(perturb(images, "pixelate", 0.5), expected)
 
 
 def test_cut_out_blackens_one_square_inside_the_image() -> None:
-    cut = shifts.perturb(torch.ones(200, 1, 10, 10), "cut-out", 0.3, seed=1)
+    cut = perturb(torch.ones(200, 1, 10, 10), "cut-out", 0.3, seed=1)
     black = cut[:, 0] == 0
     assert torch.equal(black.sum((1, 2)), torch.full((200,), 9))
     assert set(black.any(2).sum(1).tolist()) == {3}
@@ -68,7 +67,7 @@ def test_elastic_moves_pixels_by_the_sum_of_three_enlarged_grids() -> None:
     side, amplitude = 32, 0.3
     coordinates = (2 * torch.arange(side, dtype=torch.float64) + 1) / side - 1
     ramps = torch.stack([coordinates.expand(side, -1), coordinates[:, None].expand(-1, side)]) * 0.25 + 0.5
-    bent = shifts.perturb(ramps[None], "elastic", amplitude, seed=2)[0].numpy()
+    bent = perturb(ramps[None], "elastic", amplitude, seed=2)[0].numpy()
     numbers = np.random.default_rng([2, 0]).standard_normal(2 * (4 + 9 + 16), dtype=np.float32).astype(float)
     place = np.linspace(0, 1, side)
     moves = np.zeros((2, side, side))
@@ -98,9 +97,9 @@ def keys_cubic(places: np.ndarray, nodes: int) -> np.ndarray:
 @pytest.mark.parametrize("name", ["blur", "contrast", "pixelate"])
 def test_a_batch_of_one_kind_is_what_each_image_gets_alone(name: str) -> None:
     images = random_images(10, 2, 17, 12)
-    intensities = torch.tensor(shifts.PERTURBATIONS[name])
+    intensities = torch.tensor(PERTURBATIONS[name])
     mixed = perturb_batch(images, [name] * 10, intensities, torch.Generator())
-    alone = [shifts.perturb(images[i : i + 1], name, shifts.PERTURBATIONS[name][i]) for i in range(10)]
+    alone = [perturb(images[i : i + 1], name, PERTURBATIONS[name][i]) for i in range(10)]
     torch.testing.assert_close(mixed, torch.cat(alone), atol=1e-6, rtol=0)
 
 
@@ -122,7 +121,7 @@ def test_a_batch_mixes_kinds_and_leaves_the_rest_alone() -> None:
 
 def test_drawn_perturbations_cover_kinds_and_intensities() -> None:
     kinds, intensities = draw_perturbations(6000, torch.Generator().manual_seed(0))
-    for number, levels in enumerate(shifts.PERTURBATIONS.values()):
+    for number, levels in enumerate(PERTURBATIONS.values()):
         drawn = intensities[kinds == number]
         assert len(drawn) == pytest.approx(1000, abs=150)
         assert min(levels) <= float(drawn.min()) < min(levels) + 0.02 * (max(levels) - min(levels))
@@ -138,17 +137,17 @@ def test_errors_of_a_batch() -> None:
     with pytest.raises(ValueError, match="image"):
         perturb_batch(images, ["blur", "blur"], torch.ones(3), torch.Generator())
     with pytest.raises(ValueError, match="unknown"):
-        shifts.perturb(images, "fog", 1)
+        perturb(images, "fog", 1)
     with pytest.raises(ValueError, match="cut"):
-        shifts.perturb(images, "cut-out", 2)
+        perturb(images, "cut-out", 2)
 
 
-@pytest.mark.parametrize("name", shifts.PERTURBATIONS)
+@pytest.mark.parametrize("name", PERTURBATIONS)
 def test_perturbations_at_zero_change_nothing_and_keep_the_range(name: str) -> None:
     images = random_images(3, 3, 9, 9)
-    assert torch.equal(shifts.perturb(images, name, 0), images)
-    for intensity in shifts.PERTURBATIONS[name]:
-        result = shifts.perturb(images, name, intensity)
+    assert torch.equal(perturb(images, name, 0), images)
+    for intensity in PERTURBATIONS[name]:
+        result = perturb(images, name, intensity)
         assert result.shape == images.shape
         assert float(result.min()) >= 0
         assert float(result.max()) <= 1

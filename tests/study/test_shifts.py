@@ -7,12 +7,13 @@ from made_images import random_images
 from scipy import ndimage
 
 from qipf.study import shifts
+from qipf.tasks.perturbations import PERTURBATIONS, perturb
 
 
 def test_every_shift_has_ten_distinct_intensities_and_the_perturbations_too() -> None:
     assert list(shifts.SHIFTS) == ["rotation", "brightness", "shear", "zoom", "shift"]
-    assert list(shifts.PERTURBATIONS) == ["gaussian-noise", "blur", "contrast", "pixelate", "cut-out", "elastic"]
-    for intensities in (*shifts.SHIFTS.values(), *shifts.PERTURBATIONS.values()):
+    assert list(PERTURBATIONS) == ["gaussian-noise", "blur", "contrast", "pixelate", "cut-out", "elastic"]
+    for intensities in (*shifts.SHIFTS.values(), *PERTURBATIONS.values()):
         assert len(set(intensities)) == 10
     assert sum(t < 1 for t in shifts.SHIFTS["zoom"]) == 5, "zoom goes in both directions"
 
@@ -107,5 +108,5 @@ def test_errors_say_what_was_wrong(images, name, intensity, error, message) -> N
 def test_no_images_give_no_images() -> None:
     empty = torch.zeros(0, 1, 8, 8)
     assert shifts.apply(empty, "rotation", 30).shape == empty.shape
-    assert shifts.perturb(empty, "cut-out", 0.3).shape == empty.shape
-    assert shifts.perturb(empty, "gaussian-noise", 0.3).shape == empty.shape
+    assert perturb(empty, "cut-out", 0.3).shape == empty.shape
+    assert perturb(empty, "gaussian-noise", 0.3).shape == empty.shape

@@ -18,7 +18,7 @@ IDS[:, 24:] = 0
 SENTENCE = "The quick brown fox jumps over the lazy dog, and 42 other animals follow it home"
 
 
-@pytest.mark.parametrize("severity", table.SEVERITIES)
+@pytest.mark.parametrize("severity", range(1, 6))
 def test_a_share_of_the_values_is_missing_or_swapped(severity) -> None:
     share = table.AMOUNTS["missing-values"][severity - 1]
     missing = table.apply(ROWS, "missing-values", severity)
@@ -36,7 +36,7 @@ def test_a_share_of_the_values_is_missing_or_swapped(severity) -> None:
 
 @pytest.mark.parametrize("name", ["missing-values", "swapped-values"])
 def test_a_higher_severity_shifts_the_values_of_a_lower_one_and_more(name) -> None:
-    changed = [table.apply(ROWS, name, severity) != ROWS for severity in table.SEVERITIES]
+    changed = [table.apply(ROWS, name, severity) != ROWS for severity in range(1, 6)]
     for low, high in pairwise(changed):
         assert bool((high | ~low).all())
 
@@ -49,7 +49,7 @@ def test_a_third_of_the_columns_drifts_by_its_deviation() -> None:
     assert int((table.apply(ROWS[:, :2], "column-drift", 1) != ROWS[:, :2]).any(0).sum()) == 1
 
 
-@pytest.mark.parametrize("severity", text.SEVERITIES)
+@pytest.mark.parametrize("severity", range(1, 6))
 def test_a_share_of_the_tokens_is_replaced_or_dropped(severity) -> None:
     typos = text.apply(IDS, "typos", severity)
     changed = typos != IDS

@@ -17,23 +17,24 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 @cache
-def _environment() -> Any:
+def _environment(folder: Path) -> Any:
     jinja2 = require("jinja2", extra="torch")
     return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+        loader=jinja2.FileSystemLoader(folder), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
 
 
-def render(template: str, **values: Any) -> str:
-    """Render a template of this folder; values are escaped unless the template marks them safe.
+def render(template: str, folder: Path = TEMPLATES, **values: Any) -> str:
+    """Render a template; values are escaped unless the template marks them safe.
 
     Args:
         template: The name of the file.
+        folder: Its folder.
         values: The values of the template. A page needs `title`, and may have `refresh` (seconds until the browser
             reloads it) and `style` (further CSS).
     """
-    return _environment().get_template(template).render(**values)
+    return _environment(folder).get_template(template).render(**values)
 
 
 def document(title: str, parts: Sequence[str], refresh: int = 0, style: str = "") -> str:

@@ -51,8 +51,8 @@ class FieldView:
     correct: np.ndarray | None = None
 
 
-def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801) -> FieldView:
-    """Evaluate the field of a fitted scorer over the range of its reference predictions, and of `outputs`."""
+def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801, reach: float = REACH) -> FieldView:
+    """Evaluate the field of a fitted scorer over `reach` standard deviations, or more to cover the `outputs`."""
     field, fitted = scorer.field, scorer._require_fitted()
     facts = dict(fitted.facts)
     predictions = correct = None
@@ -61,7 +61,8 @@ def view(scorer: WeightQIPF, outputs: Outputs | None = None, points: int = 801) 
         predictions = (values - facts["mean"]) / facts["std"]
         if outputs.labels is not None and facts["output"] != "regression":
             correct = to_numpy(outputs.correct)
-    reach = REACH if predictions is None else max(REACH, float(np.quantile(np.abs(predictions), 0.999)))
+    if predictions is not None:
+        reach = max(reach, float(np.quantile(np.abs(predictions), 0.999)))
     y = np.linspace(-reach, reach, points)
     exact = scorer.operator == "exact"
     return FieldView(

@@ -16,7 +16,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +24,6 @@ from torch.nn import functional
 
 from qipf._common.files import atomic_write
 from qipf._common.optional import read_safetensors, require
-
-if TYPE_CHECKING:
-    from qipf.study.datasets import Dataset
 
 _FORMAT = "qipf-net-1"
 
@@ -57,7 +54,7 @@ class LeNet(nn.Module):
 class VGG3(nn.Sequential):
     """Three VGG blocks (two convolutions with batch-norm, max pooling, dropout) and two dense layers."""
 
-    def __init__(self, classes: int = 10, channels: int = 3, size: int = 32) -> None:
+    def __init__(self, classes: int, channels: int, size: int) -> None:
         widths = (32, 64, 128)
         blocks = [_vgg_block(a, b) for a, b in zip((channels, *widths), widths, strict=False)]
         side = size // 8
@@ -122,7 +119,7 @@ class _Residual(nn.Module):
 class SmallCNN(nn.Sequential):
     """Two 3x3 convolutions with 16 and 32 filters, max pooling, dense 64: small enough for the 8x8 digits."""
 
-    def __init__(self, classes: int = 10, channels: int = 1, size: int = 8) -> None:
+    def __init__(self, classes: int, channels: int, size: int) -> None:
         side = size // 4
         super().__init__(
             nn.Conv2d(channels, 16, 3, padding=1),
@@ -208,14 +205,14 @@ def build(
         return kind.make(classes, channels, size)
 
 
-def spec_for(name: str, dataset: Dataset) -> Spec:
-    """Return the `Spec` of a network for a dataset."""
+def spec_for(name: str, dataset: Any) -> Spec:
+    """Return the `Spec` of a network for a dataset with `train` and `classes`."""
     shape = tuple(dataset.train.inputs.shape[1:])
     if len(shape) == 3 and shape[1] != shape[2]:
         raise ValueError(f"expected square images, got {shape[1]}x{shape[2]}")
     if name in NETS and name.startswith("mlp") != (len(shape) == 1):
         wanted, got = ("vectors", "images") if name.startswith("mlp") else ("images", "vectors")
-        raise ValueError(f"network {name} takes {wanted}, but {dataset.name} has {got} of shape {shape}")
+        raise ValueError(f"network {name} takes {wanted}, but the dataset has {got} of shape {shape}")
     return Spec(name, dataset.classes, shape[0], shape[1] if len(shape) == 3 else 1)
 
 

@@ -8,20 +8,20 @@ from qipf import predictive
 from qipf.scores import SCORERS
 from qipf.study.plan import plan as plans
 from qipf.study.plan import registry
-from qipf.study.plan.methods import KINDS
-from qipf.study.plan.registry import COLOURS, REGISTRY
+from qipf.study.plan.registry import COLOURS, KINDS, REGISTRY
 
 
 def test_every_scorer_and_method_of_several_passes_is_registered():
     assert set(SCORERS) - set(REGISTRY) == set(), "add these scorers to qipf.study.plan.registry"
     assert set(predictive.METHODS) - set(REGISTRY) == set(), "add these methods to qipf.study.plan.registry"
-    assert set(KINDS) <= set(REGISTRY)
+    assert {*SCORERS, *predictive.METHODS, "qipf", "default", "scores", "one-width"} == set(KINDS)
 
 
 def test_every_entry_exists():
     named = {method.name for name in plans.shipped() for pair in plans.load(name).pairs for method in pair.methods}
     assert set(REGISTRY) <= named | set(KINDS)
     assert {entry.kind for entry in REGISTRY.values()} <= set(KINDS)
+    assert all(REGISTRY[name].passes == "one" for name in SCORERS)
 
 
 @pytest.mark.parametrize("name", plans.shipped())
@@ -31,18 +31,9 @@ def test_methods_of_shipped_plans_are_registered_with_their_kind(name):
             assert REGISTRY[method.name].kind == method.kind
 
 
-@pytest.mark.parametrize("name", sorted(SCORERS))
-def test_what_a_scorer_needs_is_what_it_reads(name):
-    scorer = SCORERS[name]((SCORERS["entropy"](), SCORERS["margin"]())) if name == "combine" else SCORERS[name]()
-    reads = {"features": scorer.reads_features, "labels": scorer.reads_labels}
-    assert REGISTRY[name].needs == {what for what, read in reads.items() if read}
-    assert REGISTRY[name].passes == "one"
-
-
 @pytest.mark.parametrize("name", sorted(predictive.METHODS))
 def test_methods_of_several_passes_are_said_to_be(name):
     assert REGISTRY[name].passes == "many"
-    assert REGISTRY[name].needs == {"dropout" if "dropout" in name else "training"}
     assert registry.info(name).statistics[:3] == ("std", "entropy", "mutual_information")
     assert ("max_logit_one_pass" in registry.info(name).statistics) == name.startswith("svi")
 
@@ -58,11 +49,6 @@ def test_statistics_are_those_that_cells_compute():
     from qipf.study.run.cells import SCORES
 
     assert tuple(SCORES) == registry.MANY_STATISTICS
-
-
-def test_the_paper_has_six_methods_in_its_order():
-    headings = ["MC-DROP", "MC-DROP-LL", "SVI", "SVI-LL", "ENSEMBLE", "QIPF"]
-    assert list(registry.paper_methods().values()) == headings
 
 
 def test_columns_and_titles():

@@ -9,7 +9,6 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from qipf.metrics import aurc
 from qipf.study.report import detail_view
 from qipf.study.report.picture_view import extremes
-from qipf.study.tables.answer import errors_found
 
 
 @pytest.fixture
@@ -20,7 +19,7 @@ def scored(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
 
 def test_errors_found_lie_on_the_roc_curve(scored: tuple[np.ndarray, np.ndarray]) -> None:
     scores, wrong = scored
-    found = errors_found(scores, wrong, detail_view.FRACTIONS)
+    found = detail_view.errors_found(scores, wrong, detail_view.FRACTIONS)
     false, true, _ = roc_curve(wrong, scores, drop_intermediate=False)
     flagged = false * (~wrong).sum() + true * wrong.sum()
     expected = np.interp(detail_view.FRACTIONS * len(wrong), flagged, true * wrong.sum())
@@ -29,7 +28,7 @@ def test_errors_found_lie_on_the_roc_curve(scored: tuple[np.ndarray, np.ndarray]
 
 def test_the_kept_points_give_the_area_and_the_risk(scored: tuple[np.ndarray, np.ndarray]) -> None:
     scores, wrong = scored
-    found = np.array(detail_view.compact(errors_found(scores, wrong, detail_view.FRACTIONS)))
+    found = np.array(detail_view.compact(detail_view.errors_found(scores, wrong, detail_view.FRACTIONS)))
     x = (detail_view.FRACTIONS * len(wrong) - found) / (~wrong).sum()
     assert np.trapezoid(found / wrong.sum(), x) == pytest.approx(roc_auc_score(wrong, scores), abs=2e-3)
     kept = 1 - detail_view.FRACTIONS[:-1]

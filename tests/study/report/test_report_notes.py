@@ -15,8 +15,7 @@ from report_reading import Tags, data_of
 from qipf.study.report import page as pages
 from qipf.study.report import write_report
 from qipf.study.report.source import open_source
-from qipf.study.run.sealed import seal, unseal
-from qipf.study.run.store import Store
+from qipf.study.run.store import Store, seal, unseal
 from qipf.study.tables.frame import read_table
 
 
@@ -28,24 +27,12 @@ def test_a_store_without_its_cells_falls_back_on_its_table(store: Path, tmp_path
     assert len(source.rows) == len(read_table(store / "table.csv"))
 
 
-def break_scores(store: Path) -> None:
-    for file in (store / "cells" / "score").iterdir():
-        file.unlink()
+def remove(pattern: str) -> Callable[[Path], None]:
+    return lambda store: [file.unlink() for file in store.glob(pattern)] and None
 
 
-def break_scorers(store: Path) -> None:
-    for file in (store / "cells" / "fit").glob("*.qipf"):
-        file.write_bytes(b"damaged")
-
-
-def break_arrays(store: Path) -> None:
-    for file in (store / "cells" / "base").glob("*.safetensors"):
-        file.write_bytes(b"damaged")
-
-
-def break_times(store: Path) -> None:
-    for file in (store / "cells" / "time").iterdir():
-        file.unlink()
+def spoil(pattern: str) -> Callable[[Path], None]:
+    return lambda store: [file.write_bytes(b"damaged") for file in store.glob(pattern)] and None
 
 
 def break_environment(store: Path) -> None:
@@ -60,16 +47,16 @@ def stop_the_clock(store: Path) -> None:
 def fail_a_cell(store: Path) -> None:
     key = json.loads((store / "index.json").read_text())[-1]["key"]
     record = {"label": "time <b>it</b>", "kind": "time", "error": "no luck", "traceback": "Traceback ..."}
-    Store(store).write_failure(key, record)
+    Store(store).write_note("failed", key, record)
 
 
 @pytest.mark.parametrize(
     ("damage", "said", "missing"),
     [
-        (break_scores, "No scores of single predictions are stored", "condition"),
-        (break_scorers, "The field of qipf on digits/small-cnn cannot be shown", "field"),
-        (break_arrays, "could not be read", "condition"),
-        (break_times, "were not timed", "time"),
+        (remove("cells/score/*"), "No scores of single predictions are stored", "condition"),
+        (spoil("cells/fit/*.qipf"), "The field of qipf on digits/small-cnn cannot be shown", "field"),
+        (spoil("cells/base/*.safetensors"), "could not be read", "condition"),
+        (remove("cells/time/*"), "were not timed", "time"),
         (break_environment, "The environment could not be read: expected names with their values, got list", "nothing"),
         (stop_the_clock, "of the times are left out: row 1 has forward_ms", "time"),
         (fail_a_cell, "time &lt;b&gt;it&lt;/b&gt;", "nothing"),
@@ -84,7 +71,7 @@ def test_missing_pieces_leave_notes(
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
     ids = {attributes.get("id") for _, attributes in Tags(text).found}
     assert said in text
-    assert ("were not timed" in text) == (damage is break_times)
+    assert ("were not timed" in text) == (said == "were not timed")
     assert missing not in ids
     assert {"table-1", "severity"} <= ids
 

@@ -146,18 +146,16 @@ def test_the_field_is_the_scorers_own(page: Path, store: Path) -> None:
 def test_thumbnails_are_the_inputs_behind_the_extremes(page: Path, store: Path) -> None:
     from PIL import Image
 
-    shown = data_of(page.read_text(encoding="utf-8"))["thumbnails"]
-    group = shown["groups"]["digits/small-cnn"]["rotation"]
+    group = data_of(page.read_text(encoding="utf-8"))["thumbnails"]["digits/small-cnn"]["rotation"]
     assert (group["severity"], group["intensity"]) == (5, "90°")
     condition = Condition("digits", "small-cnn", 0, "rotation", 90.0, 5)
     bench = open_store(store)
     predictions = bench.predictions(condition)
     scores = np.where(predictions.correct, np.inf, predictions.scores["softmax-response", "score"])
     surest = int(np.argmin(scores))
-    name, truth, predicted, _ = group["columns"]["softmax-response"]["wrong_sure"][0]
-    assert name == f"digits/small-cnn/rotation/{surest}"
+    source, truth, predicted, _ = group["columns"]["softmax-response"]["wrong_sure"][0]
     assert [truth, predicted] == [str(predictions.labels[surest]), str(predictions.predicted[surest])]
-    encoded = shown["images"][name].removeprefix("data:image/png;base64,")
+    encoded = source.removeprefix("data:image/png;base64,")
     picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(encoded))))
     np.testing.assert_array_equal(picture, np.rint(255 * bench.images(condition, [surest])[0, 0]).astype(np.uint8))
 

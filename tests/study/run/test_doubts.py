@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from own_plans import measure
 
 from qipf.cli import main
 from qipf.metrics import evaluate
 from qipf.study.datasets import Split
 from qipf.study.plan.plan import parse
 from qipf.study.run.read import open_store
-from qipf.study.run.run import run_plan
 from qipf.study.run.study_data import StudyData, notes_of, read_npz, some_labelled
 from qipf.study.tables import answer
-
-
-def segmenter() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 3, 1))
-
-
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "doubtful_nets", sys.modules[__name__])
 
 
 def pictures() -> dict[str, np.ndarray]:
@@ -39,9 +27,9 @@ def pictures() -> dict[str, np.ndarray]:
     return found
 
 
-def plan_of(folder: Path, arrays: dict[str, np.ndarray], model: str, predicts: str):
+def plan_of(folder: Path, arrays: dict[str, np.ndarray]):
     np.savez(folder / "own.npz", **arrays)  # pyright: ignore[reportArgumentType]
-    pair = {"dataset": "own.npz", "net": "mine", "model": f"doubtful_nets:{model}", "predicts": predicts}
+    pair = {"dataset": "own.npz", "net": "mine", "model": "own_plans:pixels", "predicts": "pixels"}
     values = {"name": "own", "bootstrap": 20, "pairs": [pair], "methods": {"entropy": {}, "margin": {}}}
     return parse(values, folder=folder)
 
@@ -70,7 +58,7 @@ def test_doubts_are_printed_when_a_plan_ends(
     np.savez("own.npz", **arrays)  # pyright: ignore[reportArgumentType]
     Path("plan.toml").write_text(
         'name = "own"\n[methods.entropy]\n[[pairs]]\ndataset = "own.npz"\nnet = "mine"\n'
-        'model = "doubtful_nets:segmenter"\npredicts = "pixels"\n'
+        'model = "own_plans:pixels"\npredicts = "pixels"\n'
     )
     assert main(["bench", "plan.toml", "-o", "out", "--engine", "serial", "--quiet"]) == 0
     assert "note: own/mine: 10 of 12 test inputs are also in the held-out inputs" in capfd.readouterr().err
@@ -80,20 +68,15 @@ def test_doubts_are_printed_when_a_plan_ends(
 def test_images_without_labels_may_come_first(tmp_path: Path) -> None:
     arrays = pictures()
     arrays["y_test"][:-2] = 255
-    report, _ = run_plan(
-        plan_of(tmp_path, arrays, "segmenter", "pixels"), tmp_path / "out", engine="serial", quiet=True
-    )
-    assert report.complete, open_store(tmp_path / "out").failures()
+    measure(plan_of(tmp_path, arrays), tmp_path / "out", times=True)
     assert {row.n for row in open_store(tmp_path / "out").rows()} == {2 * 6 * 7}
 
 
 def test_one_image_says_nothing_about_others(tmp_path: Path) -> None:
     arrays = pictures()
     arrays["y_test"][:-1] = -100
-    plan = plan_of(tmp_path, arrays, "segmenter", "pixels")
-    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
-    assert report.complete
-    bench = open_store(tmp_path / "out")
+    plan = plan_of(tmp_path, arrays)
+    bench = measure(plan, tmp_path / "out")
     areas = [row for row in bench.rows() if row.metric == "roc_auc"]
     assert all(np.isfinite(row.value) for row in areas)
     assert all(np.isnan([row.low, row.high]).all() for row in areas)

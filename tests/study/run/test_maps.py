@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from own_plans import measure
 from torch import nn
 
 from qipf.cli import main
@@ -19,7 +20,6 @@ from qipf.study.plan.plan import parse
 from qipf.study.report import write_report
 from qipf.study.run import maps
 from qipf.study.run.read import open_store, read_maps
-from qipf.study.run.run import run_plan
 
 SIZE = 24
 
@@ -85,8 +85,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(sys.modules, "map_nets", sys.modules[__name__])
         plan = parse(values(), folder=folder)
-        report, _ = run_plan(plan, folder / "out", engine="serial", quiet=True, times=False)
-    assert report.complete, open_store(folder / "out").failures()
+        measure(plan, folder / "out")
     return folder
 
 
@@ -146,12 +145,16 @@ def test_the_report_shows_them_without_the_network_and_the_data(
         assert f"image {found[1].rows[number]}: {found[1].shares[number]:.1%} wrong" in section
 
 
+def run_clean(folder: Path) -> None:
+    pair = {**values()["pairs"][0], "shifts": {}, "shifted": {}}
+    plan = parse({**values(), "pairs": [pair], "methods": {"entropy": {}}}, folder=folder)
+    measure(plan, folder / "out")
+
+
 def test_large_images_are_kept_small_with_exact_shares(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(maps, "LONGEST", 10)
     write(tmp_path)
-    pair = {**values()["pairs"][0], "shifts": {}, "shifted": {}}
-    plan = parse({**values(), "pairs": [pair], "methods": {"entropy": {}}}, folder=tmp_path)
-    run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
+    run_clean(tmp_path)
     found = read_maps(open_store(tmp_path / "out"), "shapes", "mine", 0, "clean", "entropy")
     assert found is not None
     kept, data = found[1], write(tmp_path)
@@ -165,13 +168,11 @@ def test_large_images_are_kept_small_with_exact_shares(monkeypatch: pytest.Monke
 
 def test_a_damaged_file_of_maps_is_found_and_made_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     write(tmp_path)
-    pair = {**values()["pairs"][0], "shifts": {}, "shifted": {}}
-    plan = parse({**values(), "pairs": [pair], "methods": {"entropy": {}}}, folder=tmp_path)
-    run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
+    run_clean(tmp_path)
     file = next((tmp_path / "out" / "cells" / "score").glob("*.maps"))
     content = file.read_bytes()
     file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     assert main(["bench", "--verify", "-o", str(tmp_path / "out")]) == 1
     assert file.name in capfd.readouterr().out
-    run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
+    run_clean(tmp_path)
     assert file.read_bytes() == content

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from number_plans import METHODS, predicted, regression, two, values, write
+from own_plans import measure
 
 from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.plan import Plan, parse
@@ -25,8 +26,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder)
     plan = parse(values(), folder=folder)
     assert Plan.from_json(plan.as_json()) == plan
-    report, _ = run_plan(plan, folder / "out", engine="serial", quiet=True)
-    assert report.complete, open_store(folder / "out").failures()
+    measure(plan, folder / "out", times=True)
     return folder
 
 
@@ -121,8 +121,7 @@ def test_several_targets_are_measured_together(tmp_path: Path) -> None:
     data, net = write(tmp_path, targets=2), two()
     settings = {"model": "number_plans:two", "shifts": {}, "shifted": {}}
     plan = parse({**values(**settings), "bootstrap": 0}, folder=tmp_path)
-    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
-    assert report.complete
+    measure(plan, tmp_path / "out")
     half = np.sort(np.abs(data["y_held_out"] - predicted(net, data["x_held_out"])), axis=0)[int(np.ceil(111 * 0.8)) - 1]
     inside = np.abs(data["y_test"] - predicted(net, data["x_test"])) <= half
     bench = open_store(tmp_path / "out")
@@ -168,8 +167,7 @@ def test_an_interrupted_plan_goes_on_and_another_promise_measures_again(
     monkeypatch.setattr(cells, "score", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run_plan(plan, measured / "cut", engine="serial", quiet=True, times=False)
-    report, _ = run_plan(plan, measured / "cut", engine="serial", quiet=True, times=False)
-    assert report.complete
+    measure(plan, measured / "cut")
     assert len(calls) == 5 + 16 - 4  # four methods on four groups, of which four were done
     assert (measured / "cut" / "table.csv").read_bytes() == (measured / "out" / "table.csv").read_bytes()
     wider, _ = run_plan(parse(values(coverage=0.95), folder=measured), measured / "cut", engine="serial", quiet=True,
@@ -186,9 +184,7 @@ def test_few_inputs_give_no_recommendation_and_one_gives_no_interval(tmp_path: P
     np.savez(tmp_path / "table.npz", **arrays)
     methods = {"entropy": {"kind": "residual-scale"}, "one-width": {}}
     plan = parse({**values(shifts={}), "methods": methods}, folder=tmp_path)
-    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
-    assert report.complete
-    bench = open_store(tmp_path / "out")
+    bench = measure(plan, tmp_path / "out")
     clean, late = interval_tables(bench.rows())
     assert (clean.n, late.n) == (1, 112)
     assert all(np.isnan(row.measures["inside"][1]) for row in clean.rows)
@@ -196,7 +192,7 @@ def test_few_inputs_give_no_recommendation_and_one_gives_no_interval(tmp_path: P
     text = " ".join(results_text(bench).split())
     assert "1 input is too few to recommend a scale" in text
     assert "Use " not in text
-    assert {row.title for row in late.rows} == {"entropy", "One width for all inputs"}
+    assert {row.texts()[0] for row in late.rows} == {"entropy", "One width for all inputs"}
 
 
 def test_measures_have_three_digits_and_constants_no_interval() -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from own_plans import measure
 
 from qipf.study.plan.plan import PlanError, parse
 from qipf.study.run.own_model import digests
-from qipf.study.run.read import open_store
-from qipf.study.run.run import run_plan
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -51,9 +50,7 @@ def values(**methods: dict) -> dict:
 def test_an_onnx_model_is_measured_as_the_torch_model_is(tmp_path: Path) -> None:
     net = write(tmp_path)
     plan = parse(values(entropy={}, knn={"k": 5}, default={"effort": "quick"}), folder=tmp_path)
-    report, _ = run_plan(plan, tmp_path / "s", engine="serial", device="cpu", quiet=True)
-    bench = open_store(tmp_path / "s")
-    assert report.complete, bench.failures()
+    bench = measure(plan, tmp_path / "s", times=True)
     clean = next(one for one in bench.conditions() if one.shift == "clean")
     found = bench.predictions(clean)
     with np.load(tmp_path / "data.npz") as file:

@@ -9,13 +9,13 @@ import numpy as np
 import own_net
 import pytest
 import torch
+from own_plans import measure
 
 from qipf.study import datasets
 from qipf.study.plan.plan import parse
 from qipf.study.run import study_data
 from qipf.study.run.grid import entries
 from qipf.study.run.read import open_store
-from qipf.study.run.run import run_plan
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +51,7 @@ def test_own_model_data_and_scores(digits, trained, tmp_path):
     np.savez(tmp_path / "mine.npz", x=(images * 255).round().astype(np.uint8), y=labels)
     pair = {"dataset": str(tmp_path / "mine.npz"), "model": "own_net:make", "weights": str(tmp_path / "w.safetensors")}
     entropy = {"entropy": {}, "mc-dropout": {"passes": 3}}
-    report, _ = run_plan(plan_for(pair, entropy), tmp_path / "first", engine="serial", quiet=True)
-    assert report.complete
-    bench = open_store(tmp_path / "first")
+    bench = measure(plan_for(pair, entropy), tmp_path / "first", times=True)
     assert bench.networks()[0]["accuracy"] > 0.8
     with (tmp_path / "scores.csv").open("w", newline="") as file:
         writer = csv.writer(file)
@@ -65,8 +63,7 @@ def test_own_model_data_and_scores(digits, trained, tmp_path):
         held_out = bench.held_out("mine", "mine", 0).scores["entropy", "score"]
         writer.writerows(["held-out", 0, i, repr(float(v))] for i, v in enumerate(held_out))
     both = {"entropy": {}, "theirs": {"kind": "scores", "file": str(tmp_path / "scores.csv")}}
-    report, _ = run_plan(plan_for(pair, both), tmp_path / "first", engine="serial", quiet=True)
-    assert report.complete
+    measure(plan_for(pair, both), tmp_path / "first", times=True)
     rows = open_store(tmp_path / "first").rows()
     ours = {row[3:6] + row[9:]: None for row in rows if row.method == "entropy" and row.severity != 5}
     theirs = {row[3:6] + row[9:]: None for row in rows if row.method == "theirs"}
@@ -79,9 +76,7 @@ def test_an_exported_program(digits, trained, tmp_path):
     program = torch.export.export(trained.eval(), (digits.test.inputs[:8],), dynamic_shapes=({0: batch},))
     torch.export.save(program, tmp_path / "mine.pt2")
     pair = {"dataset": "digits", "model": str(tmp_path / "mine.pt2")}
-    report, _ = run_plan(plan_for(pair, {"max-logit": {}}), tmp_path / "s", engine="serial", quiet=True)
-    assert report.complete
-    bench = open_store(tmp_path / "s")
+    bench = measure(plan_for(pair, {"max-logit": {}}), tmp_path / "s", times=True)
     clean = bench.predictions(bench.conditions()[0])
     held_out = bench.held_out("digits", "mine", 0)
     with torch.no_grad():
@@ -105,9 +100,7 @@ def test_held_out_inputs_of_ones_own(digits, tmp_path):
     held_out = {"x_held_out": x[:150], "y_held_out": y[:150]}
     np.savez(tmp_path / "mine.npz", x_test=x[150:], y_test=y[150:], **train, **held_out)
     pair = {"dataset": str(tmp_path / "mine.npz"), "model": "own_net:make"}
-    report, _ = run_plan(plan_for(pair, {"entropy": {}}), tmp_path / "s", engine="serial", quiet=True)
-    assert report.complete
-    bench = open_store(tmp_path / "s")
+    bench = measure(plan_for(pair, {"entropy": {}}), tmp_path / "s", times=True)
     assert (bench.held_out("mine", "mine", 0).labels == y[:150]).all()
     assert (bench.predictions(bench.conditions()[0]).labels == y[150:]).all()
     assert bench.notes() == []
@@ -160,9 +153,7 @@ def test_inputs_of_another_dataset_are_to_be_found(digits, tmp_path):
         "multi_pass_size": 100,
         "methods": {"entropy": {}, "mc-dropout": {"passes": 3}},
     }
-    report, _ = run_plan(parse(values), tmp_path / "s", engine="serial", quiet=True)
-    assert report.complete
-    bench = open_store(tmp_path / "s")
+    bench = measure(parse(values), tmp_path / "s", times=True)
     predictions = [bench.predictions(condition) for condition in bench.conditions()]
     clean, other = (found.scores["entropy", "score"] for found in predictions)
     assert (len(clean), len(other)) == (len(digits.test.inputs), 60)  # half of an x, y file is for reference
@@ -191,10 +182,7 @@ def test_a_network_with_batch_norm(tmp_path):
         "pairs": [{"dataset": str(tmp_path / "two.npz"), "net": "vgg3", "train": {"epochs": 15, "batch_size": 20}}],
         "methods": {"ensemble": {"members": 2}, "swag": {"iterates": 2, "rank": 2, "passes": 2}, "mahalanobis": {}},
     }
-    report, _ = run_plan(parse(values), tmp_path / "s", engine="serial", quiet=True)
-    assert report.failed == []
-    assert report.complete
-    bench = open_store(tmp_path / "s")
+    bench = measure(parse(values), tmp_path / "s", times=True)
     found = bench.predictions(bench.conditions()[0])
     assert (found.own_predicted["ensemble"] == found.labels).mean() > 0.8
 
@@ -218,7 +206,8 @@ def test_files_of_scores_that_do_not_fit(tmp_path):
     says("index,scor\n0,1\n", "unknown key 'scor'; did you mean 'score'")
     says("score\n1\n", "expected a column 'index'")
     says("index,score\n0,1\n1,2\n", "1 of 3 scores are missing")
-    says("index,score\n0,1\n1,2\n3,1\n", "line 4: index 3 is outside 0 to 2")
-    says("index,score\n0,nan\n", "line 2: score 'nan'")
+    says("index,score\n0,1\n1,2\n3,1\n", "row 2: expected an index from 0 to 2, got 3")
+    says("index,score\n0,nan\n", "score.*finite.*row 0")
+    says("index,score\n0,word\n", "score.*finite numbers.*word")
     (tmp_path / "s.csv").write_text("index,score,seed\n2,3.5,0\n1,2,0\n0,1,0\n0,9,1\n")
     assert read(params, base, (tmp_path / "s.csv").read_bytes())["score/0"].tolist() == [1.0, 2.0, 3.5]

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from own_plans import measure
 from torch import nn
 
 from qipf.metrics import roc_auc
 from qipf.study.plan.plan import Plan, PlanError, parse
-from qipf.study.run.read import open_store
-from qipf.study.run.run import run_plan
 from qipf.study.shifts import table, text
 
 RNG = np.random.default_rng(0)
@@ -53,13 +51,8 @@ class Bag(nn.Module):
         return self.head(self.words(ids).mean(1))
 
 
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "own_shift_nets", sys.modules[__name__])
-
-
 def plan(folder: Path, model: str, dataset: str, **settings: object) -> Plan:
-    pair = {"dataset": dataset, "net": "mine", "model": f"own_shift_nets:{model}", **settings}
+    pair = {"dataset": dataset, "net": "mine", "model": f"{__name__}:{model}", **settings}
     values = {"name": "own", "calibration_size": 100, "reference_size": 300, "pairs": [pair]}
     methods = {"entropy": {}, "default": {"effort": "quick"}, "knn": {"fit_on": "perturbed"}}
     return parse({**values, "methods": methods}, folder=folder)
@@ -78,9 +71,7 @@ def test_own_shifted_sets_of_a_table_are_measured(tmp_path: Path) -> None:
     shifted = {"later": ["later-1.npz", "later-2.npz"]}
     made = plan(tmp_path, "nearest", "mine.npz", shifted=shifted, shifts=["missing-values"], severities=[1, 5])
     assert Plan.from_json(made.as_json()) == made
-    report, _ = run_plan(made, tmp_path / "out", engine="serial", quiet=True)
-    assert report.complete
-    bench = open_store(tmp_path / "out")
+    bench = measure(made, tmp_path / "out", times=True)
     found = {(one.shift, one.severity): one for one in bench.conditions()}
     assert set(found) == {("clean", 0), ("later", 1), ("later", 2), ("missing-values", 1), ("missing-values", 5)}
     for number, move in enumerate((0.5, 1.5), 1):
@@ -113,9 +104,7 @@ def test_built_in_shifts_of_tokens_are_measured(tmp_path: Path) -> None:
     flipped = np.where(rng.random(900) < 0.1, 1 - labels, labels)
     save(tmp_path / "texts.npz", x=ids, y=flipped)
     made = plan(tmp_path, "Bag", "texts.npz", shifts={"typos": [5], "word-drops": [2]})
-    report, _ = run_plan(made, tmp_path / "out", engine="serial", quiet=True)
-    assert report.complete
-    bench = open_store(tmp_path / "out")
+    bench = measure(made, tmp_path / "out", times=True)
     by_name = {one.shift: bench.predictions(one).correct.mean() for one in bench.conditions()}
     assert by_name["typos"] < by_name["clean"] - 0.05
     assert by_name["word-drops"] < by_name["clean"]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
+import own_plans
 import pytest
 import torch
+from own_plans import measure
 from torch import nn
 
 from qipf.metrics import roc_auc
@@ -15,29 +16,8 @@ from qipf.scores.default import default
 from qipf.study.plan.plan import Plan, parse
 from qipf.study.report import write_report
 from qipf.study.run.read import open_store
-from qipf.study.run.run import run_plan
 from qipf.study.tables import answer
 from qipf.tasks.collect import collect
-
-
-def pixels() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 3, 1))
-
-
-def labels() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 4))
-
-
-def tokens() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Embedding(20, 12), nn.Linear(12, 20))
-
-
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "several_nets", sys.modules[__name__])
 
 
 def made(net: nn.Module, inputs: np.ndarray) -> np.ndarray:
@@ -51,22 +31,22 @@ def examples(kind: str, count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     if kind == "tokens":
         ids = rng.integers(1, 20, (count, 1))
         for _ in range(9):
-            follow = made(tokens(), ids[:, -1:])[:, 0].argmax(1)
+            follow = made(own_plans.tokens(), ids[:, -1:])[:, 0].argmax(1)
             ids = np.concatenate(
                 [ids, np.where(rng.random(count) < 0.5, follow, rng.integers(1, 20, count))[:, None]], 1
             )
         return ids, ids
     if kind == "pixels":
         x = rng.random((count, 1, 6, 7)).astype(np.float32)
-        y = (made(pixels(), x) + 0.1 * rng.gumbel(size=(count, 3, 6, 7))).argmax(1)
+        y = (made(own_plans.pixels(), x) + 0.1 * rng.gumbel(size=(count, 3, 6, 7))).argmax(1)
         y[:, 0, 0] = 255
         return x, y
     x = rng.standard_normal((count, 8)).astype(np.float32)
-    return x, (made(labels(), x) + rng.logistic(0, 0.2, (count, 4)) > 0).astype(np.float32)
+    return x, (made(own_plans.labels(), x) + rng.logistic(0, 0.2, (count, 4)) > 0).astype(np.float32)
 
 
 def values(kind: str, **settings: object) -> dict:
-    pair = {"dataset": f"{kind}.npz", "net": "mine", "model": f"several_nets:{kind}", "predicts": kind, **settings}
+    pair = {"dataset": f"{kind}.npz", "net": "mine", "model": f"own_plans:{kind}", "predicts": kind, **settings}
     methods = {name: {} for name in ("softmax-response", "entropy", "default")}
     return {"name": "own", "calibration_size": 30, "bootstrap": 20, "pairs": [pair], "methods": methods}
 
@@ -95,11 +75,9 @@ def test_a_plan_judges_every_prediction(tmp_path: Path, kind: str) -> None:
     x, y = write(tmp_path, kind)
     plan = parse(values(kind, shifted={"late": "late.npz"}, shifts=SHIFTS[kind]), folder=tmp_path)
     assert Plan.from_json(plan.as_json()) == plan
-    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True)
-    assert report.complete, open_store(tmp_path / "out").failures()
-    bench = open_store(tmp_path / "out")
+    bench = measure(plan, tmp_path / "out", times=True)
 
-    logits = torch.from_numpy(made(globals()[kind](), x)).double()
+    logits = torch.from_numpy(made(getattr(own_plans, kind)(), x)).double()
     if kind == "tokens":
         logits, truth = logits[:, :-1], torch.from_numpy(y[:, 1:])
         right, entropy = logits.argmax(2) == truth, torch.distributions.Categorical(logits=logits).entropy()
@@ -137,12 +115,11 @@ def test_a_score_reads_the_module_that_the_plan_names(tmp_path: Path) -> None:
     write(tmp_path, "labels")
     methods = {"default": {"features": "0"}}  # as wide as what the score reads otherwise
     plan = parse({**values("labels"), "bootstrap": 0, "methods": methods}, folder=tmp_path)
-    report, _ = run_plan(plan, tmp_path / "out", engine="serial", quiet=True, times=False)
-    assert report.complete
+    measure(plan, tmp_path / "out")
     (x, y), (test, _) = examples("labels", 60, 1), examples("labels", 50, 3)
     read = {"task": "labels", "features": "0", "progress": False}
-    probe = default(labels(), (torch.from_numpy(x), torch.from_numpy(y).long()), **read)
-    outputs = collect(labels(), torch.from_numpy(test), **read)
+    probe = default(own_plans.labels(), (torch.from_numpy(x), torch.from_numpy(y).long()), **read)
+    outputs = collect(own_plans.labels(), torch.from_numpy(test), **read)
     bench = open_store(tmp_path / "out")
     scores = bench.predictions(bench.conditions()[0]).scores["default", "score"]
     np.testing.assert_allclose(scores, np.asarray(probe(outputs)), rtol=1e-3, atol=1e-3)

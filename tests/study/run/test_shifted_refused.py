@@ -2,57 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import own_plans
 import pytest
 import torch
-from torch import nn
+from own_plans import measure
 
 from qipf.study.plan.plan import Plan, parse
-from qipf.study.run.read import open_store
 from qipf.study.run.run import run_plan
 
 Arrays = dict[str, Any]
-
-
-def pixels() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 3, 1))
-
-
-def one_logit() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, 1, 1))
-
-
-def tokens() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Embedding(20, 12), nn.Linear(12, 20))
-
-
-class InDict(nn.Module):
-    """Tokens whose logits are in a dict."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = tokens()
-
-    def forward(self, ids: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"logits": self.inner(ids)}
-
-
-def labels() -> nn.Module:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(8, 24), nn.ReLU(), nn.Linear(24, 4))
-
-
-@pytest.fixture(autouse=True)
-def _importable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "refused_nets", sys.modules[__name__])
 
 
 def examples(kind: str, count: int) -> Arrays:
@@ -78,7 +41,7 @@ def plan_of(folder: Path, kind: str, late: Arrays) -> Plan:
     np.savez(folder / "mine.npz", **examples(kind, 90))
     np.savez(folder / "late.npz", **late)
     predicts = {"one_logit": "pixels", "InDict": "tokens"}.get(kind, kind)
-    pair = {"dataset": "mine.npz", "net": "mine", "model": f"refused_nets:{kind}", "predicts": predicts}
+    pair = {"dataset": "mine.npz", "net": "mine", "model": f"own_plans:{kind}", "predicts": predicts}
     pair |= {"shifted": {"late": "late.npz"}}
     values = {"name": "own", "calibration_size": 20, "bootstrap": 0, "pairs": [pair], "methods": {"entropy": {}}}
     return parse(values, folder=folder)
@@ -134,11 +97,9 @@ def test_a_mistake_is_one_line_that_names_the_file(tmp_path: Path, mistake: str)
 def test_pixels_that_do_not_count_may_be_in_a_shifted_file(tmp_path: Path, kind: str) -> None:
     late = examples(kind, 30)
     late["y"] = changed(changed(late["y"], (3, 2, 1), 255), (4, 0, 0), -100)
-    report, _ = run_plan(plan_of(tmp_path, kind, late), tmp_path / "out", engine="serial", quiet=True, times=False)
-    assert report.complete, open_store(tmp_path / "out").failures()
-    bench = open_store(tmp_path / "out")
+    bench = measure(plan_of(tmp_path, kind, late), tmp_path / "out")
     found = {one.shift: bench.predictions(one) for one in bench.conditions()}
-    logits = globals()[kind]()(torch.from_numpy(late["x"])).detach()
+    logits = getattr(own_plans, kind)()(torch.from_numpy(late["x"])).detach()
     predicted = logits.argmax(1) if kind == "pixels" else (logits[:, 0] > 0).long()
     known = (late["y"] >= 0) & (late["y"] < 255)
     assert len(found["late"].correct) == 30 * 42 - 2

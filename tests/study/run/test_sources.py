@@ -110,10 +110,10 @@ def test_every_cell_says_who_made_it(tmp_path):
     store = Store(tmp_path / "s", create=True)
     last = diamond()
     run([last], store, Serial())
-    assert {store.source(cell.key) for cell in needed([last])} == {verify.source_digest()}
+    assert {store.note("sources", cell.key) for cell in needed([last])} == {verify.source_digest()}
     index = [{"key": cell.key} for cell in needed([last])]
     assert verify.other_sources(store, index) == {}
-    store.write_source(index[0]["key"], "0123456789abcdef")
+    store.write_note("sources", index[0]["key"], "0123456789abcdef")
     (tmp_path / "s" / "sources" / f"{index[1]['key']}.json").write_text("0123")  # damaged
     (tmp_path / "s" / "sources" / f"{index[2]['key']}.json").unlink()
     assert verify.other_sources(store, [*index, index[0], {"key": "not there"}]) == {

@@ -12,11 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qipf.study.run import store as documents_module
 from qipf.study.run import store as store_module
 from qipf.study.run.read import open_store
-from qipf.study.run.sealed import seal
-from qipf.study.run.store import BusyError, DamagedError, Store, StoreError
+from qipf.study.run.store import BusyError, DamagedError, Store, StoreError, seal
 from qipf.study.run.verify import clean, repair
 
 
@@ -33,16 +31,20 @@ def test_what_is_written_is_read_back_bit_for_bit(tmp_path):
     assert again.finished() == {"k"}
 
 
-def test_a_cell_is_finished_only_when_its_record_is_there(tmp_path, monkeypatch):
-    store = Store(tmp_path / "s", create=True)
+def kill_before(ending, monkeypatch):
     real = store_module.atomic_write
 
-    def killed_before_the_record(path, data):
-        if str(path).endswith(".json"):
+    def write(path, data):
+        if str(path).endswith(ending):
             raise KeyboardInterrupt
         real(path, data)
 
-    monkeypatch.setattr(store_module, "atomic_write", killed_before_the_record)
+    monkeypatch.setattr(store_module, "atomic_write", write)
+
+
+def test_a_cell_is_finished_only_when_its_record_is_there(tmp_path, monkeypatch):
+    store = Store(tmp_path / "s", create=True)
+    kill_before(".json", monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         store.write("score", "k", {}, {"x": np.zeros(3)})
     assert not store.has("score", "k")
@@ -51,12 +53,12 @@ def test_a_cell_is_finished_only_when_its_record_is_there(tmp_path, monkeypatch)
 
 def test_success_clears_the_failure_and_the_scratch_files(tmp_path):
     store = Store(tmp_path / "s", create=True)
-    store.write_failure("k", {"error": "E"})
+    store.write_note("failed", "k", {"error": "E"})
     store.scratch("k", ".safetensors").write_bytes(b"half a training")
     store.scratch("other", ".safetensors").write_bytes(b"not ours")
-    assert store.failure("k") == {"error": "E"}
+    assert store.note("failed", "k") == {"error": "E"}
     store.write("train", "k", {})
-    assert store.failure("k") is None
+    assert store.note("failed", "k") is None
     assert [file.name for file in (store.path / "scratch").iterdir()] == ["other.safetensors"]
 
 
@@ -77,28 +79,6 @@ def test_what_a_killed_run_left_is_removed_at_once(tmp_path):
     clean(store, [wanted])
     left = sorted(str(file.relative_to(store.path)) for file in store.path.rglob("*") if file.is_file())
     assert left == [*kept, "store.json"]
-
-
-@pytest.mark.parametrize("folder", ["scratch", "running", "cells", "damaged", "sources"])
-def test_a_folder_that_is_a_link_is_used_and_only_files_of_a_store_are_deleted_there(tmp_path, folder):
-    elsewhere = tmp_path / "fast disk"
-    elsewhere.mkdir()
-    own = {"thesis.qipf", "notes", "download.part", ".thesis.tex.part", "notes.json", "net.safetensors"}
-    for name in own:
-        (elsewhere / name).write_text("mine")
-    (tmp_path / "s").mkdir()
-    (tmp_path / "s" / folder).symlink_to(elsewhere)
-    store = Store(tmp_path / "s", create=True)
-    key = "c" * 32
-    with store.attempt(key):
-        store.scratch(key, ".qipf").write_text("x")
-    store.scratch("d" * 32, ".qipf").write_text("left by a killed run")
-    store.write("train", key, {"x": 1})
-    repair(store)
-    clean(store, [])
-    assert store.record("train", key)["x"] == 1
-    assert list((store.path / "scratch").glob("d" * 32 + "*")) == []
-    assert {file.name for file in elsewhere.iterdir()} >= own
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a second file system")
@@ -221,7 +201,7 @@ def test_kinds_and_keys_with_path_parts_are_refused(tmp_path, name):
     with pytest.raises(StoreError, match="key"):
         store.scratch(name, ".safetensors")
     with pytest.raises(StoreError, match="key"):
-        store.failure(name)
+        store.note("failed", name)
 
 
 @pytest.mark.parametrize("key", ["../../../secret", "k", 3, None, "A" * 32])
@@ -256,16 +236,9 @@ def test_a_damaged_document_is_named_with_what_to_do(tmp_path, name):
 def test_a_crash_between_a_checksum_and_its_document_leaves_the_old_one(tmp_path, monkeypatch):
     store = Store(tmp_path / "s", create=True)
     store.documents.write("table.csv", "old")
-    real = documents_module.atomic_write
-
-    def killed_before_the_document(path, data):
-        if str(path).endswith(".csv"):
-            raise KeyboardInterrupt
-        real(path, data)
-
     for _ in range(3):
         with monkeypatch.context() as patch:
-            patch.setattr(documents_module, "atomic_write", killed_before_the_document)
+            kill_before(".csv", patch)
             with pytest.raises(KeyboardInterrupt):
                 store.documents.write("table.csv", "new")
         assert store.documents.read("table.csv") == b"old"

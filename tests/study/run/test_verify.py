@@ -4,6 +4,7 @@ import random
 import shutil
 
 import pytest
+from own_plans import measure
 
 from qipf.cli import main
 from qipf.study import datasets
@@ -42,8 +43,7 @@ def plan():
 @pytest.fixture(scope="module")
 def whole(plan, tmp_path_factory):
     store = tmp_path_factory.mktemp("whole") / "store"
-    report, _ = run_plan(plan, store, engine="serial", device="cpu", quiet=True)
-    assert report.complete
+    measure(plan, store, times=True)
     return store
 
 
@@ -147,8 +147,7 @@ def test_a_lost_document_is_noticed_and_written_again(whole, plan, tmp_path, nam
     (path / name).unlink()
     (found,) = damages(Store(path))
     assert (found.file, found.why) == (path / name, "it is missing")
-    report, _ = run_plan(plan, path, engine="serial", device="cpu", quiet=True)
-    assert report.complete
+    measure(plan, path, times=True)
     assert (path / name).is_file()
     assert list(damages(Store(path))) == []
 
@@ -177,7 +176,7 @@ def test_damaged_checkpoints_are_not_continued_from(tmp_path):
 
     store = Store(tmp_path / "s", create=True)
     data = datasets.load("digits").train
-    file = store.checkpoint("c" * 32)
+    file = store.scratch("c" * 32, ".safetensors")
     train(nets.build("small-cnn", seed=0), data, epochs=1, device="cpu", checkpoint=file, progress=False)
     original = file.read_bytes()
     rng = random.Random(0)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from qipf.study.plan.registry import paper_methods
 from qipf.study.tables import paper, tables
 from qipf.study.tables.paper import Case, Value
 
@@ -47,27 +46,29 @@ def block(table, metric, pair):
 
 
 def test_without_measurements_table_1_is_the_paper():
-    table = tables.table_1([])
+    table = tables.paper_table([], "table-1")
     assert [(b.pair, b.title) for b in table.blocks[:3]] == [
         ("MNIST", "ROC-AUC"),
         ("MNIST", "PR-AUC"),
         ("K-MNIST", "ROC-AUC"),
     ]
     assert len(table.blocks) == 4 * 2
-    assert set(table.blocks[0].body) == set(paper_methods())
+    assert set(table.blocks[0].body) == set(paper.METHODS)
     assert {b.heads for b in table.blocks} == {paper.SHIFTS}
     assert not any(b.measured for b in table.blocks)
     without_brightness = tuple(name for name in paper.SHIFTS if name != "brightness")
-    assert {b.heads for t in (tables.table_2([]), tables.appendix_h([])) for b in t.blocks} == {without_brightness}
+    others = [block for name in ("table-2-paper", "appendix-h") for block in tables.paper_table([], name).blocks]
+    assert {block.heads for block in others} == {without_brightness}
 
 
 def test_the_papers_marks():
     # red and blue in the paper's Table 1: QIPF 0.75, ensemble 0.71 under rotation on MNIST
-    first = {method: entries[0] for method, entries in block(tables.table_1([]), "roc_auc", "MNIST").body.items()}
+    found = block(tables.paper_table([], "table-1"), "roc_auc", "MNIST")
+    first = {method: entries[0] for method, entries in found.body.items()}
     marks = {method: entry.paper_mark for method, entry in first.items()}
-    assert marks == dict.fromkeys(paper_methods()) | {"qipf": "best", "ensemble": "second"}
+    assert marks == dict.fromkeys(paper.METHODS) | {"qipf": "best", "ensemble": "second"}
     # lower is better in Table 2: SVI 0.22, QIPF 0.26
-    ece = block(tables.table_2([]), "ece_paper", "MNIST").body
+    ece = block(tables.paper_table([], "table-2-paper"), "ece_paper", "MNIST").body
     assert ece["svi"][0].paper_mark == "best"
     assert ece["qipf"][0].paper_mark == "second"
 
@@ -98,7 +99,7 @@ def test_methods_are_marked_on_the_same_inputs():
         row(0.8, method="ensemble", score="std", subset="common"),
         row(0.6, shift="shear", subset="all"),  # nobody saw less of these
     ]
-    found = block(tables.table_1(rows), "roc_auc", "MNIST")
+    found = block(tables.paper_table(rows, "table-1"), "roc_auc", "MNIST")
     qipf, ensemble = (dict(zip(found.heads, found.body[name], strict=True)) for name in ("qipf", "ensemble"))
     assert (qipf["rotation"].ours, qipf["rotation"].ours_mark) == (Value(0.7, 0.0, 1), "second")
     assert (ensemble["rotation"].ours, ensemble["rotation"].ours_mark) == (Value(0.8, 0.0, 1), "best")
@@ -125,9 +126,9 @@ def test_undefined_values_are_left_out():
 
 
 def test_ours_stand_next_to_the_papers():
-    found = block(tables.table_1(measured()), "roc_auc", "MNIST")
+    found = block(tables.paper_table(measured(), "table-1"), "roc_auc", "MNIST")
     assert found.heads == paper.SHIFTS
-    assert set(found.body) == {*paper_methods(), "ensemble (entropy)", "softmax-response"}
+    assert set(found.body) == {*paper.METHODS, "ensemble (entropy)", "softmax-response"}
     first = {column: entries[0] for column, entries in found.body.items()}
     assert first["qipf"].ours == (pytest.approx(0.7), pytest.approx(0.1), 2)
     assert (str(first["qipf"].ours), str(first["qipf"].paper)) == ("0.70 ± 0.10", "0.75 ± 0.07")
@@ -143,7 +144,7 @@ def test_the_scorers_own_name_is_the_papers_qipf():
 
 
 def test_datasets_the_paper_does_not_have():
-    found, _ = tables.table_1([row(0.9, dataset="digits", intensity=i) for i in (1.0, 2.0)]).blocks
+    found, _ = tables.paper_table([row(0.9, dataset="digits", intensity=i) for i in (1.0, 2.0)], "table-1").blocks
     assert (found.pair, found.heads) == ("digits (lenet)", ("rotation",))
     assert found.body == {"qipf": (tables.Entry(Value(0.9, 0.0, 2), None, "best", None),)}
 
@@ -154,7 +155,7 @@ def test_own_errors_have_a_table_of_their_own():
     assert tables.averages(rows, "roc_auc") == tables.averages(measured(), "roc_auc")
     names = [table.name for table in tables.all_tables(rows)]
     assert names == ["table-1", "table-1-own", "table-2-paper", "table-2-proper", "appendix-h", "table-3"]
-    own = tables.table_1(rows, "own")
+    own = tables.paper_table(rows, "table-1-own")
     assert {name: entries[0].ours for name, entries in own.blocks[0].body.items()} == {
         "ensemble (entropy)": (0.4, 0, 1)
     }
@@ -183,12 +184,13 @@ def test_marks_are_shared_by_equal_values():
 
 def test_a_missing_column_is_named():
     with pytest.raises(ValueError, match="metric"):
-        tables.table_1([{"dataset": "mnist", "net": "lenet", "method": "qipf", "value": 1}])
+        tables.paper_table([{"dataset": "mnist", "net": "lenet", "method": "qipf", "value": 1}], "table-1")
 
 
 def test_all_tables_of_an_empty_and_a_full_benchmark():
     for rows in ([], measured()):
         names = [table.name for table in tables.all_tables(rows)]
         assert names == ["table-1", "table-2-paper", "table-2-proper", "appendix-h", "table-3"]
-    theirs = [e.paper.mean for b in tables.appendix_h([]).blocks for entries in b.body.values() for e in entries]
+    blocks = tables.paper_table([], "appendix-h").blocks
+    theirs = [entry.paper.mean for block in blocks for entries in block.body.values() for entry in entries]
     assert np.isfinite(theirs).all()

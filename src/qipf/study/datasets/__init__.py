@@ -22,9 +22,7 @@ from qipf.study.datasets._sets import (
     parse_cifar,
     parse_idx,
     regression,
-    regression_set,
     two_moons,
-    two_moons_set,
 )
 from qipf.training.split import Split, SplitLike, as_split
 
@@ -62,9 +60,11 @@ def load(
     if name == "digits":
         return digits()
     if name == "two-moons":
-        return two_moons_set(seed)
+        return Dataset(name, two_moons(seed=2 * seed), two_moons(seed=2 * seed + 1), 2)
     if name == "regression":
-        return regression_set(seed)
+        x = np.linspace(*TESTED, 451)
+        test = Split(torch.from_numpy(x[:, None]).float(), torch.from_numpy(curve(x)).float())
+        return Dataset(name, regression(seed=seed), test, 1)
     if name not in NAMES:
         raise ValueError(f"unknown dataset {name!r}; choose one of {', '.join(NAMES)}")
     found = read(name, _folder(data), download=download, progress=progress)
@@ -93,14 +93,9 @@ def files(
 
     Args:
         name: One of these.
-        data: Folder with the files, as `data/cifar10h/cifar10h-probs.npy` or without `cifar10h/`; see `load`.
+        data: Folder with the files, as `data/cifar10h/cifar10h-probs.npy` or without `cifar10h/`.
         download: As in `load`.
-        progress: As in `load`.
-
-    Raises:
-        FileNotFoundError: The folder or, without `download`, a file is missing.
-        ValueError: The name is unknown, or a file is not the right one.
-        OSError: The download failed.
+        progress: As in `load`, whose errors it raises.
     """
     if name not in OTHERS:
         raise ValueError(f"unknown files {name!r}; choose one of {', '.join(OTHERS)}")
@@ -124,14 +119,9 @@ def repository(
 
     Args:
         name: One of these.
-        data: Folder with a checkout, as `data/imagenette`; see `load`.
+        data: Folder with a checkout, as `data/imagenette`.
         download: Download a set that is neither there nor in the cache from GitHub.
-        progress: As in `load`.
-
-    Raises:
-        FileNotFoundError: The set is missing and `download` is false.
-        ValueError: The name is unknown, or the files are not the right ones.
-        OSError: The download failed.
+        progress: As in `load`, whose errors it raises.
     """
     if name not in REPOSITORIES:
         raise ValueError(f"unknown repository {name!r}; choose one of {', '.join(REPOSITORIES)}")

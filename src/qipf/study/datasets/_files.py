@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import logging
 import os
 import tarfile
 import tomllib
@@ -13,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
@@ -163,71 +162,38 @@ def fetched(
     advice: str | None = None,
     most: int | None = None,
 ) -> Iterator[Path]:
-    """Yield a temporary file in `target` with the content of the first address that answers.
+    """Yield a temporary file in the folder `target` with the content of the first address that answers.
 
-    Args:
-        name: Name of the set.
-        file: File at each address.
-        addresses: Tried in turn.
-        target: A folder.
-        progress: Show a bar.
-        advice: What to do if no address answers; None to put the file where `read` looks.
-        most: Largest number of bytes; None for that of every single file.
+    `advice` tells what to do if none does; by default, to put the file where `read` looks. `most` is the largest number
+    of bytes; by default, that of every single file.
     """
-    pooch = require("pooch", extra="bench")
-    pooch.get_logger().setLevel(logging.WARNING)  # it would announce the hash of every container
-    temporary = f".part-{os.getpid()}-{file}"  # the suffix still says whether it is gzipped
+    temporary = target / f".part-{os.getpid()}-{file}"  # the suffix still says whether it is gzipped
+    problems = []
     try:
-        problems = []
         for address in addresses:
-            with bar(progress) as shown:
-                downloader = pooch.HTTPDownloader(
-                    progressbar=_Bar(shown, f"download {file}", most or _LARGEST_DOWNLOAD), chunk_size=2**18, timeout=60
-                )
-                try:
-                    pooch.retrieve(address + file, None, fname=temporary, path=target, downloader=downloader)
-                    break
-                except _MoreThanAnyFileError as error:
-                    raise ValueError(f"{address}{file}: {error}") from None
-                except Exception as error:  # requests, urllib3 and pooch share no base class
-                    problems.append(f"{address}{file}: {error}")
+            try:
+                _save(f"{address}{file}", temporary, most or _LARGEST_DOWNLOAD, progress)
+                break
+            except OSError as error:  # the base class of the errors of requests
+                problems.append(f"{address}{file}: {error}")
         else:
             own = f"Get {file} yourself, put it into DIR/{name} and pass --data DIR (or set QIPF_DATA)"
             raise OSError(f"{name}: the download failed. {advice or own}. " + "; ".join(problems))
-        yield target / temporary
+        yield temporary
     finally:
-        (target / temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
-class _MoreThanAnyFileError(Exception):
-    pass
-
-
-class _Bar:
-    """A progress bar of rich with the interface that pooch expects."""
-
-    def __init__(self, shown: Any, description: str, most: int) -> None:
-        self.shown, self.task, self.received = shown, shown.add_task(description, total=None), 0
-        self.most = most
-
-    @property
-    def total(self) -> int:
-        return self.received
-
-    @total.setter
-    def total(self, value: int) -> None:
-        if value > self.most:
-            raise _MoreThanAnyFileError(f"{value} bytes are announced, more than any of these files has")
-        self.shown.update(self.task, total=value or None)
-
-    def update(self, count: int) -> None:
-        self.received += count
-        if self.received > self.most:
-            raise _MoreThanAnyFileError("more bytes were sent than any of these files has")
-        self.shown.update(self.task, completed=self.received)
-
-    def reset(self) -> None:
-        self.received = 0  # pooch counts whole chunks, and at the end resets and says what it was
-
-    def close(self) -> None:
-        pass
+def _save(address: str, path: Path, most: int, progress: bool) -> None:
+    """Download a file; raise ValueError if it has more than `most` bytes."""
+    get = require("requests", extra="bench").get
+    with bar(progress) as shown, get(address, stream=True, timeout=60) as answer, path.open("wb") as file:
+        answer.raise_for_status()
+        received, announced = 0, int(answer.headers.get("Content-Length", 0))
+        task = shown.add_task(f"download {address.rpartition('/')[2]}", total=announced or None)
+        for block in answer.iter_content(2**18):
+            received += len(block)
+            if max(received, announced) > most:
+                raise ValueError(f"{address}: {max(received, announced)} bytes, more than any of these files has")
+            file.write(block)
+            shown.update(task, completed=received)

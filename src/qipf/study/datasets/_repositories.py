@@ -9,7 +9,7 @@ import tarfile
 import zlib
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from qipf.study.datasets._files import PUBLISHED, cache_folder, fetched
 
@@ -39,12 +39,10 @@ class Repository(NamedTuple):
     sha256: str
 
 
-def _repository(about: dict[str, Any]) -> Repository:
-    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in about.items()}
-    return Repository(**values)
-
-
-REPOSITORIES = {name: _repository(about) for name, about in PUBLISHED["repositories"].items()}
+REPOSITORIES: dict[str, Repository] = {
+    name: Repository(**about | {key: tuple(about[key]) for key in ("folders", "endings")})
+    for name, about in PUBLISHED["repositories"].items()
+}
 
 
 def find(name: str, folder: Path | None, *, download: bool, progress: bool) -> Path:
@@ -68,19 +66,14 @@ def find(name: str, folder: Path | None, *, download: bool, progress: bool) -> P
         try:
             _unpack(found, archive, part)
             _check(found, f"{found.address} as downloaded", _wanted(found, part))
-            _put(part, target)
+            try:
+                part.rename(target)
+            except OSError:
+                if not target.is_dir():  # otherwise another process was faster
+                    raise
         finally:
             shutil.rmtree(part, ignore_errors=True)
     return target
-
-
-def _put(part: Path, target: Path) -> None:
-    """Rename the checked folder, unless another process was faster."""
-    try:
-        part.rename(target)
-    except OSError:
-        if not target.is_dir():
-            raise
 
 
 def _belongs(found: Repository, path: PurePosixPath) -> bool:

@@ -21,6 +21,8 @@ class Dataset:
     test: Split
     classes: int
     """Number of classes; 1 for regression."""
+    held_out: Split | None = None
+    """Inputs that no network was trained on, of a user's file that has them."""
 
 
 _UNSIGNED_BYTE = 0x08
@@ -114,13 +116,3 @@ def regression(count: int = 120, *, noise: float = 0.03, seed: int = 0) -> Split
 def curve(x: np.ndarray, noise: np.ndarray | float = 0.0) -> np.ndarray:
     """Return `x + sin(4 (x + e)) + sin(13 (x + e))` for noise e."""
     return x + np.sin(4 * (x + noise)) + np.sin(13 * (x + noise))
-
-
-def two_moons_set(seed: int) -> Dataset:
-    return Dataset("two-moons", two_moons(seed=2 * seed), two_moons(seed=2 * seed + 1), 2)
-
-
-def regression_set(seed: int) -> Dataset:
-    x = np.linspace(*TESTED, 451)
-    test = Split(torch.from_numpy(x[:, None]).float(), torch.from_numpy(curve(x)).float())
-    return Dataset("regression", regression(seed=seed), test, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 
 from qipf.scores import WeightQIPF
@@ -16,10 +18,8 @@ def demo(seed: int = 0) -> FieldView:
     from qipf.study.recipes import recipe
     from qipf.training import train
 
-    digits, found = datasets.load("digits"), recipe("small-cnn", "digits")
-    net = nets.build("small-cnn", seed=seed)
-    train(net, digits.train, epochs=found.epochs, batch_size=found.batch_size, learning_rate=found.learning_rate,
-          seed=seed, progress=False)  # fmt: skip
+    digits, net = datasets.load("digits"), nets.build("small-cnn", seed=seed)
+    train(net, digits.train, **asdict(recipe("small-cnn", "digits")), seed=seed, progress=False)
     outputs = collect(net, digits.test, features=False, progress=False)
     return view(WeightQIPF(factor=80.0).fit(net, outputs), outputs)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -40,13 +40,17 @@ class Maps:
     factor: float
 
 
+def grid(size: int) -> np.ndarray:
+    """Return `size` by `size` points of the plane, row by row, as `(size ** 2, 2)`."""
+    x, y = np.linspace(*AREA[:2], size), np.linspace(*AREA[2:], size)
+    return np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+
+
 def one_seed(seed: int, size: int = 80) -> Maps:
     """Train, fit and evaluate for one draw of data and weights."""
     points = two_moons(seed=seed)
     net = TOY.train(points, seed)
-    x, y = np.linspace(*AREA[:2], size), np.linspace(*AREA[2:], size)
-    grid = np.stack(np.meshgrid(x, y), axis=-1)
-    inputs = torch.from_numpy(grid.reshape(-1, 2)).float()
+    inputs = torch.from_numpy(grid(size)).float()
     plane = collect(net, inputs, features=False, progress=False)
     held_out = collect(net, two_moons(HELD_OUT, seed=10_000 + seed), features=False, progress=False)
     chosen = WeightQIPF(factor="cv").fit(net, held_out)
@@ -69,10 +73,14 @@ def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
     """Draw the maps of the first seed and tabulate all seeds."""
     runs = [one_seed(seed) for seed in track(range(seeds), "moons", show=progress)]
     found = toys.gather([toys.by_region(capped(run.maps), run.regions, np.mean) for run in runs])
+    first = runs[0]
+    columns = [*grid(len(first.probability)).T, first.probability, *first.maps.values()]
+    thinned = [column.reshape(first.probability.shape)[::4, ::4].reshape(-1) for column in columns]
+    table = Table(["x", "y", "probability of class 1", *first.maps], np.column_stack(thinned).tolist())
     return Plate(
         "moons",
-        lambda palette: draw(runs[0], palette),
-        {"": _map_table(runs[0]), "regions": toys.as_csv(found)},
+        lambda palette: draw(first, palette),
+        {"": table, "regions": toys.as_csv(found)},
         caption(runs, found),
     )
 
@@ -89,26 +97,28 @@ def draw(run: Maps, palette: Palette) -> Figure:
     """Four maps, each on its own scale."""
     figure = new_figure(9.0, 7.0)
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
-    inputs, labels = to_numpy(run.points.inputs), to_numpy(run.points.targets)
     for axes, name in zip(panels.flat, PANELS, strict=True):
-        values = capped(run.maps)[name]
-        image = axes.imshow(
-            values, origin="lower", extent=AREA, cmap=palette.colour_map, vmin=0, interpolation="bilinear"
-        )
-        axes.contour(run.probability, levels=[0.5], extent=AREA, colors="white", linewidths=1, linestyles="--")
-        for label, marker in enumerate(("o", "^")):
-            drawn = inputs[labels == label][:100]
-            axes.plot(drawn[:, 0], drawn[:, 1], marker, ms=3, mec="black", mew=0.3, ls="", rasterized=True,
-                      color=("#e69f00", "#ffffff")[label])  # fmt: skip
-        axes.set_title(name)
+        image = draw_plane(axes, capped(run.maps)[name], run.probability, run.points, palette)
+        axes.set(title=name, xlabel="first input", ylabel="second input")
+        axes.label_outer()
         bar = figure.colorbar(image, ax=axes, shrink=0.85, extend="max", format="%.3g")
         bar.outline.set_visible(False)
         bar.set_label("mean of the modes" if name.startswith("QIPF") else "std of the probability")
-    for axes in panels[-1]:
-        axes.set_xlabel("first input")
-    for axes in panels[:, 0]:
-        axes.set_ylabel("second input")
     return figure
+
+
+def draw_plane(
+    axes: Any, values: np.ndarray, probability: np.ndarray, points: Split, palette: Palette, most: float | None = None
+) -> Any:
+    """Draw a map of the plane with the decision boundary and 100 points of each class; return its image."""
+    image = axes.imshow(values, origin="lower", extent=AREA, cmap=palette.colour_map, vmin=0, vmax=most,
+                        interpolation="bilinear")  # fmt: skip
+    axes.contour(probability, levels=[0.5], extent=AREA, colors="white", linewidths=1, linestyles="--")
+    inputs, labels = to_numpy(points.inputs), to_numpy(points.targets)
+    for label, (marker, colour) in enumerate((("o", "#e69f00"), ("^", "#ffffff"))):
+        x, y = inputs[labels == label][:100].T
+        axes.plot(x, y, marker, ms=3, mec="black", mew=0.3, ls="", color=colour, rasterized=True)
+    return image
 
 
 def caption(runs: list[Maps], found: toys.Regions) -> str:
@@ -131,13 +141,3 @@ def caption(runs: list[Maps], found: toys.Regions) -> str:
         toys=toys, rate=TOY.sgd_rate, least=toys.readable(edge.min()), most=toys.readable(edge.max()), both=both,
         auc=toys.readable(np.median(found["MC dropout (std)"][toys.AUC])), **ratios,
     )  # fmt: skip
-
-
-def _map_table(run: Maps) -> Table:
-    """Tabulate every fourth point of the maps."""
-    size = len(run.probability)
-    x, y = np.meshgrid(np.linspace(*AREA[:2], size), np.linspace(*AREA[2:], size))
-    pick = (slice(None, None, 4), slice(None, None, 4))
-    columns = [x, y, run.probability, *run.maps.values()]
-    values = np.column_stack([column[pick].reshape(-1) for column in columns])
-    return Table(["x", "y", "probability of class 1", *run.maps], values.tolist())

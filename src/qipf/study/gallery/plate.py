@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
+from qipf.data.tables import csv_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -89,11 +89,8 @@ class Table(NamedTuple):
 
     def csv(self) -> str:
         """Return the table as CSV with six significant digits."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows([f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in self.rows)
-        return text.getvalue()
+        rows = [[f"{cell:.6g}" if isinstance(cell, float) else cell for cell in row] for row in self.rows]
+        return csv_text(self.columns, rows)
 
 
 @dataclass(frozen=True)

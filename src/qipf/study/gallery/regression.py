@@ -5,12 +5,13 @@ Regions and points are those of the authors' program; their repository has none 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from qipf._common.progress import track
 from qipf.arrays import to_numpy
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Operator = Literal["exact", "published"]
+Bands = Mapping[str, tuple[np.ndarray, np.ndarray]]
+"""Predictions and half the heights of their bands, by title."""
 TOY = toys.Toy("mlp-regression", "regression", sgd_rate=0.01, sgd_batch=20)  # at 0.03 SGD loses the curve
 PAPER_FACTOR = 100.0
 PROGRAM_FACTOR = 200.0
@@ -108,51 +111,33 @@ def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
     first = runs[0]
     columns = ["x", "truth", *(f"{what} {name}" for name in first.half for what in ("prediction", "half band"))]
     values = [first.x, curve(first.x), *(part[name] for name in first.half for part in (first.centre, first.half))]
+    bands = {name: (first.centre[name], first.half[name]) for name in PANELS}
     return Plate(
         "regression",
-        lambda palette: draw(first, palette),
+        lambda palette: draw_bands(first.x, first.pairs, bands, "prediction and band", palette),
         {"": Table(columns, np.column_stack(values).tolist()), "regions": toys.as_csv(found)},
         caption(runs, found),
     )
 
 
-def draw(run: Curves, palette: Palette) -> Figure:
-    """One panel per method."""
+def draw_bands(x: np.ndarray, pairs: Split, bands: Bands, label: str, palette: Palette) -> Figure:
+    """Draw four predictions with their bands by title, the training pairs, and the regions without any."""
     figure = new_figure(9.0, 5.6)
     panels = figure.subplots(2, 2, sharex=True, sharey=True)
-    for axes, name in zip(panels.flat, PANELS, strict=True):
-        shade_unseen(axes, palette)
-        centre, half = run.centre[name], run.half[name]
-        axes.fill_between(run.x, centre - half, centre + half, color=palette.series[0], alpha=0.35, lw=0)
-        axes.plot(run.x, centre, color=palette.series[0], label="prediction and band")
-        axes.plot(run.x, curve(run.x), color=palette.muted, lw=1, ls="--", label="true curve")
-        draw_pairs_on(axes, run.pairs, palette)
-        axes.set_title(name)
-        axes.set_ylim(-7, 7)
-        axes.set_xlim(*TESTED)
-    label_outer(panels)
+    edges = [TESTED[0], *(edge for region in SEEN for edge in region), TESTED[1]]
+    for axes, (title, (centre, half)) in zip(panels.flat, bands.items(), strict=True):
+        for low, high in zip(edges[::2], edges[1::2], strict=True):
+            label_once = "no training data" if low == edges[0] else None
+            axes.axvspan(low, high, color=palette.unseen, lw=0, zorder=0, label=label_once)
+        axes.fill_between(x, centre - half, centre + half, color=palette.series[0], alpha=0.35, lw=0)
+        axes.plot(x, centre, color=palette.series[0], label=label)
+        axes.plot(x, curve(x), color=palette.muted, lw=1, ls="--", label="true curve")
+        inputs, targets = (to_numpy(values).reshape(-1) for values in pairs)
+        axes.plot(inputs, targets, "o", ms=2.2, color=palette.series[1], label="training pairs")
+        axes.set(title=title, xlim=TESTED, ylim=(-7, 7), xlabel="input x", ylabel="output y")
+        axes.label_outer()
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
     return figure
-
-
-def label_outer(panels: Any) -> None:
-    """Label input and output at the left and the lower panels."""
-    for axes in panels[-1]:
-        axes.set_xlabel("input x")
-    for axes in panels[:, 0]:
-        axes.set_ylabel("output y")
-
-
-def shade_unseen(axes: Any, palette: Palette) -> None:
-    """Shade the regions without training data."""
-    edges = [TESTED[0], *(edge for region in SEEN for edge in region), TESTED[1]]
-    for number, (low, high) in enumerate(zip(edges[::2], edges[1::2], strict=True)):
-        axes.axvspan(low, high, color=palette.unseen, lw=0, zorder=0, label="no training data" if number == 0 else None)
-
-
-def draw_pairs_on(axes: Any, pairs: Split, palette: Palette) -> None:
-    """Draw the training pairs as small dots."""
-    axes.plot(_flat(pairs.inputs), _flat(pairs.targets), "o", ms=2.2, color=palette.series[1], label="training pairs")
 
 
 def caption(runs: list[Curves], found: toys.Regions) -> str:
@@ -172,7 +157,3 @@ def caption(runs: list[Curves], found: toys.Regions) -> str:
         program=medians("QIPF, authors' program"), other=medians(best),
         gaps=", ".join(f"{name} has {medians(name)['gap']}" for name in many),
     )  # fmt: skip
-
-
-def _flat(values: Tensor) -> np.ndarray:
-    return to_numpy(values).reshape(-1)

@@ -7,7 +7,7 @@ no formula, and the authors' program has such penalties, disabled.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,16 +18,13 @@ from qipf._common.progress import track
 from qipf.arrays import to_numpy
 from qipf.scores import WeightQIPF
 from qipf.study import nets
-from qipf.study.datasets import TESTED, Split, curve
+from qipf.study.datasets import TESTED, Split
 from qipf.study.datasets import regression as draw_pairs
 from qipf.study.gallery import toys
-from qipf.study.gallery.plate import Palette, Plate, Table, markdown, new_figure, write_caption
-from qipf.study.gallery.regression import PAPER_FACTOR, draw_pairs_on, label_outer, regions, shade_unseen
+from qipf.study.gallery.plate import Plate, Table, markdown, write_caption
+from qipf.study.gallery.regression import PAPER_FACTOR, draw_bands, regions
 from qipf.tasks.collect import collect
 from qipf.training import train
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 STRENGTHS = (0.0, 0.01, 0.1, 0.2)
 EPOCHS = 600
@@ -58,24 +55,17 @@ def one_fit(seed: int, strength: float, points: int = 451) -> Fit:
         return functional.mse_loss(outputs.reshape(targets.shape), targets) + strength * penalty
 
     train(net, pairs, loss=loss, seed=seed, **TRAINING)
-    _drop_vanished(hidden)
+    # The penalty drives most weights to 0 but for rounding. If they are equal, Silverman's rule uses their standard
+    # deviation instead of an interquartile range that is a rounding error.
+    with torch.no_grad():
+        for kernel in hidden:
+            kernel[kernel.abs() < VANISHED * kernel.abs().max()] = 0
     x = np.linspace(*TESTED, points)
     reference = collect(net, pairs, features=False, progress=False)
     scorer = WeightQIPF(factor=PAPER_FACTOR, pool=None).fit(net, reference)
     along = collect(net, torch.from_numpy(x[:, None]).float(), features=False, progress=False)
     error = float((reference.logits[:, 0] - pairs.targets).square().mean().sqrt())
     return Fit(pairs, x, to_numpy(along.logits[:, 0]), to_numpy(scorer(along)), error)
-
-
-def _drop_vanished(kernels: list[Tensor]) -> None:
-    """Set weights to 0 that the penalty has driven to 0 but for rounding.
-
-    Then more than half of the weights are equal, and Silverman's rule uses their standard deviation instead of an
-    interquartile range that is a rounding error.
-    """
-    with torch.no_grad():
-        for kernel in kernels:
-            kernel[kernel.abs() < VANISHED * kernel.abs().max()] = 0
 
 
 def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
@@ -92,31 +82,17 @@ def plate(seeds: int = 5, *, progress: bool = True) -> Plate:
     values = [first[0].x, *(part for fit in first for part in (fit.prediction, fit.uncertainty))]
     errors = {s: float(np.median([fits[seed, s].error for seed in range(seeds)])) for s in STRENGTHS}
     ranges = {s: float(np.median([np.ptp(fits[seed, s].prediction) for seed in range(seeds)])) for s in STRENGTHS}
+    bands = {
+        f"L2 strength {strength:g}" if strength else "no regularisation": (fit.prediction, MAGNIFIED * fit.uncertainty)
+        for strength, fit in zip(STRENGTHS, first, strict=True)
+    }
+    label = f"prediction ± {MAGNIFIED} times the mean mode"
     return Plate(
         "regularisation",
-        lambda palette: draw(first, palette),
+        lambda palette: draw_bands(first[0].x, first[0].pairs, bands, label, palette),
         {"": Table(columns, np.column_stack(values).tolist()), "regions": toys.as_csv(found)},
         caption(found, errors, ranges, seeds),
     )
-
-
-def draw(fits: list[Fit], palette: Palette) -> Figure:
-    """One panel per strength."""
-    figure = new_figure(9.0, 5.6)
-    panels = figure.subplots(2, 2, sharex=True, sharey=True)
-    for axes, fit, strength in zip(panels.flat, fits, STRENGTHS, strict=True):
-        shade_unseen(axes, palette)
-        low, high = (fit.prediction + sign * MAGNIFIED * fit.uncertainty for sign in (-1, 1))
-        axes.fill_between(fit.x, low, high, color=palette.series[0], alpha=0.35, lw=0)
-        axes.plot(fit.x, fit.prediction, color=palette.series[0], label=f"prediction ± {MAGNIFIED} times the mean mode")
-        axes.plot(fit.x, curve(fit.x), color=palette.muted, lw=1, ls="--", label="true curve")
-        draw_pairs_on(axes, fit.pairs, palette)
-        axes.set_title(f"L2 strength {strength:g}" if strength else "no regularisation")
-        axes.set_ylim(-7, 7)
-        axes.set_xlim(*TESTED)
-    label_outer(panels)
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
-    return figure
 
 
 def caption(found: toys.Regions, errors: dict[float, float], ranges: dict[float, float], seeds: int) -> str:
@@ -139,6 +115,5 @@ def _list(values: Any) -> str:
 def _trend(values: list[float], wanted: str) -> str:
     """Describe whether the values follow the paper, step by step."""
     steps = np.diff(values) if wanted == "rising" else -np.diff(values)
-    if (steps > 0).all():
-        return f"{wanted} at every step"
-    return f"{wanted} at {int((steps > 0).sum())} of {len(steps)} steps"
+    count = int((steps > 0).sum())
+    return f"{wanted} at every step" if count == len(steps) else f"{wanted} at {count} of {len(steps)} steps"

@@ -162,9 +162,11 @@ def _draw_zeros(axes: Any, wave: Sine, palette: Palette) -> None:
 def caption(wave: Sine) -> str:
     """Describe the figure, and which parts of the paper's description do not hold."""
     peak, highest = float(np.abs(wave.peaks).max()), float(wave.ipf.max())
+    half = wave.y >= 0
+    tops = wave.y[half][np.abs(wave.raw[half]).argmax(axis=0)]
     largest = "; ".join(
-        f"order {order}: {_largest(wave.y, wave.raw[:, n])}" + ("" if len(wave.zeros[n]) else " (no zero)")
-        for n, order in enumerate(ORDERS)
+        f"order {order}: ±{top:.2f}" + ("" if len(zeros) else " (no zero)")
+        for order, top, zeros in zip(ORDERS, tops, wave.zeros, strict=True)
     )
     none = [str(order) for order, zeros in zip(ORDERS, wave.zeros, strict=True) if not len(zeros)]
     return write_caption(
@@ -184,11 +186,6 @@ def _crossings(y: np.ndarray, phi: np.ndarray, order: int) -> np.ndarray:
         at = np.flatnonzero(apart[:-1] * apart[1:] < 0)
         found += list(y[at] - apart[at] * (y[at + 1] - y[at]) / (apart[at + 1] - apart[at]))
     return np.sort(found)
-
-
-def _largest(y: np.ndarray, values: np.ndarray) -> str:
-    half = y >= 0
-    return f"±{y[half][np.argmax(np.abs(values[half]))]:.2f}"
 
 
 def _roots(order: int) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -47,8 +47,7 @@ class Toy:
 
     @property
     def _training(self) -> dict[str, Any]:
-        found = recipe(self.net, self.data)
-        return {"epochs": found.epochs, "batch_size": found.batch_size, "learning_rate": found.learning_rate}
+        return asdict(recipe(self.net, self.data))
 
 
 Regions = Mapping[str, Mapping[str, np.ndarray]]

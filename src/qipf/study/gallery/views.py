@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,14 +50,9 @@ class Plane:
 
 @dataclass(frozen=True)
 class Map:
-    """Images on a map of the features of a network.
+    """Images on a map of the features of a network, on which similar images are neighbours.
 
-    Attributes:
-        places: (N, 2), without units; similar images are neighbours.
-        labels: True classes.
-        turned: True for rotated images.
-        correct: True for right predictions.
-        scores: One uncertainty per image, by score.
+    `places` are (N, 2), without units; `turned` is True for rotated images; `scores` has one uncertainty per image.
     """
 
     dataset: str
@@ -88,9 +83,7 @@ def plane(seed: int = 0, size: int = 80) -> Plane:
     """Train a small network on two moons and score the plane around them."""
     points = datasets.two_moons(seed=seed)
     net = moons.TOY.train(points, seed)
-    x, y = np.linspace(*moons.AREA[:2], size), np.linspace(*moons.AREA[2:], size)
-    grid = torch.from_numpy(np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)).float()
-    scores, outputs = all_scores(net, points, grid)
+    scores, outputs = all_scores(net, points, torch.from_numpy(moons.grid(size)).float())
     probability = to_numpy(torch.softmax(outputs.logits, dim=1))[:, 1].reshape(size, size)
     return Plane(
         points, probability, {name: share_below(values.reshape(size, size)) for name, values in scores.items()}
@@ -103,13 +96,11 @@ def feature_map(dataset: str = "digits", data: Path | None = None, seed: int = 0
     if loaded.test.inputs.ndim != 4:
         raise ValueError(f"views: {dataset} has no images; choose for instance digits, mnist or cifar10")
     name = USUAL_NET[dataset]
-    found = recipe(name, dataset)
+    settings = asdict(recipe(name, dataset))
     reference = Split(loaded.train.inputs[:TRAINED], loaded.train.targets[:TRAINED])
-    epochs = EPOCHS if len(loaded.train.inputs) > TRAINED else found.epochs
-    net = train(
-        nets.build(name, seed=seed), reference, epochs=epochs, batch_size=found.batch_size,
-        learning_rate=found.learning_rate, seed=seed, progress=False,
-    )  # fmt: skip
+    if len(loaded.train.inputs) > TRAINED:
+        settings["epochs"] = EPOCHS
+    net = train(nets.build(name, seed=seed), reference, **settings, seed=seed, progress=False)
     images, labels = loaded.test.inputs[:SHOWN], loaded.test.targets[:SHOWN]
     turned = torch.arange(len(images)) % 2 == 1
     images = torch.where(turned[:, None, None, None], shifts.apply(images, "rotation", TURNED), images)
@@ -136,8 +127,8 @@ def draw(shown: Plane, images: Map, palette: Palette) -> Figure:
     axes = figure.subplots(2, len(SCORES), height_ratios=[1.0, 1.25])
     drawn: Any = None
     for column, (name, title) in enumerate(SCORES.items()):
-        drawn = _draw_plane(axes[0, column], shown, name, palette)
-        axes[0, column].set_title(title)
+        drawn = moons.draw_plane(axes[0, column], shown.maps[name], shown.probability, shown.points, palette, most=1.0)
+        axes[0, column].set(title=title, xlabel="first input")
         _draw_map(axes[1, column], images, name, palette)
         found = roc_auc(images.scores[name], images.correct)
         axes[1, column].set_title(f"ROC-AUC of finding the errors: {found:.3f}")
@@ -145,23 +136,22 @@ def draw(shown: Plane, images: Map, palette: Palette) -> Figure:
     bar = figure.colorbar(drawn, ax=axes, shrink=0.6, format=lambda share, _: f"{share:.0%}")
     bar.set_label("uncertainty: share that the score is surer of")
     bar.outline.set_visible(False)
-    figure.legend(handles=_key(palette), loc="outside lower center", ncols=4)
+    line = require("matplotlib.lines", extra="bench").Line2D
+    marks = {
+        "as it is": ("o", palette.muted, palette.paper),
+        f"turned by {TURNED:g}°": ("^", palette.muted, palette.paper),
+        "wrong prediction (edge)": ("o", "none", palette.series[1]),
+    }
+    key = [
+        line([], [], ls="", marker=marker, ms=6, mfc=inside, mec=edge, mew=1.2, label=label)
+        for label, (marker, inside, edge) in marks.items()
+    ]
+    figure.legend(handles=key, loc="outside lower center", ncols=4)
     return figure
 
 
-def _draw_plane(axes: Any, shown: Plane, name: str, palette: Palette) -> Any:
-    drawn = axes.imshow(shown.maps[name], origin="lower", extent=moons.AREA, cmap=palette.colour_map, vmin=0, vmax=1,
-                        interpolation="bilinear")  # fmt: skip
-    axes.contour(shown.probability, levels=[0.5], extent=moons.AREA, colors="white", linewidths=1, linestyles="--")
-    inputs, labels = to_numpy(shown.points.inputs), to_numpy(shown.points.targets)
-    for label, (marker, colour) in enumerate((("o", "#e69f00"), ("^", "#ffffff"))):
-        some = inputs[labels == label][:100]
-        axes.plot(some[:, 0], some[:, 1], marker, ms=3, mec="black", mew=0.3, ls="", color=colour)
-    axes.set_xlabel("first input")
-    return drawn
-
-
 def _draw_map(axes: Any, images: Map, name: str, palette: Palette) -> None:
+    effects = require("matplotlib.patheffects", extra="bench")
     shares, wrong = share_below(images.scores[name]), ~images.correct
     for turned, marker in ((False, "o"), (True, "^")):
         for errs in (False, True):
@@ -173,29 +163,10 @@ def _draw_map(axes: Any, images: Map, name: str, palette: Palette) -> None:
         centre = np.median(images.places[(images.labels == label) & ~images.turned], axis=0)
         text = axes.annotate(str(label), centre, ha="center", va="center", fontsize=12, fontweight="bold",
                              color=palette.ink)  # fmt: skip
-        text.set_path_effects([_halo(palette.paper)])
+        text.set_path_effects([effects.withStroke(linewidth=2.5, foreground=palette.paper)])
     axes.set_xticks([])
     axes.set_yticks([])
-    for side in axes.spines.values():
-        side.set_visible(False)
-
-
-def _key(palette: Palette) -> list[Any]:
-    """Return the marks of the map for the legend."""
-    line = require("matplotlib.lines", extra="bench").Line2D
-    marks = {
-        "as it is": ("o", palette.muted, palette.paper),
-        f"turned by {TURNED:g}°": ("^", palette.muted, palette.paper),
-        "wrong prediction (edge)": ("o", "none", palette.series[1]),
-    }
-    return [
-        line([], [], ls="", marker=marker, ms=6, mfc=inside, mec=edge, mew=1.2, label=label)
-        for label, (marker, inside, edge) in marks.items()
-    ]
-
-
-def _halo(colour: str) -> Any:
-    return require("matplotlib.patheffects", extra="bench").withStroke(linewidth=2.5, foreground=colour)
+    axes.spines[:].set_visible(False)
 
 
 def caption(images: Map) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from qipf.decisions.comparison import ONE_WIDTH
 from qipf.scores.default import EFFORTS
 from qipf.study.plan.checks import PlanError, existing
-from qipf.study.plan.registry import FROM_SCRATCH, REGISTRY
+from qipf.study.plan.registry import FROM_SCRATCH, KINDS
 
 ALIASES = {"qipf": "weight-qipf"}
 """Names in plans that differ from those of scorers."""
@@ -27,33 +26,17 @@ FIT_ON = ("reference", "held-out", "perturbed")
 """Training inputs; inputs that no network saw; training inputs and perturbed copies."""
 
 
-@dataclass(frozen=True)
-class MethodKind:
-    """A method in a plan."""
-
-    name: str
-
-    @property
-    def passes(self) -> str:
-        """Number of forward passes: "one", "many", or "file" for scores read from a file."""
-        return REGISTRY[self.name].passes if self.name in REGISTRY else "one"
-
-    def parameters(self) -> list[str]:
-        """Return the keys that a plan may set."""
-        if self.name == "ensemble":
-            return ["members"]
-        if self.name == "scores":
-            return ["file"]
-        if self.name == ONE_WIDTH:
-            return []
-        if self.passes == "many":
-            training = ["epochs", "batch_size", "learning_rate", "weight_decay", "augment", "schedule"]
-            extra = training if self.name in FROM_SCRATCH else []
-            return [*dict.fromkeys([*_arguments(several_pass_class(self.name)), *extra])]
-        if self.name == "default":
-            return ["effort", "features"]
-        settings = [field.name for field in dataclasses.fields(scorer_class(self.name))]  # pyright: ignore[reportArgumentType]
-        return [*("variant" if name == "kind" else name for name in settings), "fit_on"]
+def parameters(kind: str) -> list[str]:
+    """Return the keys that a plan may set for a method."""
+    fixed = {"ensemble": ["members"], "scores": ["file"], "default": ["effort", "features"], ONE_WIDTH: []}
+    if kind in fixed:
+        return fixed[kind]
+    if is_many(kind):
+        training = ["epochs", "batch_size", "learning_rate", "weight_decay", "augment", "schedule"]
+        extra = training if kind in FROM_SCRATCH else []
+        return [*dict.fromkeys([*_arguments(_class(kind)), *extra])]
+    settings = [field.name for field in dataclasses.fields(_class(kind))]
+    return [*("variant" if name == "kind" else name for name in settings), "fit_on"]
 
 
 def check_method(
@@ -64,8 +47,7 @@ def check_method(
     Raises:
         PlanError: A parameter is wrong, or the method does not work with this model.
     """
-    many = KINDS[kind].passes == "many"
-    if model is not None and (kind in FROM_SCRATCH or (many and model.endswith(ONE_PASS_FILES))):
+    if model is not None and (kind in FROM_SCRATCH or (is_many(kind) and model.endswith(ONE_PASS_FILES))):
         fixed = model.endswith(ONE_PASS_FILES)
         what = f"a {Path(model).suffix} file" if fixed else "your own model, which is not trained"
         raise PlanError(f"{where}: does not work with {what}; leave it out for {model}")
@@ -94,7 +76,7 @@ def check_method(
 
 def is_many(kind: str) -> bool:
     """Return True for a method of several passes."""
-    return kind in REGISTRY and REGISTRY[kind].passes == "many"
+    return KINDS[kind].passes == "many"
 
 
 def is_fitted_passes(kind: str) -> bool:
@@ -102,18 +84,12 @@ def is_fitted_passes(kind: str) -> bool:
     return kind != "ensemble" and is_many(kind)
 
 
-def several_pass_class(kind: str) -> Any:
-    """Return the class of a method of several passes."""
+def _class(kind: str) -> Any:
+    """Return the class of a method of several passes, or of a scorer."""
     from qipf.predictive import METHODS
-
-    return METHODS[kind]
-
-
-def scorer_class(kind: str) -> Any:
-    """Return the class of a scorer."""
     from qipf.scores import SCORERS
 
-    return SCORERS[ALIASES.get(kind, kind)]
+    return METHODS[kind] if is_many(kind) else SCORERS[ALIASES.get(kind, kind)]
 
 
 def build(kind: str, params: Mapping[str, Any]) -> Any:
@@ -123,7 +99,7 @@ def build(kind: str, params: Mapping[str, Any]) -> Any:
         values["pool"] = None  # TOML cannot express None
     if "variant" in values:
         values["kind"] = values.pop("variant")  # in a plan, `kind` says which method it is
-    return (several_pass_class(kind) if is_fitted_passes(kind) else scorer_class(kind))(**values)
+    return _class(kind)(**values)
 
 
 def fit_on(kind: str, params: Mapping[str, Any]) -> str:
@@ -145,25 +121,3 @@ def _arguments(cls: Any) -> Iterator[str]:
             for parameter in inspect.signature(base.__init__).parameters.values():
                 if parameter.name != "self" and parameter.kind != parameter.VAR_KEYWORD:
                     yield parameter.name
-
-
-class _Kinds(Mapping[str, MethodKind]):
-    """All methods that a plan can name, listed on demand because scorers register themselves."""
-
-    def _all(self) -> dict[str, MethodKind]:
-        from qipf.predictive import METHODS
-        from qipf.scores import SCORERS
-
-        return {name: MethodKind(name) for name in (*ALIASES, "default", *SCORERS, *METHODS, "scores", ONE_WIDTH)}
-
-    def __getitem__(self, name: str) -> MethodKind:
-        return self._all()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-
-KINDS: Mapping[str, MethodKind] = _Kinds()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from qipf.data.tables import check_values, csv_columns
 from qipf.study.plan.checks import check_keys
 
 KEYS = ("dataset", "net", "seed", "shift", "severity")
@@ -30,56 +30,41 @@ def read(params: Mapping[str, Any], base: Mapping[str, np.ndarray], content: byt
     Raises:
         ValueError: A column or a score is missing, or a value is not a number.
     """
-    where, group = params["where"], params["group"]["name"]
-    count = len(base["labels"])
+    file, count = params["file"], len(base["labels"])
+    columns = csv_columns(io.BytesIO(content), Path(file))
+    check_keys(columns, (*KEYS, "index", "score"), Path(file).name)
+    for needed in ("index", "score"):
+        if needed not in columns:
+            raise ValueError(f"{file}: expected a column {needed!r}, it has {', '.join(columns) or 'none'}")
     found: dict[str, np.ndarray] = {}
-    rows = _rows(params["file"], content)
     for i, severity in enumerate(params["severity"]):
-        wanted = {**where, "shift": group, "severity": severity}
+        wanted = {**params["where"], "shift": params["group"]["name"], "severity": severity}
+        here = np.arange(len(columns["index"]))
+        for key, value in wanted.items():
+            if key in columns:
+                given = columns[key].astype(str) if isinstance(value, str) else _numbers(columns[key], key, file)
+                here = here[given[here] == value]
+        index, values = (_numbers(columns[name], name, file, here) for name in ("index", "score"))
+        outside = here[~np.isin(index, np.arange(count))]
+        if len(outside):
+            there = columns["index"][outside[0]]
+            raise ValueError(f"{file}, row {outside[0]}: expected an index from 0 to {count - 1}, got {there}")
         scores = np.full(count, np.nan)
-        for line, row in rows:
-            if all(_same(row[key], wanted[key]) for key in KEYS if key in row):
-                index = _number(row["index"], "index", params["file"], line)
-                if index != int(index) or not 0 <= index < count:
-                    raise ValueError(f"{params['file']}, line {line}: index {row['index']} is outside 0 to {count - 1}")
-                scores[int(index)] = _number(row["score"], "score", params["file"], line)
-        if np.isnan(scores).all():
-            continue
-        if np.isnan(scores).any():
-            missing = int(np.isnan(scores).sum())
-            raise ValueError(f"{params['file']}: {missing} of {count} scores are missing for {wanted}")
-        found[f"score/{i}"] = scores.astype(np.float32)
+        scores[index.astype(int)] = values
+        missing = int(np.isnan(scores).sum())
+        if 0 < missing < count:
+            raise ValueError(f"{file}: {missing} of {count} scores are missing for {wanted}")
+        if not missing:
+            found[f"score/{i}"] = scores.astype(np.float32)
     return found
 
 
-def _rows(path: str, content: bytes) -> list[tuple[int, dict[str, str]]]:
+def _numbers(column: np.ndarray, name: str, file: str, rows: Any = slice(None)) -> np.ndarray:
+    """Return some rows of a column as finite numbers."""
+    values = np.zeros(len(column))
     try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: expected UTF-8 text, {error.reason} at byte {error.start}") from None
-    reader = csv.DictReader(io.StringIO(text, newline=""))
-    header = reader.fieldnames or []
-    check_keys(dict.fromkeys(header), (*KEYS, "index", "score"), Path(path).name)
-    for needed in ("index", "score"):
-        if needed not in header:
-            raise ValueError(f"{path}: expected a column {needed!r}, it has {', '.join(header) or 'none'}")
-    return [(reader.line_num, row) for row in reader]
-
-
-def _same(text: str, value: Any) -> bool:
-    if isinstance(value, str):
-        return text == value
-    try:
-        return float(text) == float(value)
-    except ValueError:
-        return False
-
-
-def _number(text: str | None, column: str, path: str, line: int) -> float:
-    try:
-        value = float(text or "")
-    except ValueError:
-        value = float("nan")
-    if not np.isfinite(value):
-        raise ValueError(f"{path}, line {line}: {column} {text!r} is not a finite number")
-    return value
+        values[rows] = column[rows].astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{file}: column {name!r}: expected finite numbers ({error})") from None
+    check_values(name, column, ~np.isfinite(values), f"finite numbers in {file}")
+    return values[rows]

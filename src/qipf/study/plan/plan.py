@@ -34,8 +34,9 @@ from qipf._common.text import parse_toml
 from qipf.study.datasets import NAMES
 from qipf.study.nets import NETS
 from qipf.study.plan.checks import PlanError, UnknownPlanError, check_keys, decoded, did_you_mean, existing, msgspec
-from qipf.study.plan.methods import KINDS, MODEL_FILES, check_method
+from qipf.study.plan.methods import MODEL_FILES, check_method, parameters
 from qipf.study.plan.predicts import COVERAGE, PREDICTS, check_fits
+from qipf.study.plan.registry import KINDS
 from qipf.study.recipes import Recipe, recipe
 from qipf.study.shifts import FAMILIES
 
@@ -105,7 +106,7 @@ class Method:
 
     Attributes:
         name: Name in the tables.
-        kind: Name in `qipf.study.plan.methods.KINDS`.
+        kind: Name in `qipf.study.plan.registry.KINDS`.
         params: Parameters for the network of the pair.
         seeds: Base networks that it is measured on; None for all.
     """
@@ -246,7 +247,13 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
     table: PlanTable = decoded(values, PlanTable)
     if not table.name:
         raise PlanError("name: missing; a plan needs a name")
-    pairs = [pair for other in table.include for pair in _included(other, folder)]
+    pairs: list[Pair] = []
+    for name in table.include:
+        own = (folder or Path()) / name
+        try:
+            pairs += load(own if folder is not None and own.is_file() else name).pairs
+        except PlanError as error:
+            raise PlanError(f"include {name}: {error}") from None
     if table.pairs:
         methods = _methods(table.methods)
         pairs += [_pair(entry, f"pairs[{i}]", table, methods, folder) for i, entry in enumerate(table.pairs)]
@@ -256,27 +263,16 @@ def parse(values: Mapping[str, Any], *, folder: Path | None = None) -> Plan:
     return Plan(table.name, table.description, tuple(pairs))
 
 
-def _included(name: str, folder: Path | None) -> tuple[Pair, ...]:
-    own = (folder or Path()) / name
-    try:
-        return load(own if folder is not None and own.is_file() else name).pairs
-    except PlanError as error:
-        raise PlanError(f"include {name}: {error}") from None
-
-
 def _check_together(pairs: list[Pair]) -> None:
     """Raise PlanError for two pairs with one name, and for a regression beside other tasks."""
     named: dict[str, Pair] = {}
     for pair in pairs:
         other = named.setdefault(pair.name, pair)
-        if other is pair:
-            continue
-        if other.dataset == pair.dataset:
-            raise PlanError(f"pairs: {pair.dataset} with {pair.net} occurs twice; remove one, or give it another `net`")
-        raise PlanError(
-            f"pairs: {other.dataset} and {pair.dataset} with {pair.net} are both called {pair.name} in tables; "
-            "rename one of the files"
-        )
+        if other is not pair:
+            raise PlanError(
+                f"pairs: two are called {pair.name} in tables, with {other.dataset} and {pair.dataset}; remove one, "
+                "rename its file, or give it another `net`"
+            )
     tasks = {pair.predicts: pair for pair in pairs}
     if "numbers" in tasks and len(tasks) > 1:
         other = next(pair for task, pair in tasks.items() if task != "numbers")
@@ -297,7 +293,7 @@ def _methods(tables: Mapping[str, Any]) -> list[Method]:
         kind = params.pop("kind", name)
         if kind not in KINDS:
             raise PlanError(f"{key}: {kind!r} is not a method; {did_you_mean(str(kind), KINDS)}")
-        check_keys(params, [*KINDS[kind].parameters(), "kind", "seeds"], where)
+        check_keys(params, [*parameters(kind), "kind", "seeds"], where)
         methods.append(Method(name, kind, params))
     return methods
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from qipf.decisions.comparison import ONE_WIDTH
 from qipf.study.plan.checks import PlanError
-from qipf.study.plan.methods import KINDS, TOKEN_SCORES
+from qipf.study.plan.methods import TOKEN_SCORES
+from qipf.study.plan.registry import KINDS
 from qipf.tasks.classes import Classes
 from qipf.tasks.labels import Labels
 from qipf.tasks.numbers import Numbers

@@ -1,12 +1,5 @@
 """The registry of methods: one entry per method that the study knows, for plans, tables and reports alike.
 
-A method is added here once, and every part of the study reads what it needs:
-
-* Plans ask `passes` and `FROM_SCRATCH` to know how a method is run.
-* Tables use `paper_methods()` for the columns of the paper and their headings, and `column_title` elsewhere.
-* Reports use `title(method, statistic)` for what a reader sees, `info(method).family` for groups, `slots(methods)` for
-  colours and markers, and `shown_first()` for the columns that are lit, and illustrated, when a page opens.
-
 A *column* is a method together with one of its statistics. Its identifier is the name of the method, followed by the
 statistic in brackets if it is neither the only one nor the paper's: "entropy", "ensemble", "ensemble (entropy)".
 `column_title` turns it into words: "Deep ensemble, standard deviation", "Deep ensemble, entropy of the mean".
@@ -34,7 +27,6 @@ from typing import Literal
 
 Family = Literal["recommended", "qipf", "confidence", "features", "combination", "several passes", "file", "other"]
 Passes = Literal["one", "many", "file"]
-Need = Literal["features", "labels", "training", "dropout"]
 
 COLOURS = 7
 """Number of colours of a chart; methods with slots below it differ by colour alone."""
@@ -63,11 +55,8 @@ class MethodInfo:
         family: Group of methods.
         slot: Position in charts, unique but for "weight-qipf", another name of "qipf".
         passes: "one" forward pass, "many", or "file" for scores read from a file.
-        needs: Besides the outputs: "features", "labels" of reference inputs, "training" of its own, "dropout" layers.
         kind: The method that it is a variant of, or its own name.
         shown: Statistics that a report shows first.
-        paper_place: Column in the paper's tables, from 1; 0 if it has none.
-        paper_heading: Heading of that column.
     """
 
     name: str
@@ -75,11 +64,8 @@ class MethodInfo:
     family: Family
     slot: int
     passes: Passes = "one"
-    needs: frozenset[Need] = frozenset()
     kind: str = ""
     shown: tuple[str, ...] = ()
-    paper_place: int = 0
-    paper_heading: str = ""
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -89,29 +75,18 @@ class MethodInfo:
         return MANY_STATISTICS if self.kind in ("svi", "svi-ll") else MANY_STATISTICS[:-1]
 
 
-def _one(
-    name: str, title: str, family: Family, slot: int, *needs: Need, kind: str = "", shown: bool = False
-) -> MethodInfo:
-    return MethodInfo(name, title, family, slot, "one", frozenset(needs), kind or name, ("score",) if shown else ())
+def _one(name: str, title: str, family: Family, slot: int, *, kind: str = "", shown: bool = False) -> MethodInfo:
+    return MethodInfo(name, title, family, slot, "one", kind or name, ("score",) if shown else ())
 
 
-def _many(
-    name: str,
-    title: str,
-    slot: int,
-    *needs: Need,
-    shown: tuple[str, ...] = (),
-    paper: tuple[int, str] = (0, ""),
-    kind: str = "",
-) -> MethodInfo:
-    return MethodInfo(name, title, "several passes", slot, "many", frozenset(needs), kind or name, shown, *paper)
+def _many(name: str, title: str, slot: int, *, shown: tuple[str, ...] = (), kind: str = "") -> MethodInfo:
+    return MethodInfo(name, title, "several passes", slot, "many", kind or name, shown)
 
 
 _ENTRIES = (
-    _one("default", "Recommended scorer (qipf.default)", "recommended", 0, "features", "labels", shown=True),
-    _one("probe", "Probe on the features", "features", 5, "features", "labels", shown=True),
-    MethodInfo("qipf", "QIPF of the weights", "qipf", 1, kind="qipf", shown=("score",), paper_place=6,
-               paper_heading="QIPF"),
+    _one("default", "Recommended scorer (qipf.default)", "recommended", 0, shown=True),
+    _one("probe", "Probe on the features", "features", 5, shown=True),
+    _one("qipf", "QIPF of the weights", "qipf", 1, shown=True),
     _one("weight-qipf", "QIPF of the weights", "qipf", 1),
     _one("qipf-published", "QIPF as computed by the authors' program", "qipf", 7, kind="qipf"),
     _one("qipf-published-4-modes", "QIPF of the authors' program, 4 modes", "qipf", 16, kind="qipf"),
@@ -121,43 +96,45 @@ _ENTRIES = (
     _one("qipf-batch", "QIPF, lower bound over the batch", "qipf", 20, kind="qipf"),
     _one("qipf-v0", "QIPF, potential without modes", "qipf", 21, kind="qipf"),
     _one("qipf-all-weights", "QIPF of all weights, without pooling", "qipf", 22, kind="qipf"),
-    _one("class-field", "Class-field contrast", "features", 6, "features", "labels", shown=True),
+    _one("class-field", "Class-field contrast", "features", 6, shown=True),
     _one("softmax-response", "Softmax response", "confidence", 2, shown=True),
     _one("entropy", "Entropy of the softmax", "confidence", 44),
     _one("margin", "Margin of the softmax", "confidence", 8),
     _one("max-logit", "Largest logit", "confidence", 9),
     _one("energy", "Energy of the logits", "confidence", 10),
     _one("logit-margin", "Margin of the logits", "confidence", 29),
-    _one("max-logit-p-norm", "Largest logit at unit p-norm", "confidence", 30, "labels"),
+    _one("max-logit-p-norm", "Largest logit at unit p-norm", "confidence", 30),
     _one("doctor", "DOCTOR", "confidence", 31),
     _one("gen", "GEN, generalised entropy", "confidence", 32),
-    _one("rel-u", "REL-U", "confidence", 33, "labels"),
-    _one("contrast", "Contrast, log odds against the predicted class", "confidence", 34, "labels"),
-    _one("knn", "Distance to the nearest neighbours", "features", 11, "features"),
-    _one("mahalanobis", "Mahalanobis distance", "features", 12, "features", "labels"),
-    _one("delta-knn", "Delta-KNN", "features", 35, "features", "labels"),
-    _one("vim", "ViM, virtual-logit matching", "features", 36, "features"),
-    _one("sirc", "SIRC", "features", 37, "features"),
-    _one("geometric-margin", "Distance to the decision boundary", "features", 38, "features"),
-    _one("last-layer-laplace", "Laplace approximation of the last layer", "features", 39, "features"),
-    _one("residual-scale", "Scale of the residual", "features", 43, "features", "labels"),
+    _one("rel-u", "REL-U", "confidence", 33),
+    _one("contrast", "Contrast, log odds against the predicted class", "confidence", 34),
+    _one("knn", "Distance to the nearest neighbours", "features", 11),
+    _one("mahalanobis", "Mahalanobis distance", "features", 12),
+    _one("delta-knn", "Delta-KNN", "features", 35),
+    _one("vim", "ViM, virtual-logit matching", "features", 36),
+    _one("sirc", "SIRC", "features", 37),
+    _one("geometric-margin", "Distance to the decision boundary", "features", 38),
+    _one("last-layer-laplace", "Laplace approximation of the last layer", "features", 39),
+    _one("residual-scale", "Scale of the residual", "features", 43),
     _one("combine", "Combination of several scores", "combination", 24),
-    _many("mc-dropout", "MC dropout", 3, "dropout", shown=("std", "entropy"), paper=(1, "MC-DROP")),
-    _many("mc-dropout-ll", "MC dropout of the last layer", 13, "dropout", paper=(2, "MC-DROP-LL")),
-    _many("mc-dropout-ll-authors", "MC dropout one layer earlier", 40, "dropout", kind="mc-dropout-ll"),
-    _many("svi", "Variational inference", 14, "training", paper=(3, "SVI")),
-    _many("svi-ll", "Variational inference of the last layer", 25, "training", paper=(4, "SVI-LL")),
-    _many("svi-authors", "Variational inference, authors' program", 41, "training", kind="svi"),
-    _many("svi-ll-authors", "Variational inference of the last layer, authors' program", 42, "training", kind="svi-ll"),
-    _many("ensemble", "Deep ensemble", 4, "training", shown=("std", "entropy"), paper=(5, "ENSEMBLE")),
-    _many("swag", "SWAG", 26, "training"),
-    _many("sgd-iterates", "SGD iterates", 27, "training"),
-    _one("twin", "Twin of the second half of the network", "features", 46, "labels"),
+    _many("mc-dropout", "MC dropout", 3, shown=("std", "entropy")),
+    _many("mc-dropout-ll", "MC dropout of the last layer", 13),
+    _many("mc-dropout-ll-authors", "MC dropout one layer earlier", 40, kind="mc-dropout-ll"),
+    _many("svi", "Variational inference", 14),
+    _many("svi-ll", "Variational inference of the last layer", 25),
+    _many("svi-authors", "Variational inference, authors' program", 41, kind="svi"),
+    _many("svi-ll-authors", "Variational inference of the last layer, authors' program", 42, kind="svi-ll"),
+    _many("ensemble", "Deep ensemble", 4, shown=("std", "entropy")),
+    _many("swag", "SWAG", 26),
+    _many("sgd-iterates", "SGD iterates", 27),
+    _one("twin", "Twin of the second half of the network", "features", 46),
     _one("one-width", "One width for all inputs", "other", 45),
     MethodInfo("scores", "Scores from a file", "file", 15, "file", kind="scores"),
 )  # fmt: skip
 REGISTRY: dict[str, MethodInfo] = {entry.name: entry for entry in _ENTRIES}
 """Every method by name, in the order for readers."""
+KINDS: dict[str, MethodInfo] = {name: entry for name, entry in REGISTRY.items() if entry.kind == name}
+"""Methods that a plan can name as a `kind`."""
 
 FROM_SCRATCH = ("svi", "svi-ll", "ensemble")
 """Methods that train networks of their own."""
@@ -212,12 +189,6 @@ def title(name: str, statistic: str) -> str:
 def column_title(identifier: str) -> str:
     """Return the title of a column."""
     return title(*split_column(identifier))
-
-
-def paper_methods() -> dict[str, str]:
-    """Return the paper's methods in its order, with the headings of its columns."""
-    entries = sorted((entry for entry in _ENTRIES if entry.paper_place), key=lambda entry: entry.paper_place)
-    return {entry.name: entry.paper_heading for entry in entries}
 
 
 def shown_first() -> tuple[str, ...]:

@@ -12,13 +12,6 @@ from qipf.study.report.source import Source
 from qipf.study.tables.claims import RIVALS, Claim, claims
 
 
-def _predictions(sizes: list[int], compared: list[int]) -> str:
-    if not sizes:
-        return "none"
-    common = f", methods compared on {compared[-1]:,} of them" if compared else ""
-    return f"{sizes[-1]:,} for each condition{common}"
-
-
 def facts(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> list[tuple[str, str]]:
     """Return what was run, as names and values."""
     shifts = list(dict.fromkeys(r.shift for r in source.rows if r.shift != "clean" and not r.shift.startswith("ood:")))
@@ -27,12 +20,13 @@ def facts(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> li
     clean = {(pair_id(r), r.seed): r for r in sorted(base, key=lambda row: row.n) if r.shift == "clean"}
     sizes = sorted({row.n for row in base})
     compared = sorted({row.n for row in base if row.subset == "common"})
+    common = f", methods compared on {compared[-1]:,} of them" if compared else ""
     result = [
         ("Models", ", ".join(pairs.values())),
         ("Networks", f"{len(seeds)}, {'different seeds' if len(seeds) > len(pairs) else 'one seed each'}"),
         ("Methods", f"{len({column.method for column in columns})} with {len(columns)} scores"),
         ("Shifts", ", ".join(shifts) or "none"),
-        ("Predictions", _predictions(sizes, compared)),
+        ("Predictions", f"{sizes[-1]:,} for each condition{common}" if sizes else "none"),
     ]
     if clean:
         accuracies = [row.accuracy for row in clean.values()]
@@ -77,7 +71,9 @@ def verdicts(source: Source) -> Verdicts:
     counts = Counter(agreement(claim) for claim in own if claim.scope != "case")
     rest: dict[str, list[Claim]] = defaultdict(list)
     for claim in found:
-        if claim not in front and (claim.scope != "case" or _worth_a_line(claim)):
+        # of single cases, which are thousands, error detection against the paper's rivals and the plain scores
+        worth = claim.scope != "case" or (claim.metric == "roc_auc" and (claim.other in RIVALS or _simple(claim)))
+        if worth and claim not in front:
             rest[SCOPES[claim.scope]].append(claim)
     return Verdicts(counts, front or own, {title: rest[title] for title in SCOPES.values() if title in rest})
 
@@ -94,11 +90,6 @@ def agreement(claim: Claim) -> str:
 def evidence(claim: Claim) -> str:
     """Return the difference behind a verdict, with its interval and number of pairs."""
     return str(claim).removeprefix(f"{claim.text}: paper {claim.paper}, here {claim.here}").lstrip(", ")
-
-
-def _worth_a_line(claim: Claim) -> bool:
-    """Return True for error detection against the paper's rivals and the plain scores; single cases are thousands."""
-    return claim.metric == "roc_auc" and (claim.other in RIVALS or _simple(claim))
 
 
 def _simple(claim: Claim) -> bool:

@@ -11,7 +11,7 @@ from qipf.decisions.probability import ErrorProbability
 from qipf.study.report.severity import pair_id, severity_of
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.read import Bench, Condition, Predictions
-from qipf.study.tables.answer import columns_of, errors_found
+from qipf.study.tables.answer import columns_of
 
 FRACTIONS = np.array(
     [0, 0.002, 0.005]
@@ -49,8 +49,8 @@ def histogram(scores: np.ndarray, wrong: np.ndarray, axis: Axis, bins: int = BIN
     """Count right and wrong predictions in bins of equal width on the axis."""
     low, high = (np.log10(axis.low), np.log10(axis.high)) if axis.log else (axis.low, axis.high)
     values = np.log10(np.maximum(scores, axis.low)) if axis.log else scores
-    place = np.clip(((values - low) / (high - low) * bins).astype(np.int64), 0, bins - 1)
-    return [np.bincount(place[group], minlength=bins).tolist() for group in (~wrong, wrong)]
+    values = np.clip(values, low, high)
+    return [np.histogram(values[group], bins, (low, high))[0].tolist() for group in (~wrong, wrong)]
 
 
 def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABILITY_BINS) -> list[list[float]]:
@@ -62,6 +62,15 @@ def reliability(probability: np.ndarray, wrong: np.ndarray, bins: int = RELIABIL
         chance, share = float(probability[inside].mean()), float(wrong[inside].mean())
         result.append([int(inside.sum()), round(chance, 3), round(share, 3)])
     return result
+
+
+def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray) -> np.ndarray:
+    """Return the number of errors among the least certain fractions; the expectation among tied scores."""
+    order = np.argsort(-scores, kind="stable")
+    ranked, errors = scores[order], np.cumsum(wrong[order])
+    ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of every group of equal scores
+    x = np.concatenate([[0], ends + 1]) / len(scores)
+    return np.interp(fractions, x, np.concatenate([[0.0], errors[ends]]))
 
 
 def compact(values: np.ndarray) -> list[Any]:

@@ -6,10 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from qipf.scores.field_figure import REACH, view
 from qipf.study.plan.methods import ALIASES
 from qipf.study.plan.plan import Method, Pair
+from qipf.study.plan.registry import info
 from qipf.study.report.detail_view import Axis, histogram, one_seed, severity_at, usable
-from qipf.study.report.severity import method_title, pair_id
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.read import Bench, Condition
 
@@ -23,41 +24,40 @@ def fields(source: Source) -> dict[str, Any]:
         return {}
     result: dict[str, Any] = {}
     for pair, by_shift in one_seed(source.bench).items():
-        for condition in [c for found in by_shift.values() for c in found][:1]:
-            settings = source.bench._pair(condition.dataset, condition.net)
-            for method in settings.methods:
-                if ALIASES.get(method.kind, method.kind) == "weight-qipf":
-                    try:
-                        result.setdefault(pair, {})[method.name] = _view(source.bench, settings, method, by_shift)
-                    except MISSING as error:
-                        source.note(f"The field of {method.name} on {pair} cannot be shown: {error}")
-    return {pair: found for pair, found in result.items() if found}
+        some = next(iter(by_shift.values()))[0]
+        settings = source.bench._pair(some.dataset, some.net)
+        for method in settings.methods:
+            if ALIASES.get(method.kind, method.kind) == "weight-qipf":
+                try:
+                    found = _view(source.bench, settings, method, by_shift)
+                    result.setdefault(pair, {})[method.name] = found
+                except MISSING as error:
+                    source.note(f"The field of {method.name} on {pair} cannot be shown: {error}")
+    return result
 
 
 def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Condition]]) -> dict[str, Any]:
-    some = next(c for found in by_shift.values() for c in found)
+    some = next(iter(by_shift.values()))[0]
     scorer: Any = bench.scorer(some.dataset, some.net, some.seed, method.name)
     if scorer is None:
         raise ValueError("it was not fitted")
     facts = scorer.fitted.facts
     placed = _placed(bench, pair, scorer, by_shift)
-    every = np.concatenate([y for y, _ in placed.values()]) if placed else np.array([-4.0, 4.0])
-    low, high = (float(v) for v in np.quantile(every, [0.001, 0.999]))
-    low, high = min(-3.0, low - 0.2), max(3.0, high + 0.2)
-    y = np.linspace(low, high, POINTS)
-    modes = np.asarray(scorer.modes(_logits(y * facts["std"] + facts["mean"], scorer)))
+    every = np.concatenate([np.abs(y) for y, _ in placed.values()]) if placed else np.zeros(1)
+    shown = view(scorer, points=POINTS, reach=max(REACH, float(np.quantile(every, 0.999))))
+    low, high = float(shown.y[0]), float(shown.y[-1])
     conditions: dict[str, list[Any]] = {}
     for (shift, level), (positions, wrong) in placed.items():
         bins = histogram(positions, wrong, Axis(low, high, False), BINS)
         conditions.setdefault(shift, []).append({"severity": level, "bins": bins})
     return {
-        "label": method_title(method.name),
+        "label": info(method.name).title,
         "low": round(low, 4),
         "high": round(high, 4),
-        "psi": _short(np.asarray(scorer.field(y))),
-        "orders": [int(order) for order in scorer.orders],
-        "modes": [_short(column) for column in modes.T],
-        "mean": _short(modes.mean(axis=1)),
+        "psi": list(map(_number, shown.psi)),
+        "orders": list(shown.orders),
+        "modes": [list(map(_number, column)) for column in shown.modes.T],
+        "mean": list(map(_number, shown.modes.mean(axis=1))),
         "facts": {
             "weights": facts.get("samples"),
             "factor": _number(facts.get("factor")),
@@ -67,22 +67,7 @@ def _view(bench: Bench, pair: Pair, method: Method, by_shift: dict[str, list[Con
             "scale": _number(facts.get("std")),
         },
         "conditions": conditions,
-        "pair": pair_id(some),
     }
-
-
-def _logits(values: np.ndarray, scorer: Any) -> np.ndarray:
-    """Return logits with these coordinates."""
-    classes, task = scorer.fitted.facts["columns"], scorer.fitted.facts["output"]
-    if task == "regression":
-        return values[:, None]
-    if task != "classification" or scorer.coordinate not in ("max_logit", "log_odds"):
-        raise ValueError(f"there is no picture of {task} with the coordinate {scorer.coordinate!r}")
-    others = np.repeat(values[:, None] - 50.0, classes - 1, axis=1)
-    if scorer.coordinate == "log_odds":
-        others += 50.0 - values[:, None]  # zeros: the odds against C - 1 of them are z - log(C - 1)
-        values = values + np.log(classes - 1)
-    return np.concatenate([values[:, None], others], axis=1)
 
 
 def _placed(
@@ -105,10 +90,6 @@ def _placed(
                 if len(scores):
                     placed[shift, severity_at(condition)] = ((-scores - facts["mean"]) / facts["std"], wrong)
     return placed
-
-
-def _short(values: np.ndarray) -> list[float | None]:
-    return [_number(value) for value in values]
 
 
 def _number(value: Any) -> float | None:

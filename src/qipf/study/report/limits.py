@@ -15,14 +15,12 @@ class Limits:
 
     Attributes:
         severities: Per shift.
-        mutual_information: Show this statistic of methods with several passes.
         thumbnails: Pictures of each kind.
         thumbnail_methods: Scores that pictures are sorted by.
         maps: Sets of segmented images per model.
     """
 
     severities: int = 10
-    mutual_information: bool = True
     thumbnails: int = 6
     thumbnail_methods: int = 3
     maps: int = 20
@@ -31,17 +29,19 @@ class Limits:
 LEVELS = (
     Limits(),
     Limits(thumbnails=5, thumbnail_methods=2, maps=10),
-    Limits(mutual_information=False, thumbnails=4, thumbnail_methods=1, maps=10),
-    Limits(severities=5, mutual_information=False, thumbnails=4, thumbnail_methods=1, maps=5),
-    Limits(severities=3, mutual_information=False, thumbnails=2, thumbnail_methods=1, maps=2),
-    Limits(severities=1, mutual_information=False, thumbnails=0, maps=0),
+    Limits(severities=5, thumbnails=4, thumbnail_methods=1, maps=5),
+    Limits(severities=3, thumbnails=2, thumbnail_methods=1, maps=2),
+    Limits(severities=1, thumbnails=0, maps=0),
 )
 """From everything to almost nothing; the first that fits is used."""
 
 
 def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
     """Return the content of a page within `limits`."""
-    details = {pair: _details(entry, limits) for pair, entry in content["details"].items()}
+    details = {
+        pair: {**entry, "shifts": {shift: thin(found, limits.severities) for shift, found in entry["shifts"].items()}}
+        for pair, entry in content["details"].items()
+    }
     fields = {
         pair: {
             method: {
@@ -52,35 +52,7 @@ def within(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
         }
         for pair, views in content["fields"].items()
     }
-    return {**content, "details": details, "fields": fields, "thumbnails": _thumbnails(content["thumbnails"], limits)}
-
-
-def thin(found: list[Any], most: int) -> list[Any]:
-    """Return at most `most` items, evenly spaced with both ends; the middle one if `most` is one."""
-    if len(found) <= most:
-        return found
-    if most == 1:
-        return [found[len(found) // 2]]
-    return [found[i] for i in np.unique(np.round(np.linspace(0, len(found) - 1, most)).astype(int))]
-
-
-def _details(entry: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    shifts = {shift: thin(found, limits.severities) for shift, found in entry["shifts"].items()}
-    if not limits.mutual_information:
-        shifts = {
-            shift: [
-                {**one, "methods": {k: v for k, v in one["methods"].items() if not k.endswith("(mutual_information)")}}
-                for one in found
-            ]
-            for shift, found in shifts.items()
-        }
-    return {**entry, "shifts": shifts}
-
-
-def _thumbnails(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
-    if not content or not limits.thumbnails:
-        return {}
-    groups = {
+    thumbnails = {
         pair: {
             shift: {
                 **group,
@@ -91,14 +63,16 @@ def _thumbnails(content: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
             }
             for shift, group in by_shift.items()
         }
-        for pair, by_shift in content["groups"].items()
+        for pair, by_shift in content["thumbnails"].items()
+        if limits.thumbnails
     }
-    needed = {
-        picture[0]
-        for by_shift in groups.values()
-        for group in by_shift.values()
-        for sorts in group["columns"].values()
-        for pictures in sorts.values()
-        for picture in pictures
-    }
-    return {"groups": groups, "images": {name: uri for name, uri in content["images"].items() if name in needed}}
+    return {**content, "details": details, "fields": fields, "thumbnails": thumbnails}
+
+
+def thin(found: list[Any], most: int) -> list[Any]:
+    """Return at most `most` items, evenly spaced with both ends; the middle one if `most` is one."""
+    if len(found) <= most:
+        return found
+    if most == 1:
+        return [found[len(found) // 2]]
+    return [found[i] for i in np.unique(np.round(np.linspace(0, len(found) - 1, most)).astype(int))]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby, pairwise
+from pathlib import Path
 from typing import Any
 
 from qipf.decisions.comparison import Estimate
 from qipf.pages.charts import Chart, Style, axis, legend
-from qipf.pages.layout import document
+from qipf.pages.layout import document, render
 from qipf.study.report.source import MISSING, Source
-from qipf.study.report.templates import template
 from qipf.study.tables.intervals import HEADS, MEANING, PROMISE, IntervalTable, advice, interval_tables, scale_title
 from qipf.study.tables.paper import pair_title
 
@@ -42,8 +42,9 @@ def render_numbers(source: Source, environment: Sequence[tuple[str, str]]) -> by
         doubts = [] if source.bench is None else source.bench.notes()
     except MISSING:
         doubts = []  # whoever read the source has reported it
-    body = template("numbers.html.j2").render(
-        title=title, source=source, environment=environment, answers=answers, doubts=doubts, heads=HEADS,
+    body = render(
+        "numbers.html.j2", Path(__file__).parent, title=title, source=source, environment=environment,
+        answers=answers, doubts=doubts, heads=HEADS,
         meaning=f"{MEANING} {PROMISE}", notes=[note for note in source.notes if note not in doubts],
         pairs=[_pair(source, *pair[:2], own, number) for number, (pair, own) in enumerate(pairs.items())],
         scale_title=scale_title,

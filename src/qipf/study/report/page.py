@@ -11,12 +11,13 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from qipf._common.files import atomic_write, check_parent
 from qipf._common.optional import require
-from qipf.pages import overlays
+from qipf.pages import layout, overlays
 from qipf.study.plan.plan import shipped
 from qipf.study.plan.registry import column_title, info, titled
 from qipf.study.report import appendix, detail_view, severity
@@ -27,9 +28,8 @@ from qipf.study.report.limits import LEVELS, within
 from qipf.study.report.number_view import render_numbers
 from qipf.study.report.picture_view import segmented, thumbnails
 from qipf.study.report.ranking_view import HEADS, out_of_distribution, ranking
-from qipf.study.report.severity import columns, method_title, pair_id, pairs
+from qipf.study.report.severity import columns, pair_id, pairs
 from qipf.study.report.source import MISSING, Source, open_source
-from qipf.study.report.templates import template, text_of
 from qipf.study.tables.answer import Answer, answers
 from qipf.study.tables.intervals import of_numbers
 from qipf.study.tables.tables import PaperTable, all_tables, notes_on_fewer_networks
@@ -40,6 +40,7 @@ SMALL = 50_000
 """Rows of the long table below which a study of the paper counts as small."""
 
 DEVICES = {"cpu": "CPU", "cuda": "GPU"}
+HERE = Path(__file__).parent
 SCRIPTS = ("charts.js", "views.js", "script.js")
 
 
@@ -73,21 +74,22 @@ def render(source: Source, *, data: str | None = None, largest: int = LARGEST) -
     """Return the page with as much detail as fits in `largest` bytes."""
     if of_numbers(source.rows):
         return render_numbers(source, _flat(source.environment))
-    parts = _parts(source, data, about_paper(source))
+    # other pages than those of the paper's study do not mention the paper
+    paper = source.plan is not None and source.plan.name in shipped() and source.plan.name != "demo"
+    parts = _parts(source, data, paper)
     whole, page = parts["content"], b""
     for level, limits in enumerate(LEVELS):
         if level:
             source.note("With all predictions the page would be too large. Some severities or pictures are left out.")
-        shown = [(maps.title, text) for maps in parts["segmented"] if (text := maps.html(limits.maps))]
+        shown = [
+            (title, overlays.overlay_section(dict(islice(sets.items(), limits.maps)), score))
+            for title, score, sets in parts["segmented"]
+            if limits.maps
+        ]
         page = _fill(source, {**parts, "content": within(whole, limits), "segmented": shown})
         if len(page) <= largest:
             break
     return page
-
-
-def about_paper(source: Source) -> bool:
-    """Return True for a shipped plan of the paper's study; other pages do not mention the paper."""
-    return source.plan is not None and source.plan.name in shipped() and source.plan.name != "demo"
 
 
 def _parts(source: Source, data: str | None, paper: bool) -> dict[str, Any]:
@@ -95,6 +97,8 @@ def _parts(source: Source, data: str | None, paper: bool) -> dict[str, Any]:
     titles, found = pairs(source.rows), _answers(source)
     best = [answer.ranking.standings[0].column for answer in found if answer.ranking.standings]
     leaders = [] if paper else [standing.column for answer in found for standing in answer.ranking.best_of_methods]
+    versions = source.environment.get("versions")
+    version = str(versions.get("qipf", "")) if isinstance(versions, Mapping) else ""
     shown, metrics = columns(source.rows, best, leaders), severity.metric_titles(source.rows, paper)
     return {
         "paper": paper,
@@ -107,7 +111,7 @@ def _parts(source: Source, data: str | None, paper: bool) -> dict[str, Any]:
             "severity": severity.against_severity(source.frame, [metric["id"] for metric in metrics]),
             "details": details(source),
             "fields": fields(source),
-            "thumbnails": thumbnails(source, data, best=best),
+            "thumbnails": thumbnails(source, data, best),
         },
         "answers": found,
         "segmented": segmented(source, found),
@@ -123,7 +127,7 @@ def _parts(source: Source, data: str | None, paper: bool) -> dict[str, Any]:
         "seeds": max(len({r.seed for r in source.rows if pair_id(r) == pair}) for pair in titles),
         "fewer": notes_on_fewer_networks(source.frame),
         "environment": _flat(source.environment),
-        "version": _version(source.environment),
+        "version": version if re.fullmatch(r"\d[\w.+-]*", version) else "",  # not that of a source tree
     }
 
 
@@ -154,55 +158,48 @@ def _tables(source: Source, leads: list[str] | None) -> list[tuple[PaperTable, l
 def _fill(source: Source, parts: Mapping[str, Any]) -> bytes:
     """Fill the template."""
     safe = require("markupsafe", extra="report").Markup  # for our own files and maps, in which all data is escaped
-    script = "".join(text_of(name) for name in SCRIPTS)
+    script = "".join((HERE / name).read_text("utf-8") for name in SCRIPTS)
+    style = (HERE / "style.css").read_text("utf-8") + (overlays.STYLE if parts["segmented"] else "")
     values = {
         **parts,
         "source": source,
         "agreement": appendix.agreement,
         "evidence": appendix.evidence,
         "column_title": column_title,
-        "method_title": method_title,
+        "info": info,
         "segmented": [(title, safe(text)) for title, text in parts["segmented"]],
-        "style": safe(text_of("style.css") + (overlays.STYLE if parts["segmented"] else "")),
+        "style": safe(style),
         "script": safe(script),
-        "script_hash": _digest(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "data": packed(parts["content"]),
     }
-    return template("paper.html.j2" if parts["paper"] else "template.html.j2").render(values).encode("utf-8", "replace")
+    page = layout.render("paper.html.j2" if parts["paper"] else "template.html.j2", HERE, **values)
+    return page.encode("utf-8", "replace")
 
 
 def packed(content: Any) -> str:
     """Return JSON, compressed, in base64, so that nothing in it can break out of its element."""
-    text = json.dumps(_plain(content), separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    plain = json.loads(json.dumps(content), parse_constant=lambda _: None)  # NaN and infinities are not JSON
+    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode("utf-8", "replace"), mtime=0)).decode()
-
-
-def _plain(value: Any) -> Any:
-    """Replace NaN and infinities by None."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _times(times: list[dict[str, Any]], titles: Mapping[str, str]) -> list[dict[str, Any]]:
     """Return by pair the methods from the fastest on, with bars on a logarithmic scale."""
     result = []
     for pair, title in titles.items():
-        own = [time for time in times if pair_id(time) == pair and _ms(time) > 0]
-        own.sort(key=_ms)
+        own = sorted((time for time in times if pair_id(time) == pair), key=lambda time: time["method_ms"])
         forward = [float(time["forward_ms"]) for time in own if isinstance(time.get("forward_ms"), int | float)]
         if not own:
             continue
-        low = math.log(min([_ms(time) for time in own] + forward) / 1.5)
-        high = math.log(max(_ms(time) for time in own))
+        low = math.log(min([own[0]["method_ms"], *forward]) / 1.5)
+        high = math.log(own[-1]["method_ms"])
         lines = [
             {
                 **time,
-                "label": method_title(str(time["method"])),
+                "label": info(str(time["method"])).title,
                 "recommended": info(str(time["method"])).family == "recommended",
-                "share": (math.log(_ms(time)) - low) / (high - low),
+                "share": (math.log(time["method_ms"]) - low) / (high - low),
             }
             for time in own
         ]
@@ -213,18 +210,6 @@ def _times(times: list[dict[str, Any]], titles: Mapping[str, str]) -> list[dict[
     return result
 
 
-def _ms(time: Mapping[str, Any]) -> float:
-    value = time.get("method_ms")
-    return float(value) if isinstance(value, int | float) else 0.0
-
-
-def _version(environment: Mapping[str, Any]) -> str:
-    """Return the version of qipf that measured; empty for a source tree."""
-    versions = environment.get("versions")
-    found = str(versions.get("qipf", "")) if isinstance(versions, Mapping) else ""
-    return found if re.fullmatch(r"\d[\w.+-]*", found) else ""
-
-
 def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
     result: list[tuple[str, str]] = []
     for key, value in values.items():
@@ -233,7 +218,3 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
         elif value is not None:
             result.append((f"{prefix}{key}", "; ".join(map(str, value)) if isinstance(value, list) else str(value)))
     return result
-
-
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from qipf.pages.layout import embedded
-from qipf.pages.overlays import Overlay, colour_scale, draw_overlays, overlay_section
+from qipf.pages.overlays import Overlay, colour_scale, draw_overlays
 from qipf.study.plan.registry import shown_first
 from qipf.study.report.detail_view import one_seed, severity_at, usable
-from qipf.study.report.limits import Limits, thin
-from qipf.study.report.severity import intensity_label, pair_id
+from qipf.study.report.limits import LEVELS, thin
+from qipf.study.report.severity import intensity_label
 from qipf.study.report.source import MISSING, Source
 from qipf.study.run.consolidate import condition_of
 from qipf.study.run.maps import KeptMaps
@@ -23,48 +22,38 @@ from qipf.study.tables.answer import Answer, columns_of, recommended_columns
 from qipf.study.tables.frame import column_of
 from qipf.study.tables.paper import pair_title
 
-LIMITS = Limits()
-
-CLASS_NAMES = {
+CLASS_NAMES: dict[str, tuple[str, ...]] = {
     "cifar10": ("airplane", "car", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     "fashion-mnist": ("T-shirt", "trouser", "pullover", "dress", "coat", "sandal", "shirt", "sneaker", "bag", "boot"),
     "kmnist": ("o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"),
 }
 
 
-def thumbnails(
-    source: Source, data: str | None = None, limits: Limits = LIMITS, best: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Return pictures by name, and by pair, shift and column four lists of them.
+def thumbnails(source: Source, data: str | None, best: Sequence[str]) -> dict[str, Any]:
+    """Return four lists of pictures by pair, shift and column, at the middle severity.
 
-    An entry is [name, true class, predicted class, percentile of its uncertainty], at the middle severity. The
-    recommended score comes first, then `best`, then those of the registry.
+    A picture is [data address, true class, predicted class, percentile of its uncertainty]. The recommended score comes
+    first, then `best`, then those of the registry.
     """
     if source.bench is None:
         return {}
-    images: dict[str, str] = {}
+    from qipf.study import datasets
+
     groups: dict[str, Any] = {}
     for pair, by_shift in one_seed(source.bench).items():
         some = next(iter(by_shift.values()))[0]
         if source.bench._pair(some.dataset, some.net).predicts == "pixels":
             continue  # `qipf.study.report.picture_view` shows whole images
         try:
-            _find_data(some.dataset, data)
+            if some.dataset in datasets.NAMES:  # raises if it is not on this machine: a report downloads nothing
+                datasets.load(some.dataset, data=data, download=False, progress=False)
             for shift, conditions in by_shift.items():
                 for condition in thin(conditions, 1):
-                    groups.setdefault(pair, {})[shift] = _thumbnails_of(source, condition, limits, data, images, best)
+                    groups.setdefault(pair, {})[shift] = _thumbnails_of(source.bench, condition, data, best)
         except MISSING as error:
             groups.pop(pair, None)
             source.note(f"No pictures of {pair}: {error}")
-    return {"groups": groups, "images": images} if groups else {}
-
-
-def _find_data(dataset: str, data: str | None) -> None:
-    """Raise if the inputs are not on this machine: a report downloads nothing."""
-    from qipf.study import datasets
-
-    if dataset in datasets.NAMES:
-        datasets.load(dataset, data=data, download=False, progress=False)
+    return groups
 
 
 def extremes(scores: np.ndarray, wrong: np.ndarray, most: int) -> dict[str, np.ndarray]:
@@ -87,69 +76,50 @@ def png(image: np.ndarray) -> str:
     return embedded(pixels[0] if len(pixels) == 1 else pixels.transpose(1, 2, 0), 64)
 
 
-def _thumbnails_of(
-    source: Source,
-    condition: Condition,
-    limits: Limits,
-    data: str | None,
-    images: dict[str, str],
-    best: Sequence[str],
-) -> dict[str, Any]:
-    assert source.bench is not None  # noqa: S101 (the caller has checked)
-    predictions = source.bench.predictions(condition)
+def _thumbnails_of(bench: Bench, condition: Condition, data: str | None, best: Sequence[str]) -> dict[str, Any]:
+    predictions = bench.predictions(condition)
     every = columns_of(predictions)
     order = dict.fromkeys([*recommended_columns(), *best, *shown_first()])
     names = [name for name in order if name in every] or list(every)
-    chosen: dict[str, dict[str, list[Any]]] = {}
-    needed: set[int] = set()
-    for column in names[: limits.thumbnail_methods]:
+    chosen: dict[str, dict[str, list[tuple[int, int]]]] = {}
+    for column in names[: LEVELS[0].thumbnail_methods]:
         scores, wrong, rows = usable(every[column], ~predictions.correct)
-        if len(scores) == 0:
-            continue
-        ranks = np.argsort(np.argsort(scores, kind="stable"), kind="stable")
-        chosen[column] = {}
-        for sort, places in extremes(scores, wrong, limits.thumbnails).items():
-            needed.update(int(row) for row in rows[places])
-            chosen[column][sort] = [
-                _picture(condition, predictions, int(rows[p]), float(ranks[p]) / len(scores)) for p in places
+        if len(scores):
+            percents = np.rint(100 * np.argsort(np.argsort(scores, kind="stable"), kind="stable") / len(scores)).astype(
+                int
+            )
+            chosen[column] = {
+                sort: list(zip(rows[places].tolist(), percents[places].tolist(), strict=True))
+                for sort, places in extremes(scores, wrong, LEVELS[0].thumbnails).items()
+            }
+    listed = sorted({row for sorts in chosen.values() for found in sorts.values() for row, _ in found})
+    images = bench.images(condition, listed, data) if listed else []
+    pictures = dict(zip(listed, map(png, images), strict=True))
+    known = CLASS_NAMES.get(condition.dataset, ())
+
+    def called(label: Any) -> str:
+        return known[label] if label < len(known) else str(label)
+
+    columns = {
+        column: {
+            sort: [
+                [pictures[row], called(predictions.labels[row]), called(predictions.predicted[row]), percent]
+                for row, percent in found
             ]
-    listed = sorted(needed)
-    for row, image in zip(listed, source.bench.images(condition, listed, data) if listed else [], strict=True):
-        images[_name(condition, row)] = png(image)
-    return {
-        "severity": severity_at(condition),
-        "intensity": intensity_label(condition.shift, condition.intensity),
-        "columns": chosen,
+            for sort, found in sorts.items()
+        }
+        for column, sorts in chosen.items()
     }
+    label = intensity_label(condition.shift, condition.intensity)
+    return {"severity": severity_at(condition), "intensity": label, "columns": columns}
 
 
-def _picture(condition: Condition, predictions: Any, row: int, share: float) -> list[Any]:
-    classes = [int(predictions.labels[row]), int(predictions.predicted[row])]
-    names = CLASS_NAMES.get(condition.dataset, ())
-    called = [names[c] if c < len(names) else str(c) for c in classes]
-    return [_name(condition, row), *called, round(100 * share)]
+def segmented(source: Source, answers: Sequence[Answer]) -> list[tuple[str, str, Mapping[str, Sequence[Overlay]]]]:
+    """Draw a few images of every set for each model of pixels, with the score that finds its errors best.
 
-
-def _name(condition: Condition, row: int) -> str:
-    return f"{pair_id(condition)}/{condition.shift}/{row}"
-
-
-@dataclass(frozen=True)
-class MapsShown:
-    """Images of one model: its title, the name of the score, and pictures by set, clean inputs first."""
-
-    title: str
-    score: str
-    sets: Mapping[str, Sequence[Overlay]]
-
-    def html(self, most: int) -> str:
-        """Return the pictures of the first `most` sets; empty for none."""
-        sets = dict(islice(self.sets.items(), most))
-        return overlay_section(sets, self.score) if sets else ""
-
-
-def segmented(source: Source, answers: Sequence[Answer]) -> list[MapsShown]:
-    """Draw a few images of every set for each model of pixels, with the score that finds its errors best."""
+    Returns:
+        The title of the model, the name of the score, and the pictures by set, clean inputs first.
+    """
     if source.bench is None:
         return []
     found = []
@@ -167,7 +137,7 @@ def segmented(source: Source, answers: Sequence[Answer]) -> list[MapsShown]:
         if shown is None:
             source.note(f"No images of {title}: the store has none; run the plan again to keep some.")
         else:
-            found.append(MapsShown(title, *shown))
+            found.append((title, *shown))
     return found
 
 

@@ -36,13 +36,10 @@ class Figure:
 
 @dataclass
 class Line:
-    """One score of the ranking.
+    """One score of the ranking: ROC-AUC, average precision and cost, for each pair in turn.
 
-    Attributes:
-        number: Rank among the scores that stand for their methods; 0 for the others.
-        column: The score.
-        figures: ROC-AUC, average precision and cost, for each pair in turn.
-        open: Shown before the table is unfolded.
+    `number` is its rank among the scores that stand for their methods, 0 for the others. A line that is not `open` is
+    shown when the table is unfolded.
     """
 
     number: int
@@ -70,7 +67,11 @@ def ranking(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> 
         return not whole, -float(np.nanmean(values))
 
     known.sort(key=order)
-    costs = {(pair_id(time), str(time["method"])): time for time in source.times if _ratio(time) is not None}
+    costs = {
+        (pair_id(time), str(time["method"])): f"{ratio:.2f}×" if ratio < 9.95 else f"{ratio:.0f}×"
+        for time in source.times
+        if isinstance(ratio := time.get("ratio"), int | float) and ratio > 0
+    }
     numbered = {column.id: number for number, column in enumerate((c for c in known if c.lead), 1)}
     lines = [
         Line(number, column, [], 0 < number <= LISTED or column.recommended or column.id == BASELINE)
@@ -82,7 +83,7 @@ def ranking(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> 
             for line, figure in zip(lines, _figures(metric, own, known), strict=True):
                 line.figures.append(figure)
         for line in lines:
-            line.figures.append(_cost(costs.get((pair, line.column.method))))
+            line.figures.append(Figure(costs.get((pair, line.column.method), "–")))
     return lines
 
 
@@ -95,16 +96,6 @@ def _figures(metric: str, own: Mapping[str, float], known: list[Column]) -> list
         else Figure("–")
         for c in known
     ]
-
-
-def _cost(time: Mapping[str, Any] | None) -> Figure:
-    ratio = None if time is None else _ratio(time)
-    return Figure("–") if ratio is None else Figure(f"{ratio:.2f}×" if ratio < 9.95 else f"{ratio:.0f}×")
-
-
-def _ratio(time: Mapping[str, Any]) -> float | None:
-    value = time.get("ratio")
-    return float(value) if isinstance(value, int | float) and value > 0 else None
 
 
 def out_of_distribution(source: Source, columns: list[Column], pairs: Mapping[str, str]) -> dict[str, Any]:

@@ -84,7 +84,7 @@ function buildPair() {
     byId("field-method-field").hidden = methods.length < 2;
   }
   if (byId("pictures")) {
-    const methods = [...new Set(Object.values(data.thumbnails.groups?.[choice.pair] ?? {}).flatMap((group) => Object.keys(group.columns)))];
+    const methods = [...new Set(Object.values(data.thumbnails[choice.pair] ?? {}).flatMap((group) => Object.keys(group.columns)))];
     if (!methods.includes(choice.pictureMethod)) choice.pictureMethod = methods[0] ?? null;
     options(byId("picture-method"), methods.map((m) => [m, styles.get(m)?.label ?? m]), choice.pictureMethod, (value) => { choice.pictureMethod = value; drawPictures(); });
   }

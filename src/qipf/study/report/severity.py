@@ -19,7 +19,7 @@ from qipf.study.tables.answer import BASELINE, recommended_columns
 from qipf.study.tables.frame import Frame, column_of, column_order, comparable
 
 SHAPES = 7
-"""Number of markers in charts; a score takes the next one if it would look like another."""
+"""Number of markers in charts."""
 
 FEWEST = 3
 """Scores selected when a page opens, at least."""
@@ -31,15 +31,9 @@ class Column:
 
     Attributes:
         id: Name in tables, such as "ensemble (entropy)".
-        label: Name for readers.
-        short: The same without the statistic if it stands for its method.
-        method: Name in the plan.
-        score: The statistic.
+        short: The label without the statistic if it stands for its method.
         many: Takes several passes.
-        recommended: Is the score that qipf recommends.
-        colour: Number of its colour, the same in every report.
-        marker: Number of its marker.
-        dash: Number of its dash pattern, by statistic.
+        colour: Number of its colour, the same in every report; `marker` and `dash` likewise.
         lead: Stands for its method: the paper's statistic, or the best one.
         shown: Selected when the page opens.
     """
@@ -48,7 +42,6 @@ class Column:
     label: str
     short: str
     method: str
-    score: str
     many: bool
     recommended: bool
     colour: int
@@ -79,24 +72,15 @@ def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str
     places = slots(found[name][0] for name in order)
     dashes = {name: i for i, name in enumerate(s for s in STATISTICS if s != "score")}
     result: list[Column] = []
-    taken: set[tuple[int, int, int]] = set()
     for name in order:
         method, score = found[name]
-        colour, dash = places[method] % COLOURS, dashes.get(score, 0)
-        markers = [(places[method] // COLOURS + step) % SHAPES for step in range(SHAPES)]
-        marker = next((marker for marker in markers if (colour, marker, dash) not in taken), markers[0])
-        taken.add((colour, marker, dash))
+        colour, marker, dash = places[method] % COLOURS, places[method] // COLOURS % SHAPES, dashes.get(score, 0)
         recommended = name in recommended_columns()
         chosen, label = lead[method] == name, column_title(name)
-        short = method_title(method) if chosen else label
+        short = info(method).title if chosen else label
         drawn = (colour, marker, dash, chosen, name in lit)
-        result.append(Column(name, label, short, method, score, score != "score", recommended, *drawn))
+        result.append(Column(name, label, short, method, score != "score", recommended, *drawn))
     return result
-
-
-def method_title(method: str) -> str:
-    """Return the name of a method for readers."""
-    return info(method).title
 
 
 def pairs(rows: Iterable[Row]) -> dict[str, str]:

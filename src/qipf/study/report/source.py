@@ -132,13 +132,7 @@ def _from_store(folder: Path) -> Source | None:
     bench = open_store(folder)
     source = Source(bench.plan.name, bench.rows(), plan=bench.plan, bench=bench)
     source.plan_text = json.dumps(bench.plan.as_json(), indent=2, ensure_ascii=False)
-    for name in (
-        "notes",
-        "times",
-        "environment",
-        "networks",
-        "failures",
-    ):  # notes come first because the others add to them
+    for name in ("notes", "times", "environment", "networks", "failures"):  # notes first: the others add to them
         try:
             value = getattr(bench, name)
             value = value() if callable(value) else value
@@ -155,23 +149,20 @@ def _from_tables(table: Path) -> Source:
     _check_sum(table)
     source = Source(folder.resolve().name or "results", read_table(table))
     source.note("This page was made from the tables alone. Charts that need the predictions are left out.")
-    for name in ("times", "networks"):
-        try:
-            _check_sum(folder / f"{name}.csv")
-            source.keep(name, _lines(folder / f"{name}.csv"), f"{name}.csv")
-        except MISSING as error:
-            source.left_out(f"{name}.csv could not be read and is left out: {error}")
-    if not (folder / "times.csv").is_file():
-        source.note("There is no times.csv next to the table, so run times are not known.")
-    for name in ("plan", "environment"):
-        if not (folder / f"{name}.json").is_file():
-            source.note(f"There is no {name}.json next to the table.")
+    for name in ("times.csv", "networks.csv", "plan.json", "environment.json"):
+        file, piece = folder / name, name.partition(".")[0]
+        if not file.is_file():
+            if name != "networks.csv":
+                source.note(f"There is no {name} next to the table.")
             continue
         try:
-            _check_sum(folder / f"{name}.json")
-            values = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
-            if name == "environment":
-                source.keep(name, values, "environment.json")
+            _check_sum(file)
+            if file.suffix == ".csv":
+                source.keep(piece, _lines(file), name)
+                continue
+            values = json.loads(file.read_text(encoding="utf-8"))
+            if piece == "environment":
+                source.keep(piece, values, name)
                 if mixed := note_of(values):
                     source.note(mixed)
             else:
@@ -179,7 +170,7 @@ def _from_tables(table: Path) -> Source:
                 source.plan = Plan.from_json(values)
                 source.name = source.plan.name
         except MISSING as error:
-            source.left_out(f"{name}.json could not be read: {error}")
+            source.left_out(f"{name} could not be read and is left out: {error}")
     return source
 
 
@@ -204,8 +195,6 @@ def _wrong(name: str, line: Mapping[str, Any]) -> str:
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
     with path.open(newline="", encoding="utf-8") as file:
         return [{key: _number(value) for key, value in line.items()} for line in csv.DictReader(file)]
 

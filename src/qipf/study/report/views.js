@@ -186,7 +186,7 @@ function drawField() {
 const SORTS = [["right_sure", "Right", "and sure"], ["right_unsure", "Right", "but unsure"], ["wrong_sure", "Wrong", "and yet sure"], ["wrong_unsure", "Wrong", "and unsure"]];
 
 function drawPictures() {
-  const box = byId("picture-groups"), groups = data.thumbnails.groups?.[choice.pair];
+  const box = byId("picture-groups"), groups = data.thumbnails[choice.pair];
   if (!groups) { box.replaceChildren(nothing("There are no pictures of this model's inputs.")); return; }
   box.replaceChildren(...Object.entries(groups).map(([shift, group]) => {
     const own = group.columns[choice.pictureMethod], title = shift === "clean" ? "clean inputs" : `${shift}, ${group.intensity}`;
@@ -195,7 +195,7 @@ function drawPictures() {
   }));
 }
 
-function thumbnail([name, truth, predicted, share]) {
+function thumbnail([src, truth, predicted, share]) {
   const wrong = truth !== predicted;
-  return el("li", {}, el("img", { src: data.thumbnails.images[name], alt: wrong ? `${truth}, taken for ${predicted}` : truth, loading: "lazy" }), el("b", {}, wrong ? `${truth} → ${predicted}` : truth), `${share} %`);
+  return el("li", {}, el("img", { src, alt: wrong ? `${truth}, taken for ${predicted}` : truth, loading: "lazy" }), el("b", {}, wrong ? `${truth} → ${predicted}` : truth), `${share} %`);
 }

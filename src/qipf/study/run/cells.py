@@ -27,6 +27,7 @@ from qipf.study.run import own_model, study_data
 from qipf.study.run.graph import Context, Parents, Result
 from qipf.study.run.maps import SUFFIX, map_some
 from qipf.study.run.measure import ERROR, SCORES, common_rows, numbers_of
+from qipf.study.run.store import ARRAYS
 from qipf.study.run.study_data import Group, StudyData
 from qipf.tasks.collect import collect
 from qipf.tasks.outputs import Outputs
@@ -65,7 +66,7 @@ def train(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
     del parents
     data = data_of(context, params)
     net = study_data.new_network(params["net"], data, params["seed"])
-    checkpoint = context.store.checkpoint(context.key) if params["device"] == "cpu" else None
+    checkpoint = context.store.scratch(context.key, ARRAYS) if params["device"] == "cpu" else None
     settings = {**params["train"], "seed": params["seed"], "device": params["device"]}
     training.train(net, data.train, **settings, checkpoint=checkpoint, cuda_graph=True, progress=False)
     arrays = {name: to_numpy(tensor) for name, tensor in net.state_dict().items()}
@@ -103,7 +104,7 @@ def model(context: Context, params: Mapping[str, Any], parents: Parents) -> Resu
 
 
 def mean_error(net: Any, split: Split, where: str) -> float:
-    """Return the mean absolute error of a regression on some inputs."""
+    """Return the mean absolute error of a regression on some inputs; raise as `check_numbers` does."""
     few = study_data.first(split, SOME[True])
     predicted = collect(net, few.inputs, task="numbers", features=False, progress=False).logits
     check_numbers(predicted, few.targets, where)
@@ -185,7 +186,7 @@ def _fit_many(context: Context, params: Mapping[str, Any], parents: Parents) -> 
     if "network" not in parents:
         start: Any = partial(study_data.new_network, params["net"], data)
         if params["device"] == "cpu":
-            settings["checkpoint"] = context.store.checkpoint(context.key)
+            settings["checkpoint"] = context.store.scratch(context.key, ARRAYS)
     else:
         start = network_of(context, parents["network"])[0]
     if params["kind"] in TRAINED and parents.get("network", {}).get("kind") != "model":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,9 @@ from qipf.decisions.threshold import conformal_rank
 from qipf.study import shifts
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import own_model, study_data
-from qipf.study.run.cells import SOME, check_numbers
+from qipf.study.run.cells import mean_error
 from qipf.study.run.grid import groups
-from qipf.study.run.study_data import Group, Split, StudyData
+from qipf.study.run.study_data import Split, StudyData
 from qipf.tasks.collect import begin, collect
 from qipf.tasks.tokens import Tokens
 
@@ -50,7 +51,9 @@ def check_own(plan: Plan, folder: str | os.PathLike[str] | None) -> None:
 def _check_pair(pair: Pair, data: StudyData) -> None:
     if data.task.judged_by == "intervals":
         _check_parts(pair, data)
-    net = _load(pair)
+    net = None
+    with suppress(Exception):  # whatever the user's code raises
+        net = None if pair.model is None else own_model.load(pair.model, pair.weights)
     output = None if net is None else _output(net, data)
     if output is not None and pair.dataset.endswith(".npz"):
         arrays = read_arrays(Path(pair.dataset))
@@ -60,16 +63,17 @@ def _check_pair(pair: Pair, data: StudyData) -> None:
     for group in groups(pair):
         for place, intensity in enumerate(group.intensities):
             if group.files:
-                found = _check_file(data, group, place)
+                found = study_data.inputs_of(data, group, place, None, "cpu")
                 if output is not None:
                     check_labels(data, found.inputs, found.targets.numpy(), output, group.files[place])
                     _check_vocabulary(net, data, found, group.files[place])
             elif group.name in pair.shifts:
-                _check_built_in(pair, data, group.name, intensity)
+                try:
+                    shifts.apply(data.test.inputs[:FEW], group.name, intensity)
+                except (TypeError, ValueError) as error:
+                    raise ValueError(f"{pair.name}, shifts.{group.name}: {error}") from None
     if data.task.judged_by == "intervals" and net is not None:
-        few = study_data.first(data.test, SOME[False])
-        predicted = collect(net, few.inputs, task=data.task, features=False, progress=False).logits
-        check_numbers(predicted, few.targets, pair.name)
+        mean_error(net, data.test, pair.name)
 
 
 def _check_parts(pair: Pair, data: StudyData) -> None:
@@ -85,13 +89,6 @@ def _check_parts(pair: Pair, data: StudyData) -> None:
     if len(set(shapes.values())) > 1:
         listed = ", ".join(f"{inputs} and {targets} for {name}" for name, (inputs, targets) in shapes.items())
         raise ValueError(f"{pair.dataset}: expected inputs and targets of one shape in all parts, got {listed}")
-
-
-def _load(pair: Pair) -> Any:
-    try:
-        return None if pair.model is None else own_model.load(pair.model, pair.weights)
-    except Exception:  # whatever the user's code raises
-        return None
 
 
 def _output(net: Any, data: StudyData) -> tuple[int, ...] | None:
@@ -133,19 +130,6 @@ def check_labels(
             raise Problem(where, problem.found, hint=hint) from None
 
 
-def _check_file(data: StudyData, group: Group, place: int) -> Split:
-    """Read a shifted file and compare the shape of its labels with those of the test data."""
-    found = study_data.inputs_of(data, group, place, None, "cpu")
-    expected = tuple(data.test.targets.shape[1:])
-    if tuple(found.targets.shape[1:]) != expected:
-        what = "targets" if data.task.judged_by == "intervals" else "labels"
-        raise ValueError(
-            f"{group.files[place]}: expected {what} of shape {study_data.form(expected)}, as in the test data, got "
-            f"{tuple(found.targets.shape)}"
-        )
-    return found
-
-
 def _check_vocabulary(net: Any, data: StudyData, found: Split, path: str) -> None:
     """Run the model on the texts with the largest and the smallest token id."""
     if found.inputs.is_floating_point() or _failure(net, data.test.inputs[:1]) is not None:
@@ -168,10 +152,3 @@ def _failure(net: Any, given: torch.Tensor) -> Exception | None:
     except Exception as error:  # whatever the user's code raises
         return error
     return None
-
-
-def _check_built_in(pair: Pair, data: StudyData, name: str, intensity: float) -> None:
-    try:
-        shifts.apply(data.test.inputs[:FEW], name, intensity)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{pair.name}, shifts.{name}: {error}") from None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, get_type_hints
 
+from qipf._common.optional import require
+from qipf.data.tables import csv_text
 from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run.store import Store
 
@@ -20,9 +21,7 @@ class Row(NamedTuple):
     """One number of the long table.
 
     Attributes:
-        dataset: Name of the dataset.
-        net: Name of the network.
-        seed: Seed of the base network.
+        seed: That of the base network.
         shift: "clean", a shift, or "ood:" and a dataset.
         intensity: In the unit of the shift.
         severity: Position in the grid of the shift, from 1; 0 without a shift.
@@ -33,7 +32,7 @@ class Row(NamedTuple):
         metric: A name in `qipf.metrics.METRICS`, "ece_confidence" or "brier_confidence" (of the predicted probability);
             for a regression, a measure of `qipf.decisions.comparison.IntervalsCompared` or "error", the mean absolute
             error.
-        value: NaN if the metric is undefined.
+        value: Of the metric; NaN if it is undefined.
         low: Lower end of the 95 % bootstrap interval, or NaN.
         high: Upper end.
         n: Number of predictions.
@@ -90,24 +89,19 @@ def times(store: Store, index: Sequence[Mapping[str, Any]]) -> list[dict[str, An
     return found
 
 
-def write(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Write the documents `TABLES` and return notes for the user."""
+def write(store: Store, plan: Plan, index: Sequence[Mapping[str, Any]]) -> None:
+    """Write the documents `TABLES`."""
     table = list(rows(store, plan, index))
-    store.documents.write("table.csv", _csv(Row._fields, table))
+    store.documents.write("table.csv", csv_text(Row._fields, table))
     found = times(store, index)
-    store.documents.write("times.csv", _csv(TIMES, [[row.get(name, "") for name in TIMES] for row in found]))
-    try:
-        import pyarrow
-        import pyarrow.parquet
-    except ImportError:
-        return ["table.parquet was not written (pyarrow is not installed); table.csv has the same rows"]
+    store.documents.write("times.csv", csv_text(TIMES, [[row.get(name, "") for name in TIMES] for row in found]))
+    pyarrow, parquet = require("pyarrow", extra="bench"), require("pyarrow.parquet", extra="bench")
     columns: dict[str, list[Any]] = {name: [row[i] for row in table] for i, name in enumerate(Row._fields)}
     types = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
     schema = pyarrow.schema([(name, types[kind]) for name, kind in get_type_hints(Row).items()])
     buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table(columns, schema=schema), buffer)
+    parquet.write_table(pyarrow.table(columns, schema=schema), buffer)
     store.documents.write("table.parquet", buffer.getvalue())
-    return []
 
 
 def condition_of(pair: Pair, group: str, place: int) -> tuple[float, int]:
@@ -115,11 +109,3 @@ def condition_of(pair: Pair, group: str, place: int) -> tuple[float, int]:
     if group not in pair.shifts:
         return 0.0, 0
     return pair.shifts[group][place], pair.severity[group][place]
-
-
-def _csv(header: tuple[str, ...], table: list[Any]) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    writer.writerows(table)  # floats as repr: they read back to the same bits
-    return text.getvalue()

@@ -25,7 +25,6 @@ class Cell:
         params: JSON values; nothing else but the parents affects the result.
         parents: Cells whose results are read, by role.
         task: Cells of one task run one after another in one process and share what they load.
-        label: Name in the progress display.
         cost: Expected work, for the progress bar.
         exclusive: Run alone (timing).
         light: Needs no accelerator and can run beside cells that do.
@@ -51,7 +50,8 @@ class Cell:
             "params": self.params,
             "parents": {role: parent.key for role, parent in self.parents.items()},
         }
-        return hashlib.sha256(canonical(parts).encode()).hexdigest()[:32]
+        text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def spec(self) -> dict[str, Any]:
         """Return what a worker needs to run this cell, as JSON values."""
@@ -91,11 +91,6 @@ class WorkItem:
         """Return the keys of cells of other tasks that must be finished first."""
         own = {cell.key for cell in self.cells}
         return {parent.key for cell in self.cells for parent in cell.parents.values()} - own
-
-
-def canonical(value: Any) -> str:
-    """Return JSON that is equal for equal values."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def needed(targets: Iterable[Cell], done: Collection[str] = ()) -> list[Cell]:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from qipf.decisions.comparison import ONE_WIDTH
-from qipf.study.plan.methods import KINDS, fit_on
+from qipf.study.plan.methods import fit_on, is_many
 from qipf.study.plan.plan import Method, Pair, Plan
 from qipf.study.plan.registry import FROM_SCRATCH, TRAINED
 from qipf.study.run import own_model
@@ -39,13 +39,7 @@ class IndexEntry:
 
     def as_json(self) -> dict[str, Any]:
         """Return an entry of index.json."""
-        about = {
-            "dataset": self.dataset,
-            "net": self.net,
-            "seed": self.seed,
-            "group": self.group,
-            "method": self.method,
-        }
+        about = {name: value for name, value in vars(self).items() if name != "cell"}
         return {"kind": self.cell.kind, "key": self.cell.key, **about}
 
 
@@ -116,7 +110,7 @@ class _PairCells:
                         cell, **{**about, "seed": member}, method="" if cell.kind == "train" else method.name
                     )
             first = pair.seeds[0] if method.seeds is None else method.seeds[0]
-            if seed == first and KINDS[method.kind].passes != "file" and method.kind != ONE_WIDTH:
+            if seed == first and method.kind not in ("scores", ONE_WIDTH):
                 yield IndexEntry(self._time(method, seed, fitted), **about, method=method.name)
             scores = {group.name: self._score(method, seed, group, fitted, base) for group in (HELD_OUT, *groups(pair))}
             for group in (HELD_OUT, *groups(pair)):
@@ -129,7 +123,7 @@ class _PairCells:
     def network(self, seed: int) -> Cell:
         """Return the base network of a seed, from the pool if there is one."""
         if seed not in self.networks:
-            self.networks[seed] = self._own_model() if self.pair.model is not None else self._train(seed)
+            self.networks[seed] = self._model(self.pair.model) if self.pair.model is not None else self._train(seed)
         return self.networks[seed]
 
     def _train(self, seed: int) -> Cell:
@@ -138,10 +132,9 @@ class _PairCells:
             "train", params, label=f"train {self.pair.name} #{seed}", cost=10.0 * self.pair.train["epochs"]
         )
 
-    def _own_model(self) -> Cell:
-        model, weights = str(self.pair.model), self.pair.weights
-        files = own_model.digests(model, weights)
-        params = {"data": self.data, "model": model, "weights": weights, "digests": files}
+    def _model(self, model: str) -> Cell:
+        files = own_model.digests(model, self.pair.weights)
+        params = {"data": self.data, "model": model, "weights": self.pair.weights, "digests": files}
         return self._cell("model", params, label=f"load {self.pair.name}")
 
     def _members(self, method: Method, seed: int) -> list[Cell]:
@@ -154,23 +147,18 @@ class _PairCells:
     def _fitted(self, method: Method, seed: int) -> dict[str, Cell]:
         """Return the cells that a method scores with, by role."""
         network = self.network(seed)
-        kind = KINDS[method.kind]
-        if kind.passes == "file" or kind.name == ONE_WIDTH:
+        if method.kind in ("scores", ONE_WIDTH):
             return {"network": network}
-        if kind.name == "ensemble":
+        if method.kind == "ensemble":
             return {"network": network, **{f"member{k}": cell for k, cell in enumerate(self._members(method, seed))}}
         params: dict[str, Any] = {"data": self.data, "kind": method.kind, "settings": dict(method.params), "seed": seed}
         parents = {"network": network}
-        if kind.passes == "one":
+        if not is_many(method.kind):
             params["settings"].pop("fit_on", None)
             params |= {"fit_on": fit_on(method.kind, method.params), "reference_size": self.pair.reference_size}
             task = f"fit {self.pair.name} #{seed}"
-            return {
-                **parents,
-                "fit": self._cell(
-                    "fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", task=task
-                ),
-            }
+            fit = self._cell("fit", params, parents, label=f"fit {method.name} {self.pair.name} #{seed}", task=task)
+            return {"network": network, "fit": fit}
         cost = 20.0
         if method.kind in TRAINED:
             recipe = {key: value for key, value in self.pair.train.items() if key != "epochs"}
@@ -191,8 +179,7 @@ class _PairCells:
     def _score(
         self, method: Method, seed: int, group: Group, fitted: Mapping[str, Cell], base: Mapping[str, Cell]
     ) -> Cell:
-        kind = KINDS[method.kind]
-        many = kind.passes == "many"
+        many = is_many(method.kind)
         if many and self.pair.multi_pass_size and group is not HELD_OUT:
             group = group._replace(subset=self.pair.multi_pass_size)
         params: dict[str, Any] = {"group": self._group_params(group), "kind": method.kind}
@@ -204,7 +191,7 @@ class _PairCells:
         if many:
             params |= {"seed": seed, "settings": dict(method.params)}
             parents["base"] = base[group.name]
-        if kind.passes == "file":
+        if method.kind == "scores":
             params |= {
                 "file": method.params["file"],
                 "digest": self.digest(method.params["file"]),
@@ -221,7 +208,9 @@ class _PairCells:
         self, method: Method, seed: int, group: Group, scores: Mapping[str, Cell], base: Mapping[str, Cell]
     ) -> Cell:
         params: dict[str, Any] = {"group": group.name, "bootstrap": self.pair.bootstrap}
-        params |= {"intensities": list(group.intensities), "subset": self._subset()}
+        many = any(is_many(other.kind) for other in self.pair.methods)
+        subset = self.pair.multi_pass_size if many else 0  # how many inputs all methods are compared on (0: all)
+        params |= {"intensities": list(group.intensities), "subset": subset}
         if self.pair.predicts == "numbers":
             params["coverage"] = self.pair.coverage
         parents = {
@@ -235,14 +224,9 @@ class _PairCells:
         label = f"measure {method.name} {self.pair.name} #{seed} {group.name}"
         # next to a GPU these run in separate processes
         on_cpu = self.device == "cpu"
-        task = self._task(seed, group, method if KINDS[method.kind].passes == "many" else None) if on_cpu else label
+        task = self._task(seed, group, method if is_many(method.kind) else None) if on_cpu else label
         cell = self._cell("measure", params, parents, label=label, cost=0.5 * len(group.intensities), task=task)
         return replace(cell, light=True)
-
-    def _subset(self) -> int:
-        """Return how many inputs all methods are compared on (0: all)."""
-        many = any(KINDS[method.kind].passes == "many" for method in self.pair.methods)
-        return self.pair.multi_pass_size if many else 0
 
     def _time(self, method: Method, seed: int, fitted: Mapping[str, Cell]) -> Cell:
         params = {"kind": method.kind, "settings": dict(method.params), "data": self.data, "seed": seed}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,15 +21,10 @@ LONGEST = 128
 
 @dataclass(frozen=True)
 class KeptMaps:
-    """A few images of one set, thinned if they are large.
+    """A few images of one set, thinned if they are large: bytes (M, c, h, w), and maps (M, h, w).
 
-    Attributes:
-        images: (M, c, h, w) bytes, with one or three channels.
-        uncertainty: (M, h, w).
-        wrong: (M, h, w), True for labelled pixels with another prediction.
-        labelled: (M, h, w).
-        rows: (M,) index of each image in its set.
-        shares: (M,) share of wrong pixels among all labelled pixels of the full image.
+    `wrong` is True for labelled pixels with another prediction; `shares` are those of wrong pixels among all labelled
+    ones of the full images, whose indices in their set are `rows`.
     """
 
     images: np.ndarray
@@ -64,19 +58,13 @@ def map_some(
             doubt, labelled, right = (to_numpy(found[0]) for found in (maps.uncertainty, maps.counted, maps.correct))
             wrong = labelled & ~right
             share = wrong.sum() / max(1, labelled.sum())
-            down, across = _few(doubt.shape)
+            step = -(-max(doubt.shape) // LONGEST)
+            down, across = (np.arange(0, size, step) for size in doubt.shape)
             small = nearest_pixels(to_numpy(one.inputs[0]), doubt.shape)[:, down][:, :, across]
             maps_of = (values[down][:, across] for values in (doubt.astype(np.float32), wrong, labelled))
             kept.append((_as_bytes(small), *maps_of, share))
     parts = [np.stack(values) for values in zip(*kept, strict=True)]
     return KeptMaps(*parts[:4], rows=rows.astype(np.int64), shares=parts[4])
-
-
-def _few(shape: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Return evenly spaced rows and columns, at most `LONGEST` of the longer side."""
-    step = -(-max(shape) // LONGEST)
-    down, across = (np.arange(0, size, step) for size in shape)
-    return down, across
 
 
 def _as_bytes(image: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import hashlib
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +52,6 @@ def model_file_digest(path: str | Path) -> str:
     return found[0] if len(found) == 1 else hashlib.sha256("\n".join(found).encode()).hexdigest()
 
 
-def short(text: str) -> str:
-    """Return the beginning of a digest, for messages."""
-    return text[:12]
-
-
 def read_unchanged(path: str, expected: str) -> bytes:
     """Return the bytes of a file; raise ChangedError if it is not that of the plan."""
     content = Path(path).read_bytes()
@@ -77,7 +73,7 @@ def unchanged(path: str | None, expected: str | None) -> Iterator[None]:
 def _check(path: str, found: str, expected: str) -> None:
     if found != expected:
         raise ChangedError(
-            f"{path} is not the file of the plan (SHA-256 {short(found)}, expected {short(expected)}); run the same "
+            f"{path} is not the file of the plan (SHA-256 {found[:12]}, expected {expected[:12]}); run the same "
             "command again to use this file everywhere"
         )
 
@@ -112,7 +108,7 @@ def imported_files(name: str, source: Path) -> dict[str, Path]:
         for wanted in _imports(module, found[module]):
             if top is not None and wanted.partition(".")[0] != top:
                 continue
-            for part in _with_parents(wanted):
+            for part in accumulate(wanted.split("."), "{}.{}".format):
                 file = _file(root, part)
                 if file is not None and part not in found:
                     found[part] = file
@@ -136,11 +132,6 @@ def _imports(module: str, file: Path) -> Iterator[str]:
             if start:
                 yield start
             yield from (f"{start}.{alias.name}" if start else alias.name for alias in node.names)
-
-
-def _with_parents(name: str) -> Iterator[str]:
-    parts = name.split(".")
-    yield from (".".join(parts[: count + 1]) for count in range(len(parts)))
 
 
 def _file(root: Path, name: str) -> Path | None:
@@ -171,8 +162,8 @@ def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = N
         found = _network_digest(model, net)
         if found != expected["model"]:
             raise ChangedError(
-                f"the model {model} is not the one of the plan (digest {short(found)}, expected "
-                f"{short(expected['model'])}): its source or its weights differ"
+                f"the model {model} is not the one of the plan (digest {found[:12]}, expected "
+                f"{expected['model'][:12]}): its source or its weights differ"
             )
     return net
 

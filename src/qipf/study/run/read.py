@@ -1,22 +1,12 @@
 """Reading the store of a study: what tables and reports are made from.
 
     bench = open_store("results/mnist")
-    bench.plan                    # Plan: pairs with their seeds, shifts, methods, sizes
-    bench.environment             # dict: versions, device, processor, date, engine
-    bench.rows()                  # list[Row]: the long table (columns: see consolidate.Row)
-    bench.times()                 # list[dict]: dataset, net, method, passes, forward_ms, method_ms, extra_ms, ratio
-    bench.conditions()            # list[Condition(dataset, net, seed, shift, intensity, severity)]
-    p = bench.predictions(condition)
-    p.labels, p.predicted, p.correct          # (n,) of the base network
-    p.scores["entropy", "score"]              # {(method, score): (n,) float32}; higher = less sure
-    p.scores["ensemble", "std"]               # several passes: "std", "entropy", "mutual_information"
-    p.own_predicted["ensemble"]               # (n,) classes of the mean over the passes of a method
-    bench.held_out(dataset, net, seed)        # the same for clean inputs that no network saw (calibration)
-    bench.images(condition, rows)             # (len(rows), c, h, w) in [0, 1]: the inputs behind some predictions
-    bench.scorer(dataset, net, seed, "qipf")  # the fitted scorer (or None), for pictures of its field
-    bench.networks()                          # list[dict]: dataset, net, seed, accuracy
-    bench.failures()                          # list[dict]: label, kind, error, traceback
-    bench.notes()                             # list[str]: what a reader should know about code and fits
+    bench.rows()                              # the long table (columns: see consolidate.Row)
+    for condition in bench.conditions():
+        p = bench.predictions(condition)
+        p.labels, p.predicted, p.correct      # (n,) of the base network
+        p.scores["entropy", "score"]          # {(method, score): (n,) float32}; higher = less sure
+        p.scores["ensemble", "std"]           # several passes: "std", "entropy", "mutual_information"
 
 If methods of several passes saw only some of the inputs (`multi_pass_size`), their scores are NaN for the others
 (and their classes -1), and `p.common()` has the inputs that all methods scored. A store whose run has not ended, or in
@@ -39,7 +29,7 @@ from qipf.study.plan.plan import Pair, Plan
 from qipf.study.run import consolidate
 from qipf.study.run.consolidate import Row
 from qipf.study.run.maps import SUFFIX, KeptMaps
-from qipf.study.run.measure import PredictedNumbers, numbers_of
+from qipf.study.run.measure import PredictedNumbers, common_rows, numbers_of
 from qipf.study.run.store import Store, StoreError, damaged
 from qipf.study.run.verify import note_of
 
@@ -192,13 +182,18 @@ class Bench:
         if pair.predicts != "classes":
             raise ValueError(f"images: rows are single {pair.predicts}, several per input, with no image of their own")
         folder = None if data is None else str(data)
+        digests = [
+            self.store.record(entry["kind"], entry["key"])["params"]["data"]["digest"]
+            for entry in self._finished("train", "model")
+            if (entry["dataset"], entry["net"]) == condition[:2]
+        ]
         loaded = study_data.load_data(
             pair.dataset,
             pair.calibration_size,
             folder,
             "cpu",
             held_out_of=study_data.held_out_of(pair),
-            digest=self._data_digest(condition),
+            digest=next(iter(digests), ""),
         )
         grid, files = pair.shifts.get(condition.shift, (condition.intensity,)), pair.shifted.get(condition.shift, ())
         group = study_data.Group(condition.shift, grid, 0, files=files)
@@ -207,12 +202,6 @@ class Bench:
             return to_numpy(study_data.inputs_of(loaded, group, place, folder, "cpu").inputs[np.asarray(rows)])
         chosen = study_data.Split(loaded.test.inputs[np.asarray(rows)], loaded.test.targets[np.asarray(rows)])
         return to_numpy(study_data.inputs_of(loaded._replace(test=chosen), group, place, folder, "cpu").inputs)
-
-    def _data_digest(self, condition: Condition) -> str:
-        for entry in self._finished("train", "model"):
-            if (entry["dataset"], entry["net"]) == condition[:2]:
-                return self.store.record(entry["kind"], entry["key"])["params"]["data"]["digest"]
-        return ""
 
     def scorer(self, dataset: str, net: str, seed: int, method: str) -> Scorer | None:
         """Return a fitted scorer; None for methods of several passes and scores from a file."""
@@ -232,7 +221,7 @@ class Bench:
 
     def failures(self) -> list[dict[str, Any]]:
         """Return label, kind, error and traceback of failed cells."""
-        found = [self.store.failure(key) for key in dict.fromkeys(entry["key"] for entry in self.index)]
+        found = [self.store.note("failed", key) for key in dict.fromkeys(entry["key"] for entry in self.index)]
         return [failure for failure in found if failure is not None]
 
     def notes(self) -> list[str]:
@@ -286,7 +275,8 @@ class Bench:
                 if int(number) != place:
                     continue
                 if len(values) < count:
-                    common = self._scored(entry["key"], count)
+                    asked = self.store.record("score", entry["key"])["params"]["group"]
+                    common = common_rows(count, asked["subset"])
                     whole = np.full(count, -1 if score == "predicted" else np.nan, values.dtype)
                     whole[common] = values
                     values = whole
@@ -295,11 +285,6 @@ class Bench:
                 elif score != "error_probability":
                     scores[entry["method"], score] = values
         return Predictions(base["labels"], base[f"predicted/{place}"], scores, own, common, base.get("groups"))
-
-    def _scored(self, key: str, count: int) -> np.ndarray:
-        from qipf.study.run.study_data import common_rows
-
-        return common_rows(count, self.store.record("score", key)["params"]["group"]["subset"])
 
 
 def read_maps(bench: Bench, dataset: str, net: str, seed: int, shift: str, method: str) -> tuple[int, KeptMaps] | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -29,11 +29,10 @@ from qipf.study.run.verify import clean, repair, source_digest
 class Display:
     """A progress bar, live on a terminal; otherwise one line per task, with `quiet` for failures only."""
 
-    def __init__(self, *, quiet: bool = False, log: bool = True) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
         self.console = require("rich.console", extra="torch").Console(stderr=True)
         self.live = self.console.is_terminal and not quiet
-        self.log = log and not self.live and not quiet
-        self.quiet = quiet
+        self.log = not self.live and not quiet
         self.cells = self.finished = 0
         self.total = self.spent = 0.0
         self.start = time.monotonic()
@@ -72,14 +71,9 @@ class Display:
         if self.log or failed:
             left = (time.monotonic() - self.start) * (self.total - self.spent) / max(self.spent, 1e-9)
             note = (f", {failed} FAILED" if failed else "") + (f", {skipped} skipped" if skipped else "")
-            line = f"[{self.finished}/{self.cells}] {printable(task.cells[-1].label)}{note}; about {_span(left)} left"
+            span = timedelta(seconds=int(left))
+            line = f"[{self.finished}/{self.cells}] {printable(task.cells[-1].label)}{note}; about {span} left"
             print(line, file=sys.stderr, flush=True) if not self.live else self.console.log(line, markup=False)
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 @dataclass
@@ -103,7 +97,7 @@ def run(
     engine: Executor,
     *,
     device: str = "cpu",
-    data: str | Path | None = None,
+    data: str | os.PathLike[str] | None = None,
     display: Display | None = None,
 ) -> RunSummary:
     """Run what the targets need and the store lacks.
@@ -151,7 +145,7 @@ def run(
         elif state == "skipped":
             report.skipped.append(cells[key].label)
         else:
-            report.failed.append(store.failure(key) or {"label": cells[key].label, "error": "unknown"})
+            report.failed.append(store.note("failed", key) or {"label": cells[key].label, "error": "unknown"})
     return report
 
 
@@ -183,7 +177,9 @@ def _without_lost_parents(task: WorkItem, states: dict[str, str]) -> list[Cell]:
     return runnable
 
 
-def _job(task: WorkItem, cells: list[Cell], store: Store, device: str, data: str | Path | None) -> dict[str, Any]:
+def _job(
+    task: WorkItem, cells: list[Cell], store: Store, device: str, data: str | os.PathLike[str] | None
+) -> dict[str, Any]:
     return {
         "store": str(store.path.resolve()),
         "data": None if data is None else str(Path(data).resolve()),
@@ -207,8 +203,8 @@ def _settle(task: WorkItem, future: Future[dict[str, str]], states: dict[str, st
         if state is None:  # something else ended the task: what it finished is in the store
             state = "done" if store.has(cell.kind, cell.key) else "failed"
             if state == "failed":
-                text = f"{type(error).__name__}: {error}"
-                store.write_failure(cell.key, {"label": cell.label, "kind": cell.kind, "error": text, "traceback": ""})
+                about = {"label": cell.label, "kind": cell.kind, "error": f"{type(error).__name__}: {error}"}
+                store.write_note("failed", cell.key, {**about, "traceback": ""})
         states[cell.key] = state
 
 
@@ -249,97 +245,80 @@ def run_plan(
     """
     find_data(plan, data)
     check_own(plan, data)
-    opened = Store(store, create=True)
+    opened, device = Store(store, create=True), device or usual_device("bench")
     with opened.writing(plan.name) as locked:
-        this = _Run(plan, opened, device or usual_device("bench"), data, times)
-        notes = this.prepare(engine)
+        _check_name(plan, opened)
+        entries = grid.entries(plan, device)
+        index, targets = [entry.as_json() for entry in entries], grid.targets(entries, times=times)
+        damaged, notes = repair(opened)
+
+        def wanted() -> list[Cell]:
+            return [*targets, *(entry.cell for entry in entries if entry.cell.key in damaged)]
+
+        clean(opened, (cell.key for cell in needed(wanted(), opened.finished())))
+        _write_index(plan, opened, index)
+        about = environment(device, engine) | {"other_sources": verify.other_sources(opened, index)}
+        opened.documents.write("environment.json", json.dumps(about, indent=1, sort_keys=True))
+        notes += [note for note in (verify.note_of(about),) if note]
         if not locked:
             notes.append(f"{opened.path} is on a file system without locks: make sure that no other run uses it")
-        for note in notes:
-            print(f"note: {note}", file=sys.stderr)  # now, and not after hours
-        report = this.run(engine, workers, Display(quiet=quiet))
-        return report, this.consolidate()
-
-
-class _Run:
-    """A plan and its store; the caller is the only writer."""
-
-    def __init__(self, plan: Plan, store: Store, device: str, data: str | os.PathLike[str] | None, times: bool) -> None:
-        self.plan, self.store, self.device = plan, store, device
-        self.data = None if data is None else Path(data)
-        self.damaged: set[str] = set()
-        self._check_identity()
-        self.entries = grid.entries(plan, device)
-        self.index = [entry.as_json() for entry in self.entries]
-        self.targets = grid.targets(self.entries, times=times)
-
-    def _check_identity(self) -> None:
-        """Raise StoreError if the store has the results of another plan."""
-        try:
-            found = json.loads(self.store.documents.read("plan.json"))["name"]
-        except StoreError:
-            return  # there is none yet, or it is damaged and is written again
-        if found != self.plan.name:
-            raise StoreError(
-                f"{self.store.path} has the results of the plan {found!r}, this is the plan {self.plan.name!r}; name "
-                "another folder with -o"
-            )
-
-    def prepare(self, engine: str) -> list[str]:
-        """Set damaged files aside, remove what a killed run left, write the documents, and return notes."""
-        notes = self._repair()
-        clean(self.store, (cell.key for cell in needed(self._wanted(), self.store.finished())))
-        self._write_index()
-        about = environment(self.device, engine) | {"other_sources": verify.other_sources(self.store, self.index)}
-        self.store.documents.write("environment.json", json.dumps(about, indent=1, sort_keys=True))
-        return notes + [note for note in (verify.note_of(about),) if note]
-
-    def _repair(self) -> list[str]:
-        cells, notes = repair(self.store)
-        self.damaged |= cells
-        return notes
-
-    def _wanted(self) -> list[Cell]:
-        """Return the targets, and cells whose results were damaged."""
-        return [*self.targets, *(entry.cell for entry in self.entries if entry.cell.key in self.damaged)]
-
-    def _write_index(self) -> None:
-        """Write the plan and its index, and remove tables of an earlier version of the plan."""
-        documents = self.store.documents
-        contents = {
-            "plan.json": json.dumps(self.plan.as_json(), indent=1, sort_keys=True).encode(),
-            "index.json": json.dumps(self.index, indent=0, sort_keys=True).encode(),
-        }
-        for name, content in contents.items():
-            if not documents.has(name) or (self.store.path / name).read_bytes() != content:
-                for table in consolidate.TABLES:
-                    documents.remove(table)
-        for name, content in contents.items():
-            documents.write(name, content)
-
-    def run(self, engine: str, workers: int | None, display: Display) -> RunSummary:
-        """Run the cells; set files aside that were damaged meanwhile and run their cells again."""
-        total = RunSummary()
+        display, total = Display(quiet=quiet), RunSummary()
+        _say(notes)  # now, and not after hours
         for attempt in range(ATTEMPTS):
-            chosen = open_engine(engine, device=self.device, workers=workers)
-            report = run(self._wanted(), self.store, chosen, device=self.device, data=self.data, display=display)
+            chosen = open_engine(engine, device=device, workers=workers)
+            report = run(wanted(), opened, chosen, device=device, data=data, display=display)
             total.done, total.reused = total.done + report.done, report.reused if attempt == 0 else total.reused
             total.failed, total.skipped = report.failed, report.skipped
             if not any(failure["error"].startswith(DamagedError.__name__) for failure in report.failed):
                 break
-            for note in self._repair():
-                print(f"note: {note}", file=sys.stderr)
-        return total
+            more, notes = repair(opened)
+            damaged |= more
+            _say(notes)
+        return total, _consolidate(plan, opened, index)
 
-    def consolidate(self) -> list[str]:
-        """Write the tables and return notes for the user."""
-        notes = consolidate.write(self.store, self.plan, self.index)
-        self.store.seal_records()
-        for entry in self.index:
-            if entry["kind"] == "model" and self.store.has("model", entry["key"]):
-                note = self.store.record("model", entry["key"]).get("note")
-                notes += [f"{entry['dataset']}/{entry['net']}: {note}"] if note else []
-        return list(dict.fromkeys(notes))
+
+def _say(notes: list[str]) -> None:
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _check_name(plan: Plan, store: Store) -> None:
+    """Raise StoreError if the store has the results of another plan."""
+    try:
+        found = json.loads(store.documents.read("plan.json"))["name"]
+    except StoreError:
+        return  # there is none yet, or it is damaged and is written again
+    if found != plan.name:
+        raise StoreError(
+            f"{store.path} has the results of the plan {found!r}, this is the plan {plan.name!r}; name another folder "
+            "with -o"
+        )
+
+
+def _write_index(plan: Plan, store: Store, index: list[dict[str, Any]]) -> None:
+    """Write the plan and its index, and remove tables of an earlier version of the plan."""
+    contents = {
+        "plan.json": json.dumps(plan.as_json(), indent=1, sort_keys=True).encode(),
+        "index.json": json.dumps(index, indent=0, sort_keys=True).encode(),
+    }
+    for name, content in contents.items():
+        if not store.documents.has(name) or (store.path / name).read_bytes() != content:
+            for table in consolidate.TABLES:
+                store.documents.remove(table)
+    for name, content in contents.items():
+        store.documents.write(name, content)
+
+
+def _consolidate(plan: Plan, store: Store, index: list[dict[str, Any]]) -> list[str]:
+    """Write the tables and return notes for the user."""
+    consolidate.write(store, plan, index)
+    store.seal_records()
+    notes = []
+    for entry in index:
+        if entry["kind"] == "model" and store.has("model", entry["key"]):
+            note = store.record("model", entry["key"]).get("note")
+            notes += [f"{entry['dataset']}/{entry['net']}: {note}"] if note else []
+    return list(dict.fromkeys(notes))
 
 
 def find_data(plan: Plan, data: str | os.PathLike[str] | None) -> None:

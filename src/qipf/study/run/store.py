@@ -1,9 +1,15 @@
-"""The store of a study: sealed files of finished cells, documents with checksums, and a lock for one writer."""
+"""The store of a study: sealed files of finished cells, documents with checksums, and a lock for one writer.
+
+A sealed file is JSON with a checksum of the bytes of its content, which is verified before they are parsed::
+
+    {"sha256": "9f86d0...",
+    "content": {...}}
+"""
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import hashlib
 import itertools
 import json
 import os
@@ -12,7 +18,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,10 +27,35 @@ import numpy as np
 
 from qipf._common.files import atomic_write
 from qipf._common.optional import require
-from qipf.study.run.sealed import seal, sha256_of, unseal
 
 if TYPE_CHECKING:
     from qipf.scores import Scorer
+
+_BEGIN, _MIDDLE, _END = b'{"sha256": "', b'",\n"content": ', b"}\n"
+_DIGITS = 64
+
+
+def seal(content: Any) -> bytes:
+    """Return the bytes of a sealed file; equal content gives equal bytes."""
+    body = json.dumps(content, sort_keys=True, indent=1, allow_nan=False).encode()
+    return _BEGIN + sha256_of(body).encode() + _MIDDLE + body + _END
+
+
+def unseal(data: bytes) -> Any:
+    """Return the content of a sealed file; raise ValueError if the bytes are not those that were written."""
+    start = len(_BEGIN) + _DIGITS
+    body = data[start + len(_MIDDLE) : -len(_END)]
+    if data != _BEGIN + data[len(_BEGIN) : start] + _MIDDLE + body + _END:
+        raise ValueError("it is not a file with a checksum, or is cut short")
+    if sha256_of(body).encode() != data[len(_BEGIN) : start]:
+        raise ValueError("its checksum does not match its content")
+    return json.loads(body)
+
+
+def sha256_of(data: bytes) -> str:
+    """Return the SHA-256 as 64 hexadecimal digits."""
+    return hashlib.sha256(data).hexdigest()
+
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Error codes of a full disk."""
@@ -48,7 +79,7 @@ class RefusedError(RuntimeError):
     """A worker runs other code than the process that started the study, or the cluster is gone."""
 
 
-@contextlib.contextmanager
+@contextmanager
 def explained(path: Path) -> Iterator[None]:
     """Turn errors of the operating system into messages with a remedy."""
     try:
@@ -76,48 +107,6 @@ NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 """Error codes of file systems without locks."""
 
 
-@contextmanager
-def only_writer(file: Path, plan: str) -> Iterator[bool]:
-    """Hold the lock `file` during the block; yield False if the file system has no locks.
-
-    The content only names the holder: a file left by a killed process does not lock.
-
-    Raises:
-        BusyError: Another process holds the lock.
-    """
-    try:
-        import fcntl
-    except ImportError:  # not a POSIX system
-        yield False
-        return
-    if file.is_symlink():
-        raise StoreError(f"{file} is a link, and its target would be overwritten; remove the link")
-    with explained(file.parent):
-        handle = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
-    try:
-        locked = True
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise BusyError(_busy(file)) from None
-            if error.errno not in NO_LOCKS:
-                raise
-            locked = False
-        with explained(file.parent):
-            _write_holder(handle, plan)
-        yield locked
-    finally:
-        os.close(handle)
-
-
-def _write_holder(handle: int, plan: str) -> None:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    about = {"process": os.getpid(), "host": socket.gethostname(), "plan": plan, "started": now}
-    os.ftruncate(handle, 0)
-    os.pwrite(handle, json.dumps(about).encode(), 0)
-
-
 def _busy(file: Path) -> str:
     try:
         about = json.loads(file.read_text(encoding="utf-8"))
@@ -139,11 +128,7 @@ class Documents:
     def write(self, name: str, data: str | bytes) -> None:
         """Write the checksum, then the document; that of the present file stays valid in case of a crash in between."""
         data = data.encode() if isinstance(data, str) else data
-        try:
-            sums = self.checksums()
-        except DamagedError:
-            sums = {}
-        file = self.path / name
+        file, sums = self.path / name, self._sums()
         present = sha256_of(file.read_bytes()) if file.is_file() else None
         sums[name] = [sha256_of(data), *(found for found in sums.get(name, ()) if found == present)]
         with explained(self.path):
@@ -172,14 +157,16 @@ class Documents:
 
     def remove(self, name: str) -> None:
         """Remove a document and its checksum."""
-        try:
-            sums = self.checksums()
-        except DamagedError:
-            sums = {}
+        sums = self._sums()
         with explained(self.path):
             if sums.pop(name, None) is not None:
                 atomic_write(self.path / CHECKSUMS, seal(sums))
             (self.path / name).unlink(missing_ok=True)
+
+    def _sums(self) -> dict[str, list[str]]:
+        with suppress(DamagedError):
+            return self.checksums()
+        return {}
 
     def checksums(self) -> dict[str, list[str]]:
         """Return the checksums that each document may have; raise DamagedError if their file is damaged."""
@@ -223,7 +210,10 @@ class Store:
         self._check_format()
 
     def _create(self) -> None:
-        if self.path.is_dir() and any(self.path.iterdir()) and not self._looks_like_a_store():
+        found = {entry.name for entry in self.path.iterdir()} if self.path.is_dir() else set()
+        # a run that was killed while it made the folder leaves only our own sub-folders, without store.json
+        named = {name for name in found if not name.startswith(".")}
+        if found and "store.json" not in found and not named <= set(FOLDERS):
             raise StoreError(f"{self.path} has files in it and is not a benchmark store; name a new or empty folder")
         file = self.path / "store.json"
         if file.exists() and self._format() is None:
@@ -237,11 +227,6 @@ class Store:
                 atomic_write(file, seal({"format": FORMAT}))
             with tempfile.NamedTemporaryFile(dir=self.path / "cells"):
                 pass  # to know before hours of work whether we may write
-
-    def _looks_like_a_store(self) -> bool:
-        # a run that was killed while it made the folder leaves only our own sub-folders, without store.json
-        names = {entry.name for entry in self.path.iterdir() if not entry.name.startswith(".")}
-        return "store.json" in names or names <= set(FOLDERS)
 
     def _check_format(self) -> None:
         found = self._format()
@@ -275,9 +260,41 @@ class Store:
 
     @contextmanager
     def writing(self, plan: str = "") -> Iterator[bool]:
-        """Be the only writer during the block, or raise BusyError; yield False if the file system has no locks."""
-        with only_writer(self.path / "store.lock", plan) as locked:
+        """Be the only writer during the block; yield False if the file system has no locks.
+
+        The content of the lock only names the holder: a file left by a killed process does not lock.
+
+        Raises:
+            BusyError: Another process holds the lock.
+        """
+        try:
+            import fcntl
+        except ImportError:  # not a POSIX system
+            yield False
+            return
+        file = self.path / "store.lock"
+        if file.is_symlink():
+            raise StoreError(f"{file} is a link, and its target would be overwritten; remove the link")
+        with explained(self.path):
+            handle = os.open(file, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o666)
+        try:
+            locked = True
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise BusyError(_busy(file)) from None
+                if error.errno not in NO_LOCKS:
+                    raise
+                locked = False
+            now = datetime.now(UTC).isoformat(timespec="seconds")
+            about = {"process": os.getpid(), "host": socket.gethostname(), "plan": plan, "started": now}
+            with explained(self.path):
+                os.ftruncate(handle, 0)
+                os.pwrite(handle, json.dumps(about).encode(), 0)
             yield locked
+        finally:
+            os.close(handle)
 
     # --- cells
 
@@ -288,10 +305,6 @@ class Store:
     def scratch(self, key: str, suffix: str) -> Path:
         """Return the path of a file that a cell needs until it is finished."""
         return self.path / "scratch" / f"{_part(key)}{suffix}"
-
-    def checkpoint(self, key: str) -> Path:
-        """Return the path of the checkpoint of a training."""
-        return self.scratch(key, ARRAYS)
 
     def has(self, kind: str, key: str) -> bool:
         """Return True if the cell is finished."""
@@ -396,31 +409,13 @@ class Store:
 
     # --- about cells, and never part of a result
 
-    def write_failure(self, key: str, record: Mapping[str, Any]) -> None:
-        """Record why a cell failed."""
-        self._write_note("failed", key, dict(record))
-
-    def failure(self, key: str) -> dict[str, Any] | None:
-        """Return why a cell failed the last time, or None."""
-        return self._note("failed", key)
-
-    def write_seconds(self, key: str, seconds: float) -> None:
-        """Record how long a cell took."""
-        self._write_note("seconds", key, seconds)
-
-    def write_source(self, key: str, digest: str) -> None:
-        """Record the code of a cell, before its result, so that every finished cell has a source."""
-        self._write_note("sources", key, digest)
-
-    def source(self, key: str) -> str | None:
-        """Return the digest of the code that made a cell, or None."""
-        return self._note("sources", key)
-
-    def _write_note(self, folder: str, key: str, content: Any) -> None:
+    def write_note(self, folder: str, key: str, content: Any) -> None:
+        """Write why a cell "failed", its "seconds", or its "sources": the digest of the code that made it."""
         with explained(self.path):
             atomic_write(self.path / folder / f"{_part(key)}.json", seal(content))
 
-    def _note(self, folder: str, key: str) -> Any:
+    def note(self, folder: str, key: str) -> Any:
+        """Return a note about a cell; None if there is none, or if it is damaged."""
         try:
             return unseal((self.path / folder / f"{_part(key)}.json").read_bytes())
         except (FileNotFoundError, ValueError):

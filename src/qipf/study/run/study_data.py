@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
@@ -15,6 +13,7 @@ from torch import Tensor, nn
 
 from qipf._common.budget import budget, too_large
 from qipf.arrays import to_numpy
+from qipf.data.batches import shape_text
 from qipf.data.npz import read_arrays
 from qipf.scores.base import check_rows
 from qipf.study import datasets, nets, shifts
@@ -48,14 +47,7 @@ HINTS = {
 }
 
 
-@dataclass(frozen=True)
-class OwnDataset(Dataset):
-    """A user's dataset, with held-out inputs that no network was trained on if it has them."""
-
-    held_out: Split | None = None
-
-
-def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
+def read_npz(path: Path, predicts: str = "classes") -> Dataset:
     """Read a dataset: x_train, y_train, x_test and y_test, or x and y, which are split into random halves.
 
     x_held_out and y_held_out are optional and serve for calibration. Images are (N, c, h, w) or (N, h, w), floats in
@@ -91,7 +83,7 @@ def read_npz(path: Path, predicts: str = "classes") -> OwnDataset:
         for end in ends:
             _check_not_classes(arrays[f"y{end}"], f"{path}, y{end}")
     classes = 0 if predicts == "numbers" else int(max(split.targets.max() for split in splits)) + 1
-    return OwnDataset(path.stem, splits[0], splits[1], classes, *splits[2:])
+    return Dataset(path.stem, splits[0], splits[1], classes, *splits[2:])
 
 
 def read_shifted(path: Path, predicts: str = "classes") -> Split:
@@ -248,8 +240,7 @@ def load_data(
         ValueError: There are too few inputs.
     """
     found = _read(dataset, folder, digest, predicts)
-    train, test = found.train, found.test
-    held_out = found.held_out if isinstance(found, OwnDataset) else None
+    train, test, held_out = found.train, found.test, found.held_out
     if held_out is None:
         source = test if held_out_of == "test" else train
         count = len(source.inputs)
@@ -271,8 +262,7 @@ def load_data(
 
 def brings_held_out(dataset: str, digest: str = "", predicts: str = "classes") -> bool:
     """Return True if the file of a dataset has x_held_out and y_held_out."""
-    found = _read(dataset, None, digest, predicts) if dataset.endswith(".npz") else None
-    return isinstance(found, OwnDataset) and found.held_out is not None
+    return dataset.endswith(".npz") and _read(dataset, None, digest, predicts).held_out is not None
 
 
 def held_out_of(pair: Pair) -> str:
@@ -295,14 +285,9 @@ def _read(dataset: str, folder: str | None, digest: str = "", predicts: str = "c
 class Group(NamedTuple):
     """Inputs that are evaluated together: a shift with all its intensities.
 
-    Attributes:
-        name: A shift, "clean", "held-out", or "ood:" and a dataset.
-        intensities: Of the shift; a single 0.0 for the others.
-        size: Number of inputs, from the first (0: all).
-        subset: Number of these drawn by `common_rows` (0: all).
-        digest: Of the .npz file of another dataset.
-        files: Files of the user's own shift, one per intensity.
-        digests: Of these files.
+    `name` is a shift, "clean", "held-out", or "ood:" and a dataset. The first `size` inputs count (0: all), or `subset`
+    of these, drawn by `common_rows`. `digest` is that of the .npz file of another dataset; `files` of a user's own
+    shift have their `digests`.
     """
 
     name: str
@@ -333,11 +318,6 @@ def inputs_of(data: StudyData, group: Group, index: int, folder: str | None, dev
     return Split(moved.contiguous(memory_format=torch.channels_last) if as_images else moved, split.targets)
 
 
-def form(shape: Sequence[int]) -> str:
-    """Return a shape with any number of rows as a string, "(N, 6, 7)"."""
-    return f"({', '.join(map(str, ('N', *shape)))}{'' if len(shape) else ','})"
-
-
 def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Split:
     """Return the inputs of a user's shifted file; all severities share the labels of the first."""
     first_file, here = (
@@ -347,8 +327,15 @@ def _own_shifted(data: StudyData, group: Group, index: int, device: str) -> Spli
     path, expected, found = group.files[index], tuple(data.test.inputs.shape[1:]), tuple(here.inputs.shape[1:])
     if found != expected or here.inputs.dtype != data.test.inputs.dtype:
         raise ValueError(
-            f"{path}: expected inputs of shape {form(expected)} and type {data.test.inputs.dtype}, "
+            f"{path}: expected inputs of shape {shape_text((None, *expected))} and type {data.test.inputs.dtype}, "
             f"as in the test data, got {tuple(here.inputs.shape)} and {here.inputs.dtype}"
+        )
+    labels = tuple(data.test.targets.shape[1:])
+    if tuple(here.targets.shape[1:]) != labels:
+        what = "targets" if data.task.judged_by == "intervals" else "labels"
+        raise ValueError(
+            f"{path}: expected {what} of shape {shape_text((None, *labels))}, as in the test data, got "
+            f"{tuple(here.targets.shape)}"
         )
     if here.inputs.ndim == 4:
         (low, high), (least, most) = ((float(x.min()), float(x.max())) for x in (data.test.inputs, here.inputs))
@@ -386,10 +373,8 @@ def _some(split: Split, group: Group) -> Split:
 
 def new_network(net: str, data: StudyData, seed: int | None = None) -> nn.Module:
     """Return a new network for this data; without a seed, torch's global generator draws its weights."""
-    shape = tuple(data.train.inputs.shape[1:])
-    if net.startswith("mlp") != (len(shape) == 1):
-        raise ValueError(f"network {net} does not take inputs of shape {shape}")
-    return nets.build(net, classes=data.classes, channels=shape[0], size=shape[1] if len(shape) == 3 else 1, seed=seed)
+    _, classes, channels, size = nets.spec_for(net, data)
+    return nets.build(net, classes=classes, channels=channels, size=size, seed=seed)
 
 
 REPEATED = 0.05
@@ -402,21 +387,18 @@ def notes_of(data: StudyData) -> list[str]:
         ("x_train", data.train, "scores are fitted"),
         ("the held-out inputs", data.held_out, "scores and intervals are calibrated"),
     )
-    notes = [_repeated_note(name, part, data.test, use) for name, part, use in parts]
-    return [note for note in notes if note]
-
-
-def _repeated_note(name: str, part: Split, test: Split, use: str) -> str:
-    if part.inputs.shape[1:] != test.inputs.shape[1:] or part.targets.shape[1:] != test.targets.shape[1:]:
-        return ""  # models that take inputs of several sizes
-    known = set(_row_digests(part))
-    count = sum(row in known for row in _row_digests(test))
-    if count < REPEATED * len(test.inputs):
-        return ""
-    return (
-        f"{count} of {len(test.inputs)} test inputs are also in {name}, with the same labels: {use} there, so the "
-        "results are better than on new inputs; remove them from one of the two"
-    )
+    notes = []
+    for name, part, use in parts:
+        if part.inputs.shape[1:] != data.test.inputs.shape[1:] or part.targets.shape[1:] != data.test.targets.shape[1:]:
+            continue  # models that take inputs of several sizes
+        known = set(_row_digests(part))
+        count = sum(row in known for row in _row_digests(data.test))
+        if count >= REPEATED * len(data.test.inputs):
+            notes.append(
+                f"{count} of {len(data.test.inputs)} test inputs are also in {name}, with the same labels: {use} "
+                "there, so the results are better than on new inputs; remove them from one of the two"
+            )
+    return notes
 
 
 def _row_digests(split: Split) -> list[bytes]:

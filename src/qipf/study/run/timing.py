@@ -29,7 +29,7 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
     net, data, device = cells.network_of(context, parents["network"])
     x = study_data.inputs_of(data, Group("clean", (0.0,), SAMPLES[device]), 0, context.data, device).inputs
     many, several = methods.is_many(params["kind"]), not data.task.independent
-    method = (cells.many_of if many else _scorer)(context, params, parents)
+    method = cells.many_of(context, params, parents) if many else cells.scorer_of(context, parents["fit"])
     targets, features = None, params.get("settings", {}).get("features")
     if several:
         size = min(len(x), data.task.batch_size)
@@ -69,11 +69,6 @@ def time(context: Context, params: Mapping[str, Any], parents: Parents) -> Resul
         "ratio": whole / forward,
     }
     return Result(facts)
-
-
-def _scorer(context: Context, params: Mapping[str, Any], parents: Parents) -> Any:
-    del params
-    return cells.scorer_of(context, parents["fit"])
 
 
 def _forward(net: Any, x: torch.Tensor, task: Task) -> Any:

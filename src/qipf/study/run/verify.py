@@ -10,8 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from qipf.study.run.sealed import unseal
-from qipf.study.run.store import ARRAYS, CHECKSUMS, FOLDERS, RECORDS, DamagedError, Store, StoreError, explained
+from qipf.study.run.store import ARRAYS, CHECKSUMS, FOLDERS, RECORDS, DamagedError, Store, StoreError, explained, unseal
 
 UNKNOWN = "unknown"
 """The source of a cell whose note is missing or damaged."""
@@ -41,7 +40,7 @@ def other_sources(store: Store, index: Iterable[Mapping[str, Any]]) -> dict[str,
     """Count the finished cells of the index that other code made, by its digest."""
     finished = store.finished()
     keys = {entry["key"] for entry in index} & finished
-    made_by = Counter(store.source(key) or UNKNOWN for key in keys)
+    made_by = Counter(store.note("sources", key) or UNKNOWN for key in keys)
     del made_by[source_digest()]
     return dict(sorted(made_by.items()))
 

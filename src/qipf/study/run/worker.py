@@ -30,7 +30,7 @@ DEATHS = 3
 SAFE_PATH = "PYTHONSAFEPATH"
 """Environment variable that keeps Python from importing modules of the working folder."""
 NEEDED = (
-    "arrays", "metrics", "fields", "data", "runners", "tasks", "weights", "models", "training", "scores", "predictive",
+    "arrays", "metrics", "fields", "data", "runners", "tasks", "weights", "training", "scores", "predictive",
     "decisions", "study.datasets", "study.nets", "study.recipes", "study.shifts", "study.plan", "study.run",
 )  # fmt: skip
 """The modules and folders of the package that cells may import."""
@@ -143,7 +143,7 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
             result = _call(store, spec, job, deaths)
             record = {"label": spec["label"], "params": spec["params"], "parents": spec["parents"], **result.facts}
             check_code()
-            store.write_source(spec["key"], code())
+            store.write_note("sources", spec["key"], code())  # before the result, so that every cell has a source
             store.write(spec["kind"], spec["key"], record, result.arrays, result.files)
     except (KeyboardInterrupt, SystemExit):
         raise
@@ -159,9 +159,9 @@ def _run_cell(store: Store, spec: Mapping[str, Any], job: Job) -> str:
             "error": f"{type(error).__name__}: {where}{error}",
             "traceback": traceback.format_exc(),
         }
-        store.write_failure(spec["key"], {**text, "kind": spec["kind"]})
+        store.write_note("failed", spec["key"], {**text, "kind": spec["kind"]})
         return "failed"
-    store.write_seconds(spec["key"], time.perf_counter() - start)
+    store.write_note("seconds", spec["key"], time.perf_counter() - start)
     return "done"
 
 

@@ -9,32 +9,20 @@ from __future__ import annotations
 from torch import Tensor
 
 from qipf.study.shifts import corruptions, paper, table, text
+from qipf.study.shifts.effects import SEVERITIES
 from qipf.study.shifts.paper import IDENTITY, SHIFTS
-from qipf.tasks.perturbations import PERTURBATIONS, perturb
 
-__all__ = [
-    "FAMILIES",
-    "IDENTITY",
-    "IMAGES",
-    "PERTURBATIONS",
-    "SHIFTS",
-    "apply",
-    "corruptions",
-    "perturb",
-    "table",
-    "text",
-]
+__all__ = ["FAMILIES", "IDENTITY", "IMAGES", "SHIFTS", "apply", "corruptions", "table", "text"]
 
 IMAGES: dict[str, tuple[float, ...]] = {
     **SHIFTS,
-    **{name: tuple(float(severity) for severity in corruptions.SEVERITIES) for name in corruptions.CORRUPTIONS},
+    **{name: tuple(map(float, SEVERITIES)) for name in corruptions.CORRUPTIONS},
 }
 """Shifts of images with their intensities."""
 
 FAMILIES: dict[str, tuple[float, ...]] = {
     **IMAGES,
-    **{name: tuple(float(severity) for severity in text.SEVERITIES) for name in text.SHARES},
-    **{name: tuple(float(severity) for severity in table.SEVERITIES) for name in table.AMOUNTS},
+    **{name: tuple(map(float, SEVERITIES)) for name in (*text.SHARES, *table.AMOUNTS)},
 }
 """Every shift that `apply` knows, with its intensities."""
 

@@ -38,11 +38,9 @@ import torch
 from torch import Tensor
 
 from qipf.study.shifts import effects
-from qipf.study.shifts.effects import Counter, jpeg
+from qipf.study.shifts.effects import Counter, check_severity, jpeg
 from qipf.study.shifts.paper import apply as shift
 from qipf.tasks.perturbations import check_images, perturb
-
-SEVERITIES = (1, 2, 3, 4, 5)
 
 _ARGUMENTS = tomllib.loads(resources.files("qipf.study.shifts").joinpath("corruptions.toml").read_text("utf-8"))
 GREY: dict[str, list[list[float]]] = _ARGUMENTS["grey"]
@@ -61,9 +59,6 @@ RESEMBLES = {
     "pixelate": "pixelate",
 }
 """Corruptions that resemble a reference perturbation, and which one."""
-
-UNSEEN = tuple(name for name in CORRUPTIONS if name not in RESEMBLES)
-"""Corruptions that resemble none."""
 
 CHUNK = 1 << 22
 """Pixel values processed at a time, which bounds the memory and changes no result."""
@@ -90,7 +85,7 @@ def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: i
     Args:
         images: `(N, c, h, w)`, floating point, within [0, 1].
         name: One of `CORRUPTIONS`.
-        severity: One of `SEVERITIES`.
+        severity: From 1 to 5.
         seed: Seed of the random numbers.
         first: Index of the first image, so that batches get what the whole set would.
 
@@ -98,10 +93,7 @@ def apply(images: Tensor, name: str, severity: float, seed: int = 0, *, first: i
         TypeError: The images are not a floating-point tensor.
         ValueError: The name or severity is unknown, or the images are not within [0, 1].
     """
-    if name not in CORRUPTIONS:
-        raise ValueError(f"unknown corruption {name!r}; choose one of {', '.join(CORRUPTIONS)}")
-    if severity not in SEVERITIES:
-        raise ValueError(f"{name}: expected a severity from 1 to 5, got {severity}")
+    check_severity(name, CORRUPTIONS, severity)
     check_images(images)
     computed = images if images.dtype in (torch.float32, torch.float64) else images.float()
     result = torch.empty_like(images)

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from qipf.tasks.perturbations import gaussian_blur
+
+SEVERITIES = (1, 2, 3, 4, 5)
+
+
+def check_severity(name: str, known: Iterable[str], severity: float) -> None:
+    """Raise ValueError unless the name is known and the severity is one of `SEVERITIES`."""
+    known = list(known)
+    if name not in known:
+        raise ValueError(f"unknown shift {name!r}; choose one of {', '.join(known)}")
+    if severity not in SEVERITIES:
+        raise ValueError(f"{name}: expected a severity from 1 to 5, got {severity}")
+
 
 _STEP = 0x9E3779B97F4A7C15
 _FACTORS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB))

@@ -15,9 +15,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from qipf.study.shifts.effects import Counter
+from qipf.study.shifts.effects import Counter, check_severity
 
-SEVERITIES = (1, 2, 3, 4, 5)
 AMOUNTS: dict[str, tuple[float, ...]] = {
     "missing-values": (0.05, 0.1, 0.2, 0.3, 0.4),
     "swapped-values": (0.05, 0.1, 0.2, 0.3, 0.4),
@@ -32,17 +31,14 @@ def apply(rows: Tensor, name: str, severity: float, seed: int = 0) -> Tensor:
     Args:
         rows: `(N, d)`, floating point.
         name: One of `AMOUNTS`.
-        severity: One of `SEVERITIES`; higher ones shift the values of lower ones and more.
+        severity: From 1 to 5; higher ones shift the values of lower ones and more.
         seed: Seed of the random numbers.
 
     Raises:
         TypeError: The rows are not a floating-point tensor.
         ValueError: The name or severity is unknown, or the rows are not two-dimensional.
     """
-    if name not in AMOUNTS:
-        raise ValueError(f"unknown shift of tables {name!r}; choose one of {', '.join(AMOUNTS)}")
-    if severity not in SEVERITIES:
-        raise ValueError(f"{name}: expected a severity from 1 to 5, got {severity}")
+    check_severity(name, AMOUNTS, severity)
     if not isinstance(rows, Tensor) or not rows.is_floating_point():
         found = str(rows.dtype).removeprefix("torch.") if isinstance(rows, Tensor) else type(rows).__name__
         raise TypeError(f"{name}: expected the rows of a table as floating-point numbers (N, d), got {found}")

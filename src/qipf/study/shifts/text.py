@@ -19,9 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from qipf.study.shifts.effects import Counter
+from qipf.study.shifts.effects import Counter, check_severity
 
-SEVERITIES = (1, 2, 3, 4, 5)
 SHARES: dict[str, tuple[float, ...]] = {
     "typos": (0.02, 0.05, 0.1, 0.2, 0.3),
     "word-drops": (0.05, 0.1, 0.2, 0.3, 0.4),
@@ -36,7 +35,7 @@ def shift_texts(texts: Iterable[str], name: str, severity: float, seed: int = 0)
     Args:
         texts: Strings.
         name: "typos" or "word-drops".
-        severity: One of `SEVERITIES`.
+        severity: From 1 to 5.
         seed: Seed of the random numbers.
 
     Raises:
@@ -61,7 +60,7 @@ def apply(ids: Tensor, name: str, severity: float, seed: int = 0, *, padding: in
     Args:
         ids: `(N, T)`, integers.
         name: "typos" or "word-drops".
-        severity: One of `SEVERITIES`.
+        severity: From 1 to 5.
         seed: Seed of the random numbers.
         padding: Token that fills up short texts.
 
@@ -99,10 +98,7 @@ def compact(values: Tensor, kept: Tensor, fill: int) -> Tensor:
 
 
 def _share(name: str, severity: float) -> float:
-    if name not in SHARES:
-        raise ValueError(f"unknown shift of text {name!r}; choose one of {', '.join(SHARES)}")
-    if severity not in SEVERITIES:
-        raise ValueError(f"{name}: expected a severity from 1 to 5, got {severity}")
+    check_severity(name, SHARES, severity)
     return SHARES[name][int(severity) - 1]
 
 

@@ -8,6 +8,8 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from qipf.decisions.comparison import accuracy_at
+from qipf.metrics.resampling import group_numbers, resample
 from qipf.study.plan.registry import REGISTRY, column, column_title
 from qipf.study.run.read import Bench, Condition, Predictions
 from qipf.study.tables import paper
@@ -42,72 +44,41 @@ def columns_of(predictions: Predictions) -> dict[str, np.ndarray]:
     return {column_of(method, score): values for (method, score), values in predictions.scores.items()}
 
 
-def errors_found(scores: np.ndarray, wrong: np.ndarray, fractions: np.ndarray) -> np.ndarray:
-    """Return the number of errors among the least certain fractions; the expectation among tied scores."""
-    order = np.argsort(-scores, kind="stable")
-    ranked, errors = scores[order], np.cumsum(wrong[order])
-    ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))  # the last of every group of equal scores
-    x = np.concatenate([[0], ends + 1]) / len(scores)
-    return np.interp(fractions, x, np.concatenate([[0.0], errors[ends]]))
-
-
 def kept_right(bench: Bench, places: list[Condition], column: str, flagged: float) -> Kept | None:
     """Return the share of right predictions before and after flagging, a mean over conditions."""
     found = []
     for condition in places:
         predictions = bench.predictions(condition).common()
-        scores, wrong = columns_of(predictions).get(column), ~predictions.correct
-        if scores is None or not len(wrong) or not np.isfinite(scores).all():
-            continue
-        left = wrong.sum() - errors_found(scores, wrong, np.array([flagged]))[0]
-        found.append((1 - wrong.mean(), 1 - left / ((1 - flagged) * len(wrong))))
+        scores, correct = columns_of(predictions).get(column), predictions.correct
+        if scores is not None and len(correct) and np.isfinite(scores).all():
+            found.append((correct.mean(), accuracy_at(scores, correct, 1 - flagged)))
     return Kept(*(float(value) for value in np.mean(found, axis=0))) if found else None
-
-
-def resampled_areas(scores: np.ndarray, wrong: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Return the ROC-AUC of finding errors for each row of `draws`; NaN without errors or without others."""
-    order = np.argsort(scores, kind="stable")
-    ranked, drawn, missed = scores[order], draws[:, order], wrong[order]
-    starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1]))
-    errors = np.add.reduceat(drawn * missed, starts, axis=1)
-    others = np.add.reduceat(drawn * ~missed, starts, axis=1)
-    below = np.cumsum(others, axis=1) - others / 2
-    pairs = errors.sum(axis=1) * others.sum(axis=1)
-    return np.where(pairs > 0, (below * errors).sum(axis=1) / np.maximum(pairs, 1), np.nan)
 
 
 def image_gains(bench: Bench, places: list[Condition], column: str, baseline: str, seed: int = 0) -> np.ndarray:
     """Resample the difference in ROC-AUC between two scores of one network, averaged over severities, then shifts.
 
-    A resample draws images with all their predictions; both scores and all conditions share the draws. The array is
-    empty if no condition has both scores and several images.
+    A resample draws images with all their predictions; both scores and all conditions of one size share the draws. The
+    array is empty if no condition has both scores and several images.
     """
     by_shift: dict[str, list[np.ndarray]] = defaultdict(list)
-    draws: dict[int, np.ndarray] = {}
     for condition in places:
         predictions = bench.predictions(condition).common()
         found, wrong = columns_of(predictions), ~predictions.correct
         if column not in found or baseline not in found or not 0 < wrong.sum() < len(wrong):
             continue
-        groups = predictions.groups
-        if groups is None:
-            drawn = draws.setdefault(len(wrong), _draws(len(wrong), seed))
-        else:  # all predictions of an input are drawn together; inputs without labels have none
-            known, places_of = np.unique(groups, return_inverse=True)
-            if len(known) == 1:
-                continue
-            drawn = _draws(len(known), seed)[:, places_of]
-        ours, theirs = (resampled_areas(found[name], wrong, drawn) for name in (column, baseline))
+        units = np.arange(len(wrong)) if predictions.groups is None else group_numbers(predictions.groups, len(wrong))
+        if not units.any():
+            continue
+        ours, theirs = (
+            resample(found[name].astype(np.float64), wrong, None, RESAMPLES, seed, groups=units)["roc_auc"]
+            for name in (column, baseline)
+        )
         by_shift[condition.shift].append(ours - theirs)
     if not by_shift:
         return np.array([])
     means = [np.nanmean(np.ma.masked_invalid(differences), axis=0) for differences in by_shift.values()]
     return np.ma.mean(np.ma.stack(means), axis=0).compressed()
-
-
-def _draws(size: int, seed: int) -> np.ndarray:
-    generator = np.random.default_rng(seed)
-    return np.stack([np.bincount(generator.integers(size, size=size), minlength=size) for _ in range(RESAMPLES)])
 
 
 BASELINE = "entropy"
@@ -125,14 +96,7 @@ OVER: dict[Over, str] = {
 
 @dataclass(frozen=True)
 class Gain:
-    """The gain in ROC-AUC over the baseline.
-
-    Attributes:
-        value: The difference.
-        low: Lower end of its 95 % interval, or NaN.
-        high: Upper end.
-        over: What was resampled.
-    """
+    """The gain in ROC-AUC over the baseline, with its 95 % interval or NaN, and what was resampled for that."""
 
     value: float
     low: float
@@ -154,14 +118,11 @@ class Gain:
 
 @dataclass(frozen=True)
 class Answer:
-    """The result for one pair of dataset and network.
+    """The result for one pair of dataset and network, which `model` names.
 
     Attributes:
-        model: The pair in words.
-        ranking: Every score, the best first.
         gain: Of the best score; None if the baseline is the best or was not measured.
         recommended: Rank of the recommended score among the methods, from 1, or None.
-        recommended_gain: Its gain.
         clean: Effect of flagging by the best score on clean inputs; None without predictions.
         shifted: The same under the shifts.
     """
@@ -185,7 +146,8 @@ class Answer:
             first = f"On {self.model}, no score finds errors better than the {in_words(BASELINE)}"
             first += f" (ROC-AUC {best.mean:.3f} {where})"
         else:
-            first = f"On {self.model}, errors are found best by {_quoted(best.column)}: ROC-AUC {best.mean:.3f} {where}"
+            first = f"On {self.model}, errors are found best by “{column_title(best.column)}”"
+            first += f": ROC-AUC {best.mean:.3f} {where}"
             first += f", {self.gain}" if self.gain else ""
         kept = [f"{_percent(k.kept)} right {name} ({_percent(k.everything)} without flagging)"
                 for name, k in (("on clean inputs", self.clean), ("under the shifts", self.shifted)) if k]  # fmt: skip
@@ -258,10 +220,6 @@ def _gain(frame: Frame, ranking: Ranking, name: str, bench: Bench | None) -> Gai
     if found is None or found.pairs < 2:
         return Gain(value, np.nan, np.nan, "intensities")
     return Gain(found.value, found.low, found.high, "networks" if found.seeds > 1 else "intensities")
-
-
-def _quoted(name: str) -> str:
-    return f"“{column_title(name)}”"
 
 
 def _percent(share: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from qipf.study.plan.registry import STATISTICS, info, paper_methods, split_column
+from qipf.study.plan.registry import STATISTICS, info, split_column
 from qipf.study.tables import paper
 from qipf.study.tables.frame import Frame, column_order, long_frame, times_frame
 from qipf.study.tables.paired import LEAST_PAIRS, Paired, Verdict, sign, verdict
@@ -29,7 +29,7 @@ TOPICS = {
     "point_biserial": "error correlation (point-biserial)",
     "spearman": "error correlation (Spearman)",
 }
-RIVALS = tuple(method for method in paper_methods() if method != "qipf")
+RIVALS = tuple(method for method in paper.METHODS if method != "qipf")
 """Methods that the paper compares QIPF with."""
 
 
@@ -38,19 +38,13 @@ class Claim:
     """A claim and its verdicts.
 
     Attributes:
-        text: The claim in words.
         scope: "most" (best in most cases), "headline" (on average), "case" (one shift, dataset and network), or "speed"
             (Table 3).
-        metric: Its metric.
         other: Column (for speed: method) that QIPF is compared with; empty for all of the paper's.
-        paper: Verdict of the paper's numbers.
-        here: Verdict of ours: "yes" or "no" only if the whole interval lies on that side.
+        here: Verdict of our numbers: "yes" or "no" only if the whole 95 % interval lies on that side.
         advantage: Our difference, positive in favour of the claim ("most": share of cases minus one half; "speed":
             logarithm of the ratio).
-        low: Lower end of its 95 % interval.
-        high: Upper end.
-        detail: Basis of the interval.
-        net: The network, for speed.
+        detail: Basis of the interval from `low` to `high`.
         chance: See `qipf.study.tables.paired.Difference`.
     """
 

@@ -12,6 +12,7 @@ import os
 import sys
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from itertools import starmap
 from pathlib import Path
@@ -134,12 +135,12 @@ def read_table(path: str | os.PathLike[str]) -> list[Row]:
         raise ValueError(f"{path}: expected the columns {', '.join(Row._fields)}; got {got or 'none'}; copy it again")
     types = dict(list(get_type_hints(Row).items())[: len(header)])
     if columns is not None:
-        try:
+        with suppress(ValueError, TypeError, OverflowError):  # the rest finds out which value it is
             made = [_column(type_, values) for type_, values in zip(types.values(), columns, strict=True)]
             return list(starmap(Row, zip(*made, strict=True)))
-        except (ValueError, TypeError, OverflowError):
-            pass  # the rest finds out which value it is
-    return [_row(line, types, path, number) for number, line in enumerate(lines, 1)]
+    return [
+        Row(*_values(line, types, f"{path}, row {number} below the header")) for number, line in enumerate(lines, 1)
+    ]
 
 
 def _column(type_: type, values: Sequence[Any]) -> list[Any]:
@@ -151,29 +152,16 @@ def _column(type_: type, values: Sequence[Any]) -> list[Any]:
     return list(map(type_, values))
 
 
-def _row(line: Sequence[Any], types: Mapping[str, type], path: str | os.PathLike[str], number: int) -> Row:
-    if len(line) == len(types) and "" not in line and None not in line:
-        try:
-            return Row(*[type_(value) for type_, value in zip(types.values(), line, strict=True)])
-        except (ValueError, TypeError, OverflowError):
-            pass  # the rest finds out which value it is
-    place = f"{path}, row {number} below the header"
+def _values(line: Sequence[Any], types: Mapping[str, type], place: str) -> Iterator[Any]:
     if len(line) != len(types):
         raise ValueError(f"{place}: expected {len(types)} columns, got {len(line)}; {MEND}")
-    return Row(*(_value(type_, value, name, place) for (name, type_), value in zip(types.items(), line, strict=True)))
-
-
-def _value(type_: type, value: Any, name: str, place: str) -> Any:
-    empty = value in ("", None)
-    if empty and type_ is float:
-        return math.nan
-    try:
-        if not empty:
-            return type_(value)
-    except (ValueError, TypeError, OverflowError):
-        pass
-    got = "nothing" if empty else repr(str(value)[:50])
-    raise ValueError(f"{place}: {name}: expected {TYPES[type_]}, got {got}; {MEND}")
+    for (name, type_), value in zip(types.items(), line, strict=True):
+        try:
+            (found,) = _column(type_, [value])
+        except (ValueError, TypeError, OverflowError):
+            got = "nothing" if value in ("", None) else repr(str(value)[:50])
+            raise ValueError(f"{place}: {name}: expected {TYPES[type_]}, got {got}; {MEND}") from None
+        yield found
 
 
 def _csv(path: Path) -> Iterator[Sequence[Any]]:

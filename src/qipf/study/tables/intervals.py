@@ -35,33 +35,16 @@ class ScaleRow:
     method: str
     measures: Mapping[str, Estimate]
 
-    @property
-    def title(self) -> str:
-        """Name for readers."""
-        return scale_title(self.method)
-
     def texts(self, *, ends: bool = True) -> list[str]:
         """Return the name and the measures as strings, with or without intervals; see `HEADS`."""
-        shown = [_percent, _digits, _digits, _digits]
-        found = [show(self.measures[name], ends) for show, name in zip(shown, MEASURES, strict=True)]
-        return [self.title, *found]
+        forms = ("{:.1%}", "{:#.3g}", "{:#.3g}", "{:#.3g}")
+        found = [_show(self.measures[name], ends, form) for form, name in zip(forms, MEASURES, strict=True)]
+        return [scale_title(self.method), *found]
 
 
 @dataclass(frozen=True)
 class IntervalTable:
-    """Every scale on one set of inputs, the lowest interval score first.
-
-    Attributes:
-        dataset: Name of the dataset.
-        net: Name of the network.
-        seed: Seed of the network.
-        shift: "clean" or a shift.
-        intensity: In the unit of the shift.
-        severity: Position in its grid.
-        n: Number of inputs.
-        error: Mean absolute error of the network.
-        rows: The scales.
-    """
+    """Every scale on one set of `n` inputs, the lowest interval score first; `error` is the mean absolute one."""
 
     dataset: str
     net: str
@@ -138,14 +121,6 @@ def advice(bench: Bench, dataset: str, net: str, seed: int) -> str:
     methods = [method.name for method in pair.methods if method.name in there and method.kind != ONE_WIDTH]
     found = recommend_scale(compare_scales(held_out, live, pair.coverage, methods=methods, bootstrap=RESAMPLES))
     return f"On clean inputs of {pair_title(dataset, net)}: {found}"
-
-
-def _percent(value: Estimate, ends: bool) -> str:
-    return _show(value, ends, "{:.1%}")
-
-
-def _digits(value: Estimate, ends: bool) -> str:
-    return _show(value, ends, "{:#.3g}")
 
 
 def _show(value: Estimate, ends: bool, form: str) -> str:

@@ -36,12 +36,9 @@ class Difference:
     """Difference between two methods; positive is better in every metric.
 
     Attributes:
-        value: Mean over the cases of the mean over seeds and intensities.
-        low: Lower end of its 95 % interval.
-        high: Upper end.
+        value: Mean over the cases of the mean over seeds and intensities, with a 95 % interval from `low` to `high`.
         pairs: Number of compared numbers.
         seeds: Largest number of networks in any case.
-        cases: Number of combinations of shift, dataset and network.
         chance: Twice the share of resamples on the other side of zero, at most 1.
     """
 

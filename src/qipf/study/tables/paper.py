@@ -38,6 +38,8 @@ PAIRS = {
 }
 """The paper's datasets and networks in its order, with their headings."""
 
+METHODS = ("mc-dropout", "mc-dropout-ll", "svi", "svi-ll", "ensemble", "qipf")
+
 NETS = {"lenet": "LeNet", "vgg3": "VGG-3", "resnet18": "ResNet-18"}
 
 SHIFTS = ("rotation", "brightness", "shear", "zoom", "shift")

@@ -39,10 +39,7 @@ class Block:
     """One metric of one pair of dataset and network.
 
     Attributes:
-        metric: Its name.
-        title: Its heading.
         pair: Heading of the pair; empty in Table 3.
-        better: "higher" or "lower".
         heads: The shifts, or the networks.
         body: One entry per head, by column.
     """
@@ -71,25 +68,29 @@ class PaperTable:
     spread: str = "intensities"
 
 
-def table_1(table: Any, errors: Errors = "base") -> PaperTable:
-    """Table 1: mean ROC-AUC and PR-AUC of finding the base network's errors, or those of a method's own mean."""
-    titles = {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}
-    if errors == "own":
-        title = "Error detection, methods with several passes find their own errors"
-        return _table(table, "table-1-own", title, "Table 1", titles, "own")
-    return _table(table, "table-1", "Error detection", "Table 1", titles)
+TABLES: dict[str, tuple[str, str, dict[str, str], Errors]] = {
+    "table-1": ("Table 1", "Error detection", {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}, "base"),
+    "table-1-own": (
+        "Table 1", "Error detection, methods with several passes find their own errors",
+        {"roc_auc": "ROC-AUC", "pr_auc": "PR-AUC"}, "own",
+    ),
+    "table-2-paper": (
+        "Table 2", "Calibration (paper version)",
+        {"ece_paper": "Expected calibration error", "brier_paper": "Brier score"}, "base",
+    ),
+    "table-2-proper": (
+        "Table 2", "Calibration (proper version)",
+        {"ece_proper": "Expected calibration error", "brier_proper": "Brier score"}, "base",
+    ),
+    "appendix-h": (
+        "Appendix H", "Correlation of uncertainty and error",
+        {"point_biserial": "Point-biserial correlation", "spearman": "Spearman correlation"}, "base",
+    ),
+}  # fmt: skip
+"""Where a table of the paper is, its title, the titles of its metrics, and whose errors are found.
 
-
-def table_2(table: Any, version: Literal["paper", "proper"] = "paper") -> PaperTable:
-    """Table 2: mean calibration error and Brier score, scaled over the evaluated set or calibrated on clean data."""
-    titles = {f"ece_{version}": "Expected calibration error", f"brier_{version}": "Brier score"}
-    return _table(table, f"table-2-{version}", f"Calibration ({version} version)", "Table 2", titles)
-
-
-def appendix_h(table: Any) -> PaperTable:
-    """Appendix H: mean point-biserial and Spearman correlation with errors."""
-    titles = {"point_biserial": "Point-biserial correlation", "spearman": "Spearman correlation"}
-    return _table(table, "appendix-h", "Correlation of uncertainty and error", "Appendix H", titles)
+Table 2 is scaled over the evaluated set ("paper") or calibrated on clean data ("proper").
+"""
 
 
 def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
@@ -110,8 +111,8 @@ def table_3(times: Iterable[Mapping[str, Any]]) -> PaperTable:
 def all_tables(table: Any, times: Iterable[Mapping[str, Any]] = ()) -> list[PaperTable]:
     """Return every table of the paper; Table 1 also for own errors if measured, Table 2 in both versions."""
     frame = long_frame(table)
-    own = [table_1(frame, "own")] if (frame["errors"] == "own").any() else []
-    return [table_1(frame), *own, table_2(frame), table_2(frame, "proper"), appendix_h(frame), table_3(times)]
+    own = (frame["errors"] == "own").any()
+    return [*(paper_table(frame, name) for name in TABLES if own or name != "table-1-own"), table_3(times)]
 
 
 def averages(table: Any, metric: str, errors: Errors = "base") -> dict[tuple[Case, str], Value]:
@@ -152,10 +153,10 @@ def mark(values: Mapping[str, float], better: Better) -> dict[str, Mark]:
     return {name: marks.get(value) for name, value in values.items()}
 
 
-def _table(
-    table: Any, name: str, title: str, source: str, titles: Mapping[str, str], errors: Errors = "base"
-) -> PaperTable:
+def paper_table(table: Any, name: str) -> PaperTable:
+    """Return one of `TABLES`: means over seeds and intensities."""
     frame = long_frame(table)
+    source, title, titles, errors = TABLES[name]
     numbers = {
         metric: (averages(frame, metric, errors), paper.values(metric) if errors == "base" else {}) for metric in titles
     }
@@ -203,13 +204,9 @@ UNSHIFTED = "clean"
 
 @dataclass(frozen=True)
 class Standing:
-    """One score in a ranking.
+    """One score in a ranking; one without a value under some shift is not `complete` and ranked last.
 
-    Attributes:
-        column: The score.
-        values: By shift, the mean over severities and networks, or NaN.
-        mean: Mean over the shifts with a value.
-        complete: Every shift has one; incomplete scores are ranked last.
+    `values` are means over severities and networks by shift, or NaN; `mean` is that of the known ones.
     """
 
     column: str
