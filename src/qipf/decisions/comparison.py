@@ -16,7 +16,7 @@ from qipf.arrays import Array, to_numpy
 from qipf.decisions.intervals import Intervals, as_columns
 from qipf.metrics.inputs import check
 from qipf.metrics.ranking import aurc, pr_auc, roc_auc
-from qipf.metrics.resampling import resampled_rows
+from qipf.metrics.summary import resampled_rows
 from qipf.scores.residual_scale import ResidualScale
 from qipf.tasks.outputs import Outputs
 
