@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.special import logsumexp
 
 from qipf.fields import Field
-from qipf.scores import kernel_sums as attention
-from qipf.scores.kernel_sums import ABSENT, Packed, halves, log_fields, pack
+from qipf.scores import class_field
+from qipf.scores.class_field import ABSENT, Packed, log_fields, pack
 
 
 def exponents(y: np.ndarray, samples: np.ndarray) -> np.ndarray:
@@ -124,22 +124,12 @@ def test_one_packing_serves_every_bandwidth(cloud, bandwidth: float) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
-def test_pairs_of_halves_multiply_as_floats_do(rng: np.random.Generator) -> None:
-    y, keys = (torch.from_numpy(5 * rng.standard_normal((n, 300)).astype(np.float32)) for n in (50, 70))
-    left, right = halves(y, keys)
-    assert left.dtype == right.dtype == torch.float16
-    exact = y.double() @ keys.double().T
-    error = (left.float() @ right.float().T - exact).abs().max()
-    assert error < 20 * (y @ keys.T - exact).abs().max()
-    assert error < 1e-5 * exact.abs().max()
-
-
 @pytest.mark.gpu
 def test_on_a_gpu_float32_is_as_good(cloud, monkeypatch: pytest.MonkeyPatch) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    monkeypatch.setattr(attention, "_GPU_TILE", 2**11)  # several tiles: sums are carried from one to the next
+    monkeypatch.setattr(class_field, "_GPU_TILE", 2**11)  # several tiles: sums are carried from one to the next
     y, samples, labels = cloud
     packed = pack(samples.astype(np.float32), labels, 5)
     keys, squares, weights = (torch.from_numpy(part).cuda() for part in packed[:3])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from qipf._common.errors import check_probability, check_whole
+from qipf._common.errors import check_choice, check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.accuracy import METHODS, held_out_facts, per_prediction
 from qipf.decisions.arguments import check_class_numbers, check_independent, check_outputs
@@ -172,8 +172,7 @@ class Monitor(Attachment):
     def __init__(self, *, false_alarm: float = 0.01, method: str = "atc", seed: int = 0) -> None:
         check_probability("false_alarm", false_alarm)
         check_whole("seed", seed, 0)
-        if method not in METHODS:
-            raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+        check_choice("method", method, METHODS)
         self.false_alarm, self.method, self.seed = float(false_alarm), method, int(seed)
         self._test: SequentialTest | None = None
 
@@ -398,8 +397,7 @@ class Monitor(Attachment):
 
 def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
     """Return the values of an estimate, after checking its name and their number."""
-    if name not in METHODS:
-        raise ValueError(f"estimates: there is no method {name!r}; expected some of {', '.join(METHODS)}")
+    check_choice("estimates", name, METHODS)
     found = finite(values, f"estimates[{name!r}]")
     if found.size != rows:
         raise ValueError(f"estimates[{name!r}]: expected {rows} values, one per score, got {found.size}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
+from qipf._common.errors import check_choice
 from qipf._common.optional import require
 from qipf.arrays import Array, as_array, interpolate, like, to_numpy
 from qipf.decisions.arguments import check_outputs, check_scorer
@@ -47,8 +48,7 @@ class ErrorProbability(Attachment):
     kind: ClassVar[str] = "probability"
 
     def __init__(self, method: Literal["isotonic", "logistic"] = "isotonic") -> None:
-        if method not in _ARRAYS:
-            raise ValueError(f"method: expected 'isotonic' or 'logistic', got {method!r}")
+        check_choice("method", method, _ARRAYS)
         self.method: Literal["isotonic", "logistic"] = method
         self._state: dict[str, np.ndarray] | None = None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from qipf._common.errors import check_flag, check_probability, check_whole
+from qipf._common.errors import check_choice, check_flag, check_probability, check_whole
 from qipf.arrays import Array, like, to_numpy
 from qipf.decisions.arguments import check_class_numbers, check_independent, check_outputs
 from qipf.decisions.threshold import conformal_rank
@@ -58,8 +58,7 @@ class PredictionSets(Attachment):
     ) -> None:
         check_probability("coverage", coverage)
         check_whole("free", free, 0)
-        if method not in METHODS:
-            raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+        check_choice("method", method, METHODS)
         if isinstance(penalty, bool) or not isinstance(penalty, int | float) or not 0 <= penalty < math.inf:
             raise ValueError(f"penalty: expected a number of at least 0, got {penalty!r}")
         self.coverage, self.method, self.per_class = float(coverage), method, check_flag("per_class", per_class)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import array_api_compat as compat
 import numpy as np
 
+from qipf._common.errors import check_positive
 from qipf.arrays import Array, as_array, check_finite, is_traced, namespace
 
 SCRATCH = 64 * 2**20  # bytes of scratch memory, whatever the number of queries and samples
@@ -58,7 +59,7 @@ class Field:
             )
         check_finite(samples, "samples")
         self.samples: Array = samples if samples.ndim == 2 else samples[:, None]
-        self.bandwidth: float = check_bandwidth(bandwidth)
+        self.bandwidth: float = check_positive("bandwidth", bandwidth)
         if memory < 2**16:
             raise ValueError(f"memory: expected at least 65536 bytes of scratch, got {memory}")
         self.memory: int = int(memory)
@@ -122,18 +123,6 @@ class Field:
             results = map_blocks(sums, scaled, samples=samples, memory=self.memory)
         results = tuple(xp.astype(result, queries.dtype) for result in results)
         return tuple(result[0, ...] for result in results) if single else results
-
-
-def check_bandwidth(bandwidth: Any, name: str = "bandwidth") -> float:
-    """Return `bandwidth` as a float, if it is a positive finite number."""
-    if isinstance(bandwidth, bool) or (
-        not isinstance(bandwidth, int | float | np.number) and getattr(bandwidth, "ndim", None) != 0
-    ):
-        raise TypeError(f"{name}: expected a number, got {type(bandwidth).__name__}")
-    bandwidth = float(bandwidth)
-    if not (math.isfinite(bandwidth) and bandwidth > 0):
-        raise ValueError(f"{name}: expected a positive finite number, got {bandwidth}")
-    return bandwidth
 
 
 def as_queries(y: Array, dimension: int) -> tuple[Array, bool]:

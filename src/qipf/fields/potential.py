@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
 import array_api_compat as compat
-import numpy as np
 
+from qipf._common.errors import check_choice, check_positive
 from qipf.arrays import Array, like, namespace
 from qipf.fields.field import Derivatives, as_queries
 from qipf.fields.hermite import check_orders, log_derivatives
@@ -100,8 +99,7 @@ def uncertainty_modes(
         An array (N, K), or (K,) for a single query.
     """
     orders = check_orders(orders)
-    if lower_bound not in ("neighbourhood", "batch", "reference"):
-        raise ValueError(f'lower_bound: expected "neighbourhood", "batch" or "reference", got {lower_bound!r}')
+    check_choice("lower_bound", lower_bound, get_args(LowerBound))
     if (reference is not None) != (lower_bound == "reference"):
         raise ValueError(
             'reference: give points together with lower_bound="reference", and only then; '
@@ -119,8 +117,7 @@ def uncertainty_modes(
 
 
 def _neighbourhood_modes(field: AnyField, y: Array, orders: tuple[int, ...], root: bool, radius: float) -> Array:
-    if not (isinstance(radius, int | float | np.number) and math.isfinite(radius) and radius > 0):
-        raise ValueError(f"radius: expected a positive number, got {radius!r}")
+    check_positive("radius", radius)
     queries, single = as_queries(y, field.dimension)
     xp = namespace(queries)
     count = queries.shape[0]

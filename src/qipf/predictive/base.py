@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from qipf._common import progress as _progress
+from qipf._common.errors import check_whole
 from qipf.arrays import widest_float
 from qipf.predictive._fitting import build
 from qipf.predictive.summary import Summary, Sums
@@ -222,8 +223,7 @@ class Predictive(ABC):
 
     def _passes(self, n: int | None) -> int:
         n = self.passes if n is None else n
-        if n < 1:
-            raise ValueError(f"n: expected at least one pass, got {n}")
+        check_whole("n", n, 1)
         return n
 
     def _probabilities(self, outputs: Tensor) -> Tensor:
@@ -254,8 +254,7 @@ class Predictive(ABC):
 
 def batches(x: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
     """Yield (index of the first input, inputs on `device`); one empty batch if there are no inputs."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+    check_whole("batch_size", batch_size, 1)
     for start in range(0, max(len(x), 1), batch_size):
         yield start, x[start : start + batch_size].to(device)
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from qipf._common.errors import check_choice, check_probability, check_whole
 from qipf.predictive import masks
 from qipf.predictive._fitting import train_new
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
@@ -43,10 +44,8 @@ class MCDropout(Predictive):
             training: Settings of `qipf.training.train`, used if `fit` is given a factory: the network is then
                 trained with the dropout layers.
         """
-        if not 0 < rate < 1:
-            raise ValueError(f"rate: expected a share between 0 and 1, got {rate}")
-        if passes < 1:
-            raise ValueError(f"passes: expected at least 1, got {passes}")
+        check_probability("rate", rate)
+        check_whole("passes", passes, 1)
         self.rate, self.passes, self.own_rates, self.training = rate, passes, own_rates, training
         self._own_dropout = True
 
@@ -144,8 +143,7 @@ class MCDropoutLastLayer(MCDropout):
             training: Settings of `qipf.training.train`, used if `fit` is given a factory; the network is trained
                 without the dropout layer.
         """
-        if before not in ("second-to-last", "last"):
-            raise ValueError(f"before: expected 'second-to-last' or 'last', got {before!r}")
+        check_choice("before", before, ("second-to-last", "last"))
         super().__init__(rate, passes=passes, **training)
         self.before = before
         self._own_dropout = False

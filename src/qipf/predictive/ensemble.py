@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from qipf._common.errors import check_whole
 from qipf.predictive._fitting import train_new
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.randomness import derive
@@ -67,8 +68,7 @@ class DeepEnsemble(Snapshots):
             members: Number of networks, and of passes.
             training: Settings of `qipf.training.train`. The name of a checkpoint gets the member's number as an ending.
         """
-        if members < 1:
-            raise ValueError(f"members: expected at least 1, got {members}")
+        check_whole("members", members, 1)
         self.passes, self.training = members, training
 
     def _fit(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from qipf._common.errors import check_whole
 from qipf.predictive._fitting import build, train_new, wander
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
 from qipf.predictive.ensemble import Snapshots
@@ -44,10 +45,8 @@ class SGDIterates(Snapshots):
                 batch size, augmentation, loss and weight decay (translated by `_fitting.sgd_decay`); if `fit` is
                 given a factory, the network is first trained with it.
         """
-        if iterates < 2:
-            raise ValueError(f"iterates: expected at least 2, got {iterates}")
-        if every is not None and every < 1:
-            raise ValueError(f"every: expected at least 1 step, got {every}")
+        check_whole("iterates", iterates, 2)
+        check_whole("every", 1 if every is None else every, 1)
         self.iterates, self.every, self.passes = iterates, every, iterates
         self.sgd_rate, self.training = sgd_rate, training
 
@@ -107,8 +106,7 @@ class SWAG(SGDIterates):
             settings: Settings of `SGDIterates`.
         """
         super().__init__(iterates=iterates, **settings)
-        if rank < 2:
-            raise ValueError(f"rank: expected at least 2, got {rank}")
+        check_whole("rank", rank, 2)
         if not scale >= 0:
             raise ValueError(f"scale: expected a number of at least 0, got {scale}")
         self.passes, self.rank, self.scale = passes, rank, scale

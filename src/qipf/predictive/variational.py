@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from qipf._common.errors import check_choice, check_positive
 from qipf.predictive._fitting import train_new
 from qipf.predictive.base import ModelOrFactory, Network, Predictive, batches
 from qipf.predictive.randomness import derive, normal
@@ -71,10 +72,9 @@ class SVI(Predictive):
             training: Other settings of `qipf.training.train`.
         """
         for setting, value in (("prior_std", prior_std), ("initial_std", initial_std), ("noise", noise)):
-            if not value > 0:
-                raise ValueError(f"{setting}: expected a positive number, got {value}")
-        if start is not None and start not in get_args(Start):
-            raise ValueError(f"start: expected one of {', '.join(get_args(Start))}, got {start!r}")
+            check_positive(setting, value)
+        if start is not None:
+            check_choice("start", start, get_args(Start))
         self.passes, self.prior_std, self.initial_std, self.noise = passes, prior_std, initial_std, noise
         self.start, self.scale_kl, self.full_batch, self.convolution = start, scale_kl, full_batch, convolution
         self.training = {"epochs": epochs, **training}

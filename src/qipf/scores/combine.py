@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from qipf._common.errors import check_choice
 from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import SCORERS, Fitted, Scorer, wide
 from qipf.scores.coordinates import in_range
@@ -54,8 +55,7 @@ class Combine(Scorer):
         self._came_fitted = [part.fitted is not None for part in self.parts]
         if not self.parts:
             raise ValueError("parts: expected at least one scorer, for instance Combine((Entropy(), KNN()))")
-        if self.rule not in ("fisher", "stouffer", "learned"):
-            raise ValueError(f"rule: expected fisher, stouffer or learned, got {self.rule!r}")
+        check_choice("rule", self.rule, ("fisher", "stouffer", "learned"))
 
     @property
     def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]

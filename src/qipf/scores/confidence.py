@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qipf._common.errors import Problem, check_whole
+from qipf._common.errors import Problem, check_positive, check_whole
 from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import FLOOR, class_logits, log_odds, log_sum_exp, others, softplus
@@ -128,7 +128,7 @@ class Energy(Confidence):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(self.temperature, "temperature")
+        check_positive("temperature", self.temperature)
 
     @property
     def reads_summary(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -176,7 +176,7 @@ class Doctor(Confidence):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(self.temperature, "temperature")
+        check_positive("temperature", self.temperature)
 
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)
@@ -203,7 +203,7 @@ class GEN(Confidence):
     largest: int = 100
 
     def __post_init__(self) -> None:
-        check_positive(self.gamma, "gamma")
+        check_positive("gamma", self.gamma)
         check_whole("largest", self.largest, 1)
 
     def _of(self, logits: Array) -> Array:
@@ -238,7 +238,7 @@ class Contrast(Scorer):
 
     def __post_init__(self) -> None:
         if self.temperature is not None:
-            check_positive(self.temperature, "temperature")
+            check_positive("temperature", self.temperature)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         logits, labels = labelled_logits(self, outputs)
@@ -248,9 +248,3 @@ class Contrast(Scorer):
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
         return -log_odds(class_logits(outputs.logits) / self._require_fitted().facts["temperature"])
-
-
-def check_positive(value: float, name: str) -> None:
-    """Raise ValueError unless a setting is a positive number."""
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name}: expected a positive number, got {value!r}")

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from qipf._common.errors import check_positive
 from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer
-from qipf.scores.confidence import check_positive
 from qipf.scores.coordinates import class_logits, softmax
 from qipf.scores.reference import labelled_logits
 
@@ -42,7 +42,7 @@ class RelU(Scorer):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(self.temperature, "temperature")
+        check_positive("temperature", self.temperature)
         if not 0 <= self.weight <= 1:
             raise ValueError(f"weight: expected a number from 0 to 1, got {self.weight!r}")
 

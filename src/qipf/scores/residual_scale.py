@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 import array_api_compat as compat
 import numpy as np
 
-from qipf._common.errors import check_whole
+from qipf._common.errors import check_choice, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
@@ -63,8 +63,7 @@ class ResidualScale(Scorer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method: expected 'neighbours', 'head' or 'qipf', got {self.method!r}")
+        check_choice("method", self.method, METHODS)
         for name in ("k", "hidden", "epochs"):
             check_whole(name, getattr(self, name), 1)
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from qipf._common.errors import check_choice
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
 from qipf.scores.coordinates import class_logits, log_odds, softplus
@@ -38,8 +39,7 @@ class SIRC(Scorer):
     secondary: Literal["residual", "norm"] = "residual"
 
     def __post_init__(self) -> None:
-        if self.secondary not in ("residual", "norm"):
-            raise ValueError(f"secondary: expected residual or norm, got {self.secondary!r}")
+        check_choice("secondary", self.secondary, ("residual", "norm"))
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs, squared=True)

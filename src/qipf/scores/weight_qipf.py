@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from qipf._common.errors import Problem
+from qipf._common.errors import Problem, check_choice, check_positive
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.fields import published
 from qipf.fields.bandwidth import FACTORS, cross_validated_factor, silverman
@@ -88,16 +88,13 @@ class WeightQIPF(Scorer):
         self.orders = check_orders(self.orders)
         self.factor, self.radius, self.tolerance = plain(self.factor), plain(self.radius), plain(self.tolerance)
         self.root, self.pool = plain(self.root), plain(self.pool)
-        if self.factor not in ("auto", "cv") and not (
-            isinstance(self.factor, int | float) and 0 < self.factor < math.inf
-        ):
-            raise ValueError(f'factor: expected "auto", "cv" or a positive number, got {self.factor!r}')
+        if self.factor not in ("auto", "cv"):
+            check_positive("factor", self.factor)
         if self.tolerance is not None and not 1e-13 <= self.tolerance <= 1e-2:
             raise ValueError(f"tolerance: expected None or a number between 1e-13 and 1e-2, got {self.tolerance}")
-        if not callable(self.coordinate) and self.coordinate not in ("max_logit", "log_odds"):
-            raise ValueError(f'coordinate: expected "max_logit", "log_odds" or a function, got {self.coordinate!r}')
-        if self.operator not in ("exact", "published"):
-            raise ValueError(f'operator: expected "exact" or "published", got {self.operator!r}')
+        if not callable(self.coordinate):
+            check_choice("coordinate", self.coordinate, ("max_logit", "log_odds"))
+        check_choice("operator", self.operator, ("exact", "published"))
         if self.operator == "published":
             if self.orders != tuple(range(2, 2 * len(self.orders) + 1, 2)) or not self.orders:
                 raise ValueError(f"orders: the authors' program gives 2, 4, 6, ..., got {list(self.orders)}")
