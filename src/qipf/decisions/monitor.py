@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
@@ -379,8 +379,10 @@ class Monitor(Attachment):
         """Return the monitor of a `state`."""
         tensors, facts = state.tensors, state.facts
         result = cls(**facts["settings"])
-        result._test = SequentialTest.from_state(_named(tensors, "test_"), facts["test"])
-        result.probability = ErrorProbability.from_state(Fitted(_named(tensors, "probability_"), facts["probability"]))
+        result._test = SequentialTest.from_state(saving.with_prefix(tensors, "test_"), facts["test"])
+        result.probability = ErrorProbability.from_state(
+            Fitted(saving.with_prefix(tensors, "probability_"), facts["probability"])
+        )
         result.threshold = None if facts["threshold"] is None else float(facts["threshold"])
         result.facts = {name: float(value) for name, value in facts["facts"].items()}
         result.reference_classes = np.asarray(tensors["reference_classes"])
@@ -402,10 +404,6 @@ def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
     if found.size != rows:
         raise ValueError(f"estimates[{name!r}]: expected {rows} values, one per score, got {found.size}")
     return found
-
-
-def _named(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, Any]:
-    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
 def metrics(status: Status) -> str:

@@ -79,7 +79,7 @@ class DeltaKNN(Scorer):
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs)
-        logits, labels = labelled_logits(self, outputs)
+        logits, labels, _ = labelled_logits(self, outputs)
         wrong = np.argmax(logits, axis=1) != labels
         if wrong.all() or not wrong.any():
             raise ValueError(

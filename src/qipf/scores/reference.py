@@ -89,8 +89,8 @@ def _bound(values: Array) -> float:
     return float(namespace(values).finfo(values.dtype).max) ** 0.25
 
 
-def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return float64 logits (N, C) with one column per class, and int64 labels (N,).
+def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Return float64 logits (N, C) with one column per class, int64 labels (N,), and facts about their shape.
 
     Raises:
         ValueError: There are no outputs or no labels, or a label is not a class.
@@ -100,7 +100,8 @@ def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray
             f"{scorer.name}: got no labels, expected labelled outputs; fit(data=qipf.collect(model, (x, y)))"
         )
     logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)
-    return logits, check_labels(outputs.labels, logits.shape[1], scorer.name)
+    labels = check_labels(outputs.labels, logits.shape[1], scorer.name)
+    return logits, labels, {"columns": outputs.logits.shape[1]}
 
 
 def check_labels(labels: Array, classes: int, name: str) -> np.ndarray:

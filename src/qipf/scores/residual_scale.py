@@ -13,6 +13,7 @@ from qipf._common.errors import check_choice, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
+from qipf.scores.saving import with_prefix
 from qipf.scores.weight_qipf import WeightQIPF
 from qipf.tasks.outputs import Outputs
 
@@ -250,7 +251,7 @@ def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[di
 def _field_of(fitted: Fitted) -> WeightQIPF:
     """Return the field that `_fit_field` left behind."""
     field = WeightQIPF(factor=FACTOR)
-    field._use(Fitted(_own(fitted.tensors), fitted.facts["field"]))
+    field._use(Fitted(with_prefix(fitted.tensors, PREFIX), fitted.facts["field"]))
     return field
 
 
@@ -263,7 +264,7 @@ def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Arra
         tensors: Those of `_fit_field`, in the library of `standard`.
     """
     xp = namespace(standard)
-    own, columns = _own(tensors), []
+    own, columns = with_prefix(tensors, PREFIX), []
     for target in range(standard.shape[1]):
         modes = field.modes_of(standard[:, target : target + 1], own)
         scores = xp.astype(xp.mean(modes, axis=1), standard.dtype, copy=False)
@@ -273,10 +274,6 @@ def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Arra
         )
         columns.append(interpolate((scores - centre) / spread, at, to))
     return xp.stack(columns, axis=1)
-
-
-def _own(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.removeprefix(PREFIX): value for key, value in tensors.items() if key.startswith(PREFIX)}
 
 
 def _nearest(distances: Array, count: int) -> Array:

@@ -21,6 +21,7 @@ from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
 from qipf.fields.sketch import FieldSketch, TooNarrowError
 from qipf.scores.base import MOST, Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate, double, task_of
+from qipf.scores.saving import with_prefix
 from qipf.tasks.collect import collect_from
 from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights
@@ -189,7 +190,7 @@ class WeightQIPF(Scorer):
         facts = self._require_fitted().facts
         values = wide(coordinate(logits, self.coordinate, facts["output"]))
         if self._table is not None:
-            return self._table(values, mean=mean, arrays=_own(tensors, TABLE))
+            return self._table(values, mean=mean, arrays=with_prefix(tensors, TABLE))
         y = (double(values) - facts["mean"]) / facts["std"]
         modes = self._modes(self._field_of(tensors, facts["bandwidth"]), y, tensors.get("reference"))
         return namespace(modes).mean(modes, axis=1) if mean else modes
@@ -291,7 +292,7 @@ class WeightQIPF(Scorer):
             raise ValueError(f"weight-qipf: damaged: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
         if "field_table" in tensors:
             raise ValueError("weight-qipf: the file holds the table of an earlier version; fit the scorer again")
-        table, bins = _own(tensors, TABLE), _own(tensors, BINS)
+        table, bins = with_prefix(tensors, TABLE), with_prefix(tensors, BINS)
         if not bins and getattr(tensors.get("samples"), "ndim", 0) != 1:
             raise ValueError("weight-qipf: damaged: neither the samples nor the bins of the weights are there")
         self._table = ModeTable(table) if table else None
@@ -365,7 +366,3 @@ def _choose_factor(
         ) from error
     note = f"the factors {', '.join(dropped)} were left out: too narrow for a sketch of all weights" if dropped else ""
     return choice.factor, note
-
-
-def _own(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
