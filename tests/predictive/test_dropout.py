@@ -116,8 +116,8 @@ def test_a_network_that_goes_on_after_its_last_dense_layer():
     longer = nn.Sequential(*net, nn.LogSoftmax(1))
     data = Split(X, torch.tensor([0, 1]))
     short, whole = (MCDropoutLastLayer().fit(n, data) for n in (net, longer))
-    assert short._trunk() is not None
-    assert whole._trunk() is None
+    assert short._trunk is not None
+    assert whole._trunk is None
     torch.testing.assert_close(short.sample(X, 20), whole.sample(X, 20))
 
 
@@ -194,7 +194,7 @@ def test_where_the_last_layer_method_drops():
             method = MCDropoutLastLayer(before=before)
             method.fit(nets.build(name), Split(torch.zeros(2, *shape), torch.zeros(2, dtype=torch.int64)))
             assert method._places == [Place(expected, "input")]
-            assert (method._trunk() is None) == (before == "second-to-last")
+            assert (method._trunk is None) == (before == "second-to-last")
     one = MCDropoutLastLayer().fit(nets.build("resnet18"), Split(torch.zeros(2, 3, 8, 8), torch.zeros(2).long()))
     assert one._places == [Place("dense", "input")]
     with pytest.raises(ValueError, match="before"):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from qipf.predictive.randomness import derive, keep_mask, normal
+from qipf.predictive._fitting import derive, keep_mask, normal
 from qipf.training import seeded
 
 CPU = torch.device("cpu")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
@@ -13,10 +11,9 @@ from torch.nn import functional
 
 from qipf._common.errors import check_choice, check_probability, check_whole
 from qipf.predictive import masks
-from qipf.predictive._fitting import train_new
+from qipf.predictive._fitting import build, derive, train_own
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
-from qipf.predictive.randomness import derive
-from qipf.predictive.structure import private_copy, trace, trunk_of
+from qipf.predictive.structure import trace, trunk_of
 
 if TYPE_CHECKING:
     from qipf.training.split import Split
@@ -52,24 +49,12 @@ class MCDropout(Predictive):
     def _fit(
         self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
     ) -> nn.Module:
-        if isinstance(model_or_factory, nn.Module):
-            net = private_copy(model_or_factory).to(device).eval()
-        else:
-            net = train_new(
-                model_or_factory,
-                data,
-                seed=seed,
-                device=device,
-                progress=progress,
-                options=self.training,
-                during=self._while_training,
-            )
-        self._prepare(net)
+        net = build(model_or_factory, seed, device)
+        if not isinstance(model_or_factory, nn.Module):
+            where = self._find_places(net) if self._own_dropout else []
+            with masks.inserted(net, where, lambda values: functional.dropout(values, self.rate, net.training)):
+                train_own(net, data, seed=seed, progress=progress, options=self.training)
         return net
-
-    def _while_training(self, net: nn.Module) -> AbstractContextManager[None]:
-        drop = lambda values: functional.dropout(values, self.rate, net.training)  # noqa: E731
-        return masks.inserted(net, self._find_places(net), drop)
 
     def _prepare(self, net: nn.Module) -> None:
         self._places = self._find_places(net)
@@ -108,11 +93,6 @@ class MCDropout(Predictive):
             self._shapes[shape] = masks.shapes_of_one(net, self._places, x, own=self._own_dropout)
         return self._shapes.get(shape, [])
 
-    def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
-        net = super()._load_state(net, state, data).eval()
-        self._prepare(net)
-        return net
-
 
 class MCDropoutLastLayer(MCDropout):
     """One dropout layer, before one of the last two dense layers; the network's own dropout stays off.
@@ -148,9 +128,6 @@ class MCDropoutLastLayer(MCDropout):
         self.before = before
         self._own_dropout = False
 
-    def _while_training(self, net: nn.Module) -> AbstractContextManager[None]:
-        return nullcontext()
-
     def _find_places(self, net: nn.Module) -> list[masks.Place]:
         layers = [step for step in trace(net, self._example) if step.kind in ("dense", "convolution")]
         dense = [place for place, step in enumerate(layers) if step.kind == "dense"]
@@ -161,13 +138,10 @@ class MCDropoutLastLayer(MCDropout):
 
     def _prepare(self, net: nn.Module) -> None:
         super()._prepare(net)
-        self._shared = trunk_of(net, net.get_submodule(self._places[0].name), self._example)
-
-    def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        return self._shared
+        self._trunk = trunk_of(net, net.get_submodule(self._places[0].name), self._example)
 
     def _network(self, k: int, seed: int) -> Network:
-        if self._shared is None:
+        if self._trunk is None:
             return super()._network(k, seed)
         head, key = self._ready().get_submodule(self._places[0].name), derive(seed, self.name, k)
         return lambda x: head(masks.Masks(key, [x[:1].shape], rate=None).drop(x, self.rate))

@@ -10,9 +10,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from qipf._common.errors import check_whole
-from qipf.predictive._fitting import train_new
+from qipf.predictive._fitting import build, derive, train_own
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
-from qipf.predictive.randomness import derive
 
 if TYPE_CHECKING:
     from qipf.training.split import Split
@@ -24,9 +23,6 @@ class Snapshots(Predictive):
     stored_as: ClassVar[str]
     """What the networks are called in the state and in messages."""
     _kept: list[dict[str, Tensor]]
-
-    def _keep(self, net: nn.Module) -> None:
-        self._kept.append(snapshot(net))
 
     def _passes(self, n: int | None) -> int:
         n = super()._passes(n)
@@ -80,20 +76,12 @@ class DeepEnsemble(Snapshots):
                 "each time, got a network; pass lambda: YourNetwork(...)"
             )
         checkpoint = self.training.get("checkpoint")
-        nets = [
-            train_new(
-                model_or_factory,
-                data,
-                seed=derive(seed, k),
-                device=device,
-                progress=progress,
-                options=self.training | ({} if checkpoint is None else {"checkpoint": f"{checkpoint}.{k}"}),
-            )
-            for k in range(self.passes)
-        ]
-        self._kept = []
-        for net in nets:
-            self._keep(net)
+        nets = []
+        for k in range(self.passes):
+            options = self.training | ({} if checkpoint is None else {"checkpoint": f"{checkpoint}.{k}"})
+            net = build(model_or_factory, derive(seed, k), device)
+            nets.append(train_own(net, data, seed=derive(seed, k), progress=progress, options=options))
+        self._kept = [snapshot(net) for net in nets]
         return nets[0]
 
 
