@@ -212,9 +212,7 @@ class Monitor(Attachment):
     @property
     def test(self) -> SequentialTest:
         """The sequential test."""
-        if self._test is None:
-            raise RuntimeError("Monitor is not fitted: call .fit_scorer(scorer, held_out) first")
-        return self._test
+        return self._learned(self._test)
 
     def add(self, outputs: Outputs) -> None:
         """Count live outputs of the model, and their labels if there are any."""

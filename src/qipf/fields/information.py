@@ -24,8 +24,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from qipf._common.errors import check_choice, check_positive
-from qipf.arrays import Array, as_array, check_finite, namespace
-from qipf.fields.field import SCRATCH, Field
+from qipf.arrays import Array, namespace
+from qipf.fields.field import SCRATCH, Field, as_samples
 
 Estimator = Literal["integral", "plug-in"]
 
@@ -216,7 +216,7 @@ def _log_mean_kernel(x: Array, y: Array, s: float, memory: int) -> Array:
 
 def _pair(x: Array, y: Array, names: tuple[str, str] = ("x", "y")) -> tuple[Array, Array]:
     """Return both as (n, d) and (m, d) arrays of one library and dtype."""
-    x, y = _samples(x, names[0]), _samples(y, names[1])
+    x, y = as_samples(x, names[0]), as_samples(y, names[1])
     xp = namespace(x, y)
     if x.shape[1] != y.shape[1]:
         raise ValueError(
@@ -224,11 +224,3 @@ def _pair(x: Array, y: Array, names: tuple[str, str] = ("x", "y")) -> tuple[Arra
         )
     dtype = xp.result_type(x, y)
     return xp.astype(x, dtype, copy=False), xp.astype(y, dtype, copy=False)
-
-
-def _samples(values: Array, name: str) -> Array:
-    values = as_array(values, name)
-    if values.ndim not in (1, 2) or 0 in values.shape:
-        raise ValueError(f"{name}: expected one or more samples, (n,) or (n, d), got {tuple(values.shape)}")
-    check_finite(values, name)
-    return values if values.ndim == 2 else values[:, None]

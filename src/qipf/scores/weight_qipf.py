@@ -15,9 +15,8 @@ from qipf.fields import published
 from qipf.fields.bandwidth import FACTORS, cross_validated_factor, silverman
 from qipf.fields.binned import BinnedField
 from qipf.fields.field import Field
-from qipf.fields.hermite import check_orders
 from qipf.fields.mode_table import TOLERANCE, ModeTable
-from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
+from qipf.fields.potential import LowerBound, check_orders, potentials, uncertainty_modes
 from qipf.fields.sketch import FieldSketch, TooNarrowError
 from qipf.scores.base import MOST, Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate, double, task_of
