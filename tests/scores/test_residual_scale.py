@@ -100,8 +100,6 @@ def test_what_it_cannot_be_fitted_to_is_named() -> None:
         ResidualScale().fit(None, Outputs(outputs.logits, outputs.features, np.zeros(20, int)))
     with pytest.raises(ValueError, match="residual"):
         ResidualScale().fit(None, Outputs(outputs.logits, outputs.features, outputs.logits.copy()))
-    with pytest.raises(ValueError, match="method"):
-        ResidualScale(method="forest")  # pyright: ignore[reportArgumentType]
 
 
 def test_the_papers_field_makes_a_scale_that_rises_with_its_uncertainty(tmp_path: Any) -> None:
