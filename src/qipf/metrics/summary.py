@@ -198,15 +198,7 @@ def group_numbers(groups: Array, size: int) -> np.ndarray:
 
 
 def resampled_rows(size: int, count: int, *, seed: int = 0, groups: Array | None = None) -> Iterator[np.ndarray]:
-    """Yield the rows of `count` resamples of `size` predictions.
-
-    Args:
-        size: The number of predictions.
-        count: The number of resamples.
-        seed: Seed of the draws.
-        groups: The group of each prediction, (N,), if predictions depend on each other, as the pixels of an image do:
-            all predictions of a group are drawn together.
-    """
+    """Yield the rows of `count` resamples of `size` predictions; all predictions of a group are drawn together."""
     rng = np.random.default_rng(seed)
     if groups is None:
         for _ in range(count):

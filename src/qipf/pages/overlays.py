@@ -106,12 +106,9 @@ class Overlay:
 
 
 def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Choose images of a set to show, by the mean score of their pixels; images without scored pixels are left out.
+    """Choose some of `count` images to show, by the mean score of their pixels, whose images are the `groups`.
 
-    Args:
-        scores: One uncertainty per scored pixel.
-        groups: The image of each scored pixel.
-        count: The number of images.
+    Images without scored pixels are left out.
     """
     means = summarise(scores, groups, count)
     order = np.argsort(means, kind="stable")[: int(np.isfinite(means).sum())]
@@ -120,11 +117,7 @@ def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndar
 
 
 def colour_scale(maps: Iterable[Array]) -> tuple[float, float]:
-    """Return the uncertainty up to which pixels stay grey (the median) and that of the full colour (the maximum).
-
-    Args:
-        maps: The uncertainty of the images, of any shapes.
-    """
+    """Return the uncertainty up to which pixels stay grey (the median) and that of the full colour (the maximum)."""
     every = np.concatenate([to_numpy(one).ravel() for one in maps]).astype(np.float64)
     every = every[np.isfinite(every)]
     return (float(np.median(every)), float(every.max())) if every.size else (0.0, 1.0)
@@ -167,10 +160,5 @@ def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def overlay_section(shown: Mapping[str, Sequence[Overlay]], score: str) -> str:
-    """Return the overlays of several sets of images as HTML.
-
-    Args:
-        shown: Overlays by the name of the set.
-        score: The name of the score.
-    """
+    """Return the overlays of several sets of images as HTML, by the name of the set."""
     return render("overlays.html.j2", shown=shown, score=score)

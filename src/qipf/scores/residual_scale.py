@@ -122,7 +122,9 @@ class ResidualScale(Scorer):
         return Fitted({key: value.astype(np.float32) for key, value in tensors.items()}, facts)
 
     def _use(self, fitted: Fitted) -> None:
-        self._field = _field_of(fitted) if self.method == "qipf" else None
+        self._field = WeightQIPF(factor=FACTOR) if self.method == "qipf" else None
+        if self._field is not None:
+            self._field._use(Fitted(with_prefix(fitted.tensors, PREFIX), fitted.facts["field"]))
         super()._use(fitted)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
@@ -171,11 +173,8 @@ class ResidualScale(Scorer):
 def _spread(rows: np.ndarray, features: int) -> np.ndarray:
     """Return the standard deviation of every column; infinity for constants, which leaves them out.
 
-    Features are compared with each other, because they share a unit; predictions have the units of their targets.
-
-    Args:
-        rows: (N, features and predictions).
-        features: How many columns are features.
+    Features are compared with each other, because they share a unit; predictions, in the columns after the first
+    `features`, have the units of their targets.
     """
     deviation, largest = rows.std(axis=0), np.abs(rows).max(axis=0, initial=0.0)
     least = np.finfo(np.float32).eps * largest
@@ -187,12 +186,7 @@ def _spread(rows: np.ndarray, features: int) -> np.ndarray:
 def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, seed: int) -> dict[str, np.ndarray]:
     """Train `exp(max(x @ inner + inner_bias, 0) @ outer + outer_bias)` to give the expected ratio of every row.
 
-    Args:
-        rows: (n, d), with zero mean and unit variance.
-        ratios: (n, targets), absolute residuals divided by their mean.
-        hidden: Hidden units.
-        epochs: Passes over the rows.
-        seed: Of the initial weights, the order and dropout.
+    The rows have zero mean and unit variance; ratios are absolute residuals divided by their mean.
     """
     torch = require("torch", extra="torch")
     from qipf.training import seeded, train
@@ -224,10 +218,7 @@ def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, 
 def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return tensors and facts of a field of the weights, and of one rising curve per target.
 
-    Args:
-        model: What `WeightQIPF` reads weights from.
-        standard: (n, targets), predictions with zero mean and unit variance.
-        ratios: (n, targets), absolute residuals divided by their mean.
+    The predictions (n, targets) have zero mean and unit variance; ratios are absolute residuals divided by their mean.
     """
     from scipy.optimize import isotonic_regression
 
@@ -248,21 +239,8 @@ def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[di
     return tensors, {"field": {key: value for key, value in fitted.facts.items() if key != "model"}}
 
 
-def _field_of(fitted: Fitted) -> WeightQIPF:
-    """Return the field that `_fit_field` left behind."""
-    field = WeightQIPF(factor=FACTOR)
-    field._use(Fitted(with_prefix(fitted.tensors, PREFIX), fitted.facts["field"]))
-    return field
-
-
 def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Array]) -> Array:
-    """Return the expected absolute residual as a multiple of its mean, (N, targets).
-
-    Args:
-        field: What `_field_of` returned.
-        standard: (N, targets), as in fitting.
-        tensors: Those of `_fit_field`, in the library of `standard`.
-    """
+    """Return the expected absolute residual as a multiple of its mean, (N, targets)."""
     xp = namespace(standard)
     own, columns = with_prefix(tensors, PREFIX), []
     for target in range(standard.shape[1]):

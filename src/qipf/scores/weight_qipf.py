@@ -302,12 +302,7 @@ class WeightQIPF(Scorer):
 
 
 def standardised_weights(model: Any, pool: Pool) -> np.ndarray:
-    """Return the weights of a model, pooled, with mean 0 and standard deviation 1, (n,).
-
-    Args:
-        model: What `qipf.weights.read_weights` reads.
-        pool: As for `WeightQIPF`.
-    """
+    """Return the weights of a model, pooled as by `WeightQIPF`, with mean 0 and standard deviation 1, (n,)."""
     weights = read_weights(model)
     if pool is None:
         samples = np.concatenate([kernel.reshape(-1) for kernel in weights.values()])
