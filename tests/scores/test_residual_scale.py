@@ -55,7 +55,7 @@ def test_the_unit_of_the_targets_does_not_matter(unit: float) -> None:
 
 
 def test_neighbours_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qipf.scores.residual_scale.SCRATCH", 700)
+    monkeypatch.setattr("qipf.scores.neighbours.SCRATCH", 5600)
     reference, _ = noisy(100, 2)
     queries, _ = noisy(30, 3)
     scorer = ResidualScale(k=7).fit(None, reference)

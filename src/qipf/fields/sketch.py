@@ -67,16 +67,8 @@ class FieldSketch:
         self._few = np.empty(0)  # the weights of bins with at most `_sparse` of them
         self._sparse = SPARSE
 
-    def __len__(self) -> int:
-        return self.count
-
     def __repr__(self) -> str:
         return f"FieldSketch(n={self.count}, bandwidth={self.bandwidth}, factor={self.factor})"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return self._sums.nbytes + self._few.nbytes
 
     def add(self, chunk: Array) -> Self:
         """Add the weights of an array of any shape, library, floating-point type and device.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from qipf._common.files import atomic_write
-from qipf._common.optional import require
 from qipf.arrays import Array, to_numpy
-from qipf.pages.layout import TEMPLATES, embedded, render
+from qipf.pages.layout import TEMPLATES, embedded, png, render
 from qipf.tasks.outputs import summarise
 
 COLOUR = (214, 69, 0)
@@ -63,10 +61,7 @@ def overlay(
 
 def save_png(path: str | Path, pixels: np.ndarray) -> None:
     """Write (H, W, 3) pixels, uint8, atomically as a PNG file; needs Pillow."""
-    image = require("PIL.Image", extra="bench").fromarray(pixels)
-    file = io.BytesIO()
-    image.save(file, format="PNG")
-    atomic_write(path, file.getvalue())
+    atomic_write(path, png(pixels, max(pixels.shape)))
 
 
 def _grey(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -13,12 +13,11 @@ from qipf._common.errors import check_choice, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
+from qipf.scores.neighbours import by_blocks
 from qipf.scores.saving import with_prefix
 from qipf.scores.weight_qipf import WeightQIPF
 from qipf.tasks.outputs import Outputs
 
-SCRATCH = 2**22
-"""Distances that exist at once: 16 MB in single precision."""
 FACTOR = 160.0
 """The bandwidth as a multiple of Silverman's, as `WeightQIPF` has it without errors to choose it by."""
 STEPS = 32
@@ -150,16 +149,14 @@ class ResidualScale(Scorer):
     def _near(self, queries: Array, rows: Array, residuals: Array) -> Array:
         """Return the mean residuals of the nearest rows, block by block."""
         xp = namespace(queries)
-        count = min(self.k, rows.shape[0])
-        squares = xp.sum(rows * rows, axis=1)
-        size = max(1, SCRATCH // rows.shape[0])
-        found = [residuals[:0, ...]]
-        for start in range(0, queries.shape[0], size):
-            block = queries[start : start + size, ...]
-            nearest = _nearest(squares[None, :] - 2 * (block @ rows.T), count)
+        count, squares = min(self.k, rows.shape[0]), xp.sum(rows * rows, axis=1)
+
+        def mean(products: Array) -> Array:
+            nearest = _nearest(squares[None, :] - 2 * products, count)
             picked = xp.take(residuals, xp.reshape(nearest, (-1,)), axis=0)
-            found.append(xp.mean(xp.reshape(picked, (block.shape[0], count, residuals.shape[1])), axis=1))
-        return xp.concat(found, axis=0)
+            return xp.mean(xp.reshape(picked, (products.shape[0], count, residuals.shape[1])), axis=1)
+
+        return by_blocks(queries, rows, mean)
 
     def _rows(self, outputs: Outputs) -> Array:
         """Return what the scale depends on: the features, if it reads them, and the predictions."""
