@@ -107,15 +107,6 @@ def test_wrap_takes_a_model_and_a_scorer() -> None:
             qipf.wrap(model, given)  # pyright: ignore[reportArgumentType]
 
 
-def test_metrics_take_numbers(outputs) -> None:
-    scores = qipf.Entropy()(outputs)
-    for words in ({"bootstrap": "x"}, {"bootstrap": 1.5}, {"seed": "x"}):
-        with pytest.raises(TypeError, match=f"^{next(iter(words))}: expected an integer"):
-            qipf.evaluate(scores, outputs.correct, **words)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="prediction"):
-        qipf.evaluate(scores, outputs)
-
-
 @pytest.mark.parametrize(
     "wrong", [[0.7, 1.0, 0.0], [0, 1, 4], [-1, 0, 1], [np.nan, 0, 1], [2.0**60, 0, 1], ["0", "1", "2"]]
 )

@@ -62,8 +62,6 @@ def test_silverman_takes_any_library():
         (np.asarray([1e308, -1e308, 0.0]), ValueError, "beyond floating point"),
         (np.asarray([0.0, 1e-320]), ValueError, "beyond floating point"),
         ([0.3], ValueError, "at least two"),
-        (np.zeros((2, 2, 2)), ValueError, r"\(2, 2, 2\)"),
-        ([0.0, math.nan], ValueError, "NaN"),
         (np.arange(5), TypeError, "int64"),
     ],
 )

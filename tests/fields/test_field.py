@@ -152,8 +152,8 @@ def test_symmetries(samples, y, s, offset, scale):
         (np.zeros(3), 0.0, ValueError, "positive finite number, got 0.0"),
         (np.zeros(3), -1, ValueError, "positive"),
         (np.zeros(3), np.nan, ValueError, "positive"),
-        (np.zeros(3), "wide", TypeError, "expected a number, got str"),
-        (np.zeros(3), True, TypeError, "expected a number"),
+        (np.zeros(3), "wide", TypeError, "number, got str"),
+        (np.zeros(3), True, TypeError, "number"),
     ],
 )
 def test_bad_samples_and_bandwidths(samples, bandwidth, error, words):

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from qipf.predictive import DeepEnsemble
-from qipf.predictive.randomness import derive
+from qipf.predictive._fitting import derive
 from qipf.study import datasets
 from qipf.training import train
 

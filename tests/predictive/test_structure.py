@@ -1,9 +1,10 @@
-"""Where dropout goes, found by running the network."""
+"""Where dropout goes, found by running the network, and random numbers that follow from a seed."""
 
 import torch
 from torch import nn
 from torch.nn import functional
 
+from qipf.predictive._fitting import derive
 from qipf.predictive.masks import Place, places
 from qipf.predictive.structure import last, replace, trace
 from qipf.study import nets
@@ -74,3 +75,13 @@ def test_a_layer_used_twice_is_replaced_twice():
     replace(net, "0", new)
     assert net[0] is new
     assert net[1][0] is new
+
+
+CPU = torch.device("cpu")
+
+
+def test_derived_seeds_differ_by_path_and_stay_in_range():
+    seeds = {derive(0, "x", k) for k in range(1000)} | {derive(1, "x", k) for k in range(1000)}
+    assert len(seeds) == 2000
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert derive(7, "mask") == 6375098235631328618  # the same on every machine and in every version

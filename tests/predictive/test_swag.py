@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from qipf.predictive import SWAG, SGDIterates
-from qipf.predictive._fitting import sgd_decay
+from qipf.predictive.swag import sgd_decay
 from qipf.study import datasets
 from qipf.training import one_cycle, seeded
 from qipf.training.split import Split
@@ -70,6 +70,7 @@ def test_the_low_rank_noise_is_shared_by_all_layers():
         nn.init.constant_(net[0].weight, 1 + step)
         nn.init.constant_(net[1].weight, 5 - 3 * step)
         method._keep(net)
+    method._settle()
     draws = torch.stack([method.draw(k) for k in range(4000)])
     # Cov = diag(2, 18) + [[1, -3], [-3, 9]] * 10 / 4
     expected = torch.tensor([[4.5, -7.5], [-7.5, 40.5]])

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import qipf
+from qipf import scores
 from qipf.arrays import Array
 from qipf.decisions.probability import ErrorProbability
 from qipf.scores import KNN, ClassField, Combine, Energy, Entropy
@@ -110,20 +111,36 @@ def test_a_call_that_began_before_another_fit_neither_fails_nor_mixes_them() -> 
         np.testing.assert_allclose(np.asarray(value), new.tensors[key])
 
 
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda: qipf.Probe(share="x"), "share: expected a number, got 'x'"),
-        (lambda: qipf.Probe(seed=1.5), "seed: expected an integer, got 1.5"),
-        (lambda: qipf.Probe(3), "space: expected a string or None, got 3"),
-        (lambda: qipf.Probe(progress="yes"), "progress: expected True or False"),
-        (lambda: qipf.Energy(temperature="x"), "temperature: expected a number"),
-        (lambda: qipf.Energy(temperature=True), "temperature: expected a number"),
-        (lambda: qipf.KNN("x"), "k: expected an integer"),
-        (lambda: qipf.ResidualScale(seed="x"), "seed: expected an integer"),
-        (lambda: qipf.WeightQIPF(root=3), "root: expected True or False"),
-    ],
-)
-def test_settings_of_the_wrong_type_are_named(build, message) -> None:
-    with pytest.raises((TypeError, ValueError), match=message):
-        build()
+WRONG: list[tuple[type[Scorer], dict[str, Any]]] = [
+    *((kind, {"temperature": 0}) for kind in (scores.Contrast, Energy, scores.RelU)),
+    *((Energy, {"temperature": value}) for value in ("x", True)),
+    *((ClassField, {name: "other"}) for name in ("kind", "normalise", "priors")),
+    *((ClassField, {"kind": kind, "priors": "reference"}) for kind in ("potential", "modes")),
+    (ClassField, {"bandwidth": 0}),
+    (Combine, {"rule": "mean", "parts": (Entropy(),)}),
+    (Combine, {"parts": ()}),
+    (Combine, {"parts": ("entropy",)}),
+    (scores.GEN, {"largest": 0}),
+    (scores.GEN, {"gamma": -1}),
+    *((KNN, {"k": value}) for value in ("x", 0, 2.5)),
+    *((scores.LastLayerLaplace, words) for words in ({"structure": "diagonal"}, {"prior_precision": 0})),
+    (scores.LastLayerLaplace, {"train_size": 0}),
+    *((scores.MaxLogitPNorm, {"p": value}) for value in (-1, 1.5, True)),
+    *((qipf.Probe, words) for words in ({"share": "x"}, {"seed": 1.5}, {"space": 3}, {"progress": "yes"})),
+    (scores.RelU, {"weight": 1.5}),
+    (scores.SIRC, {"secondary": "knn"}),
+    (scores.ViM, {"dimension": 0}),
+    *((scores.ResidualScale, words) for words in ({"seed": "x"}, {"method": "forest"})),
+    *((scores.WeightQIPF, {"factor": value}) for value in (0, "best")),
+    *((scores.WeightQIPF, words) for words in ({"root": 3}, {"tolerance": 1e-20}, {"orders": ()})),
+    *((scores.WeightQIPF, words) for words in ({"coordinate": "min_logit"}, {"operator": "other"})),
+    (scores.WeightQIPF, {"orders": (2, 6), "operator": "published"}),
+    (scores.WeightQIPF, {"root": False, "operator": "published"}),
+]
+"""Settings that are refused; the message names one of them."""
+
+
+@pytest.mark.parametrize(("kind", "settings"), WRONG)
+def test_wrong_settings_are_named(kind: type[Scorer], settings: dict[str, Any]) -> None:
+    with pytest.raises((TypeError, ValueError), match="|".join(settings)):
+        kind(**settings)

@@ -134,12 +134,6 @@ def test_both_halves_have_as_much_of_every_class() -> None:
 
 def test_bad_use_is_refused() -> None:
     outputs = noisy(0, 200)
-    with pytest.raises(ValueError, match="scorer"):
-        Combine(())
-    with pytest.raises(ValueError, match="fisher"):
-        Combine((Entropy(),), rule="mean")  # pyright: ignore[reportArgumentType]
-    with pytest.raises(TypeError, match="scorers"):
-        Combine(("entropy",))
     with pytest.raises(ValueError, match="labelled"):
         Combine((Entropy(),), rule="learned").fit(data=Outputs(outputs.logits))
     with pytest.raises(ValueError, match="1 outputs"):

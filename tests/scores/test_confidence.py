@@ -58,18 +58,12 @@ def test_sure_predictions_are_still_ranked_in_single_precision() -> None:
 def test_energy_follows_its_temperature(rng) -> None:
     logits = rng.standard_normal((20, 4))
     np.testing.assert_allclose(Energy(temperature=2.5)(logits), -2.5 * logsumexp(logits / 2.5, axis=1), rtol=1e-12)
-    with pytest.raises(ValueError, match="temperature"):
-        Energy(temperature=0)
 
 
 def test_gen_sums_the_largest_probabilities(rng) -> None:
     logits = 3 * rng.standard_normal((30, 12))
     p = np.sort(softmax(logits, axis=1), axis=1)[:, -4:]
     np.testing.assert_allclose(GEN(gamma=0.3, largest=4)(logits), np.sum((p * (1 - p)) ** 0.3, axis=1), rtol=1e-10)
-    with pytest.raises(ValueError, match="largest"):
-        GEN(largest=0)
-    with pytest.raises(ValueError, match="gamma"):
-        GEN(gamma=-1)
 
 
 def test_doctor_follows_its_temperature(rng) -> None:

@@ -55,7 +55,7 @@ def test_the_unit_of_the_targets_does_not_matter(unit: float) -> None:
 
 
 def test_neighbours_are_those_of_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qipf.scores.residual_scale.SCRATCH", 700)
+    monkeypatch.setattr("qipf.scores.neighbours.SCRATCH", 5600)
     reference, _ = noisy(100, 2)
     queries, _ = noisy(30, 3)
     scorer = ResidualScale(k=7).fit(None, reference)
@@ -100,8 +100,6 @@ def test_what_it_cannot_be_fitted_to_is_named() -> None:
         ResidualScale().fit(None, Outputs(outputs.logits, outputs.features, np.zeros(20, int)))
     with pytest.raises(ValueError, match="residual"):
         ResidualScale().fit(None, Outputs(outputs.logits, outputs.features, outputs.logits.copy()))
-    with pytest.raises(ValueError, match="method"):
-        ResidualScale(method="forest")  # pyright: ignore[reportArgumentType]
 
 
 def test_the_papers_field_makes_a_scale_that_rises_with_its_uncertainty(tmp_path: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -59,6 +61,22 @@ def check_whole(name: str, value: Any, least: int) -> None:
     """Raise Problem unless an argument is an integer of at least `least` that torch can hold."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) < 2**63:
         raise Problem(name, f"{value!r:.50}", expected=f"an integer of at least {least} and below 2**63")
+
+
+def check_positive(name: str, value: Any) -> float:
+    """Return an argument that must be a positive finite number, of any library, or raise Problem."""
+    if isinstance(value, bool) or not (isinstance(value, Real) or getattr(value, "ndim", None) == 0):
+        raise Problem(name, type(value).__name__, expected="a positive finite number")
+    if not 0 < float(value) < math.inf:
+        raise Problem(name, f"{float(value)}", expected="a positive finite number")
+    return float(value)
+
+
+def check_choice(name: str, value: Any, known: Iterable[str]) -> None:
+    """Raise Problem unless an argument is one of a few strings."""
+    known = tuple(known)
+    if value not in known:
+        raise Problem(name, f"{value!r:.50}", expected=f"one of {', '.join(known)}")
 
 
 def check_flag(name: str, value: Any) -> bool:

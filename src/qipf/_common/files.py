@@ -12,13 +12,7 @@ from typing import IO
 
 
 def check_parent(path: Path, option: str = "", error: type[Exception] = FileNotFoundError) -> None:
-    """Raise `error` if the folder of `path` does not exist.
-
-    Args:
-        path: A file or folder to be written.
-        option: Its option on the command line, for the message.
-        error: The error to raise.
-    """
+    """Raise `error` if the folder of `path` does not exist; the message names the option of the command line."""
     if not path.parent.is_dir():
         raise error(f"{option or f'cannot write {path}'}: there is no folder {path.parent}; create it first")
 

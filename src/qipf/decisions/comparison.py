@@ -16,7 +16,7 @@ from qipf.arrays import Array, to_numpy
 from qipf.decisions.intervals import Intervals, as_columns
 from qipf.metrics.inputs import check
 from qipf.metrics.ranking import aurc, pr_auc, roc_auc
-from qipf.metrics.resampling import resampled_rows
+from qipf.metrics.summary import resampled_rows
 from qipf.scores.residual_scale import ResidualScale
 from qipf.tasks.outputs import Outputs
 
@@ -200,15 +200,7 @@ class FittedScale(NamedTuple):
 
 
 def fit_scale(name: str, model: Any, reference: Outputs, held_out: Outputs, coverage: float) -> FittedScale:
-    """Fit a scale of numbers and its intervals.
-
-    Args:
-        name: `ONE_WIDTH`, or a method of `qipf.ResidualScale`.
-        model: The model.
-        reference: Outputs that the scale is fitted to, as NumPy arrays.
-        held_out: Outputs that the intervals are fitted to.
-        coverage: The coverage that the intervals promise.
-    """
+    """Fit a scale, `ONE_WIDTH` or a method of `qipf.ResidualScale`, to NumPy outputs, and intervals to others."""
     intervals = Intervals(coverage)
     if name == ONE_WIDTH:
         predictions, targets = held_out.logits, to_numpy(held_out.labels).reshape(held_out.logits.shape)
@@ -277,13 +269,7 @@ def _mean_of_surest(uncertainty: np.ndarray, values: np.ndarray, count: int) -> 
 def risk_curve(uncertainty: Array, correct: Array, points: int = 100) -> tuple[np.ndarray, np.ndarray]:
     """Return shares of accepted predictions from 5 % to all, surest first, and the error rate of each.
 
-    Args:
-        uncertainty: One score per prediction, (N,).
-        correct: Whether each is correct, (N,).
-        points: The number of shares.
-
-    Returns:
-        The shares and the error rates, on average over the orders of tied predictions.
+    The error rates are on average over the orders of tied predictions.
     """
     scores, wrong = check(uncertainty, correct)
     values, group = np.unique(scores, return_inverse=True)

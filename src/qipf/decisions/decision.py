@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
@@ -138,21 +138,23 @@ class Decision(Attachment):
     @property
     def threshold(self) -> float:
         """The largest accepted uncertainty."""
-        return self._require_fitted()[0]
+        return self._learned(self._threshold)
 
     @property
     def proof(self) -> Proof:
         """The counts and intervals that the promise rests on."""
-        return self._require_fitted()[1]
+        return self._learned(self._proof)
 
     def accept(self, uncertainty: Array) -> Array:
         """Return True for every accepted prediction, in the shape and library of `uncertainty`."""
         values = uncertainty if hasattr(uncertainty, "shape") else np.asarray(uncertainty)
-        return values <= self._threshold_in(values)
+        # rounded down to the precision of the scores, so that rounding accepts nothing more
+        return values <= round_down(self.threshold, str(values.dtype).rpartition(".")[2])
 
     def __call__(self, outputs: Outputs | Array) -> Array:
         """Return True for every accepted prediction, from outputs of the model that the scorer was fitted to."""
-        return self.accept(self._require_scorer()(outputs))
+        self.threshold  # noqa: B018 (raises before the scorer is asked for)
+        return self.accept(self._bound()(outputs))
 
     def check(self, outputs: Outputs | Array, *, level: float = 0.01) -> Check:
         """Test without labels whether live outputs still resemble the held-out ones.
@@ -166,9 +168,9 @@ class Decision(Attachment):
             outputs: Live `Outputs`, or scores (N,) if the decision was fitted to scores.
             level: The false-alarm rate of this check.
         """
-        self._require_fitted()
+        self.threshold  # noqa: B018 (raises before the scorer is asked for)
         if isinstance(outputs, Outputs):
-            live = {"scores": finite(self._require_scorer()(outputs), "uncertainty"), **self._spaces(outputs)}
+            live = {"scores": finite(self._bound()(outputs), "uncertainty"), **self._spaces(outputs)}
         else:
             live = {"scores": finite(outputs, "uncertainty")}
         return compare(self._reference, live, level, self.seed)
@@ -218,7 +220,7 @@ class Decision(Attachment):
 
     def _spaces(self, outputs: Outputs) -> dict[str, np.ndarray]:
         """Return the logits, and the layer that the scorer reads or else the features."""
-        read = next((outputs.layers[str(name)] for name in self._require_scorer().layers), outputs.features)
+        read = next((outputs.layers[str(name)] for name in self._bound().layers), outputs.features)
         spaces = {"logits": to_numpy(outputs.logits)}
         return spaces if read is None else spaces | {"features": to_numpy(read)}
 
@@ -263,25 +265,6 @@ class Decision(Attachment):
         count, total = int(accepted.sum()), float(losses[found.rows][accepted].sum())
         shares = error_interval(count, accepted.size, self.promise.confidence)
         self._proof = Proof(accepted.size, count, total, 0.0, found.high, count / accepted.size, *shares)
-
-    def _threshold_in(self, uncertainty: Array) -> Any:
-        """Return the threshold rounded down to the precision of the scores, so that rounding accepts nothing more."""
-        dtype = str(getattr(uncertainty, "dtype", "float64")).rpartition(".")[2]
-        return round_down(self.threshold, dtype)
-
-    def _require_fitted(self) -> tuple[float, Proof]:
-        if self._threshold is None or self._proof is None:
-            raise RuntimeError("Decision is not fitted: call .fit_scorer(scorer, held_out) first")
-        return self._threshold, self._proof
-
-    def _require_scorer(self) -> Scorer:
-        self._require_fitted()
-        if self.scorer is None:
-            raise RuntimeError(
-                "this Decision was fitted to bare scores: call accept(uncertainty) or check(uncertainty), or fit "
-                "it by .fit_scorer(scorer, held_out)"
-            )
-        return self.scorer
 
 
 def round_down(threshold: float, dtype: str) -> float:

@@ -79,18 +79,12 @@ class Intervals(Attachment):
 
     def __call__(self, outputs: Outputs) -> Interval:
         """Return the interval of every predicted number, in the library and on the device of the outputs."""
-        self._require_fitted()
-        if self.scorer is None:
-            raise RuntimeError(
-                "these Intervals were fitted to bare arrays: call .of(predictions, scales), or fit them by "
-                ".fit_scorer(scorer, held_out)"
-            )
-        scorer: Any = self.scorer
-        return self.of(outputs.logits, scorer.scales(outputs))
+        self._learned(self._factors)
+        return self.of(outputs.logits, self._bound().scales(outputs))
 
     def of(self, predictions: Array, scales: Array) -> Interval:
         """Return the interval of every prediction, (N, targets) or (N,), from its scale."""
-        factors = self._require_fitted()
+        factors = self._learned(self._factors)
         f, s = as_columns(predictions), as_columns(scales)
         if f.shape != s.shape or f.shape[1] != factors.size:
             raise ValueError(
@@ -104,7 +98,7 @@ class Intervals(Attachment):
 
     def state(self) -> Fitted:
         """Return the settings and the factors."""
-        return Fitted({"factors": self._require_fitted()}, {"coverage": self.coverage, "joint": self.joint})
+        return Fitted({"factors": self._learned(self._factors)}, {"coverage": self.coverage, "joint": self.joint})
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
@@ -124,11 +118,6 @@ class Intervals(Attachment):
     def __repr__(self) -> str:
         text = f"Intervals({self.coverage:g}, joint={self.joint})"
         return text + ("" if self._factors is not None else "  # not fitted")
-
-    def _require_fitted(self) -> np.ndarray:
-        if self._factors is None:
-            raise RuntimeError("Intervals is not fitted: call .fit_scorer(scorer, held_out) first")
-        return self._factors
 
 
 def _check_scales(scorer: Any) -> None:

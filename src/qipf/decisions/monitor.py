@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from qipf._common.errors import check_probability, check_whole
+from qipf._common.errors import check_choice, check_probability, check_whole
 from qipf.arrays import Array, to_numpy
 from qipf.decisions.accuracy import METHODS, held_out_facts, per_prediction
 from qipf.decisions.arguments import check_class_numbers, check_independent, check_outputs
@@ -172,8 +172,7 @@ class Monitor(Attachment):
     def __init__(self, *, false_alarm: float = 0.01, method: str = "atc", seed: int = 0) -> None:
         check_probability("false_alarm", false_alarm)
         check_whole("seed", seed, 0)
-        if method not in METHODS:
-            raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+        check_choice("method", method, METHODS)
         self.false_alarm, self.method, self.seed = float(false_alarm), method, int(seed)
         self._test: SequentialTest | None = None
 
@@ -213,9 +212,7 @@ class Monitor(Attachment):
     @property
     def test(self) -> SequentialTest:
         """The sequential test."""
-        if self._test is None:
-            raise RuntimeError("Monitor is not fitted: call .fit_scorer(scorer, held_out) first")
-        return self._test
+        return self._learned(self._test)
 
     def add(self, outputs: Outputs) -> None:
         """Count live outputs of the model, and their labels if there are any."""
@@ -380,8 +377,10 @@ class Monitor(Attachment):
         """Return the monitor of a `state`."""
         tensors, facts = state.tensors, state.facts
         result = cls(**facts["settings"])
-        result._test = SequentialTest.from_state(_named(tensors, "test_"), facts["test"])
-        result.probability = ErrorProbability.from_state(Fitted(_named(tensors, "probability_"), facts["probability"]))
+        result._test = SequentialTest.from_state(saving.with_prefix(tensors, "test_"), facts["test"])
+        result.probability = ErrorProbability.from_state(
+            Fitted(saving.with_prefix(tensors, "probability_"), facts["probability"])
+        )
         result.threshold = None if facts["threshold"] is None else float(facts["threshold"])
         result.facts = {name: float(value) for name, value in facts["facts"].items()}
         result.reference_classes = np.asarray(tensors["reference_classes"])
@@ -398,16 +397,11 @@ class Monitor(Attachment):
 
 def _estimate(name: str, values: Array, rows: int) -> np.ndarray:
     """Return the values of an estimate, after checking its name and their number."""
-    if name not in METHODS:
-        raise ValueError(f"estimates: there is no method {name!r}; expected some of {', '.join(METHODS)}")
+    check_choice("estimates", name, METHODS)
     found = finite(values, f"estimates[{name!r}]")
     if found.size != rows:
         raise ValueError(f"estimates[{name!r}]: expected {rows} values, one per score, got {found.size}")
     return found
-
-
-def _named(tensors: Mapping[str, np.ndarray], prefix: str) -> dict[str, Any]:
-    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
 def metrics(status: Status) -> str:

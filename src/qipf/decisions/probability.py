@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 
 import numpy as np
 
+from qipf._common.errors import check_choice
 from qipf._common.optional import require
 from qipf.arrays import Array, as_array, interpolate, like, to_numpy
 from qipf.decisions.arguments import check_outputs, check_scorer
@@ -47,8 +48,7 @@ class ErrorProbability(Attachment):
     kind: ClassVar[str] = "probability"
 
     def __init__(self, method: Literal["isotonic", "logistic"] = "isotonic") -> None:
-        if method not in _ARRAYS:
-            raise ValueError(f"method: expected 'isotonic' or 'logistic', got {method!r}")
+        check_choice("method", method, _ARRAYS)
         self.method: Literal["isotonic", "logistic"] = method
         self._state: dict[str, np.ndarray] | None = None
 
@@ -75,7 +75,7 @@ class ErrorProbability(Attachment):
             RuntimeError: It is not fitted.
             ValueError: A score is NaN.
         """
-        state = self._require_fitted()
+        state = self._learned(self._state)
         scores = as_array(uncertainty, "uncertainty")
         values = to_numpy(scores).astype(np.float64)
         bad = np.flatnonzero(np.isnan(values))
@@ -95,7 +95,7 @@ class ErrorProbability(Attachment):
 
     def state(self) -> Fitted:
         """Return the knots of the isotonic function, or the logistic (a, b), as arrays."""
-        return Fitted(dict(self._require_fitted()), {"method": self.method})
+        return Fitted(dict(self._learned(self._state)), {"method": self.method})
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
@@ -111,11 +111,6 @@ class ErrorProbability(Attachment):
         _check_state(arrays)
         result._state = arrays
         return result
-
-    def _require_fitted(self) -> dict[str, np.ndarray]:
-        if self._state is None:
-            raise RuntimeError("ErrorProbability is not fitted: call .fit(uncertainty, correct) first")
-        return self._state
 
     def __repr__(self) -> str:
         return f"ErrorProbability(method={self.method!r})" + ("" if self._state else "  # not fitted")

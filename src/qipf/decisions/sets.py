@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
-from qipf._common.errors import check_flag, check_probability, check_whole
+from qipf._common.errors import check_choice, check_flag, check_probability, check_whole
 from qipf.arrays import Array, like, to_numpy
 from qipf.decisions.arguments import check_class_numbers, check_independent, check_outputs
 from qipf.decisions.threshold import conformal_rank
@@ -58,8 +58,7 @@ class PredictionSets(Attachment):
     ) -> None:
         check_probability("coverage", coverage)
         check_whole("free", free, 0)
-        if method not in METHODS:
-            raise ValueError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
+        check_choice("method", method, METHODS)
         if isinstance(penalty, bool) or not isinstance(penalty, int | float) or not 0 <= penalty < math.inf:
             raise ValueError(f"penalty: expected a number of at least 0, got {penalty!r}")
         self.coverage, self.method, self.per_class = float(coverage), method, check_flag("per_class", per_class)
@@ -99,16 +98,8 @@ class PredictionSets(Attachment):
         Args:
             outputs: `Outputs` of the model, or class probabilities (N, C) if it was fitted to these.
         """
-        thresholds = self._require_fitted()
-        if isinstance(outputs, Outputs):
-            if self.scorer is None:
-                raise RuntimeError(
-                    "these PredictionSets were fitted to bare probabilities: give probabilities (N, C), or fit them by "
-                    ".fit_scorer(scorer, held_out)"
-                )
-            probabilities = posterior(self.scorer, outputs)
-        else:
-            probabilities = outputs
+        thresholds = self._learned(self._thresholds)
+        probabilities = posterior(self._bound(), outputs) if isinstance(outputs, Outputs) else outputs
         p = _probabilities(probabilities)
         if p.shape[1] != thresholds.size:
             raise ValueError(f"probabilities: expected {thresholds.size} columns, as in fitting, got {p.shape[1]}")
@@ -118,7 +109,7 @@ class PredictionSets(Attachment):
     def state(self) -> Fitted:
         """Return the settings and the thresholds."""
         names = ("coverage", "method", "per_class", "penalty", "free")
-        return Fitted({"thresholds": self._require_fitted()}, {name: getattr(self, name) for name in names})
+        return Fitted({"thresholds": self._learned(self._thresholds)}, {name: getattr(self, name) for name in names})
 
     @classmethod
     def from_state(cls, state: Fitted) -> Self:
@@ -149,11 +140,6 @@ class PredictionSets(Attachment):
     def _quantile(self, scores: np.ndarray, which: str) -> float:
         rank = conformal_rank(scores.size, self.coverage, which)
         return float(np.partition(scores, rank - 1)[rank - 1])
-
-    def _require_fitted(self) -> np.ndarray:
-        if self._thresholds is None:
-            raise RuntimeError("PredictionSets is not fitted: call .fit_scorer(scorer, held_out) first")
-        return self._thresholds
 
 
 def posterior(scorer: Any, outputs: Outputs) -> Array:

@@ -122,15 +122,11 @@ def _tests(
 ) -> list[Callable[[float], float | np.ndarray]]:
     """Return for each threshold a function: the p-value of "the risk of the accepted exceeds a limit"."""
     if not exact:
-        return [partial(_loss_p, scores, losses, threshold, level) for threshold in thresholds]
+        return [lambda limit, t=t: loss_p(losses[scores <= t], limit, level) for t in thresholds]
     order = np.argsort(scores, kind="stable")
     counts = np.searchsorted(scores[order], thresholds, side="right")
     totals = np.concatenate([[0.0], np.cumsum(losses[order])])[counts]
     return [partial(binomial_p, total, count) for total, count in zip(totals, counts, strict=True)]
-
-
-def _loss_p(scores: np.ndarray, losses: np.ndarray, threshold: float, level: float, limit: float) -> float:
-    return loss_p(losses[scores <= threshold], limit, level)
 
 
 def _sequence(scores: np.ndarray, losses: np.ndarray, limit: float, rows: int, *, exact: bool) -> np.ndarray:

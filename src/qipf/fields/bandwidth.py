@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from qipf.arrays import Array, as_array, check_finite, namespace, to_numpy
+from qipf.fields.field import as_samples
 from qipf.metrics.ranking import pr_auc, roc_auc
 
 FACTORS = tuple(5.0 * 2.0 ** (step / 2) for step in range(14))
@@ -32,11 +33,7 @@ def silverman(samples: Array) -> float:
     Raises:
         ValueError: There are fewer than two samples, some are NaN or infinite, all are equal, or the shape is wrong.
     """
-    samples = as_array(samples, "samples")
-    check_finite(samples, "samples")
-    if samples.ndim not in (1, 2) or 0 in samples.shape:
-        raise ValueError(f"samples: expected shape (n,) or (n, d), not empty, got {tuple(samples.shape)}")
-    values = to_numpy(samples).astype(np.float64).reshape(samples.shape[0], -1)
+    values = to_numpy(as_samples(samples, "samples")).astype(np.float64)
     n, d = values.shape
     if n < 2:
         raise ValueError(

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 import numpy as np
 
 from qipf.arrays import Array, like, namespace, to_numpy
-from qipf.fields.field import Derivatives, Field, as_queries, cores
+from qipf.fields.field import Derivatives, Field, as_queries
 
 MOMENTS = 12  # of a bin: with |z| half-width <= 0.4 the Taylor series of the kernel is exact to 0.4^12 / 12! = 4e-14
 FARTHEST = 300.0  # bandwidths; farther from every sample than this, two points per bin stand for its samples
 FINEST = 9  # bins of 2^-9 bandwidths serve queries as far away as that
-FEW = 4  # blocks
 PAIRS = 2**15  # queries times bins in one block: its temporaries stay in a core's cache
 
 FAR = 1e150  # bandwidths: farther queries are moved here, so that their squares do not overflow
@@ -143,7 +141,7 @@ class Measure:
         distance = _distance(self.positions, queries)
         level = np.ceil(np.log2((np.minimum(distance, FARTHEST) + 5.0) / 0.8)).astype(int)
         level[distance > FARTHEST] = -1
-        jobs = []
+        results = np.empty((3, u.size))
         for number in np.unique(level):
             chosen = np.flatnonzero(level == number)
             positions, moments = self._points() if number < 0 else self._level(int(number))
@@ -155,16 +153,8 @@ class Measure:
             first = np.searchsorted(positions, queries[chosen] - radius - width)
             last = np.searchsorted(positions, queries[chosen] + radius + width)
             for part in _blocks(last - first):
-                window = _window(first[part], last[part])
-                jobs.append((chosen[part], function, queries[chosen[part]], positions, moments, window))
-        results = np.empty((3, u.size))
-        if len(jobs) < FEW:  # threads would cost more than they save
-            finished = list(map(_run, jobs))
-        else:
-            with ThreadPoolExecutor(cores()) as pool:
-                finished = list(pool.map(_run, jobs))
-        for indices, values in finished:
-            results[:, order[indices]] = values
+                window, rows = _window(first[part], last[part]), chosen[part]
+                results[:, order[rows]] = function(queries[rows], positions, moments, window)
         return results[0], results[1], results[2]
 
     def coarse(self) -> Measure:
@@ -226,11 +216,6 @@ def _coarsen(positions: np.ndarray, moments: np.ndarray, number: int) -> tuple[n
         terms = sum(math.comb(k, j) * powers[k - j] * moments[j] for j in range(min(k + 1, len(moments))))
         result[k] = np.add.reduceat(terms, starts) / math.factorial(k)
     return (key[starts] + 0.5) * width, result
-
-
-def _run(job: tuple) -> tuple[np.ndarray, Values]:
-    indices, function, *arguments = job
-    return indices, function(*arguments)
 
 
 def _blocks(widths: np.ndarray) -> Iterator[slice]:

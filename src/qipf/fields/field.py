@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import array_api_compat as compat
 import numpy as np
 
-from qipf.arrays import Array, as_array, check_finite, is_traced, namespace
+from qipf._common.errors import check_positive
+from qipf.arrays import Array, as_array, check_finite, is_traced, namespace, to_numpy
 
 SCRATCH = 64 * 2**20  # bytes of scratch memory, whatever the number of queries and samples
 CACHE = 2**18  # bytes of one temporary in NumPy: a tile that stays in a core's cache is several times faster
@@ -51,14 +52,8 @@ class Field:
     """
 
     def __init__(self, samples: Array, bandwidth: float, *, memory: int = SCRATCH) -> None:
-        samples = as_array(samples, "samples")
-        if samples.ndim not in (1, 2) or 0 in samples.shape:
-            raise ValueError(
-                f"samples: expected shape (n,) or (n, d) with at least one sample, got {tuple(samples.shape)}"
-            )
-        check_finite(samples, "samples")
-        self.samples: Array = samples if samples.ndim == 2 else samples[:, None]
-        self.bandwidth: float = check_bandwidth(bandwidth)
+        self.samples: Array = as_samples(samples, "samples")
+        self.bandwidth: float = check_positive("bandwidth", bandwidth)
         if memory < 2**16:
             raise ValueError(f"memory: expected at least 65536 bytes of scratch, got {memory}")
         self.memory: int = int(memory)
@@ -124,16 +119,13 @@ class Field:
         return tuple(result[0, ...] for result in results) if single else results
 
 
-def check_bandwidth(bandwidth: Any, name: str = "bandwidth") -> float:
-    """Return `bandwidth` as a float, if it is a positive finite number."""
-    if isinstance(bandwidth, bool) or (
-        not isinstance(bandwidth, int | float | np.number) and getattr(bandwidth, "ndim", None) != 0
-    ):
-        raise TypeError(f"{name}: expected a number, got {type(bandwidth).__name__}")
-    bandwidth = float(bandwidth)
-    if not (math.isfinite(bandwidth) and bandwidth > 0):
-        raise ValueError(f"{name}: expected a positive finite number, got {bandwidth}")
-    return bandwidth
+def as_samples(values: Array, name: str) -> Array:
+    """Return one or more finite samples, (n,) or (n, d), as (n, d)."""
+    values = as_array(values, name)
+    if values.ndim not in (1, 2) or 0 in values.shape:
+        raise ValueError(f"{name}: expected at least one sample, (n,) or (n, d), got shape {tuple(values.shape)}")
+    check_finite(values, name)
+    return values if values.ndim == 2 else values[:, None]
 
 
 def as_queries(y: Array, dimension: int) -> tuple[Array, bool]:
@@ -158,11 +150,8 @@ def _transfer(samples: Array, xp: object, dtype: object, device: object) -> Arra
         import torch
 
         return torch.as_tensor(samples, dtype=dtype, device=device)  # pyright: ignore[reportArgumentType]
-    if compat.is_torch_array(samples):
-        samples = samples.detach().cpu().numpy()
-    if not compat.is_array_api_obj(samples) or namespace(samples) is not xp:
-        samples = np.asarray(samples)
-    return xp.asarray(samples, dtype=dtype, device=device)  # pyright: ignore[reportAttributeAccessIssue]
+    values = samples if namespace(samples) is xp else to_numpy(samples)
+    return xp.asarray(values, dtype=dtype, device=device)  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def map_blocks(function: Function, y: Array, *, samples: Array, memory: int) -> tuple[Array, ...]:

@@ -23,8 +23,9 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from qipf.arrays import Array, as_array, check_finite, namespace
-from qipf.fields.field import SCRATCH, Field, check_bandwidth
+from qipf._common.errors import check_choice, check_positive
+from qipf.arrays import Array, namespace
+from qipf.fields.field import SCRATCH, Field, as_samples
 
 Estimator = Literal["integral", "plug-in"]
 
@@ -47,7 +48,7 @@ def cross_information_potential(x: Array, y: Array, bandwidth: float, *, memory:
     with the unnormalised kernel, so between 0 and 1. `integrated_product` estimates the integral of p q.
     """
     x, y = _pair(x, y)
-    return namespace(x).exp(_log_mean_kernel(x, y, check_bandwidth(bandwidth), memory))
+    return namespace(x).exp(_log_mean_kernel(x, y, check_positive("bandwidth", bandwidth), memory))
 
 
 def integrated_square(x: Array, bandwidth: float, *, memory: int = SCRATCH) -> Array:
@@ -132,7 +133,7 @@ def squared_discrepancy(x: Array, y: Array, bandwidth: float, *, unbiased: bool 
     """
     x, y = _pair(x, y)
     xp = namespace(x)
-    s = check_bandwidth(bandwidth)
+    s = check_positive("bandwidth", bandwidth)
     n, m = x.shape[0], y.shape[0]
     if unbiased and min(n, m) < 2:
         raise ValueError(f"x, y: expected two or more samples of each for the unbiased estimate, got {n} and {m}")
@@ -200,9 +201,8 @@ def _three_overlaps(
 
 def _log_overlap(x: Array, y: Array, bandwidth: float, estimator: Estimator, memory: int) -> Array:
     """Return the logarithm of the estimate of the integral of p q, normalised as densities are."""
-    if estimator not in ("integral", "plug-in"):
-        raise ValueError(f'estimator: expected "integral" or "plug-in", got {estimator!r}')
-    s = check_bandwidth(bandwidth) * (math.sqrt(2.0) if estimator == "integral" else 1.0)
+    check_choice("estimator", estimator, ("integral", "plug-in"))
+    s = check_positive("bandwidth", bandwidth) * (math.sqrt(2.0) if estimator == "integral" else 1.0)
     return _log_mean_kernel(x, y, s, memory) - x.shape[1] * math.log(s * math.sqrt(2.0 * math.pi))
 
 
@@ -216,7 +216,7 @@ def _log_mean_kernel(x: Array, y: Array, s: float, memory: int) -> Array:
 
 def _pair(x: Array, y: Array, names: tuple[str, str] = ("x", "y")) -> tuple[Array, Array]:
     """Return both as (n, d) and (m, d) arrays of one library and dtype."""
-    x, y = _samples(x, names[0]), _samples(y, names[1])
+    x, y = as_samples(x, names[0]), as_samples(y, names[1])
     xp = namespace(x, y)
     if x.shape[1] != y.shape[1]:
         raise ValueError(
@@ -224,11 +224,3 @@ def _pair(x: Array, y: Array, names: tuple[str, str] = ("x", "y")) -> tuple[Arra
         )
     dtype = xp.result_type(x, y)
     return xp.astype(x, dtype, copy=False), xp.astype(y, dtype, copy=False)
-
-
-def _samples(values: Array, name: str) -> Array:
-    values = as_array(values, name)
-    if values.ndim not in (1, 2) or 0 in values.shape:
-        raise ValueError(f"{name}: expected one or more samples, (n,) or (n, d), got {tuple(values.shape)}")
-    check_finite(values, name)
-    return values if values.ndim == 2 else values[:, None]

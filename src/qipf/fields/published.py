@@ -6,9 +6,9 @@ difference along the Hermite order, not along y.
 
 from __future__ import annotations
 
-import math
 from operator import index
 
+from qipf._common.errors import check_positive
 from qipf.arrays import Array, namespace
 from qipf.fields.field import SCRATCH, Field, as_queries
 
@@ -53,8 +53,7 @@ def uncertainty_modes(
     if field.dimension != 1:
         raise ValueError(f"samples: expected samples in R, as the authors' program takes, got R^{field.dimension}")
     orders = _orders(max_order, stride)
-    if not (math.isfinite(radius) and radius > 0):
-        raise ValueError(f"radius: expected a positive finite number, got {radius}")
+    check_positive("radius", radius)
     queries, single = as_queries(y, 1)
     xp = namespace(queries)
     wide = xp.astype(queries, xp.float32) if xp.finfo(queries.dtype).bits < 32 else queries

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Self
 import array_api_compat as compat
 import numpy as np
 
+from qipf._common.errors import check_positive
 from qipf._common.optional import require
 from qipf.arrays import Array, as_array, check_finite, to_numpy
 from qipf.fields.binned import BinnedField, Measure
-from qipf.fields.field import check_bandwidth
 
 BITS = 12  # of the mantissa: 4,096 bins per power of two
 DROPPED = 23 - BITS
@@ -57,8 +57,8 @@ class FieldSketch:
     def __init__(self, bandwidth: float | None = None, factor: float | None = None, *, origin: float = 0.0) -> None:
         if bandwidth is not None and factor is not None:
             raise ValueError("give either a bandwidth or a factor, not both (or neither, and choose in finish)")
-        self.bandwidth: float | None = None if bandwidth is None else check_bandwidth(bandwidth)
-        self.factor: float | None = None if factor is None else check_bandwidth(factor, "factor")
+        self.bandwidth: float | None = None if bandwidth is None else check_positive("bandwidth", bandwidth)
+        self.factor: float | None = None if factor is None else check_positive("factor", factor)
         if not math.isfinite(origin):
             raise ValueError(f"origin: expected a finite number, got {origin}")
         self.origin = float(origin)
@@ -67,16 +67,8 @@ class FieldSketch:
         self._few = np.empty(0)  # the weights of bins with at most `_sparse` of them
         self._sparse = SPARSE
 
-    def __len__(self) -> int:
-        return self.count
-
     def __repr__(self) -> str:
         return f"FieldSketch(n={self.count}, bandwidth={self.bandwidth}, factor={self.factor})"
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return self._sums.nbytes + self._few.nbytes
 
     def add(self, chunk: Array) -> Self:
         """Add the weights of an array of any shape, library, floating-point type and device.
@@ -203,8 +195,8 @@ class FieldSketch:
         if (bandwidth is None) == (factor is None):
             raise ValueError("finish: give either a bandwidth or a factor, here or to the sketch")
         mean = self.mean
-        width = check_bandwidth(factor, "factor") * self.silverman() if bandwidth is None else bandwidth
-        width = check_bandwidth(width)
+        width = check_positive("factor", factor) * self.silverman() if bandwidth is None else bandwidth
+        width = check_positive("bandwidth", width)
         positions, moments, farthest = self._entries()
         widest = farthest * 2.0 ** -(BITS + 1) / width
         # Error of the second derivative by the moments that are not kept: He_9(z) / 7! times the next one.

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import NamedTuple
 
 import numpy as np
 
 from qipf.arrays import Array
 from qipf.metrics.inputs import check, probabilities
+from qipf.metrics.ranking import grouped, starts_of
 
 BINS = 15
 
@@ -24,19 +26,60 @@ class Brier(NamedTuple):
     uncertainty: float
 
 
+class Calibration:
+    """Metrics of probabilities of error for rows of weights: how often each resample has a prediction.
+
+    Args:
+        p: (N,) probabilities.
+        wrong: (N,), 1 for an error and 0 otherwise.
+        bins: The number of bins.
+    """
+
+    def __init__(self, p: np.ndarray, wrong: np.ndarray, bins: int = BINS) -> None:
+        self.order = None if bool((p[1:] >= p[:-1]).all()) else np.argsort(p, kind="stable")
+        if self.order is not None:
+            p, wrong = p[self.order], wrong[self.order]
+        self.bins, self.gap, self.wrong, self.ties = bins, p - wrong, wrong, starts_of(p)
+        width = np.clip(np.ceil((1 - p) * bins), 1, bins)  # the number of the bin of the confidence
+        self.widths = starts_of(width)
+        self.losses = -np.log(np.maximum(np.where(wrong, p, 1 - p), np.finfo(np.float64).eps))
+
+    def __call__(self, weights: np.ndarray) -> dict[str, np.ndarray]:
+        """Return every metric (R,) of the weights (R, N), by a name in which {} stands for the version."""
+        weights = weights if self.order is None else weights[:, self.order]
+        n, gaps = weights.sum(axis=1), grouped(weights * self.gap, self.widths)
+        score, loss, rate = (weights @ values / n for values in (self.gap**2, self.losses, self.wrong))
+        reliability = (gaps**2 / np.maximum(grouped(weights, self.widths), 1)).sum(axis=1) / n
+        return {
+            "ece_{}": np.abs(gaps).sum(axis=1) / n,
+            "ece_adaptive_{}": self._adaptive(weights, n),
+            "brier_{}": score,
+            "brier_{}_reliability": reliability,
+            "brier_{}_resolution": reliability + rate * (1 - rate) - score,
+            "brier_{}_uncertainty": rate * (1 - rate),
+            "nll_{}": loss,
+        }
+
+    def _adaptive(self, weights: np.ndarray, n: np.ndarray) -> np.ndarray:
+        size = grouped(weights, self.ties)
+        bin_of = np.floor((np.cumsum(size, axis=1) - size / 2) * self.bins / n[:, None])
+        gaps = np.cumsum(grouped(weights * self.gap, self.ties), axis=1)
+        below = np.pad(gaps, ((0, 0), (1, 0)))
+        edges = np.stack([np.searchsorted(row, np.arange(self.bins + 1)) for row in bin_of])
+        return np.abs(np.diff(np.take_along_axis(below, edges, axis=1), axis=1)).sum(axis=1) / n
+
+
 def ece(probability: Array, correct: Array, bins: int = BINS) -> float:
     """Return the expected calibration error (appendix D.1): sum_k |B_k| / N |acc(B_k) - conf(B_k)|, equal widths.
 
     The K bins divide the confidence into (0, 1/K], ..., ((K-1)/K, 1]; a confidence of 0 belongs to the first.
     """
-    p, wrong = _check(probability, correct)
-    return _gap(p, wrong, equal_width(p, bins), bins)
+    return _values(probability, correct, bins)["ece_{}"]
 
 
 def adaptive_ece(probability: Array, correct: Array, bins: int = BINS) -> float:
     """Return the calibration error over bins with equal numbers of predictions; equal probabilities share a bin."""
-    p, wrong = _check(probability, correct)
-    return _gap(p, wrong, equal_mass(p, bins), bins)
+    return _values(probability, correct, bins)["ece_adaptive_{}"]
 
 
 def brier(probability: Array, correct: Array, bins: int = BINS) -> Brier:
@@ -47,57 +90,19 @@ def brier(probability: Array, correct: Array, bins: int = BINS) -> Brier:
     sum n_k/N (o_k - o)^2 makes the sum exact only if all probabilities of a bin are equal. The resolution here adds the
     terms within bins, twice their covariance minus the variance of p (Stephenson et al. 2008): the sum is always exact.
     """
-    p, wrong = _check(probability, correct)
-    n = p.size
-    if n == 0:
-        return Brier(*[float("nan")] * 4)
-    index = equal_width(p, bins)
-    size = np.bincount(index, minlength=bins)
-    safe = np.maximum(size, 1)
-    mean_p = np.bincount(index, weights=p, minlength=bins) / safe
-    rate = np.bincount(index, weights=wrong, minlength=bins) / safe
-    spread_p, spread_wrong = p - mean_p[index], wrong - rate[index]
-    overall = wrong.mean()
-    within = (2 * spread_p * spread_wrong - spread_p**2).mean()
-    return Brier(
-        score=float(((p - wrong) ** 2).mean()),
-        reliability=float((size * (mean_p - rate) ** 2).sum() / n),
-        resolution=float((size * (rate - overall) ** 2).sum() / n + within),
-        uncertainty=float(overall * (1 - overall)),
-    )
+    found = _values(probability, correct, bins)
+    return Brier(*(found[f"brier_{{}}{part}"] for part in ("", "_reliability", "_resolution", "_uncertainty")))
 
 
 def nll(probability: Array, correct: Array) -> float:
     """Return the mean negative log likelihood, with probabilities of at least 2.2e-16, so that it is finite."""
-    p, wrong = _check(probability, correct)
-    return float(log_losses(p, wrong).mean()) if p.size else float("nan")
+    return _values(probability, correct, BINS)["nll_{}"]
 
 
-def log_losses(p: np.ndarray, wrong: np.ndarray) -> np.ndarray:
-    """Return minus the logarithm of the probability of what happened, per prediction."""
-    return -np.log(np.maximum(np.where(wrong, p, 1 - p), np.finfo(np.float64).eps))
-
-
-def equal_width(p: np.ndarray, bins: int) -> np.ndarray:
-    """Return the bin of confidence 1 - p, from 0 to bins - 1."""
-    return np.clip(np.ceil((1 - p) * bins).astype(np.int64) - 1, 0, bins - 1)
-
-
-def equal_mass(p: np.ndarray, bins: int) -> np.ndarray:
-    """Return the bin of each probability; bins hold equal numbers of predictions and ties share a bin."""
-    if p.size == 0:
-        return np.zeros(0, dtype=np.int64)
-    _, index, count = np.unique(p, return_inverse=True, return_counts=True)
-    middle = np.cumsum(count) - count / 2
-    return np.floor(middle * bins / p.size).astype(np.int64)[index]
-
-
-def _gap(p: np.ndarray, wrong: np.ndarray, index: np.ndarray, bins: int) -> float:
-    if p.size == 0:
-        return float("nan")
-    return float(np.abs(np.bincount(index, weights=p - wrong, minlength=bins)).sum() / p.size)
-
-
-def _check(probability: Array, correct: Array) -> tuple[np.ndarray, np.ndarray]:
+def _values(probability: Array, correct: Array, bins: int) -> dict[str, float]:
     p, wrong = check(probability, correct, "probability")
-    return probabilities(p, wrong.size), wrong.astype(np.float64)
+    p = probabilities(p, wrong.size)
+    if p.size == 0:
+        return defaultdict(lambda: float("nan"))
+    found = Calibration(p, wrong.astype(np.float64), bins)(np.ones((1, p.size)))
+    return {name: float(values[0]) for name, values in found.items()}

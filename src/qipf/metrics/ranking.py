@@ -7,140 +7,176 @@ depend only on the order of the scores and their ties.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from qipf.arrays import Array
-from qipf.metrics.inputs import check, unit_range, why_undefined
+from qipf.metrics.inputs import check, unit_range
 
 
-def roc_auc(uncertainty: Array, correct: Array) -> float:
+class Counts:
+    """Predictions and errors by distinct score in ascending order, (R, G), and in all, (R,).
+
+    Args:
+        scores: (N,), in ascending order.
+        wrong: (N,), 1 for an error and 0 otherwise.
+        weights: (R, N), how often each resample has a prediction.
+    """
+
+    def __init__(self, scores: np.ndarray, wrong: np.ndarray, weights: np.ndarray) -> None:
+        self.scores, self.wrong, self.weights, self.n = scores, wrong, weights, weights.sum(axis=1)
+        starts = starts_of(scores)
+        self.size, self.errors = grouped(weights, starts), grouped(weights * wrong, starts)
+        self.through, errors_through = np.cumsum(self.size, axis=1), np.cumsum(self.errors, axis=1)
+        self.before, self.errors_before = self.through - self.size, errors_through - self.errors
+        self.total = errors_through[:, -1]
+        self.right = self.n - self.total
+        self.rate = self.total / self.n
+        self.middle = self.before + self.size / 2
+        self.found = self.total[:, None] - self.errors_before  # errors at or above each score
+        self.flagged = self.n[:, None] - self.before
+        self.precision = self.found / np.maximum(self.flagged, 1)
+        # factors of metrics that have no value without an error, without both kinds, or if all scores are equal
+        self.some = np.where(self.total > 0, 1.0, np.nan)
+        self.both = np.where(self.right > 0, self.some, np.nan)
+        self.spread = np.where(self.size.max(axis=1) < self.n, 1.0, np.nan)
+
+
+FORMULAS: dict[str, Callable[[Counts], np.ndarray]] = {"accuracy": lambda c: 1 - c.rate}
+"""Every metric of a ranking as a function of counts."""
+
+
+def _metric(formula: Callable[[Counts], np.ndarray]) -> Callable[[Array, Array], float]:
+    """Return a formula as a function of scores and whether each prediction is correct."""
+
+    def metric(uncertainty: Array, correct: Array) -> float:
+        return _value(formula, uncertainty, correct)
+
+    metric.__name__ = metric.__qualname__ = formula.__name__
+    metric.__doc__ = formula.__doc__
+    FORMULAS[formula.__name__] = formula
+    return metric
+
+
+def _value(formula: Callable[[Counts], np.ndarray], uncertainty: Array, correct: Array) -> float:
+    scores, wrong = check(uncertainty, correct)
+    if scores.size == 0:
+        return float("nan")
+    order = np.argsort(scores)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(formula(Counts(scores[order], wrong[order].astype(np.float64), np.ones((1, scores.size))))[0])
+
+
+@_metric
+def roc_auc(c: Counts) -> np.ndarray:
     """Return the area under the ROC curve: P(score of an error > score of a correct prediction), ties counted half."""
-    scores, wrong = check(uncertainty, correct)
-    if why_undefined("roc_auc", scores, wrong):
-        return float("nan")
-    before, errors_before, size, errors = _tie_groups(scores, wrong)
-    right = size - errors
-    return float((errors * (before - errors_before + right / 2)).sum() / (errors.sum() * right.sum()))
+    pairs = _dot(c.errors, c.middle - c.errors_before - c.errors / 2)
+    return pairs / (c.total * c.right) * c.both
 
 
-def pr_auc(uncertainty: Array, correct: Array) -> float:
+@_metric
+def pr_auc(c: Counts) -> np.ndarray:
     """Return the average precision, the sum of (R_i - R_(i-1)) P_i over thresholds: the area under precision-recall."""
-    scores, wrong = check(uncertainty, correct)
-    if why_undefined("pr_auc", scores, wrong):
-        return float("nan")
-    found, flagged = _flagged(scores, wrong)
-    return float((np.diff(found, prepend=0) * found / flagged).sum() / found[-1])
+    return _dot(c.errors, c.precision) / c.total * c.some
 
 
-def pr_auc_trapezoid(uncertainty: Array, correct: Array) -> float:
+@_metric
+def pr_auc_trapezoid(c: Counts) -> np.ndarray:
     """Return the authors' PR area: trapezoids over the curve without its end point (recall 0, precision 1).
 
     It interpolates linearly, which is optimistic, and leaves out the area before the first threshold, which is
     pessimistic. Use it only to compare with the published numbers.
     """
-    scores, wrong = check(uncertainty, correct)
-    if why_undefined("pr_auc_trapezoid", scores, wrong):
-        return float("nan")
-    found, flagged = _flagged(scores, wrong)
-    precision, recall = found / flagged, found / found[-1]
-    return float((np.diff(recall) * (precision[1:] + precision[:-1])).sum() / 2)
+    drawn_above = c.through[:, :-1] < c.n[:, None]  # a score above all that were drawn is not a point of the curve
+    trapezoids = c.errors[:, :-1] * (c.precision[:, :-1] + c.precision[:, 1:]) / 2 * drawn_above
+    return trapezoids.sum(axis=1) / c.total * c.some * c.spread
 
 
 def fpr_at_tpr(uncertainty: Array, correct: Array, tpr: float = 0.95) -> float:
     """Return the share of correct predictions flagged at the highest threshold that flags `tpr` of the errors."""
     if not 0 < tpr <= 1:
         raise ValueError(f"tpr: expected a share in (0, 1], got {tpr}")
-    scores, wrong = check(uncertainty, correct)
-    if why_undefined("fpr_at_95_tpr", scores, wrong):
-        return float("nan")
-    found, flagged = _flagged(scores, wrong)
-    first = np.argmax(found / found[-1] >= tpr)
-    return float((flagged - found)[first] / (flagged - found)[-1])
+    return _value(lambda c: _fpr_at(c, tpr), uncertainty, correct)
 
 
-def point_biserial(uncertainty: Array, correct: Array) -> float:
+def _fpr_at(c: Counts, tpr: float = 0.95) -> np.ndarray:
+    missed = c.total - np.ceil(tpr * c.total - 1e-9)
+    threshold = (c.errors_before <= missed[:, None]).sum(axis=1) - 1
+    at = np.arange(len(c.n)), threshold
+    return (c.flagged[at] - c.found[at]) / c.right * c.both
+
+
+FORMULAS["fpr_at_95_tpr"] = _fpr_at
+
+
+@_metric
+def point_biserial(c: Counts) -> np.ndarray:
     """Return the Pearson correlation of the score with the error indicator (appendix H)."""
-    scores, wrong = check(uncertainty, correct)
-    scaled = unit_range(scores)  # the correlation stays the same, and rounding does not depend on the scale
-    if scaled is None or why_undefined("point_biserial", scores, wrong):
-        return float("nan")
-    from scipy import stats
+    scaled = unit_range(c.scores)  # the correlation stays the same, and rounding does not depend on the scale
+    if scaled is None:
+        return c.spread
+    # The deviations of every resample are taken from its own mean: a difference of squares would cancel.
+    scaled = scaled - scaled.mean()
+    away = scaled - (c.weights @ scaled / c.n)[:, None]
+    product = _dot(c.weights * c.wrong, away) / c.n
+    deviation = np.sqrt(_dot(c.weights * away, away) / c.n)
+    return product / (deviation * np.sqrt(c.rate * (1 - c.rate))) * c.both * c.spread
 
-    return float(stats.pointbiserialr(wrong, scaled).statistic)  # pyright: ignore[reportAttributeAccessIssue]
 
-
-def spearman(uncertainty: Array, correct: Array) -> float:
+@_metric
+def spearman(c: Counts) -> np.ndarray:
     """Return the Spearman correlation of the score with the error indicator (appendix H), ties at their mean rank."""
-    scores, wrong = check(uncertainty, correct)
-    if why_undefined("spearman", scores, wrong):
-        return float("nan")
-    from scipy import stats
-
-    result = stats.spearmanr(_dense_ranks(scores), wrong)
-    return float(result.statistic)  # pyright: ignore[reportAttributeAccessIssue]
+    variance = _dot(c.size * c.middle, c.middle) / c.n - (c.n / 2) ** 2
+    product = _dot(c.errors, c.middle) / c.n - c.rate * c.n / 2
+    return product / np.sqrt(variance * c.rate * (1 - c.rate)) * c.both * c.spread
 
 
-def aurc(uncertainty: Array, correct: Array) -> float:
+@_metric
+def aurc(c: Counts) -> np.ndarray:
     """Return the area under the risk-coverage curve (Geifman and El-Yaniv 2017).
 
     The mean over k = 1, ..., N of the error rate among the k most certain predictions. A group of tied scores counts
     with its expectation over all orders of the group. A random ranking gives the error rate.
     """
-    scores, wrong = check(uncertainty, correct)
-    if scores.size == 0:
-        return float("nan")
-    before, errors_before, size, errors = _tie_groups(scores, wrong)
-    harmonic = harmonic_numbers(scores.size)
     # sum over j = 1..m of (E + j e/m) / (M + j) = e + (E - M e/m) (H_(M+m) - H_M)
-    steps = harmonic[before + size] - harmonic[before]
-    return float((errors + (errors_before - before * errors / size) * steps).sum() / scores.size)
+    steps = np.diff(_harmonic(c)[c.through.astype(np.int64)], axis=1, prepend=0.0)
+    risks = c.errors + (c.errors_before - c.before * c.errors / np.maximum(c.size, 1)) * steps
+    return risks.sum(axis=1) / c.n
 
 
-def excess_aurc(uncertainty: Array, correct: Array) -> float:
+@_metric
+def excess_aurc(c: Counts) -> np.ndarray:
     """Return `aurc` minus that of a perfect ranking of the same predictions, so 0 is perfect."""
-    _, wrong = check(uncertainty, correct)
-    return aurc(uncertainty, correct) - best_aurc(wrong.size, int(wrong.sum()))
+    harmonic = _harmonic(c)
+    late = harmonic[c.n.astype(np.int64)] - harmonic[c.right.astype(np.int64)]
+    return FORMULAS["aurc"](c) - (c.total - c.right * late) / c.n
 
 
-def augrc(uncertainty: Array, correct: Array) -> float:
+@_metric
+def augrc(c: Counts) -> np.ndarray:
     """Return the area under the generalised risk-coverage curve (Traub et al. 2024).
 
     The risk at coverage k / N is the number of accepted errors divided by N, not by k, integrated by trapezoids. It
     equals (1 - ROC-AUC) p (1 - p) + p^2 / 2 with the error rate p, if ROC-AUC exists.
     """
-    scores, wrong = check(uncertainty, correct)
-    if scores.size == 0:
-        return float("nan")
-    _, errors_before, size, errors = _tie_groups(scores, wrong)
-    return float((size * (errors_before + errors / 2)).sum() / scores.size**2)
+    return _dot(c.size, c.errors_before + c.errors / 2) / c.n**2
 
 
-def best_aurc(n: int, errors: int) -> float:
-    """Return the AURC of a ranking that puts all `errors` last among `n` predictions."""
-    if n == 0:
-        return float("nan")
-    harmonic = harmonic_numbers(n)
-    return float((errors - (n - errors) * (harmonic[n] - harmonic[n - errors])) / n)
+def _harmonic(c: Counts) -> np.ndarray:
+    """Return H_0, H_1, ... with H_k = 1 + 1/2 + ... + 1/k."""
+    return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, int(c.n.max()) + 1))])
 
 
-def harmonic_numbers(n: int) -> np.ndarray:
-    """Return H_0, ..., H_n with H_k = 1 + 1/2 + ... + 1/k."""
-    return np.concatenate([[0.0], np.cumsum(1 / np.arange(1, n + 1))])
+def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.einsum("ij,ij->i", a, b)
 
 
-def _tie_groups(scores: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return, by distinct score in rising order, the predictions and errors below it and those at it."""
-    ranks = _dense_ranks(scores)
-    size, errors = np.bincount(ranks), np.bincount(ranks, weights=wrong)
-    return np.cumsum(size) - size, np.cumsum(errors) - errors, size, errors
+def starts_of(values: np.ndarray) -> np.ndarray:
+    """Return the index at which each run of equal values begins in a sorted array."""
+    return np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]]))
 
 
-def _flagged(scores: np.ndarray, wrong: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return, by distinct score in falling order, the errors and the predictions at or above it."""
-    _, _, size, errors = _tie_groups(scores, wrong)
-    return np.cumsum(errors[::-1]), np.cumsum(size[::-1])
-
-
-def _dense_ranks(scores: np.ndarray) -> np.ndarray:
-    # differences of extreme floats may overflow or vanish; those of ranks never do
-    return np.unique(scores, return_inverse=True)[1]
+def grouped(weights: np.ndarray, starts: np.ndarray) -> np.ndarray:
+    """Return the sums of the columns from each start to the next."""
+    return weights if len(starts) == weights.shape[1] else np.add.reduceat(weights, starts, axis=1)

@@ -1,16 +1,22 @@
-"""Every metric of a set of scores, in one dictionary."""
+"""Every metric of a set of scores, with bootstrap intervals.
+
+A resample of N predictions is a row of integer weights over the predictions. The predictions are sorted once; each
+metric is then a few cumulative sums over such rows, and no resample has to be sorted.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from qipf._common.errors import check_whole
-from qipf.arrays import Array
-from qipf.metrics import probabilistic, ranking
+from qipf._common.progress import track
+from qipf.arrays import Array, to_numpy
 from qipf.metrics.inputs import check, probabilities, unit_range, why_undefined
-from qipf.metrics.resampling import group_numbers, resample
+from qipf.metrics.probabilistic import Calibration
+from qipf.metrics.ranking import FORMULAS, Counts
 
 
 class Metric(NamedTuple):
@@ -20,6 +26,8 @@ class Metric(NamedTuple):
     better: Literal["higher", "lower"] | None
 
 
+_BLOCK = 2**18  # weights held at once: a few MB for each intermediate array
+_LONG = 2**24  # predictions drawn in about a second or more
 MOST_RESAMPLES, LEAST_RESAMPLES, MOST_DRAWN = 1000, 100, 2**25
 NO_PROBABILITY = "no probability of error was given"
 
@@ -90,16 +98,17 @@ def evaluate(
     p = None if probability is None else probabilities(probability, scores.size)
     order = np.argsort(scores, kind="stable")  # no metric depends on the order, and sorting a sorted array is cheap
     scores, wrong, p, numbers = scores[order], wrong[order], *(x if x is None else x[order] for x in (p, numbers))
-    values = _values(scores, wrong, p)
+    values = measure(scores, wrong, p, [np.ones((1, scores.size))]) if scores.size else {}
     reasons = {name: reason for name in METRICS if (reason := why_undefined(name, scores, wrong))}
     if p is None:
         reasons |= {name: NO_PROBABILITY for name in METRICS if "_proper" in name}
     result: dict[str, Any] = {"n": scores.size, "errors": int(wrong.sum())}
     drawn = {}
     if bootstrap and scores.size:
-        drawn = resample(scores, wrong, p, bootstrap, seed, groups=numbers, progress=progress)
+        resamples = resample(scores.size, bootstrap, seed, groups=numbers, progress=progress)
+        drawn = measure(scores, wrong, p, resamples)
     for name in METRICS:
-        result[name] = float("nan") if name in reasons else values[name]
+        result[name] = float("nan") if name in reasons else float(values[name][0])
         if bootstrap:
             low, high = (float("nan"),) * 2 if name in reasons else _interval(drawn[name])
             result |= {f"{name}_low": low, f"{name}_high": high}
@@ -115,27 +124,6 @@ def resamples_for(predictions: int) -> int:
     return count if count >= LEAST_RESAMPLES else 0
 
 
-def _values(scores: np.ndarray, wrong: np.ndarray, p: np.ndarray | None) -> dict[str, float]:
-    correct = ~wrong
-    values = {name: getattr(ranking, name)(scores, correct) for name in METRICS if hasattr(ranking, name)}
-    values["accuracy"] = float(correct.mean()) if correct.size else float("nan")
-    values["fpr_at_95_tpr"] = ranking.fpr_at_tpr(scores, correct, 0.95)
-    for version, chances in (("paper", unit_range(scores)), ("proper", p)):
-        if chances is not None:
-            brier = probabilistic.brier(chances, correct)
-            values |= {
-                f"ece_{version}": probabilistic.ece(chances, correct),
-                f"ece_adaptive_{version}": probabilistic.adaptive_ece(chances, correct),
-                f"brier_{version}": brier.score,
-                f"brier_{version}_reliability": brier.reliability,
-                f"brier_{version}_resolution": brier.resolution,
-                f"brier_{version}_uncertainty": brier.uncertainty,
-            }
-    if p is not None:
-        values["nll_proper"] = probabilistic.nll(p, correct)
-    return values
-
-
 def _interval(values: np.ndarray) -> tuple[float, float]:
     """Return the middle 95 % of the resamples in which the metric has a value."""
     defined = values[~np.isnan(values)]
@@ -143,3 +131,81 @@ def _interval(values: np.ndarray) -> tuple[float, float]:
         return float("nan"), float("nan")
     low, high = np.quantile(defined, [0.025, 0.975])
     return float(low), float(high)
+
+
+def measure(
+    scores: np.ndarray, wrong: np.ndarray, probability: np.ndarray | None, resamples: Iterable[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return every metric of every resample, NaN if a resample leaves it undefined.
+
+    The scaling behind the `paper` metrics is that of the full set in every resample: like the calibrator behind the
+    `proper` metrics it is part of the score, and the bootstrap is known to fail for extremes.
+
+    Args:
+        scores: (N,), one or more, in ascending order.
+        wrong: (N,) booleans.
+        probability: (N,) probabilities of error, or None.
+        resamples: Blocks of rows of weights, (R, N) each: how often a resample has each prediction.
+    """
+    errors = wrong.astype(np.float64)
+    versions = {"paper": unit_range(scores), "proper": probability}
+    calibrations = {name: Calibration(p, errors) for name, p in versions.items() if p is not None}
+    parts: dict[str, list[np.ndarray]] = {}
+    with np.errstate(divide="ignore", invalid="ignore"):
+        for weights in resamples:
+            counts = Counts(scores, errors, weights)
+            found = {name: formula(counts) for name, formula in FORMULAS.items()}
+            for version, calibration in calibrations.items():
+                found |= {name.format(version): values for name, values in calibration(weights).items()}
+            for name, values in found.items():
+                parts.setdefault(name, []).append(values)
+    return {name: np.concatenate(values) for name, values in parts.items()}
+
+
+def resample(
+    n: int, count: int, seed: int, *, groups: np.ndarray | None = None, progress: bool = False
+) -> Iterator[np.ndarray]:
+    """Return blocks of the weights of `count` resamples, behind a progress bar if they take long.
+
+    With `groups`, (N,) from 0 to G - 1, every resample has G of the groups with all their predictions.
+    """
+    blocks = _weights(n, count, seed, groups)
+    if not progress or n * count < _LONG:
+        return blocks
+    return track(blocks, "resampling", total=-(-count // _rows(n)))
+
+
+def _rows(n: int) -> int:
+    return max(1, _BLOCK // n)
+
+
+def _weights(n: int, count: int, seed: int, groups: np.ndarray | None) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    rows, units = _rows(n), n if groups is None else int(groups.max()) + 1
+    for start in range(0, count, rows):
+        size = min(rows, count - start)
+        drawn = rng.integers(0, units, size=(size, units)) + units * np.arange(size)[:, None]
+        times = np.bincount(drawn.ravel(), minlength=size * units).reshape(size, units).astype(np.float64)
+        yield times if groups is None else times[:, groups]
+
+
+def group_numbers(groups: Array, size: int) -> np.ndarray:
+    """Return the number of the group of each of `size` predictions, from 0 to G - 1, in the order of their names."""
+    names = to_numpy(groups).ravel()
+    if names.size != size:
+        raise ValueError(f"groups: expected {size} numbers, one per prediction, got {names.size}")
+    return np.unique(names, return_inverse=True)[1]
+
+
+def resampled_rows(size: int, count: int, *, seed: int = 0, groups: Array | None = None) -> Iterator[np.ndarray]:
+    """Yield the rows of `count` resamples of `size` predictions; all predictions of a group are drawn together."""
+    rng = np.random.default_rng(seed)
+    if groups is None:
+        for _ in range(count):
+            yield rng.integers(0, size, size)
+        return
+    numbers = group_numbers(groups, size)
+    order = np.argsort(numbers, kind="stable")
+    members = np.split(order, np.flatnonzero(np.diff(numbers[order])) + 1)
+    for _ in range(count):
+        yield np.concatenate([members[group] for group in rng.integers(0, len(members), len(members))])

@@ -49,8 +49,13 @@ def embedded(pixels: np.ndarray, longest: int) -> str:
         pixels: (h, w, 3) or (h, w), uint8.
         longest: The largest number of pixels per side; larger pictures are reduced.
     """
+    return "data:image/png;base64," + base64.b64encode(png(pixels, longest)).decode()
+
+
+def png(pixels: np.ndarray, longest: int) -> bytes:
+    """Return a picture, reduced to at most `longest` pixels per side, as a PNG file; needs Pillow."""
     picture = require("PIL.Image", extra="bench").fromarray(np.ascontiguousarray(pixels))
     picture.thumbnail((longest, longest))
     file = io.BytesIO()
     picture.save(file, format="PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(file.getvalue()).decode()
+    return file.getvalue()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from qipf._common.files import atomic_write
-from qipf._common.optional import require
 from qipf.arrays import Array, to_numpy
-from qipf.pages.layout import TEMPLATES, embedded, render
+from qipf.pages.layout import TEMPLATES, embedded, png, render
 from qipf.tasks.outputs import summarise
 
 COLOUR = (214, 69, 0)
@@ -63,10 +61,7 @@ def overlay(
 
 def save_png(path: str | Path, pixels: np.ndarray) -> None:
     """Write (H, W, 3) pixels, uint8, atomically as a PNG file; needs Pillow."""
-    image = require("PIL.Image", extra="bench").fromarray(pixels)
-    file = io.BytesIO()
-    image.save(file, format="PNG")
-    atomic_write(path, file.getvalue())
+    atomic_write(path, png(pixels, max(pixels.shape)))
 
 
 def _grey(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -106,12 +101,9 @@ class Overlay:
 
 
 def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndarray:
-    """Choose images of a set to show, by the mean score of their pixels; images without scored pixels are left out.
+    """Choose some of `count` images to show, by the mean score of their pixels, whose images are the `groups`.
 
-    Args:
-        scores: One uncertainty per scored pixel.
-        groups: The image of each scored pixel.
-        count: The number of images.
+    Images without scored pixels are left out.
     """
     means = summarise(scores, groups, count)
     order = np.argsort(means, kind="stable")[: int(np.isfinite(means).sum())]
@@ -120,11 +112,7 @@ def choose_images(scores: np.ndarray, groups: np.ndarray, count: int) -> np.ndar
 
 
 def colour_scale(maps: Iterable[Array]) -> tuple[float, float]:
-    """Return the uncertainty up to which pixels stay grey (the median) and that of the full colour (the maximum).
-
-    Args:
-        maps: The uncertainty of the images, of any shapes.
-    """
+    """Return the uncertainty up to which pixels stay grey (the median) and that of the full colour (the maximum)."""
     every = np.concatenate([to_numpy(one).ravel() for one in maps]).astype(np.float64)
     every = every[np.isfinite(every)]
     return (float(np.median(every)), float(every.max())) if every.size else (0.0, 1.0)
@@ -167,10 +155,5 @@ def nearest_pixels(image: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def overlay_section(shown: Mapping[str, Sequence[Overlay]], score: str) -> str:
-    """Return the overlays of several sets of images as HTML.
-
-    Args:
-        shown: Overlays by the name of the set.
-        score: The name of the score.
-    """
+    """Return the overlays of several sets of images as HTML, by the name of the set."""
     return render("overlays.html.j2", shown=shown, score=score)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from qipf._common import progress as _progress
+from qipf._common.errors import check_whole
 from qipf.arrays import widest_float
 from qipf.predictive._fitting import build
 from qipf.predictive.summary import Summary, Sums
@@ -36,6 +38,8 @@ class Predictive(ABC):
     _net: nn.Module | None = None
     _classes: bool = True
     _example: Tensor
+    _trunk: Callable[[Tensor], Tensor] | None = None
+    """The part of the network that all passes share, if any; `_network` then starts from its outputs."""
 
     def fit(
         self,
@@ -71,7 +75,9 @@ class Predictive(ABC):
             on = device_of(model_or_factory) if isinstance(model_or_factory, nn.Module) else data.inputs.device
         else:
             on = torch.device(device)
-        self._net = self._fit(model_or_factory, data, seed, on, progress).eval().requires_grad_(False)
+        net = self._fit(model_or_factory, data, seed, on, progress).eval()
+        self._prepare(net)
+        self._net = net.requires_grad_(False)
         return self
 
     def sample(self, x: Tensor, n: int | None = None, *, seed: int = 0, batch_size: int = 500) -> Tensor:
@@ -126,7 +132,8 @@ class Predictive(ABC):
             )
         rows = self._rows_within(net, memory)
         chunks = range(0, max(len(x), 1), rows)
-        steps = sum(n * _count(len(x[first : first + rows]), batch_size) for first in chunks)
+        check_whole("batch_size", batch_size, 1)
+        steps = n * sum(max(1, math.ceil(len(x[first : first + rows]) / batch_size)) for first in chunks)
         parts: list[Summary] = []
         wide = getattr(torch, widest_float(device_of(net)))
         with torch.no_grad(), _progress.bar(progress) as bar:
@@ -179,8 +186,9 @@ class Predictive(ABC):
         self._classes = bool(state["classes"])
         self._example = state["example"].to(device_of(net))
         try:
-            net = self._load_state(net, state, known).to(device_of(net))
-            self._net = net.eval().requires_grad_(False)
+            net = self._load_state(net, state, known).to(device_of(net)).eval()
+            self._prepare(net)
+            self._net = net.requires_grad_(False)
         except (KeyError, RuntimeError) as error:
             raise ValueError(f"state: does not fit {self.name} and this network: {error}") from None
         return self
@@ -195,9 +203,9 @@ class Predictive(ABC):
     def _network(self, k: int, seed: int) -> Network:
         """Return the k-th sampled network, a pure function of (fit, seed, k)."""
 
-    def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        """Return the part of the network that all passes share, if any; `_network` then starts from its outputs."""
-        return None
+    def _prepare(self, net: nn.Module) -> None:
+        """Get ready to draw passes from a network that was fitted or restored."""
+        del net
 
     def _minus_max_logit(self, net: nn.Module, x: Tensor, seed: int) -> Tensor | None:
         """Return minus the largest logit of one pass (N,), for methods whose authors score by it."""
@@ -222,8 +230,7 @@ class Predictive(ABC):
 
     def _passes(self, n: int | None) -> int:
         n = self.passes if n is None else n
-        if n < 1:
-            raise ValueError(f"n: expected at least one pass, got {n}")
+        check_whole("n", n, 1)
         return n
 
     def _probabilities(self, outputs: Tensor) -> Tensor:
@@ -235,9 +242,8 @@ class Predictive(ABC):
 
     def _source(self, net: nn.Module, x: Tensor, batch_size: int) -> Tensor:
         """Return the inputs of the sampled part: `x` itself, or what the trunk makes of it, computed once."""
-        trunk = self._trunk()
-        if trunk is not None:
-            x = torch.cat([trunk(batch) for _, batch in batches(x, batch_size, device_of(net))])
+        if self._trunk is not None:
+            x = torch.cat([self._trunk(batch) for _, batch in batches(x, batch_size, device_of(net))])
         return x
 
     def _rows_within(self, net: nn.Module, memory: int) -> int:
@@ -246,7 +252,7 @@ class Predictive(ABC):
             source = self._source(net, self._example[:1], 1)
             outputs = self._probabilities(net(self._example[:1].to(device_of(net))))
         # float64: two running moments, their temporaries and the pass itself; then the features of a last-layer method
-        row = outputs[0].numel() * 9 * 8 + (source[0].numel() * 4 if self._trunk() is not None else 0)
+        row = outputs[0].numel() * 9 * 8 + (source[0].numel() * 4 if self._trunk is not None else 0)
         if memory < row:
             raise ValueError(f"memory: {memory} bytes do not hold one input; expected at least {row}")
         return memory // row
@@ -254,11 +260,6 @@ class Predictive(ABC):
 
 def batches(x: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
     """Yield (index of the first input, inputs on `device`); one empty batch if there are no inputs."""
-    if batch_size < 1:
-        raise ValueError(f"batch_size: expected at least 1, got {batch_size}")
+    check_whole("batch_size", batch_size, 1)
     for start in range(0, max(len(x), 1), batch_size):
         yield start, x[start : start + batch_size].to(device)
-
-
-def _count(length: int, batch_size: int) -> int:
-    return max(1, -(-length // max(batch_size, 1)))

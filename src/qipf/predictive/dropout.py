@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from qipf._common.errors import check_choice, check_probability, check_whole
 from qipf.predictive import masks
-from qipf.predictive._fitting import train_new
+from qipf.predictive._fitting import build, derive, train_own
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
-from qipf.predictive.randomness import derive
-from qipf.predictive.structure import private_copy, trace, trunk_of
+from qipf.predictive.structure import trace, trunk_of
 
 if TYPE_CHECKING:
     from qipf.training.split import Split
@@ -43,34 +41,20 @@ class MCDropout(Predictive):
             training: Settings of `qipf.training.train`, used if `fit` is given a factory: the network is then
                 trained with the dropout layers.
         """
-        if not 0 < rate < 1:
-            raise ValueError(f"rate: expected a share between 0 and 1, got {rate}")
-        if passes < 1:
-            raise ValueError(f"passes: expected at least 1, got {passes}")
+        check_probability("rate", rate)
+        check_whole("passes", passes, 1)
         self.rate, self.passes, self.own_rates, self.training = rate, passes, own_rates, training
         self._own_dropout = True
 
     def _fit(
         self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
     ) -> nn.Module:
-        if isinstance(model_or_factory, nn.Module):
-            net = private_copy(model_or_factory).to(device).eval()
-        else:
-            net = train_new(
-                model_or_factory,
-                data,
-                seed=seed,
-                device=device,
-                progress=progress,
-                options=self.training,
-                during=self._while_training,
-            )
-        self._prepare(net)
+        net = build(model_or_factory, seed, device)
+        if not isinstance(model_or_factory, nn.Module):
+            where = self._find_places(net) if self._own_dropout else []
+            with masks.inserted(net, where, lambda values: functional.dropout(values, self.rate, net.training)):
+                train_own(net, data, seed=seed, progress=progress, options=self.training)
         return net
-
-    def _while_training(self, net: nn.Module) -> AbstractContextManager[None]:
-        drop = lambda values: functional.dropout(values, self.rate, net.training)  # noqa: E731
-        return masks.inserted(net, self._find_places(net), drop)
 
     def _prepare(self, net: nn.Module) -> None:
         self._places = self._find_places(net)
@@ -109,11 +93,6 @@ class MCDropout(Predictive):
             self._shapes[shape] = masks.shapes_of_one(net, self._places, x, own=self._own_dropout)
         return self._shapes.get(shape, [])
 
-    def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
-        net = super()._load_state(net, state, data).eval()
-        self._prepare(net)
-        return net
-
 
 class MCDropoutLastLayer(MCDropout):
     """One dropout layer, before one of the last two dense layers; the network's own dropout stays off.
@@ -144,14 +123,10 @@ class MCDropoutLastLayer(MCDropout):
             training: Settings of `qipf.training.train`, used if `fit` is given a factory; the network is trained
                 without the dropout layer.
         """
-        if before not in ("second-to-last", "last"):
-            raise ValueError(f"before: expected 'second-to-last' or 'last', got {before!r}")
+        check_choice("before", before, ("second-to-last", "last"))
         super().__init__(rate, passes=passes, **training)
         self.before = before
         self._own_dropout = False
-
-    def _while_training(self, net: nn.Module) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def _find_places(self, net: nn.Module) -> list[masks.Place]:
         layers = [step for step in trace(net, self._example) if step.kind in ("dense", "convolution")]
@@ -163,13 +138,10 @@ class MCDropoutLastLayer(MCDropout):
 
     def _prepare(self, net: nn.Module) -> None:
         super()._prepare(net)
-        self._shared = trunk_of(net, net.get_submodule(self._places[0].name), self._example)
-
-    def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        return self._shared
+        self._trunk = trunk_of(net, net.get_submodule(self._places[0].name), self._example)
 
     def _network(self, k: int, seed: int) -> Network:
-        if self._shared is None:
+        if self._trunk is None:
             return super()._network(k, seed)
         head, key = self._ready().get_submodule(self._places[0].name), derive(seed, self.name, k)
         return lambda x: head(masks.Masks(key, [x[:1].shape], rate=None).drop(x, self.rate))

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from qipf.predictive._fitting import train_new
+from qipf._common.errors import check_whole
+from qipf.predictive._fitting import build, derive, train_own
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
-from qipf.predictive.randomness import derive
 
 if TYPE_CHECKING:
     from qipf.training.split import Split
@@ -23,9 +23,6 @@ class Snapshots(Predictive):
     stored_as: ClassVar[str]
     """What the networks are called in the state and in messages."""
     _kept: list[dict[str, Tensor]]
-
-    def _keep(self, net: nn.Module) -> None:
-        self._kept.append(snapshot(net))
 
     def _passes(self, n: int | None) -> int:
         n = super()._passes(n)
@@ -67,8 +64,7 @@ class DeepEnsemble(Snapshots):
             members: Number of networks, and of passes.
             training: Settings of `qipf.training.train`. The name of a checkpoint gets the member's number as an ending.
         """
-        if members < 1:
-            raise ValueError(f"members: expected at least 1, got {members}")
+        check_whole("members", members, 1)
         self.passes, self.training = members, training
 
     def _fit(
@@ -80,20 +76,12 @@ class DeepEnsemble(Snapshots):
                 "each time, got a network; pass lambda: YourNetwork(...)"
             )
         checkpoint = self.training.get("checkpoint")
-        nets = [
-            train_new(
-                model_or_factory,
-                data,
-                seed=derive(seed, k),
-                device=device,
-                progress=progress,
-                options=self.training | ({} if checkpoint is None else {"checkpoint": f"{checkpoint}.{k}"}),
-            )
-            for k in range(self.passes)
-        ]
-        self._kept = []
-        for net in nets:
-            self._keep(net)
+        nets = []
+        for k in range(self.passes):
+            options = self.training | ({} if checkpoint is None else {"checkpoint": f"{checkpoint}.{k}"})
+            net = build(model_or_factory, derive(seed, k), device)
+            nets.append(train_own(net, data, seed=derive(seed, k), progress=progress, options=options))
+        self._kept = [snapshot(net) for net in nets]
         return nets[0]
 
 

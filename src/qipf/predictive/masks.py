@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from qipf.predictive.randomness import derive, keep_mask
+from qipf.predictive._fitting import derive, keep_mask
 from qipf.predictive.structure import ATTENTION, DROPOUT_FUNCTIONS, Step, attend, attention_rate, can_drop, predicting
 from qipf.training import device_of
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
 
 from qipf.training import device_of
@@ -43,22 +42,6 @@ class Step:
     kind: Kind
     name: str
     reduced: bool = False
-
-
-def has_batch_norm(network: nn.Module) -> bool:
-    """Return True if the network keeps batch-norm statistics."""
-    return any(isinstance(module, _BatchNorm) and module.track_running_stats for module in network.modules())
-
-
-def private_copy(network: nn.Module) -> nn.Module:
-    """Copy the network, so that the caller's keeps its mode, hooks and weights."""
-    try:
-        return copy.deepcopy(network)
-    except RuntimeError as error:
-        raise ValueError(
-            f"the network {type(network).__name__} cannot be copied ({error}); "
-            "it may hold tensors that belong to a graph: detach them first"
-        ) from None
 
 
 @contextmanager
@@ -125,35 +108,25 @@ class _Recorder(torch.overrides.TorchFunctionMode):
         self._size: torch.Size | None = None  # spatial size of the last convolution's output
         self._inside: list[str] = []  # the modules that are running
         self._modules = dict(network.named_modules())
-        blocks = _blocks(network)
+        self._blocks = _blocks(network)
         for name, module in self._modules.items():
-            self.handles.append(module.register_forward_pre_hook(self._on_start(name)))
-            if isinstance(module, _ConvNd):
-                self.handles.append(module.register_forward_hook(self._on_convolution(name)))
-            elif isinstance(module, nn.Linear):
-                self.handles.append(module.register_forward_hook(self._on_end("dense", name)))
-            elif module in blocks:
-                self.handles.append(module.register_forward_hook(self._on_end("block end", name)))
-            self.handles.append(module.register_forward_hook(self._on_leave))
+            self.handles.append(module.register_forward_pre_hook(partial(self._enter, name)))
+            self.handles.append(module.register_forward_hook(partial(self._leave, name)))
 
-    def _on_start(self, name: str):
-        return lambda module, inputs: self._inside.append(name)
+    def _enter(self, name: str, module: nn.Module, inputs: Any) -> None:
+        self._inside.append(name)
 
-    def _on_leave(self, module: nn.Module, inputs: Any, output: Any) -> None:
+    def _leave(self, name: str, module: nn.Module, inputs: Any, output: Any) -> None:
         self._inside.pop()
-
-    def _on_convolution(self, name: str):
-        def hook(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-            del module
+        if isinstance(module, _ConvNd):
             before, size = self._size, inputs[0].shape[2:]
             smaller = before is not None and any(a < b for a, b in zip(size, before, strict=False))
             self.steps.append(Step("convolution", name, reduced=smaller))
             self._size = output.shape[2:]
-
-        return hook
-
-    def _on_end(self, kind: Kind, name: str):
-        return lambda module, inputs, output: self.steps.append(Step(kind, name))
+        elif isinstance(module, nn.Linear):
+            self.steps.append(Step("dense", name))
+        elif module in self._blocks:
+            self.steps.append(Step("block end", name))
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         kwargs, name = kwargs or {}, self._inside[-1] if self._inside else ""

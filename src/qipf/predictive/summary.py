@@ -54,27 +54,43 @@ def entropy(probabilities: Tensor) -> Tensor:
     return -(probabilities * probabilities.clamp(min=tiny).log()).sum(-1)
 
 
-class Sums:
-    """Running mean and squared deviations of the passes (Welford's update), and their mean entropy."""
+class Moments:
+    """Running mean and variance of tensors of one shape (Welford's update)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, values: Tensor) -> None:
+        """Count one more tensor."""
+        if self.count == 0:
+            self.mean, self._squares = torch.zeros_like(values), torch.zeros_like(values)
+        self.count += 1
+        delta = values - self.mean
+        self.mean += delta / self.count
+        self._squares += delta * (values - self.mean)
+
+    @property
+    def variance(self) -> Tensor:
+        """The mean squared deviation."""
+        return self._squares / self.count
+
+
+class Sums(Moments):
+    """Moments of the passes, and their mean entropy."""
 
     def __init__(self, *, classes: bool) -> None:
-        self._count, self._classes = 0, classes
+        super().__init__()
+        self._classes, self._entropy = classes, torch.zeros(())
 
     def add(self, values: Tensor) -> None:
         """Add a pass of shape (N, C), in float64 if the device has it."""
-        if self._count == 0:
-            self._mean, self._squares = torch.zeros_like(values), torch.zeros_like(values)
-            self._entropy = torch.zeros_like(values[:, 0])
-        self._count += 1
-        delta = values - self._mean
-        self._mean += delta / self._count
-        self._squares += delta * (values - self._mean)
+        super().add(values)
         if self._classes:
-            self._entropy += entropy(values)
+            self._entropy = self._entropy.to(values) + entropy(values)
 
     def summary(self, base_classes: Tensor | None, device: torch.device) -> Summary:
         """Return the statistics of the passes added so far, in float32 on `device`."""
-        mean, std = self._mean, (self._squares / self._count).sqrt()
+        mean, std = self.mean, self.variance.sqrt()
 
         def out(tensor: Tensor) -> Tensor:
             return tensor.to(device, torch.float32)
@@ -94,5 +110,5 @@ class Sums:
             std_of_base_class=None if base is None else std_of(base),
             entropy_of_mean=out(total),
             contrast_of_base_class=None if base is None else out(contrast(mean, base)),
-            mutual_information=out((total - self._entropy / self._count).clamp(min=0)),
+            mutual_information=out((total - self._entropy / self.count).clamp(min=0)),
         )

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from qipf.predictive._fitting import build, train_new, wander
+from qipf._common.errors import check_whole
+from qipf.predictive._fitting import build, derive, normal, train_own
 from qipf.predictive.base import ModelOrFactory, Network, Predictive
-from qipf.predictive.ensemble import Snapshots
-from qipf.predictive.randomness import derive, normal
-from qipf.predictive.structure import has_batch_norm
+from qipf.predictive.ensemble import Snapshots, snapshot
+from qipf.predictive.summary import Moments
+from qipf.training import MOMENTUM, train
 
 if TYPE_CHECKING:
     from qipf.training.split import Split
@@ -41,41 +42,43 @@ class SGDIterates(Snapshots):
             every: Number of steps between two iterates; one epoch by default.
             sgd_rate: The constant learning rate at which they are taken.
             training: The recipe of the network, as settings of `qipf.training.train`. The iterates are taken with its
-                batch size, augmentation, loss and weight decay (translated by `_fitting.sgd_decay`); if `fit` is
+                batch size, augmentation, loss and weight decay (translated by `sgd_decay`); if `fit` is
                 given a factory, the network is first trained with it.
         """
-        if iterates < 2:
-            raise ValueError(f"iterates: expected at least 2, got {iterates}")
-        if every is not None and every < 1:
-            raise ValueError(f"every: expected at least 1 step, got {every}")
+        check_whole("iterates", iterates, 2)
+        check_whole("every", 1 if every is None else every, 1)
         self.iterates, self.every, self.passes = iterates, every, iterates
         self.sgd_rate, self.training = sgd_rate, training
 
     def _fit(
         self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
     ) -> nn.Module:
-        if isinstance(model_or_factory, nn.Module):
-            net = build(model_or_factory, seed, device)
-        else:
-            net = train_new(model_or_factory, data, seed=seed, device=device, progress=progress, options=self.training)
+        net = build(model_or_factory, seed, device)
+        if not isinstance(model_or_factory, nn.Module):
+            train_own(net, data, seed=seed, progress=progress, options=self.training)
         self._begin(net, data)
-        wander(
-            net,
-            data,
-            count=self.iterates,
-            every=self.every,
-            collect=lambda: self._keep(net),
-            seed=seed,
-            progress=progress,
-            learning_rate=self.sgd_rate,
-            options=self.training,
-        )
-        return net
+        kept = {name: self.training[name] for name in ("augment", "loss", "cuda_graph") if name in self.training}
+        batch_size = self.training.get("batch_size", 128)
+        steps = math.ceil(len(data.inputs) / batch_size)
+        every = steps if self.every is None else self.every
+
+        def on_step(done: int, _: nn.Module) -> None:
+            if done % every == 0 and done <= self.iterates * every:
+                self._keep(net)
+
+        return train(
+            net, data, epochs=math.ceil(self.iterates * every / steps), batch_size=batch_size, optimizer="sgd",
+            learning_rate=self.sgd_rate, weight_decay=sgd_decay(self.training, self.sgd_rate), schedule="constant",
+            on_step=on_step, seed=derive(seed, "iterates"), progress=progress, **kept,
+        )  # fmt: skip
 
     def _begin(self, net: nn.Module, data: Split) -> None:
         """Get ready to keep iterates."""
         del net, data
         self._kept = []
+
+    def _keep(self, net: nn.Module) -> None:
+        self._kept.append(snapshot(net))
 
 
 class SWAG(SGDIterates):
@@ -107,26 +110,40 @@ class SWAG(SGDIterates):
             settings: Settings of `SGDIterates`.
         """
         super().__init__(iterates=iterates, **settings)
-        if rank < 2:
-            raise ValueError(f"rank: expected at least 2, got {rank}")
+        check_whole("rank", rank, 2)
         if not scale >= 0:
             raise ValueError(f"scale: expected a number of at least 0, got {scale}")
         self.passes, self.rank, self.scale = passes, rank, scale
 
     def _begin(self, net: nn.Module, data: Split) -> None:
-        self._inputs: Tensor | None = data.inputs if has_batch_norm(net) else None
-        self._moments = _Moments(self.rank)
+        self._inputs: Tensor | None = data.inputs if batch_norms(net) else None
+        self._moments, self._recent = Moments(), deque[Tensor](maxlen=self.rank)
 
     def _keep(self, net: nn.Module) -> None:
         # not parameters_to_vector, which does not accept channels-last weights
-        self._moments.add(torch.cat([parameter.detach().reshape(-1) for parameter in net.parameters()]))
+        weights = torch.cat([parameter.detach().reshape(-1) for parameter in net.parameters()])
+        self._moments.add(weights)
+        self._recent.append(weights)
+
+    def _fit(
+        self, model_or_factory: ModelOrFactory, data: Split, seed: int, device: torch.device, progress: bool
+    ) -> nn.Module:
+        net = super()._fit(model_or_factory, data, seed, device, progress)
+        self._settle()
+        return net
+
+    def _settle(self) -> None:
+        """Compute the Gaussian of the iterates kept so far."""
+        mean = self._moments.mean
+        deviations = torch.stack(list(self._recent)) - mean
+        self._gaussian = {"mean": mean, "variance": self._moments.variance, "deviations": deviations}
 
     def _passes(self, n: int | None) -> int:
         return Predictive._passes(self, n)
 
     def draw(self, k: int, seed: int = 0) -> Tensor:
         """Draw the weights of pass k as one vector, in the order of the network's parameters."""
-        mean, variance, deviations = self._moments.mean, self._moments.variance, self._moments.deviations
+        mean, variance, deviations = (self._gaussian[name] for name in ("mean", "variance", "deviations"))
         key = derive(seed, self.name, k)
         independent = variance.sqrt() * normal(mean.shape, derive(key, "diagonal"), mean.device)
         shared = deviations.T @ normal((len(deviations),), derive(key, "low rank"), mean.device)
@@ -142,53 +159,22 @@ class SWAG(SGDIterates):
         return lambda x: functional_call(net, weights, (x,))
 
     def _state(self) -> dict[str, Tensor]:
-        moments = self._moments
-        return Predictive._state(self) | {
-            "mean": moments.mean,
-            "variance": moments.variance,
-            "deviations": moments.deviations,
-        }
+        return Predictive._state(self) | self._gaussian
 
     def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
         net = Predictive._load_state(self, net, state, data)
-        if has_batch_norm(net) and data is None:
+        if batch_norms(net) and data is None:
             raise ValueError("data: a network with batch-norm needs the training data again; pass data=")
-        self._inputs = data.inputs if data is not None and has_batch_norm(net) else None
-        device = self._example.device
-        self._moments = _Moments(self.rank)
-        self._moments.mean, self._moments.variance, self._moments.deviations = (
-            state[name].to(device) for name in ("mean", "variance", "deviations")
-        )
+        self._inputs = data.inputs if data is not None and batch_norms(net) else None
+        names = ("mean", "variance", "deviations")
+        self._gaussian = {name: state[name].to(self._example.device) for name in names}
         return net
 
 
-class _Moments:
-    """Mean and variances of all vectors, and the deviations of the last ones from the mean."""
-
-    def __init__(self, rank: int) -> None:
-        self._count = 0
-        self._recent: deque[Tensor] = deque(maxlen=rank)
-        self._fixed: Tensor | None = None
-
-    def add(self, weights: Tensor) -> None:
-        if self._count == 0:
-            self.mean, self._squares = torch.zeros_like(weights), torch.zeros_like(weights)
-        self._count += 1
-        delta = weights - self.mean
-        self.mean += delta / self._count
-        self._squares += delta * (weights - self.mean)
-        self.variance = self._squares / self._count
-        self._recent.append(weights)
-
-    @property
-    def deviations(self) -> Tensor:
-        if self._fixed is None:
-            self._fixed = torch.stack(list(self._recent)) - self.mean
-        return self._fixed
-
-    @deviations.setter
-    def deviations(self, values: Tensor) -> None:
-        self._fixed = values
+def batch_norms(net: nn.Module) -> dict[str, Any]:
+    """Return the layers that keep batch-norm statistics, by name."""
+    named = net.named_modules()
+    return {name: module for name, module in named if isinstance(module, _BatchNorm) and module.track_running_stats}
 
 
 def batch_norm_statistics(
@@ -199,11 +185,7 @@ def batch_norm_statistics(
     Only the batch-norm layers are switched to training, so dropout stays off and no random number is drawn. `net`
     itself is not changed.
     """
-    layers = {
-        name: module
-        for name, module in net.named_modules()
-        if isinstance(module, _BatchNorm) and module.track_running_stats
-    }
+    layers = batch_norms(net)
     before = {name: (module.training, module.momentum) for name, module in layers.items()}
     statistics: dict[str, Tensor] = {}
     for name, module in layers.items():
@@ -219,3 +201,18 @@ def batch_norm_statistics(
         for name, (training, momentum) in before.items():
             layers[name].training, layers[name].momentum = training, momentum
     return statistics
+
+
+def sgd_decay(options: Mapping[str, Any], sgd_rate: float) -> float:
+    """Translate the weight decay of a recipe into the L2 factor of SGD with momentum at `sgd_rate`.
+
+    AdamW at the rate r(t) shrinks weights by the share r(t) * decay per step, SGD with momentum by the share
+    sgd_rate * L2 / (1 - momentum). The factor returned makes SGD's share the mean of AdamW's over its schedule: a peak
+    rate of 5e-3 and a decay of 0.02 become 5e-4 at an SGD rate of 0.01, which is the factor of Maddox et al. 2019. An
+    L2 factor of 0.02 would be forty times as strong. A recipe that uses SGD itself keeps its factor.
+    """
+    decay = options.get("weight_decay", 0.0)
+    if options.get("optimizer", "adam") == "sgd":
+        return decay
+    mean_rate = options.get("learning_rate", 1e-3) * (0.5 if options.get("schedule", "one-cycle") == "one-cycle" else 1)
+    return decay * mean_rate * (1 - MOMENTUM) / sgd_rate

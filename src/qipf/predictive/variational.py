@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from qipf.predictive._fitting import train_new
+from qipf._common.errors import check_choice, check_positive
+from qipf.predictive._fitting import build, derive, normal, train_own
 from qipf.predictive.base import ModelOrFactory, Network, Predictive, batches
-from qipf.predictive.randomness import derive, normal
 from qipf.predictive.structure import last, replace, trace, trunk_of
 from qipf.training import device_of, negative_log_likelihood
 
@@ -71,10 +71,9 @@ class SVI(Predictive):
             training: Other settings of `qipf.training.train`.
         """
         for setting, value in (("prior_std", prior_std), ("initial_std", initial_std), ("noise", noise)):
-            if not value > 0:
-                raise ValueError(f"{setting}: expected a positive number, got {value}")
-        if start is not None and start not in get_args(Start):
-            raise ValueError(f"start: expected one of {', '.join(get_args(Start))}, got {start!r}")
+            check_positive(setting, value)
+        if start is not None:
+            check_choice("start", start, get_args(Start))
         self.passes, self.prior_std, self.initial_std, self.noise = passes, prior_std, initial_std, noise
         self.start, self.scale_kl, self.full_batch, self.convolution = start, scale_kl, full_batch, convolution
         self.training = {"epochs": epochs, **training}
@@ -114,33 +113,20 @@ class SVI(Predictive):
         scale = len(data.inputs) if self.scale_kl else 1
         options = self.training | ({"batch_size": len(data.inputs)} if self.full_batch else {})
 
-        def loss(net: nn.Module, outputs: Tensor, targets: Tensor) -> Tensor:
-            return self._negative_log_likelihood(outputs, targets) + self.kl(net) / scale
+        net = build(model_or_factory, seed, device)
+        net = self._randomise(net, seed if self.start == "trunk" else None).to(device)
 
-        net = train_new(
-            model_or_factory,
-            data,
-            seed=seed,
-            device=device,
-            progress=progress,
-            options=options,
-            prepare=lambda net: self._randomise(net, seed if self.start == "trunk" else None),
-            loss=loss,
-        )
-        self._prepare(net)
-        return net
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            mean = negative_log_likelihood(outputs, targets)
+            if not self._classes:  # the sum over the outputs, up to a constant
+                mean = mean * targets[0].numel() / (2 * self.noise**2)
+            return mean + self.kl(net) / scale
+
+        return train_own(net, data, seed=seed, progress=progress, options={**options, "loss": loss})
 
     def kl(self, net: nn.Module | None = None) -> Tensor:
         """Compute the KL divergence of the weights' distribution from their prior, summed over all weights."""
         return torch.stack([layer.kl(self.prior_std) for layer in _random(net or self._ready()).values()]).sum()
-
-    def _negative_log_likelihood(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Take the mean over the batch and the sum over the outputs of a regression, up to a constant."""
-        mean = negative_log_likelihood(outputs, targets)
-        return mean if self._classes else mean * targets[0].numel() / (2 * self.noise**2)
-
-    def _prepare(self, net: nn.Module) -> None:
-        """Get ready to draw passes from the trained network."""
 
     def _network(self, k: int, seed: int) -> Network:
         net, key = self._ready(), derive(seed, self.name, k)
@@ -177,9 +163,7 @@ class SVI(Predictive):
         return torch.cat(found).to(x.device, torch.float32)
 
     def _load_state(self, net: nn.Module, state: Mapping[str, Tensor], data: Split | None) -> nn.Module:
-        net = super()._load_state(self._randomise(net), state, data).eval()
-        self._prepare(net)
-        return net
+        return super()._load_state(self._randomise(net), state, data)
 
 
 class SVILastLayer(SVI):
@@ -201,13 +185,10 @@ class SVILastLayer(SVI):
 
     def _prepare(self, net: nn.Module) -> None:
         self._head = next(iter(_random(net).values()))
-        self._shared = trunk_of(net.eval(), self._head, self._example)
-
-    def _trunk(self) -> Callable[[Tensor], Tensor] | None:
-        return self._shared
+        self._trunk = trunk_of(net, self._head, self._example)
 
     def _run(self, net: nn.Module, x: Tensor) -> Tensor:
-        return net(x) if self._shared is None else self._head(x)
+        return net(x) if self._trunk is None else self._head(x)
 
 
 def _random(net: nn.Module) -> dict[str, Flipout]:

@@ -11,7 +11,7 @@ from contextlib import closing
 from numbers import Integral, Real
 from os import PathLike
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import array_api_compat as compat
 import numpy as np
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from qipf.decisions.decision import Decision
     from qipf.decisions.probability import ErrorProbability
     from qipf.decisions.sets import PredictionSets
+
+T = TypeVar("T")
 
 MOST = 100_000
 """Tokens or pixels that a scorer is fitted to."""
@@ -67,6 +69,21 @@ class Attachment(ABC):
         own = copy.copy(scorer)
         own._attachments = {}
         self.scorer = own
+
+    def _learned(self, value: T | None) -> T:
+        """Return something that fitting sets; raise RuntimeError before."""
+        if value is None:
+            raise RuntimeError(f"{type(self).__name__} is not fitted: call .fit_scorer(scorer, held_out) first")
+        return value
+
+    def _bound(self) -> Any:
+        """Return the scorer; raise RuntimeError if this was fitted to bare arrays."""
+        if self.scorer is None:
+            raise RuntimeError(
+                f"{type(self).__name__} was fitted to arrays without a scorer: give arrays, or fit it by "
+                ".fit_scorer(scorer, held_out)"
+            )
+        return self.scorer
 
     @abstractmethod
     def state(self) -> Fitted:

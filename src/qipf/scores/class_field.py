@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
+import array_api_compat as compat
 import numpy as np
 
-from qipf._common.errors import Problem
-from qipf.arrays import Array, namespace, to_numpy
-from qipf.fields.field import check_bandwidth
+from qipf._common.errors import Problem, check_choice, check_positive
+from qipf.arrays import Array, is_traced, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
-from qipf.scores.coordinates import class_logits, log_odds, log_softmax, log_sum_exp, pick, softmax
-from qipf.scores.kernel_sums import ABSENT, Packed, log_fields, pack
+from qipf.scores.coordinates import FLOOR, class_logits, log_odds, log_softmax, log_sum_exp, pick, softmax
 from qipf.scores.reference import check_labels, log_loss, unit
 from qipf.tasks.outputs import Outputs
 
@@ -30,6 +29,11 @@ Kind = Literal["contrast", "density", "own-density", "potential", "modes"]
 LARGEST = 1e6
 """The largest contrast or density, or the largest number of half precision; the score of a class without references."""
 KINDS: tuple[str, ...] = ("contrast", "density", "own-density", "potential", "modes")
+
+ABSENT = -1e30  # the bias of padding and the log of an empty sum: finite in float32, and below all other values
+_LONGEST_BLOCK = 256
+_GPU_TILE = 2**26  # numbers in one tile: 256 MiB in float32
+_EVEN = 1.25  # all classes get the same number of blocks, and are summed at once, if that costs at most this factor
 
 
 @dataclass(eq=False)
@@ -65,14 +69,10 @@ class ClassField(Scorer):
 
     def __post_init__(self) -> None:
         if self.bandwidth != "cv":
-            self.bandwidth = check_bandwidth(self.bandwidth)
-        for given, name, known in (
-            (self.kind, "kind", KINDS),
-            (self.normalise, "normalise", NORMALISATIONS),
-            (self.priors, "priors", ("uniform", "reference")),
-        ):
-            if given not in known:
-                raise ValueError(f"{name}: expected one of {', '.join(known)}, got {given!r}")
+            self.bandwidth = check_positive("bandwidth", self.bandwidth)
+        check_choice("kind", self.kind, KINDS)
+        check_choice("normalise", self.normalise, NORMALISATIONS)
+        check_choice("priors", self.priors, ("uniform", "reference"))
         if self.kind in ("potential", "modes") and self.priors != "uniform":
             raise ValueError(
                 f'kind: "{self.kind}" is for a field in which every reference counts the same; leave out '
@@ -266,3 +266,122 @@ def _columns(batch: Outputs) -> dict[str, np.ndarray]:
     columns = {"logits": batch.logits, "features": batch.features, "labels": batch.labels}
     columns |= {f"layer:{name}": values for name, values in batch.layers.items()}
     return {name: to_numpy(values) for name, values in columns.items() if values is not None}
+
+
+class Packed(NamedTuple):
+    """Samples sorted by class and padded to whole blocks of one class each, so that one product serves all classes."""
+
+    keys: Array
+    """(m, d) samples in units of the bandwidth"""
+    squares: Array
+    """(m,) -|w|^2 / 2"""
+    weights: Array
+    """(m,) log weights, and `ABSENT` for padding"""
+    blocks: tuple[int, ...]
+    """The number of blocks of each class."""
+    length: int
+    """The number of rows of a block."""
+
+
+def pack(samples: np.ndarray, labels: np.ndarray, classes: int, weights: np.ndarray | None = None) -> Packed:
+    """Arrange samples for `log_fields`.
+
+    Args:
+        samples: (n, d), centred and divided by the bandwidth.
+        labels: (n,) classes from 0 to `classes` - 1.
+        classes: The number of classes.
+        weights: (n,) the weight of each sample; None for 1.
+    """
+    counts = np.bincount(labels, minlength=classes)
+    typical = max(1, int(counts[counts > 0].mean()) // 8) if len(labels) else 1
+    length = min(_LONGEST_BLOCK, 1 << (typical.bit_length() - 1))  # padding is an eighth of a class at most
+    blocks = -(-counts // length)
+    if classes * blocks.max() <= _EVEN * blocks.sum():
+        blocks[:] = blocks.max()
+    starts = np.concatenate([[0], np.cumsum(blocks)[:-1]]) * length
+    order = np.argsort(labels, kind="stable")
+    within = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
+    places = starts[labels[order]] + within
+    keys = np.zeros((int(blocks.sum()) * length, samples.shape[1]), samples.dtype)
+    squares = np.zeros(len(keys), samples.dtype)
+    log_weights = np.full(len(keys), ABSENT, samples.dtype)
+    keys[places] = samples[order]
+    wide = samples[order].astype(np.float64)
+    squares[places] = -0.5 * np.einsum("ij,ij->i", wide, wide)
+    log_weights[places] = 0.0 if weights is None else np.log(weights[order])
+    return Packed(keys, squares, log_weights, tuple(int(count) for count in blocks), length)
+
+
+def log_fields(y: Array, packed: Packed, bandwidth: float = 1.0) -> Array:
+    r"""Return log kernel sums, :math:`\log \sum_{t \in c} a_t e^{-|y - w_t|^2 / 2 s^2}`, shape (N, C).
+
+    In units of the bandwidth,
+
+    .. math::  -\tfrac12 |y - w_t|^2 = -\tfrac12 |y|^2 + (y, 1) \cdot (w_t, -\tfrac12 |w_t|^2),
+
+    so this is a log-sum-exp over dot products of a query with keys, and is computed tile by tile. Queries and samples
+    are expected to be centred, because small numbers lose less to rounding.
+
+    Args:
+        y: (N, d) queries, in the units of the packed samples and relative to their centre.
+        packed: The result of `pack`, with arrays in the library, dtype and on the device of `y`.
+        bandwidth: s, in the same units.
+    """
+    xp = namespace(y)
+    sharpness = 1.0 / bandwidth**2
+    half = 0.5 * sharpness * xp.sum(y * y, axis=1)[:, None]
+    y = sharpness * y
+    bias = sharpness * packed.squares + packed.weights
+    if is_traced(y):  # a traced batch has no size, so it cannot be cut
+        return _by_class(xp, _block_sums(xp, y, packed.keys, bias, packed.length), packed) - half
+    if y.shape[0] == 0:
+        return xp.zeros((0, len(packed.blocks)), dtype=y.dtype, device=compat.device(y))
+    rows, columns = _tile(y, packed.length)
+    parts = []
+    for block in _slices(y.shape[0], rows):
+        sums = [
+            _block_sums(xp, y[block, :], packed.keys[tile, :], bias[tile], packed.length)
+            for tile in _slices(packed.keys.shape[0], columns)
+        ]
+        parts.append(_by_class(xp, xp.concat(sums, axis=1), packed))
+    return xp.concat(parts, axis=0) - half
+
+
+def _block_sums(xp: Any, y: Array, keys: Array, bias: Array, length: int) -> Array:
+    """Return the log of the sums over every block of keys, (N, m / length)."""
+    products = xp.addmm(bias, y, keys.T) if compat.is_torch_array(y) else y @ xp.matrix_transpose(keys) + bias
+    return _log_sum(xp, xp.reshape(products, (y.shape[0], -1, length)))
+
+
+def _by_class(xp: Any, sums: Array, packed: Packed) -> Array:
+    """Join the sums of blocks (N, blocks) to sums of classes (N, C)."""
+    if len(set(packed.blocks)) == 1:
+        return _log_sum(xp, xp.reshape(sums, (sums.shape[0], len(packed.blocks), -1)))
+    columns, start = [], 0
+    for count in packed.blocks:
+        part = sums[:, start : start + count]
+        start += count
+        columns.append(_log_sum(xp, part[:, None, :]) if count else xp.full_like(sums[:, :1], ABSENT))
+    return xp.concat(columns, axis=1)
+
+
+def _log_sum(xp: Any, values: Array) -> Array:
+    """Return the log of summed exponentials over the last of three axes."""
+    if values.shape[2] == 1:
+        return values[:, :, 0]
+    high = xp.max(values, axis=2)
+    return high + xp.log(xp.sum(xp.exp(xp.clip(values - high[:, :, None], FLOOR, None)), axis=2))
+
+
+def _tile(y: Array, multiple: int) -> tuple[int, int]:
+    """Return the rows and columns of a tile that fits in the cache of a CPU, or fills a GPU."""
+    rows, columns = 512, 2048
+    if compat.is_torch_array(y) and y.device.type == "cuda":
+        rows = min(8192, max(1, y.shape[0]))
+        columns = _GPU_TILE // rows
+    return rows, max(1, columns // multiple) * multiple
+
+
+def _slices(count: int, size: int) -> Iterator[slice]:
+    for start in range(0, count, size):
+        yield slice(start, min(start + size, count))

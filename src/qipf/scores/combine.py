@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from qipf._common.errors import check_choice
 from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import SCORERS, Fitted, Scorer, wide
 from qipf.scores.coordinates import in_range
+from qipf.scores.saving import with_prefix
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
@@ -54,8 +56,7 @@ class Combine(Scorer):
         self._came_fitted = [part.fitted is not None for part in self.parts]
         if not self.parts:
             raise ValueError("parts: expected at least one scorer, for instance Combine((Entropy(), KNN()))")
-        if self.rule not in ("fisher", "stouffer", "learned"):
-            raise ValueError(f"rule: expected fisher, stouffer or learned, got {self.rule!r}")
+        check_choice("rule", self.rule, ("fisher", "stouffer", "learned"))
 
     @property
     def reads_features(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -122,7 +123,7 @@ class Combine(Scorer):
     def _use(self, fitted: Fitted) -> None:
         parts = tuple(copy.copy(part) for part in self.parts)
         for number, (part, facts) in enumerate(zip(parts, fitted.facts["parts"], strict=True)):
-            part._use(Fitted(_part(fitted.tensors, number), facts))
+            part._use(Fitted(with_prefix(fitted.tensors, f"part{number}_"), facts))
         self.parts = parts
         super()._use(fitted)
 
@@ -137,7 +138,7 @@ class Combine(Scorer):
         dtype = wide(outputs.logits).dtype  # parts are combined before the result is rounded to half precision
         xp = namespace(outputs.logits)
         for number, part in enumerate(self.parts):
-            values = in_range(part._score(outputs, _part(tensors, number)), dtype)
+            values = in_range(part._score(outputs, with_prefix(tensors, f"part{number}_")), dtype)
             at, to, weights = (
                 xp.astype(tensors[key], values.dtype, copy=False) for key in (f"at{number}", f"to{number}", "weights")
             )
@@ -153,11 +154,6 @@ def _scorer(given: Scorer | Mapping[str, Any]) -> Scorer:
         raise TypeError(f"parts: expected scorers, got {given!r}")
     settings = {key: tuple(v) if isinstance(v, list) else v for key, v in given["settings"].items()}
     return SCORERS[given["scorer"]](**settings)
-
-
-def _part(tensors: Mapping[str, Array], number: int) -> dict[str, Array]:
-    prefix = f"part{number}_"
-    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
 def _halves(outputs: Outputs) -> tuple[Outputs, Outputs]:

@@ -8,23 +8,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from qipf._common.errors import Problem, check_whole
+from qipf._common.errors import Problem, check_positive, check_whole
 from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import FLOOR, class_logits, log_odds, log_sum_exp, others, softplus
-from qipf.scores.reference import fit_temperature, labelled_logits
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs, TokenSummary
 
 
+@dataclass(eq=False)
 class Confidence(Scorer):
     """Base class of functions of the logits of one prediction; `fit` may be left out.
 
     One logit (N, 1) is read as that of a binary classifier. A regression has no such confidence.
     """
 
-    fitted: Fitted | None = Fitted({}, {})
+    reads_summary: ClassVar[bool] = True
+    fitted = Fitted({}, {})
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         return Fitted({}, {})
@@ -47,7 +48,6 @@ class Confidence(Scorer):
     def _of(self, logits: Array) -> Array: ...
 
 
-@dataclass(eq=False)
 class SoftmaxResponse(Confidence):
     r"""One minus the largest softmax probability, :math:`u = 1 - \max_j p_j`.
 
@@ -55,7 +55,6 @@ class SoftmaxResponse(Confidence):
     """
 
     name: ClassVar[str] = "softmax-response"
-    reads_summary: ClassVar[bool] = True
 
     def summary_score(self, summary: TokenSummary) -> Array:
         """Return 1 - p of the predicted token."""
@@ -67,12 +66,10 @@ class SoftmaxResponse(Confidence):
         return total / (1 + total)
 
 
-@dataclass(eq=False)
 class Entropy(Confidence):
     r"""Shannon entropy of the softmax in nats, :math:`u = -\sum_j p_j \log p_j`."""
 
     name: ClassVar[str] = "entropy"
-    reads_summary: ClassVar[bool] = True
 
     def summary_score(self, summary: TokenSummary) -> Array:
         """Return the entropy of the summary."""
@@ -86,12 +83,10 @@ class Entropy(Confidence):
         return xp.log1p(total) + xp.sum(-behind * rest, axis=1) / (1 + total)
 
 
-@dataclass(eq=False)
 class OneMinusMargin(Confidence):
     r"""One minus the gap of the two largest softmax probabilities, :math:`u = 1 - (p_{(1)} - p_{(2)})`."""
 
     name: ClassVar[str] = "margin"
-    reads_summary: ClassVar[bool] = True
 
     def summary_score(self, summary: TokenSummary) -> Array:
         """Return 1 - (p - q) for the two most probable tokens."""
@@ -105,12 +100,10 @@ class OneMinusMargin(Confidence):
         return (total + xp.max(rest, axis=1)) / (1 + total)
 
 
-@dataclass(eq=False)
 class MaxLogit(Confidence):
     r"""The largest logit, negated: :math:`u = -\max_j z_j`. One logit z gives -|z|/2."""
 
     name: ClassVar[str] = "max-logit"
-    reads_summary: ClassVar[bool] = True
 
     def summary_score(self, summary: TokenSummary) -> Array:
         """Return minus the largest logit."""
@@ -128,7 +121,7 @@ class Energy(Confidence):
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(self.temperature, "temperature")
+        check_positive("temperature", self.temperature)
 
     @property
     def reads_summary(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -146,12 +139,10 @@ class Energy(Confidence):
         return -self.temperature * (xp.max(scaled, axis=1) + xp.log1p(xp.sum(rest, axis=1)))
 
 
-@dataclass(eq=False)
 class LogitMargin(Confidence):
     r"""The gap of the two largest logits, negated: :math:`u = -(z_{(1)} - z_{(2)})`, also called the raw margin."""
 
     name: ClassVar[str] = "logit-margin"
-    reads_summary: ClassVar[bool] = True
 
     def summary_score(self, summary: TokenSummary) -> Array:
         """Return minus the gap of the two largest logits."""
@@ -173,10 +164,11 @@ class Doctor(Confidence):
     """
 
     name: ClassVar[str] = "doctor"
+    reads_summary: ClassVar[bool] = False
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
-        check_positive(self.temperature, "temperature")
+        check_positive("temperature", self.temperature)
 
     def _of(self, logits: Array) -> Array:
         xp = namespace(logits)
@@ -199,11 +191,12 @@ class GEN(Confidence):
     """
 
     name: ClassVar[str] = "gen"
+    reads_summary: ClassVar[bool] = False
     gamma: float = 0.1
     largest: int = 100
 
     def __post_init__(self) -> None:
-        check_positive(self.gamma, "gamma")
+        check_positive("gamma", self.gamma)
         check_whole("largest", self.largest, 1)
 
     def _of(self, logits: Array) -> Array:
@@ -215,42 +208,3 @@ class GEN(Confidence):
         log_rest = xp.log1p(-xp.exp(xp.clip(log_p[:, 1:], None, -math.log(2))))  # no other class has more than 1/2
         first = xp.exp(-self.gamma * (softplus(odds) + softplus(-odds)))
         return first + xp.sum(xp.exp(xp.clip(self.gamma * (log_p[:, 1:] + log_rest), FLOOR, None)), axis=1)
-
-
-@dataclass(eq=False)
-class Contrast(Scorer):
-    r"""The log odds against the predicted class c*, with the temperature T of Guo et al. (2017).
-
-    .. math::  u = \log(1 - p_{c^*}) - \log p_{c^*}
-                 = \log \sum_{j \ne c^*} e^{z_j / T} - z_{c^*} / T, \qquad p = \mathrm{softmax}(z / T)
-
-    It ranks predictions as the softmax response does at the same temperature, but does not round nearly certain ones to
-    a tie. Fit it to held-out outputs with labels: on its training data, a network looks surer than it is.
-
-    Args:
-        temperature: T; None for the one that makes the labels of the outputs most likely.
-    """
-
-    name: ClassVar[str] = "contrast"
-    reads_labels: ClassVar[bool] = True
-    held_out: ClassVar[bool] = True
-    temperature: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.temperature is not None:
-            check_positive(self.temperature, "temperature")
-
-    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
-        logits, labels = labelled_logits(self, outputs)
-        temperature = fit_temperature(logits, labels) if self.temperature is None else float(self.temperature)
-        columns = 0 if outputs is None else outputs.logits.shape[1]
-        return Fitted({}, {"columns": columns, "temperature": temperature})
-
-    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
-        return -log_odds(class_logits(outputs.logits) / self._require_fitted().facts["temperature"])
-
-
-def check_positive(value: float, name: str) -> None:
-    """Raise ValueError unless a setting is a positive number."""
-    if not (value > 0 and math.isfinite(value)):
-        raise ValueError(f"{name}: expected a positive number, got {value!r}")

@@ -31,13 +31,7 @@ def check_matrix(values: Array, name: str) -> None:
 
 
 def check_rows(values: Array, name: str, numbers: Sequence[int] | None = None) -> None:
-    """Raise Problem that names the rows with NaN or infinite values.
-
-    Args:
-        values: (N, C) array of any library.
-        name: What they are called in the error.
-        numbers: The number of each row in the user's data; None to count from 0.
-    """
+    """Raise Problem that names the rows with NaN or infinite values by their `numbers`, or else counted from 0."""
     check_matrix(values, name)
     if is_traced(values) or values.shape[0] == 0:
         return

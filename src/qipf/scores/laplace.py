@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from qipf._common.errors import check_whole
+from qipf._common.errors import check_choice, check_positive, check_whole
 from qipf.arrays import Array, namespace
 from qipf.scores.base import Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import class_logits, log_odds, softmax
@@ -58,10 +58,8 @@ class LastLayerLaplace(Scorer):
 
     def __post_init__(self) -> None:
         self.prior_precision, self.train_size = plain(self.prior_precision), plain(self.train_size)
-        if self.structure not in ("kronecker", "full"):
-            raise ValueError(f"structure: expected kronecker or full, got {self.structure!r}")
-        if self.prior_precision is not None and not 0 < self.prior_precision < np.inf:
-            raise ValueError(f"prior_precision: expected a positive number or None, got {self.prior_precision!r}")
+        check_choice("structure", self.structure, ("kronecker", "full"))
+        check_positive("prior_precision", 1 if self.prior_precision is None else self.prior_precision)
         check_whole("train_size", 1 if self.train_size is None else self.train_size, 1)
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:

@@ -48,9 +48,9 @@ class KNN(Scorer):
         xp = namespace(queries)
 
         def farthest(cosines: Array) -> Array:
-            return xp.sqrt(xp.clip(2 - 2 * _kth_largest(cosines, self.k), 0.0, None))
+            return xp.sqrt(xp.clip(2 - 2 * xp.min(_k_largest(cosines, self.k), axis=1), 0.0, None))
 
-        return _by_blocks(queries, tensors["features"], farthest)
+        return by_blocks(queries, tensors["features"], farthest)
 
 
 @dataclass(eq=False)
@@ -79,7 +79,7 @@ class DeltaKNN(Scorer):
 
     def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
         features, facts = reference_features(self, outputs)
-        logits, labels = labelled_logits(self, outputs)
+        logits, labels, _ = labelled_logits(self, outputs)
         wrong = np.argmax(logits, axis=1) != labels
         if wrong.all() or not wrong.any():
             raise ValueError(
@@ -97,7 +97,7 @@ class DeltaKNN(Scorer):
             nearest = _k_largest(cosines, min(self.k, cosines.shape[1]))
             return xp.mean(xp.log(xp.clip(2 - 2 * nearest, 0.0, None) + 1e-6), axis=1)
 
-        correct, wrong = (_by_blocks(queries, tensors[kind], log_distance) for kind in ("correct", "wrong"))
+        correct, wrong = (by_blocks(queries, tensors[kind], log_distance) for kind in ("correct", "wrong"))
         return correct - wrong
 
 
@@ -144,8 +144,8 @@ class Mahalanobis(Scorer):
         return xp.clip(xp.min(squares - 2 * (white @ means.T), axis=1), 0.0, None)
 
 
-def _by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array]) -> Array:
-    """Reduce the cosines (N, n) of queries and references, a few rows at a time."""
+def by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array]) -> Array:
+    """Reduce the dot products (N, n) of queries and references, a few rows at a time."""
     xp = namespace(queries)
     reference = xp.astype(reference, queries.dtype, copy=False)
     if is_traced(queries) or queries.shape[0] == 0:  # a traced batch has no size, so it cannot be cut
@@ -153,10 +153,6 @@ def _by_blocks(queries: Array, reference: Array, reduce: Callable[[Array], Array
     rows, count = max(1, SCRATCH // (8 * reference.shape[0])), queries.shape[0]
     blocks = [queries[start : min(start + rows, count), :] for start in range(0, count, rows)]
     return xp.concat([reduce(block @ reference.T) for block in blocks], axis=0)
-
-
-def _kth_largest(values: Array, k: int) -> Array:
-    return namespace(values).min(_k_largest(values, k), axis=1)
 
 
 def _k_largest(values: Array, k: int) -> Array:

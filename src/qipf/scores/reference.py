@@ -24,13 +24,7 @@ def reference_features(
 ) -> tuple[np.ndarray, dict[str, int]]:
     """Return the features (n, d) of reference outputs, in 32 bits or more, and facts about their shape.
 
-    Args:
-        scorer: The scorer that is fitted.
-        outputs: The reference outputs.
-        squared: Whether sums of squared features are needed; the features are then float64.
-
-    Raises:
-        ValueError: There are no outputs, or the squares would overflow.
+    If sums of squared features are needed, they are float64; features whose squares would overflow are refused.
     """
     if outputs is None:
         raise ValueError(f"{scorer.name}: needs the outputs of reference inputs, fit(data=qipf.collect(...))")
@@ -89,8 +83,8 @@ def _bound(values: Array) -> float:
     return float(namespace(values).finfo(values.dtype).max) ** 0.25
 
 
-def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return float64 logits (N, C) with one column per class, and int64 labels (N,).
+def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Return float64 logits (N, C) with one column per class, int64 labels (N,), and facts about their shape.
 
     Raises:
         ValueError: There are no outputs or no labels, or a label is not a class.
@@ -100,7 +94,8 @@ def labelled_logits(scorer: Scorer, outputs: Outputs | None) -> tuple[np.ndarray
             f"{scorer.name}: got no labels, expected labelled outputs; fit(data=qipf.collect(model, (x, y)))"
         )
     logits = to_numpy(class_logits(outputs.logits)).astype(np.float64)
-    return logits, check_labels(outputs.labels, logits.shape[1], scorer.name)
+    labels = check_labels(outputs.labels, logits.shape[1], scorer.name)
+    return logits, labels, {"columns": outputs.logits.shape[1]}
 
 
 def check_labels(labels: Array, classes: int, name: str) -> np.ndarray:
@@ -166,10 +161,6 @@ def find_head(features: np.ndarray, logits: np.ndarray) -> Head:
 
     It is read from the outputs, so any model will do (PyTorch, ONNX, a file of arrays). Directions in which the
     features do not vary get no weight.
-
-    Args:
-        features: (n, d) float64.
-        logits: (n, C) float64.
     """
     centre, offset = features.mean(axis=0), logits.mean(axis=0)
     weight = np.linalg.lstsq(features - centre, logits - offset, rcond=None)[0].T

@@ -9,15 +9,15 @@ from typing import Any, ClassVar, Literal
 import array_api_compat as compat
 import numpy as np
 
-from qipf._common.errors import check_whole
+from qipf._common.errors import check_choice, check_whole
 from qipf._common.optional import require
 from qipf.arrays import Array, interpolate, namespace, to_numpy
 from qipf.scores.base import Fitted, Scorer, wide
+from qipf.scores.neighbours import by_blocks
+from qipf.scores.saving import with_prefix
 from qipf.scores.weight_qipf import WeightQIPF
 from qipf.tasks.outputs import Outputs
 
-SCRATCH = 2**22
-"""Distances that exist at once: 16 MB in single precision."""
 FACTOR = 160.0
 """The bandwidth as a multiple of Silverman's, as `WeightQIPF` has it without errors to choose it by."""
 STEPS = 32
@@ -63,8 +63,7 @@ class ResidualScale(Scorer):
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.method not in METHODS:
-            raise ValueError(f"method: expected 'neighbours', 'head' or 'qipf', got {self.method!r}")
+        check_choice("method", self.method, METHODS)
         for name in ("k", "hidden", "epochs"):
             check_whole(name, getattr(self, name), 1)
 
@@ -122,7 +121,9 @@ class ResidualScale(Scorer):
         return Fitted({key: value.astype(np.float32) for key, value in tensors.items()}, facts)
 
     def _use(self, fitted: Fitted) -> None:
-        self._field = _field_of(fitted) if self.method == "qipf" else None
+        self._field = WeightQIPF(factor=FACTOR) if self.method == "qipf" else None
+        if self._field is not None:
+            self._field._use(Fitted(with_prefix(fitted.tensors, PREFIX), fitted.facts["field"]))
         super()._use(fitted)
 
     def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
@@ -148,16 +149,14 @@ class ResidualScale(Scorer):
     def _near(self, queries: Array, rows: Array, residuals: Array) -> Array:
         """Return the mean residuals of the nearest rows, block by block."""
         xp = namespace(queries)
-        count = min(self.k, rows.shape[0])
-        squares = xp.sum(rows * rows, axis=1)
-        size = max(1, SCRATCH // rows.shape[0])
-        found = [residuals[:0, ...]]
-        for start in range(0, queries.shape[0], size):
-            block = queries[start : start + size, ...]
-            nearest = _nearest(squares[None, :] - 2 * (block @ rows.T), count)
+        count, squares = min(self.k, rows.shape[0]), xp.sum(rows * rows, axis=1)
+
+        def mean(products: Array) -> Array:
+            nearest = _nearest(squares[None, :] - 2 * products, count)
             picked = xp.take(residuals, xp.reshape(nearest, (-1,)), axis=0)
-            found.append(xp.mean(xp.reshape(picked, (block.shape[0], count, residuals.shape[1])), axis=1))
-        return xp.concat(found, axis=0)
+            return xp.mean(xp.reshape(picked, (products.shape[0], count, residuals.shape[1])), axis=1)
+
+        return by_blocks(queries, rows, mean)
 
     def _rows(self, outputs: Outputs) -> Array:
         """Return what the scale depends on: the features, if it reads them, and the predictions."""
@@ -171,11 +170,8 @@ class ResidualScale(Scorer):
 def _spread(rows: np.ndarray, features: int) -> np.ndarray:
     """Return the standard deviation of every column; infinity for constants, which leaves them out.
 
-    Features are compared with each other, because they share a unit; predictions have the units of their targets.
-
-    Args:
-        rows: (N, features and predictions).
-        features: How many columns are features.
+    Features are compared with each other, because they share a unit; predictions, in the columns after the first
+    `features`, have the units of their targets.
     """
     deviation, largest = rows.std(axis=0), np.abs(rows).max(axis=0, initial=0.0)
     least = np.finfo(np.float32).eps * largest
@@ -187,12 +183,7 @@ def _spread(rows: np.ndarray, features: int) -> np.ndarray:
 def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, seed: int) -> dict[str, np.ndarray]:
     """Train `exp(max(x @ inner + inner_bias, 0) @ outer + outer_bias)` to give the expected ratio of every row.
 
-    Args:
-        rows: (n, d), with zero mean and unit variance.
-        ratios: (n, targets), absolute residuals divided by their mean.
-        hidden: Hidden units.
-        epochs: Passes over the rows.
-        seed: Of the initial weights, the order and dropout.
+    The rows have zero mean and unit variance; ratios are absolute residuals divided by their mean.
     """
     torch = require("torch", extra="torch")
     from qipf.training import seeded, train
@@ -224,10 +215,7 @@ def _train_head(rows: np.ndarray, ratios: np.ndarray, hidden: int, epochs: int, 
 def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Return tensors and facts of a field of the weights, and of one rising curve per target.
 
-    Args:
-        model: What `WeightQIPF` reads weights from.
-        standard: (n, targets), predictions with zero mean and unit variance.
-        ratios: (n, targets), absolute residuals divided by their mean.
+    The predictions (n, targets) have zero mean and unit variance; ratios are absolute residuals divided by their mean.
     """
     from scipy.optimize import isotonic_regression
 
@@ -248,23 +236,10 @@ def _fit_field(model: Any, standard: np.ndarray, ratios: np.ndarray) -> tuple[di
     return tensors, {"field": {key: value for key, value in fitted.facts.items() if key != "model"}}
 
 
-def _field_of(fitted: Fitted) -> WeightQIPF:
-    """Return the field that `_fit_field` left behind."""
-    field = WeightQIPF(factor=FACTOR)
-    field._use(Fitted(_own(fitted.tensors), fitted.facts["field"]))
-    return field
-
-
 def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Array]) -> Array:
-    """Return the expected absolute residual as a multiple of its mean, (N, targets).
-
-    Args:
-        field: What `_field_of` returned.
-        standard: (N, targets), as in fitting.
-        tensors: Those of `_fit_field`, in the library of `standard`.
-    """
+    """Return the expected absolute residual as a multiple of its mean, (N, targets)."""
     xp = namespace(standard)
-    own, columns = _own(tensors), []
+    own, columns = with_prefix(tensors, PREFIX), []
     for target in range(standard.shape[1]):
         modes = field.modes_of(standard[:, target : target + 1], own)
         scores = xp.astype(xp.mean(modes, axis=1), standard.dtype, copy=False)
@@ -274,10 +249,6 @@ def _field_ratios(field: WeightQIPF, standard: Array, tensors: Mapping[str, Arra
         )
         columns.append(interpolate((scores - centre) / spread, at, to))
     return xp.stack(columns, axis=1)
-
-
-def _own(tensors: Mapping[str, Any]) -> dict[str, Any]:
-    return {key.removeprefix(PREFIX): value for key, value in tensors.items() if key.startswith(PREFIX)}
 
 
 def _nearest(distances: Array, count: int) -> Array:

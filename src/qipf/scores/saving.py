@@ -156,7 +156,7 @@ def load(path: str | PathLike[str]) -> Scorer:
             f"{path}: holds a scorer {header['scorer']!r} not known here (known: {', '.join(sorted(SCORERS))}); "
             f"it was written by qipf {header['versions'].get('qipf')}; import the module that defines it first"
         )
-    attached = {name: _part(tensors, name) for name in header.get("attachments", {})}
+    attached = {name: with_prefix(tensors, f"{name}.") for name in header.get("attachments", {})}
     own = {key: value for key, value in tensors.items() if key.partition(".")[0] not in attached}
     try:
         scorer = kind(**header["settings"])
@@ -186,9 +186,9 @@ def upgraded(facts: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _part(tensors: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
-    """Return the arrays of one attachment, without its prefix."""
-    return {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
+def with_prefix(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return the arrays whose names begin with a prefix, by the rest of their names."""
+    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
 
 
 def _attachment(path: str | PathLike[str], name: str, state: Fitted) -> Attachment:

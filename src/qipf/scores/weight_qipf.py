@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
-from qipf._common.errors import Problem
+from qipf._common.errors import Problem, check_choice, check_positive
 from qipf.arrays import Array, namespace, to_numpy
 from qipf.fields import published
 from qipf.fields.bandwidth import FACTORS, cross_validated_factor, silverman
 from qipf.fields.binned import BinnedField
 from qipf.fields.field import Field
-from qipf.fields.hermite import check_orders
 from qipf.fields.mode_table import TOLERANCE, ModeTable
-from qipf.fields.potential import LowerBound, potentials, uncertainty_modes
+from qipf.fields.potential import LowerBound, check_orders, potentials, uncertainty_modes
 from qipf.fields.sketch import FieldSketch, TooNarrowError
 from qipf.scores.base import MOST, Fitted, Scorer, plain, wide
 from qipf.scores.coordinates import Coordinate, Task, coordinate, double, task_of
+from qipf.scores.saving import with_prefix
 from qipf.tasks.collect import collect_from
 from qipf.weights.pooling import pool_weights
 from qipf.weights.weights import read_weights
@@ -88,16 +88,13 @@ class WeightQIPF(Scorer):
         self.orders = check_orders(self.orders)
         self.factor, self.radius, self.tolerance = plain(self.factor), plain(self.radius), plain(self.tolerance)
         self.root, self.pool = plain(self.root), plain(self.pool)
-        if self.factor not in ("auto", "cv") and not (
-            isinstance(self.factor, int | float) and 0 < self.factor < math.inf
-        ):
-            raise ValueError(f'factor: expected "auto", "cv" or a positive number, got {self.factor!r}')
+        if self.factor not in ("auto", "cv"):
+            check_positive("factor", self.factor)
         if self.tolerance is not None and not 1e-13 <= self.tolerance <= 1e-2:
             raise ValueError(f"tolerance: expected None or a number between 1e-13 and 1e-2, got {self.tolerance}")
-        if not callable(self.coordinate) and self.coordinate not in ("max_logit", "log_odds"):
-            raise ValueError(f'coordinate: expected "max_logit", "log_odds" or a function, got {self.coordinate!r}')
-        if self.operator not in ("exact", "published"):
-            raise ValueError(f'operator: expected "exact" or "published", got {self.operator!r}')
+        if not callable(self.coordinate):
+            check_choice("coordinate", self.coordinate, ("max_logit", "log_odds"))
+        check_choice("operator", self.operator, ("exact", "published"))
         if self.operator == "published":
             if self.orders != tuple(range(2, 2 * len(self.orders) + 1, 2)) or not self.orders:
                 raise ValueError(f"orders: the authors' program gives 2, 4, 6, ..., got {list(self.orders)}")
@@ -192,7 +189,7 @@ class WeightQIPF(Scorer):
         facts = self._require_fitted().facts
         values = wide(coordinate(logits, self.coordinate, facts["output"]))
         if self._table is not None:
-            return self._table(values, mean=mean, arrays=_own(tensors, TABLE))
+            return self._table(values, mean=mean, arrays=with_prefix(tensors, TABLE))
         y = (double(values) - facts["mean"]) / facts["std"]
         modes = self._modes(self._field_of(tensors, facts["bandwidth"]), y, tensors.get("reference"))
         return namespace(modes).mean(modes, axis=1) if mean else modes
@@ -294,7 +291,7 @@ class WeightQIPF(Scorer):
             raise ValueError(f"weight-qipf: damaged: std {facts['std']!r}, bandwidth {facts['bandwidth']!r}")
         if "field_table" in tensors:
             raise ValueError("weight-qipf: the file holds the table of an earlier version; fit the scorer again")
-        table, bins = _own(tensors, TABLE), _own(tensors, BINS)
+        table, bins = with_prefix(tensors, TABLE), with_prefix(tensors, BINS)
         if not bins and getattr(tensors.get("samples"), "ndim", 0) != 1:
             raise ValueError("weight-qipf: damaged: neither the samples nor the bins of the weights are there")
         self._table = ModeTable(table) if table else None
@@ -305,12 +302,7 @@ class WeightQIPF(Scorer):
 
 
 def standardised_weights(model: Any, pool: Pool) -> np.ndarray:
-    """Return the weights of a model, pooled, with mean 0 and standard deviation 1, (n,).
-
-    Args:
-        model: What `qipf.weights.read_weights` reads.
-        pool: As for `WeightQIPF`.
-    """
+    """Return the weights of a model, pooled as by `WeightQIPF`, with mean 0 and standard deviation 1, (n,)."""
     weights = read_weights(model)
     if pool is None:
         samples = np.concatenate([kernel.reshape(-1) for kernel in weights.values()])
@@ -368,7 +360,3 @@ def _choose_factor(
         ) from error
     note = f"the factors {', '.join(dropped)} were left out: too narrow for a sketch of all weights" if dropped else ""
     return choice.factor, note
-
-
-def _own(tensors: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}

@@ -15,7 +15,6 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from qipf._common.progress import bar
-from qipf._common.schedule import one_cycle
 from qipf.arrays import widest_float
 from qipf.runners.recorder import seeding
 from qipf.training.cuda_graph import GraphedStep
@@ -278,3 +277,17 @@ def negative_log_likelihood(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _classes(outputs: Tensor) -> Tensor:
     return outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
+
+
+def one_cycle(step: int, steps: int, peak: float) -> float:
+    """Return the learning rate of a step: a cosine from 4 % of `peak` up to it, then one down to 0.1 % of it.
+
+    The peak is reached after a quarter of all steps, the end at the last one (Smith and Topin, "Super-convergence",
+    2018). The rate depends only on the step, so a resumed run needs nothing else.
+    """
+    top = max(1.0, 0.25 * (steps - 1))
+    if step < top:
+        low, phase = 0.04, 1 - step / top
+    else:
+        low, phase = 1e-3, (step - top) / max(1.0, steps - 1 - top)
+    return peak * (low + (1 - low) * (1 + math.cos(math.pi * min(phase, 1.0))) / 2)

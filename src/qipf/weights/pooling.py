@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
+from qipf._common.errors import check_choice
 from qipf.arrays import Array, to_numpy
 
 Edges = Literal["error", "mean", "zeros"]
@@ -48,8 +49,7 @@ def pool_weights(
             raise ValueError(
                 f"kernel {name}: expected one or more finite floating-point values, got {values.size} of {values.dtype}"
             )
-    if edges not in ("error", "mean", "zeros"):
-        raise ValueError(f"edges: expected 'error', 'mean' or 'zeros', got {edges!r}")
+    check_choice("edges", edges, get_args(Edges))
     if blocks is None:
         wanted = values_per_layer(len(arrays)) if target is None else target
         pooled = [_average(values, _even_cuts(values.shape, wanted)) for values in arrays.values()]

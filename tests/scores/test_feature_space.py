@@ -1,4 +1,4 @@
-"""SIRC and the geometric margin against their formulas and a numerical search."""
+"""ViM, SIRC and the geometric margin against the authors' programs, their formulas and a numerical search."""
 
 from __future__ import annotations
 
@@ -6,14 +6,79 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from linear_head import BIAS, WEIGHT, planted
 from scipy.optimize import minimize
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax
+from sklearn.metrics import roc_auc_score
 
 from libraries import LIBRARIES
 from qipf.arrays import to_numpy
-from qipf.scores import SIRC, GeometricMargin, SoftmaxResponse
+from qipf.scores import SIRC, GeometricMargin, SoftmaxResponse, ViM
+from qipf.scores.reference import find_head, length, unit
 from qipf.tasks.outputs import Outputs
+
+WEIGHT = np.random.default_rng(3).standard_normal((4, 10))
+BIAS = np.array([0.5, -1.0, 2.0, 0.1])
+
+
+def planted(rng: np.random.Generator, count: int, noise: float = 0.3) -> Outputs:
+    """Features in five directions and a little in the others, with the logits of the head."""
+    span = np.random.default_rng(4).standard_normal((5, 10))
+    features = 2 * rng.standard_normal((count, 5)) @ span + noise * rng.standard_normal((count, 10))
+    return Outputs(features @ WEIGHT.T + BIAS, features)
+
+
+def vim_oracle(reference: Outputs, queries: Outputs, dimension: int) -> np.ndarray:
+    """As the authors' program does it, with the head that made the logits."""
+    origin = -np.linalg.pinv(WEIGHT) @ BIAS
+    values, vectors = np.linalg.eig((reference.features - origin).T @ (reference.features - origin) / len(reference))
+    rest = vectors[:, np.argsort(-values)[dimension:]]
+
+    def norms(outputs: Outputs) -> np.ndarray:
+        return np.linalg.norm((outputs.features - origin) @ rest, axis=1)
+
+    alpha = reference.logits.max(axis=1).mean() / norms(reference).mean()
+    return alpha * norms(queries) - logsumexp(queries.logits, axis=1)
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_vim_is_the_authors_program_in_every_library(library, rng) -> None:
+    reference, queries = planted(rng, 400), planted(rng, 50)
+    convert = LIBRARIES[library]
+    scorer = ViM(dimension=6).fit(data=reference)
+    scores = scorer(Outputs(convert(queries.logits), convert(queries.features)))
+    np.testing.assert_allclose(to_numpy(scores), vim_oracle(reference, queries, 6), rtol=1e-8)
+    assert scorer.fitted.facts["head_error"] < 1e-9
+
+
+def test_what_leaves_the_space_of_the_references_is_found(rng) -> None:
+    scorer = ViM().fit(data=planted(rng, 400))
+    known, unknown = planted(rng, 200), planted(rng, 200, noise=2.0)
+    scores = np.concatenate([scorer(known), scorer(unknown)])
+    assert roc_auc_score(np.repeat([0, 1], 200), scores) > 0.95
+
+
+def test_the_head_is_found_from_outputs(rng) -> None:
+    outputs = planted(rng, 300)
+    head = find_head(outputs.features, outputs.logits)
+    np.testing.assert_allclose(head.weight, WEIGHT, atol=1e-9)
+    np.testing.assert_allclose(head.bias, BIAS, atol=1e-9)
+    np.testing.assert_allclose(head.origin() @ WEIGHT.T + BIAS, 0, atol=1e-9)
+    nonlinear = find_head(outputs.features, np.sin(outputs.logits))
+    assert nonlinear.error > 0.5
+
+
+def test_lengths_neither_overflow_nor_vanish() -> None:
+    rows = np.array([[3e200, 4e200], [3e-200, 4e-200], [0.0, 0.0]])
+    np.testing.assert_allclose(length(rows)[:, 0], [5e200, 5e-200, 0], rtol=1e-12)
+    np.testing.assert_allclose(unit(rows), [[0.6, 0.8], [0.6, 0.8], [0, 0]], rtol=1e-12)
+
+
+def test_errors_of_vim_say_what_to_change(rng) -> None:
+    outputs = planted(rng, 100)
+    with pytest.raises(ValueError, match="dimension"):
+        ViM(dimension=10).fit(data=outputs)
+    with pytest.raises(ValueError, match="reference"):
+        ViM().fit()
 
 
 def secondary(kind: str, reference: Outputs, queries: Outputs) -> np.ndarray:
@@ -50,8 +115,6 @@ def test_sirc_refuses_references_that_do_not_vary(rng) -> None:
     features = np.ones((10, 4))
     with pytest.raises(ValueError, match="same"):
         SIRC(secondary="norm").fit(data=Outputs(features, features))
-    with pytest.raises(ValueError, match="secondary"):
-        SIRC(secondary="knn")
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

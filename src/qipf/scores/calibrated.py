@@ -1,0 +1,152 @@
+"""Scores of the logits alone that are fitted to held-out outputs with labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from qipf._common.errors import check_positive, check_whole
+from qipf.arrays import Array, namespace
+from qipf.metrics.ranking import aurc
+from qipf.scores.base import Fitted, Scorer
+from qipf.scores.coordinates import class_logits, log_odds, softmax
+from qipf.scores.reference import fit_temperature, labelled_logits
+
+if TYPE_CHECKING:
+    from qipf.tasks.outputs import Outputs
+
+NORMS = tuple(range(1, 11))
+"""The values of p that are tried."""
+
+
+@dataclass(eq=False)
+class Contrast(Scorer):
+    r"""The log odds against the predicted class c*, with the temperature T of Guo et al. (2017).
+
+    .. math::  u = \log(1 - p_{c^*}) - \log p_{c^*}
+                 = \log \sum_{j \ne c^*} e^{z_j / T} - z_{c^*} / T, \qquad p = \mathrm{softmax}(z / T)
+
+    It ranks predictions as the softmax response does at the same temperature, but does not round nearly certain ones to
+    a tie. Fit it to held-out outputs with labels: on its training data, a network looks surer than it is.
+
+    Args:
+        temperature: T; None for the one that makes the labels of the outputs most likely.
+    """
+
+    name: ClassVar[str] = "contrast"
+    reads_labels: ClassVar[bool] = True
+    held_out: ClassVar[bool] = True
+    temperature: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.temperature is not None:
+            check_positive("temperature", self.temperature)
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        logits, labels, facts = labelled_logits(self, outputs)
+        temperature = fit_temperature(logits, labels) if self.temperature is None else float(self.temperature)
+        return Fitted({}, {**facts, "temperature": temperature})
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        return -log_odds(class_logits(outputs.logits) / self._require_fitted().facts["temperature"])
+
+
+@dataclass(eq=False)
+class MaxLogitPNorm(Scorer):
+    r"""MaxLogit-pNorm of Cattelan and Silva (2023, "How to fix a broken confidence estimator").
+
+    .. math::  u = -\max_j \frac{z_j - \bar z}{\| z - \bar z \|_p}
+
+    p is the integer from 1 to 10 with the smallest area under the risk-coverage curve on the held-out outputs. If none
+    ranks the held-out errors better than the softmax at the fitted temperature, the score is that of `Contrast` and
+    `fitted.facts["p"]` is 0; the paper calls this the fallback.
+
+    Args:
+        p: The norm; None finds it, and 0 always takes the fallback.
+    """
+
+    name: ClassVar[str] = "max-logit-p-norm"
+    reads_labels: ClassVar[bool] = True
+    held_out: ClassVar[bool] = True
+    p: int | None = None
+
+    def __post_init__(self) -> None:
+        check_whole("p", 0 if self.p is None else self.p, 0)
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        logits, labels, facts = labelled_logits(self, outputs)
+        temperature = fit_temperature(logits, labels)
+        correct = np.argmax(logits, axis=1) == labels
+        areas = {p: aurc(_score_of(logits, p, temperature), correct) for p in (0, *NORMS)}  # a tie goes to 0
+        p = min(areas, key=lambda norm: areas[norm]) if self.p is None else self.p
+        return Fitted({}, {**facts, "temperature": temperature, "p": p})
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        facts = self._require_fitted().facts
+        return _score_of(class_logits(outputs.logits), facts["p"], facts["temperature"])
+
+
+def _score_of(logits: Array, p: int, temperature: float) -> Array:
+    if p == 0:
+        return -log_odds(logits / temperature)
+    xp = namespace(logits)
+    logits = logits / 4 - xp.mean(logits / 4, axis=1, keepdims=True)  # the scale cancels, and sums stay finite
+    largest = xp.max(xp.abs(logits), axis=1)
+    largest = xp.where(largest > 0, largest, xp.ones_like(largest))
+    powers = xp.abs(logits / largest[:, None]) ** p  # relative to the largest, which no power overflows
+    norm = xp.sum(powers, axis=1) ** (1.0 / p)
+    return -(xp.max(logits, axis=1) / largest) / xp.where(norm > 0, norm, xp.ones_like(norm))
+
+
+@dataclass(eq=False)
+class RelU(Scorer):
+    r"""REL-U of Dadalto et al. (2023, "A data-driven measure of relative uncertainty").
+
+    .. math::  u = p^T D p, \qquad
+               D_{ij} \propto \max\left(0,\; \lambda \, E[p_i p_j \mid \text{wrong}]
+               - (1 - \lambda) \, E[p_i p_j \mid \text{correct}] \right), \quad D_{ii} = 0,
+
+    with :math:`p = \mathrm{softmax}(z / T)` and D of unit Frobenius norm. Fit it to held-out outputs with labels. If no
+    pair of classes shares more probability among the errors, or there are no errors, every pair counts the same (the
+    Gini index, which ranks as `Doctor` does), as in the authors' program.
+
+    Args:
+        weight: :math:`\lambda`, between 0 and 1.
+        temperature: T.
+    """
+
+    name: ClassVar[str] = "rel-u"
+    reads_labels: ClassVar[bool] = True
+    held_out: ClassVar[bool] = True
+    weight: float = 0.5
+    temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_positive("temperature", self.temperature)
+        if not 0 <= self.weight <= 1:
+            raise ValueError(f"weight: expected a number from 0 to 1, got {self.weight!r}")
+
+    def _fit(self, model: Any, outputs: Outputs | None) -> Fitted:
+        logits, labels, facts = labelled_logits(self, outputs)
+        wrong = np.argmax(logits, axis=1) != labels
+        p = softmax(logits / self.temperature)
+        matrix = self.weight * _products(p[wrong]) - (1 - self.weight) * _products(p[~wrong])
+        np.fill_diagonal(matrix, 0)
+        matrix = np.maximum(matrix, 0)
+        if not wrong.any() or not matrix.any():
+            matrix = 1 - np.eye(len(matrix))
+        return Fitted({"matrix": matrix / np.linalg.norm(matrix)}, {**facts, "errors": int(wrong.sum())})
+
+    def _score(self, outputs: Outputs, tensors: Mapping[str, Array]) -> Array:
+        logits = class_logits(outputs.logits)
+        xp = namespace(logits)
+        p = softmax(logits / self.temperature)
+        return xp.sum((p @ xp.astype(tensors["matrix"], p.dtype, copy=False)) * p, axis=1)
+
+
+def _products(p: np.ndarray) -> np.ndarray:
+    """The mean of p_i p_j over the rows, (C, C); zero without rows."""
+    return p.T @ p / max(1, len(p))
