@@ -283,7 +283,7 @@ class Recorder:
             if isinstance(value, Tensor) and value.shape[0] != logits.shape[0]:
                 raise Problem(
                     "features", f"{hook.spec.source or 'the last layer'!r} gave {value.shape[0]} rows for "
-                    f"{logits.shape[0]} inputs", hint="name another module, or pass features=False",
+                    f"{logits.shape[0]} inputs", hint="name another module, or read no features",
                 )  # fmt: skip
             if value is not None:
                 found[key] = value
