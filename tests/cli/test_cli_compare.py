@@ -26,8 +26,8 @@ from qipf.scores import SCORERS
 from qipf.study.shifts import table
 
 
-def classes() -> torch.nn.Module:
-    net = model("table")
+def classes() -> Any:
+    net: Any = model("table")
     with torch.no_grad():
         net[-1].bias -= net(data("table", 0, 400)[0]).mean(0)  # every class is predicted
     return net
@@ -35,6 +35,7 @@ def classes() -> torch.nn.Module:
 
 NETS = f"""
 import torch
+from typing import Any
 from functools import partial
 from contract.house import data, model
 pixels, tokens = (partial(model, name) for name in ("pixels", "tokens"))
