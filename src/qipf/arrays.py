@@ -18,12 +18,12 @@ _NAMESPACES: dict[type, Any] = {}  # of NumPy and torch arrays: looking them up 
 
 def namespace(*arrays: Array) -> Any:
     """Return the array-API namespace that the arrays share."""
-    kinds = {type(array) for array in arrays}
-    kind = kinds.pop()
-    if not kinds and kind in _NAMESPACES:
+    kind = type(arrays[0])
+    alike = len(arrays) == 1 or all(type(array) is kind for array in arrays)
+    if alike and kind in _NAMESPACES:
         return _NAMESPACES[kind]
     found = compat.array_namespace(*arrays)
-    if not kinds and kind.__name__ in ("ndarray", "Tensor") and kind.__module__ in ("numpy", "torch"):
+    if alike and kind.__name__ in ("ndarray", "Tensor") and kind.__module__ in ("numpy", "torch"):
         _NAMESPACES[kind] = found
     return found
 
@@ -117,6 +117,11 @@ def like(values: Array, reference: Array) -> Array:
     """Return `values` in the library, dtype and on the device of `reference`."""
     xp = namespace(reference)
     return xp.asarray(values, dtype=reference.dtype, device=compat.device(reference))
+
+
+def at_least(values: Array, low: float) -> Array:
+    """Return values with `low` in place of smaller ones; torch's own function takes half the time of the standard's."""
+    return values.clamp(min=low) if compat.is_torch_array(values) else namespace(values).clip(values, low, None)
 
 
 def row_max(values: Array) -> Array:

@@ -307,5 +307,5 @@ def test_another_model_is_noticed_and_large_batches_are_not_made(capsys: pytest.
     score = ["score", "k.qipf", "data.npz", "-o", "out.csv", "--quiet", "--batch-size", "2"]
     assert main([*score, "--model", "small_nets:small"]) == 0
     assert "weights" not in capsys.readouterr().err
-    assert main([*score, "--model", "small_nets:other"]) == 0
+    assert main([*score, "--model", "small_nets:other"]) == 1
     assert "weights are not those" in capsys.readouterr().err

@@ -36,6 +36,18 @@ def monitor(rng) -> Monitor:
     return Monitor().fit_scorer(scorer, held_out)
 
 
+@pytest.mark.parametrize("method", ["atc", "probability"])
+def test_the_interval_of_the_accuracy_covers_the_noise_of_held_out_and_live_rows(method: str) -> None:
+    rng, scorer, covered = np.random.default_rng(0), Entropy().fit(), 0
+    truth = float(draw(rng, 200_000).correct.mean())
+    for _ in range(100):
+        watched = Monitor(method=method).fit_scorer(scorer, draw(rng, 300))
+        watched.add_scores(scorer(bare(draw(rng, 1000))))
+        status = watched.status()
+        covered += status.low <= truth <= status.high
+    assert covered >= 90  # 95 are expected; the noise of the live rows alone covers about 65
+
+
 @pytest.mark.parametrize("before", [0, 20_000])
 def test_a_change_is_found_also_after_a_long_time(before: int, rng) -> None:
     test = SequentialTest(rng.standard_normal(2000))

@@ -14,6 +14,7 @@ from torch import nn
 from qipf.deploy.wrapper import wrap
 from qipf.scores import KNN, ClassField, Entropy, Scorer
 from qipf.tasks.collect import collect
+from qipf.tasks.outputs import Outputs
 
 
 def overwriting(layer: str, *, breaks: bool = False) -> tuple[nn.Sequential, Scorer, torch.Tensor]:
@@ -133,3 +134,31 @@ def test_a_softmax_or_sigmoid_at_the_end_is_stepped_over(columns: int, end: nn.M
     program = torch.export.export(both, (x,))
     np.testing.assert_allclose(program.module()(x)[1], u, rtol=1e-6)
     np.testing.assert_allclose(torch.compile(both, backend="eager")(x)[1], u, rtol=1e-6)
+
+
+class TwiceOrOnce(nn.Module):
+    """Calls one layer as often as its input says, and overwrites what the layer made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shared, self.relu, self.head = nn.Linear(4, 4), nn.ReLU(inplace=True), nn.Linear(4, 3)
+
+    def forward(self, x: torch.Tensor, times: int = 2) -> torch.Tensor:
+        for _ in range(times):
+            x = self.relu(self.shared(x))
+        return self.head(x)
+
+
+@torch.no_grad()
+def test_the_last_call_of_a_shared_layer_is_read_also_if_the_number_of_calls_changes() -> None:
+    torch.manual_seed(0)
+    net, x = TwiceOrOnce().eval(), torch.randn(60, 4)
+    scorer = ClassField(space="shared", bandwidth=0.3)
+    scorer.fit(net, collect(net, (x, torch.arange(60) % 3), layers=scorer.layers, progress=False))
+    both = wrap(net, scorer)
+    for times in (2, 2, 1, 3, 1, 2):
+        before = x
+        for _ in range(times - 1):
+            before = net.shared(before).relu()
+        truth = scorer(Outputs(logits=net(x, times), layers={"shared": net.shared(before)}))
+        np.testing.assert_allclose(both(x, times)[1], truth, rtol=1e-5, atol=1e-6)

@@ -141,6 +141,20 @@ def test_labels_that_are_no_numbers_are_named(labels: np.ndarray, kind: str, col
         Outputs(np.ones((2, columns)), labels=labels)
 
 
+@pytest.mark.parametrize(
+    ("labels", "columns", "advice"),
+    [
+        ([-1, 1, 1], 2, r"\(labels \+ 1\) // 2"),
+        ([0, 1, 2], 2, "model"),
+        ([1, 2, 2], 2, "labels - 1"),
+        ([0, -5], 2, "rows"),
+    ],
+)
+def test_the_advice_about_labels_fits_them(labels: list[int], columns: int, advice: str) -> None:
+    with pytest.raises(ValueError, match=advice):
+        Outputs(np.zeros((len(labels), columns)), labels=np.array(labels))
+
+
 def test_every_class_that_a_narrow_dtype_has_is_compared_as_a_number() -> None:
     for library in (np.asarray, torch.asarray):
         wide = library(np.zeros((2, 1000)))

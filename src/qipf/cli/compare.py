@@ -18,7 +18,7 @@ from qipf.cli.arguments import QUIET, check_output, naming, rendered
 from qipf.cli.options import ModelOptions, OptionalOutput
 from qipf.cli.running import DEFAULT, Work, load, make_scorer, open_main, open_other, read_task, split_model
 from qipf.cli.shifted import apply_shift, open_shifted, read_shifts
-from qipf.cli.shown import WRITERS, show, warn_of_chance, warn_of_random
+from qipf.cli.shown import WRITERS, at_chance, show, warn_of_random
 from qipf.data.reading import Data, no_labels
 from qipf.decisions import comparison as compared
 from qipf.decisions.threshold import Unsupported
@@ -221,9 +221,9 @@ class _Contest:
             shifted[name] = _about(work, made), self._judged(values, made, name)
             drawn[f"Shifted: {name}"] = other, made, values.get(best)
         pictures = _draw(drawn, work, fits.fitted[best]) if page else {}
+        scores: dict[str, Any] = {}
         if self.coverage is None:
-            warn_of_chance(self.where, live)
-        scores = {} if self.coverage is not None else {"scores": fits.found, "correct": to_numpy(live.correct)}
+            scores = {"scores": fits.found, "correct": to_numpy(live.correct), "at_chance": at_chance(live)}
         return compared.Comparison(
             title, _about(work, live), rows, fits.times, fits.failed, shifted, coverage=self.coverage,
             overlays=pictures, **scores,

@@ -13,8 +13,9 @@ from qipf.arrays import to_numpy
 from qipf.cli.arguments import QUIET, check_output, naming, read_settings, rendered
 from qipf.cli.options import ModelOptions, Output
 from qipf.cli.running import DEFAULT, Work, load, make_scorer, open_main, open_other, read_task, split_model
-from qipf.cli.shown import say_share, warn_of_chance, warn_of_random
+from qipf.cli.shown import at_chance, say_share, warn_of_random
 from qipf.data.reading import no_labels
+from qipf.decisions.comparison import AT_CHANCE
 from qipf.decisions.decision import Decision
 from qipf.decisions.intervals import Intervals
 from qipf.decisions.monitor import Monitor
@@ -132,7 +133,8 @@ def fit(
             right = to_numpy(outputs.correct)
             how = f"accuracy on {data}, to which the scorer was fitted"
             say_share(how, int(right.sum()), len(right), f"{counted(work.task)}{drawn}")
-            warn_of_chance(str(data), outputs)
+            if at_chance(outputs):
+                print(f"warning: {data}: {AT_CHANCE}", file=sys.stderr)
     if held_out is not None and not numbers and len(held_out) < ENOUGH_TO_CALIBRATE:
         watch = "" if len(held_out) >= ENOUGH_TO_WATCH else f", and qipf watch needs at least {ENOUGH_TO_WATCH}"
         print(

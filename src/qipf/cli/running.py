@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -240,6 +242,15 @@ def _are_ids(data: Data, runner: Runner, task: str | None) -> bool:
         hint = "save token ids as int64, and the numbers of a table as float32"
         raise Problem("data", "rows of bytes, which may be token ids or a table", hint=hint)
     return False
+
+
+def identity(scorer: Scorer) -> str:
+    """Return the name of a fitted scorer and a digest of its fit, by which tables record it."""
+    fitted = scorer._require_fitted()
+    digest = hashlib.sha256(json.dumps([scorer.settings(), dict(fitted.facts)], sort_keys=True, default=str).encode())
+    for name, values in sorted(fitted.tensors.items()):
+        digest.update(name.encode() + np.ascontiguousarray(values).tobytes())
+    return f"{scorer.name}-{digest.hexdigest()[:8]}"
 
 
 def make_scorer(name: str, settings: dict[str, Any]) -> Scorer | None:

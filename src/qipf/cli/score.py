@@ -18,10 +18,11 @@ from qipf.arrays import to_numpy
 from qipf.cli.arguments import QUIET, check_output, naming
 from qipf.cli.fit import counted
 from qipf.cli.options import ModelOptions, Output
-from qipf.cli.running import Work, load, open_main, split_model
+from qipf.cli.running import Work, identity, load, open_main, split_model
 from qipf.cli.shown import say_share, warn_of_random
 from qipf.data.reading import Data
 from qipf.data.tables import TableWriter
+from qipf.runners.loading import has_other_weights, model_facts
 from qipf.tasks.outputs import Scored
 
 if TYPE_CHECKING:
@@ -49,7 +50,8 @@ def score(
     The uncertainty of the recommended scorer is the log odds against the prediction: 0 is even, negative is sure. Other
     columns: row, file (of images), predicted (class), probability (of error, if FILE was made with --calibrate), accept
     (with --promise), label and correct (with labels). A regression has prediction, scale (the error to expect), lower,
-    upper and inside instead, and prediction_0, prediction_1, ... if there are several targets.
+    upper and inside instead, and prediction_0, prediction_1, ... if there are several targets. The column scorer
+    tells `qipf watch` which scorer it was.
 
     Data and table may be larger than memory: .npy files, folders and tables are read and written batch by batch. The
     table appears when it is complete.
@@ -82,13 +84,20 @@ def score(
         scorer = viewed
     if modes and not hasattr(scorer, "modes"):
         raise UserError(f"--modes: {scorer.name} has none")
-    noted = scorer.fitted.facts.get("task") if scorer.fitted else None
+    noted = scorer._require_fitted().facts.get("task")
     opened = open_main(data, model, options, several=scorer.task_name not in ("", "classes"))
     net = None
+    if "logits" in opened.arrays and scorer.layers:
+        raise InputError(
+            f"DATA: {scorer.name} reads layers of the model, and DATA brings logits; give inputs, and --model"
+        )
     if "logits" not in opened.arrays:
         if model is None:
             raise UserError("--model: needed, since DATA brings inputs and no logits")
         net = load(model, options, scorer)
+        if has_other_weights(scorer._require_fitted().facts, model_facts(net)):
+            hint = "give that model, with its --weights, or fit again"
+            raise InputError(f"--model: its weights are not those that {file} was fitted to; {hint}")
     work, opened = Work.prepare(net, opened, noted, None, options.batch_size)
     pixels = work.task.name == "pixels"
     if not pixels and output.suffix not in TABLES:
@@ -102,8 +111,10 @@ def score(
     else:
         count, what = 0, "rows"
         with naming(path="--output"), TableWriter(output) as table:
+            name = identity(scorer)
             for one in scored:
                 columns = _columns(work, scorer, opened, one, modes)
+                columns["scorer"] = [name] * len(columns["row"])
                 inside = [values for name, values in columns.items() if name.partition("_")[0] == "inside"]
                 for values in [np.logical_and.reduce(inside)] if joint and inside else inside:
                     seen[0] += int(values.sum())

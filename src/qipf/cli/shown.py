@@ -62,17 +62,15 @@ def say_share(how: str, right: int, count: int, what: str) -> None:
         print(f"{how}: {100 * right / count:.1f} % of {count} {what}", file=sys.stderr)
 
 
-def warn_of_chance(where: str, outputs: Outputs) -> None:
-    """Print a warning if classes are predicted no better than by chance, by Cohen's agreement and two deviations."""
+def at_chance(outputs: Outputs) -> bool:
+    """Return True if classes are predicted no better than by chance, by Cohen's agreement and two deviations."""
     if outputs.regression or outputs.task not in ("", "classes") or len(outputs) < ENOUGH_TO_WARN:
-        return
+        return False
     labels, predicted = (to_numpy(one).astype(np.int64) for one in (outputs.labels, outputs.predicted))
     shares = [np.bincount(one, minlength=int(max(labels.max(), predicted.max())) + 1) for one in (labels, predicted)]
     chance = float(shares[0] @ shares[1]) / len(labels) ** 2
     limit = chance + 2 * (chance * (1 - chance) / len(labels)) ** 0.5
-    if np.count_nonzero(shares[0]) > 1 and (labels == predicted).mean() <= limit:
-        print(f"warning: {where}: the predictions agree with the labels no more than by chance; check the order of the "
-              "classes, and that the model has its trained weights", file=sys.stderr)  # fmt: skip
+    return bool(np.count_nonzero(shares[0]) > 1 and (labels == predicted).mean() <= limit)
 
 
 def warn_of_random(spec: str, net: Any) -> None:

@@ -19,9 +19,10 @@ from qipf._common.files import atomic_write
 from qipf._common.optional import require
 from qipf._common.text import printable
 from qipf.cli.arguments import check_output, rendered
+from qipf.cli.running import identity
 from qipf.cli.shown import table_of
 from qipf.data.images import FORMATS, read_images
-from qipf.data.tables import Columns, read_correct
+from qipf.data.tables import Columns, missing, read_correct
 from qipf.data.tail import Tail
 from qipf.pages.layout import embedded
 from qipf.pages.watch_page import page, percent
@@ -51,9 +52,10 @@ def watch(
 ) -> int:
     """Watch tables of scores that grow: estimated accuracy, share accepted, and an alarm when the scores change.
 
-    PATH is what `qipf score` writes, or other tables with a column `uncertainty` and perhaps `predicted`, `time`,
-    `file`, and `label` or `correct` once they are known. CSV files may be appended to; Parquet files are added to the
-    folder. Everything is read again after a restart, so that nothing is lost when this command is stopped.
+    PATH is what `qipf score` writes with the scorer of --reference, or other tables with a column `uncertainty` and
+    perhaps `predicted`, `time`, `file`, and `label` or `correct` once they are known. CSV files may be appended to;
+    Parquet files are added to the folder. Everything is read again after a restart, so that nothing is lost when
+    this command is stopped.
 
     An alarm says whether the scores became surer or less sure, and what to do. The page shows the least sure images of
     the column `file` that are below the current folder.
@@ -89,7 +91,7 @@ def watch(
         why = "is of a regression, whose scores are not watched" if "intervals" in scorer.attachments else ""
         why = why or "does not record what is normal; make it with qipf fit --calibrate DATA"
         raise InputError(f"--reference: {reference} {why}")
-    watched = _Watched(found.empty(), Tail(path), str(path), 0 if once else math.ceil(every))
+    watched = _Watched(found.empty(), identity(scorer), Tail(path), str(path), 0 if once else math.ceil(every))
     server = None if port is None else _serve(watched, port)
     console = require("rich.console", extra="torch").Console(markup=False)
     try:
@@ -113,8 +115,8 @@ def watch(
 class _Watched:
     """A monitor, the tables it reads, and what is shown of it; other threads read the strings only."""
 
-    def __init__(self, monitor: Monitor, tail: Tail, title: str, refresh: int) -> None:
-        self.monitor, self.tail, self.title, self.refresh = monitor, tail, title, refresh
+    def __init__(self, monitor: Monitor, scorer: str, tail: Tail, title: str, refresh: int) -> None:
+        self.monitor, self.scorer, self.tail, self.title, self.refresh = monitor, scorer, tail, title, refresh
         self.least_sure: list[tuple[float, str]] = []
         self.read: dict[Path, int] = {}
         """rows of each file that have been counted"""
@@ -136,6 +138,10 @@ class _Watched:
         scores, predicted = columns["uncertainty"], columns.get("predicted")
         if scores.dtype.kind not in "iuf":
             raise InputError(f"{file}: the column 'uncertainty' holds {scores.dtype}; expected numbers")
+        told = columns.get("scorer", np.array([], dtype=object))
+        for other in {*map(str, told[~missing(told)])} - {self.scorer}:
+            hint = "give the scorer that made the table"
+            raise InputError(f"{file}: its scores are of {printable(other)}, and --reference is {self.scorer}; {hint}")
         start = self.read.get(file, 0)
         try:
             correct, times = read_correct(columns), _times(columns, file)

@@ -32,6 +32,12 @@ Estimate = tuple[float, float, float]
 """A value with the lower and upper end of its 95 % interval."""
 
 
+AT_CHANCE = (
+    "the predictions agree with the labels no more than by chance; check the order of the classes, and that the model "
+    "has its trained weights"
+)
+
+
 @dataclass(frozen=True)
 class Compared:
     """Measures of one score, each with a 95 % interval. Only a lower AURC is better.
@@ -102,6 +108,7 @@ class Comparison:
         scores: One uncertainty per prediction, by the name of the score.
         correct: Whether each prediction is correct.
         overlays: Pictures of segmented images, by the name of the set.
+        at_chance: True if the model predicts no better than by chance, so that no score is recommended.
     """
 
     title: str
@@ -114,6 +121,7 @@ class Comparison:
     scores: Mapping[str, np.ndarray] = field(default_factory=dict)
     correct: np.ndarray | None = None
     overlays: Mapping[str, Any] = field(default_factory=dict)
+    at_chance: bool = False
 
     @property
     def intervals(self) -> bool:
@@ -129,6 +137,8 @@ class Comparison:
         if self.intervals:
             notes = ["On shifted data the intervals promise nothing."] if self.shifted else []
             return [recommend_scale(self.rows), *notes]
+        if self.at_chance:
+            return [f"No score is recommended: {AT_CHANCE}."]
         return [recommend(self.rows), *filter(None, [_under_shift(self)])]
 
 

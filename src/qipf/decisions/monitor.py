@@ -99,7 +99,7 @@ class Status:
     Attributes:
         rows: Live predictions.
         accuracy: Estimated accuracy by the chosen method; NaN before the first row. Its 95 % interval covers the noise
-            of these rows, but not the error of the method under a shift.
+            of these rows and of the held-out ones, but not the error of the method under a shift.
         low: Lower end of that interval.
         high: Upper end of it.
         estimates: The estimated accuracy by every available method.
@@ -187,6 +187,8 @@ class Monitor(Attachment):
         self.probability = scorer.probability or ErrorProbability(method_for(wrong)).fit(scores, outputs.correct)
         self.threshold = None if scorer.decision is None else scorer.decision.threshold
         self.facts = held_out_facts(outputs, scores)
+        columns = self._columns(scores, per_prediction(scorer, outputs, self.facts))
+        self.facts |= _residuals(columns, to_numpy(outputs.correct).astype(np.float64))
         size = max(2, int(outputs.logits.shape[1]))
         self.reference_classes = np.bincount(to_numpy(outputs.predicted), minlength=size)
         self._test = SequentialTest(scores, self.seed)
@@ -266,11 +268,7 @@ class Monitor(Attachment):
             self._count(scores[rows], {name: values[rows] for name, values in more.items()}, end)
 
     def _count(self, scores: np.ndarray, estimates: Mapping[str, np.ndarray], time: float) -> None:
-        columns = {
-            "probability": 1 - np.asarray(self.probability(scores)),
-            "atc": (scores <= self.facts["atc_threshold"]).astype(np.float64),
-            **estimates,
-        }
+        columns = self._columns(scores, estimates)
         for name, values in columns.items():
             self.sums[name] += (values.size, values.sum(), np.square(values).sum())
         self.rows += scores.size
@@ -279,6 +277,14 @@ class Monitor(Attachment):
         self.test.add(scores)
         shown = columns.get(self.method, columns["probability"])
         self.history.add(scores.size, float(shown.sum()), accepted, self.test.evidence, time)
+
+    def _columns(self, scores: np.ndarray, estimates: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the number of every method for each prediction, whose mean estimates the accuracy."""
+        return {
+            "probability": 1 - np.asarray(self.probability(scores)),
+            "atc": (scores <= self.facts["atc_threshold"]).astype(np.float64),
+            **estimates,
+        }
 
     def add_labels(self, correct: Array) -> None:
         """Count whether earlier predictions were correct (N,), in any order."""
@@ -315,7 +321,9 @@ class Monitor(Attachment):
         if self.rows:
             count, total, squares = self.sums[name]
             accuracy = float(total / count)
-            half = 1.96 * math.sqrt(max(0.0, squares / count - accuracy**2) / count)
+            residual = self.facts.get(f"{name}_residual", 0.0)  # not in files of earlier versions
+            live = max(residual, squares / count - accuracy**2)
+            half = 1.96 * math.sqrt(live / count + residual / self.reference_classes.sum())
         wrong = error_interval(self.labelled - self.labelled_correct, self.labelled, 0.95)
         return Status(
             rows=self.rows,
@@ -393,6 +401,12 @@ class Monitor(Attachment):
         if result.classes.shape != result.reference_classes.shape or result.sums["atc"].shape != (3,):
             raise ValueError("not the state of a Monitor: its counts do not fit together")
         return result
+
+
+def _residuals(columns: Mapping[str, np.ndarray], correct: np.ndarray) -> dict[str, float]:
+    """Return the mean square of an estimate minus what happened, by method; one more error keeps it from zero."""
+    squares = {name: np.square(values - correct).sum() for name, values in columns.items()}
+    return {f"{name}_residual": float((square + 1) / (correct.size + 1)) for name, square in squares.items()}
 
 
 def _estimate(name: str, values: Array, rows: int) -> np.ndarray:

@@ -55,7 +55,7 @@ class Judge(PreciseBuffers):
         """Return the probability of error (N,) and which predictions are accepted (N,); NaN is not accepted."""
         if not torch.compiler.is_compiling():
             self._follow(uncertainty.device)
-        tables = dict(self.named_buffers())
+        tables: dict[str, Any] = self._buffers
         u = uncertainty.to(next(iter(tables.values())).dtype) if tables else uncertainty
         probability = None
         if self.method == "isotonic":

@@ -29,6 +29,8 @@ from qipf.tasks.finding import TASKS
 from qipf.tasks.outputs import Outputs
 from qipf.tasks.views import View, viewed
 
+_CLASSES = Classes()
+
 
 def wrap(
     model: nn.Module, scorer: Scorer, *, features: str | None = None, posterior: bool = False, views: int | None = None
@@ -172,7 +174,7 @@ class ScorerModule(PreciseBuffers):
 
     def _has_no_marks(self, logits: Tensor) -> bool:
         """Return True if all logits are known to be finite, which is cheap to find out on a CPU outside a graph."""
-        if logits.device.type != "cpu" or is_traced(logits) or not math.isfinite(logits.detach().sum()):
+        if logits.device.type != "cpu" or is_traced(logits) or not math.isfinite(logits.sum().item()):
             return False
         self._follow(logits.device)
         return True
@@ -217,7 +219,7 @@ class ScorerModule(PreciseBuffers):
 
 def _rows(logits: Tensor) -> Tensor:
     """Return logits (N, C) in float32 or wider."""
-    logits = Classes().arranged(logits)
+    logits = _CLASSES.arranged(logits)
     return logits.float() if logits.element_size() < 4 else logits
 
 

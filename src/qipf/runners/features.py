@@ -181,7 +181,7 @@ def choose_reading(candidates: Sequence[Candidate], texts: bool) -> FeatureSpec:
     shown = ", ".join(named[-5:]) or "those that model.named_modules() lists"
     raise Problem(
         "features", "this model has no map, no tokens and no hidden linear layer to read",
-        hint=f"name what to read with features=, for instance one of {shown}",
+        hint=f"name what to read as features, for instance one of {shown}",
     )  # fmt: skip
 
 

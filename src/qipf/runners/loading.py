@@ -92,6 +92,12 @@ def model_facts(model: Any) -> dict[str, Any]:
     return {}
 
 
+def has_other_weights(facts: Mapping[str, Any], found: Mapping[str, Any]) -> bool:
+    """Return True if the facts of two models say that their weights differ."""
+    known, other = facts.get("model"), found.get("model")
+    return bool(known) and other is not None and differ(known, other)
+
+
 def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> None:
     """Warn if a model has other weights than the one that a scorer with these facts was fitted to.
 
@@ -103,10 +109,9 @@ def check_facts(facts: Mapping[str, Any], model: Any, stacklevel: int = 3) -> No
     if None not in (noted, read) and noted != read:
         raise Problem(
             "output", f"this scorer was fitted to the output {noted!r}, and {read!r} is read here",
-            hint=f"give qipf.OnnxModel(path, output={noted!r})",
+            hint=f"name the output {noted!r}",
         )  # fmt: skip
-    known, other = facts.get("model"), found.get("model")
-    if known and other is not None and differ(known, other):
+    if has_other_weights(facts, found):
         if "cut" in facts:
             raise Problem("model", "it is not the network that the twin was fitted to", hint="give that network")
         warnings.warn(

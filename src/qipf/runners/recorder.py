@@ -35,6 +35,13 @@ class _Cell:
 
     wanted: bool = False
     value: Any = None
+    calls: int = 0
+
+
+class _Early(NamedTuple):
+    """The output of a call that another call of the same module probably follows; it is not yet reduced to rows."""
+
+    values: Tensor
 
 
 class _ThreadCell(_Cell, threading.local):
@@ -47,6 +54,7 @@ class _Hook:
     def __init__(self, name: str, spec: FeatureSpec, signal: bool = False) -> None:
         self.name, self.spec, self.signal = name, spec, signal
         self._of_thread, self._of_graph = _ThreadCell(), _Cell()
+        self._calls = 1  # of the module in a pass, as in the last one
 
     def __reduce__(self) -> tuple[Any, ...]:  # copies and files only need the settings
         return type(self), (self.name, self.spec, self.signal)
@@ -60,15 +68,16 @@ class _Hook:
 
     def open(self) -> None:
         cell = self.cells()[0]
-        cell.wanted, cell.value = True, None
+        cell.wanted, cell.value, cell.calls = True, None, 0
 
     def take(self) -> Any:
         """Close the cell and return its value, or None."""
         for cell in self.cells():
             if cell.wanted:
                 value, cell.wanted, cell.value = cell.value, False, None
+                self._calls = cell.calls or self._calls
                 if value is not None:
-                    return value
+                    return self._rows(value.values) if isinstance(value, _Early) else value
         return None
 
     def on_input(self, module: nn.Module, args: tuple[Any, ...]) -> None:
@@ -86,7 +95,9 @@ class _Hook:
                         "features", f"{self.name!r} has {type(seen).__name__} to read, expected a tensor with rows",
                         hint="name another module",
                     )  # fmt: skip
-                cell.value = self._rows(value)
+                if not torch.compiler.is_dynamo_compiling():
+                    cell.calls += 1
+                cell.value = _Early(value.clone()) if 0 < cell.calls < self._calls else self._rows(value)
                 return
 
     def _rows(self, value: Tensor) -> Tensor:
@@ -272,7 +283,7 @@ class Recorder:
             if isinstance(value, Tensor) and value.shape[0] != logits.shape[0]:
                 raise Problem(
                     "features", f"{hook.spec.source or 'the last layer'!r} gave {value.shape[0]} rows for "
-                    f"{logits.shape[0]} inputs", hint="name another module, or pass features=False",
+                    f"{logits.shape[0]} inputs", hint="name another module, or read no features",
                 )  # fmt: skip
             if value is not None:
                 found[key] = value

@@ -150,6 +150,8 @@ class Scorer(ABC):
         Returns:
             This scorer, fitted.
         """
+        if features is not None and not self.reads_features:
+            raise Problem("features", f"{self.name} reads none", hint="leave them out, or take a scorer that does")
         if data is None or isinstance(data, Outputs) or model is None:
             outputs, noted = data, model_facts(model)
             if isinstance(outputs, Outputs) and outputs.task:
@@ -159,7 +161,7 @@ class Scorer(ABC):
             wanted, most = features if self.reads_features else False, None if isinstance(task, Task) else MOST
             outputs = collect_from(start, wanted, self.layers, most=most, progress=progress)
             noted = {**start.runner.facts(), "task": start.task.noted()}
-        if features is not None and self.reads_features:
+        if features is not None:
             noted["features"] = features
         if outputs is not None:
             outputs = self._checked(outputs)
@@ -466,7 +468,7 @@ class Scorer(ABC):
         width = None if fitted is None else self._width(fitted)
         for name, values in rows.items():
             if values is None and name == "features":
-                hint = "name the module to read with features=, or take a scorer of logits alone, such as entropy"
+                hint = "name the module to read as features, or take a scorer of logits alone, such as entropy"
                 raise Problem(name, f"{self.name} reads features, and there are none", hint=hint)
             if values is None:
                 found = f"{self.name} reads it, and these outputs have {', '.join(map(repr, outputs.layers)) or 'none'}"

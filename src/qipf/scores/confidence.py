@@ -40,7 +40,7 @@ class Confidence(Scorer):
             argument = "outputs" if checked.labels is None else "labels"
             raise Problem(
                 argument, f"{self.name} scores classes, and these are numbers of a regression",
-                hint="use ResidualScale, or task='classes' or labels of 0 and 1 for a binary classifier",
+                hint="use residual-scale, or give the task classes or labels of 0 and 1 for a binary classifier",
             )  # fmt: skip
         return checked
 

@@ -12,7 +12,7 @@ import array_api_compat as compat
 import numpy as np
 
 from qipf._common.errors import Problem
-from qipf.arrays import Array, is_traced, namespace, row_max, to_numpy
+from qipf.arrays import Array, at_least, is_traced, namespace, row_max, to_numpy
 
 if TYPE_CHECKING:
     from qipf.tasks.outputs import Outputs
@@ -57,6 +57,8 @@ def _shown(bad: np.ndarray, numbers: Sequence[int] | None) -> str:
 
 def wide(values: Array) -> Array:
     """Return values in 32 bits or more: half precision is for storage, not for sums."""
+    if getattr(values.dtype, "itemsize", 0) >= 4:
+        return values
     xp = namespace(values)
     return xp.astype(values, xp.float32) if xp.finfo(values.dtype).bits < 32 else values
 
@@ -158,21 +160,25 @@ def log_odds(scores: Array, predicted: Array | None = None) -> Array:
 
 
 def contrast(chances: Array, classes: Array) -> Array:
-    r"""Return the log odds against a class per row, :math:`\log(1 - p_c) - \log p_c`, (N,), from probabilities (N, C).
+    r"""Return the log odds against a class per row, :math:`\log(1 - p_c) - \log p_c`, (N,).
 
     1 - p is the sum of the other probabilities: computed from p, it would round all sure predictions to a tie.
+
+    Args:
+        chances: (N, C) probabilities.
+        classes: (N,) the class of each row.
     """
     xp = namespace(chances)
-    tiny = float(xp.finfo(chances.dtype).smallest_normal)
+    chances = at_least(chances, float(xp.finfo(chances.dtype).smallest_normal))
     if compat.is_torch_array(chances):  # the same in half as many operations
-        chosen = classes[:, None]
-        against, own = chances.scatter(1, chosen, 0.0).sum(1), chances.gather(1, chosen)[:, 0]
-    else:
-        chosen = xp.arange(chances.shape[1], device=compat.device(chances))[None, :] == classes[:, None]
-        nothing = xp.zeros_like(chances)
-        against = xp.sum(xp.where(chosen, nothing, chances), axis=1)
-        own = xp.sum(xp.where(chosen, chances, nothing), axis=1)
-    return xp.log(xp.clip(against, tiny, None) / xp.clip(own, tiny, None))
+        chosen = classes.unsqueeze(1)
+        against, own = chances.scatter(1, chosen, 0.0).sum(1, keepdim=True), chances.gather(1, chosen)
+        return (against / own).log().squeeze(1)
+    chosen = xp.arange(chances.shape[1], device=compat.device(chances))[None, :] == classes[:, None]
+    nothing = xp.zeros_like(chances)
+    against = xp.sum(xp.where(chosen, nothing, chances), axis=1)
+    own = xp.sum(xp.where(chosen, chances, nothing), axis=1)
+    return xp.log(against / own)
 
 
 def log_sum_exp(values: Array) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 from qipf._common.errors import Problem, check_whole
-from qipf.arrays import Array, namespace
+from qipf.arrays import Array, at_least, namespace
 from qipf.scores.base import Fitted, Scorer
 from qipf.scores.coordinates import class_logits, contrast, softmax
 from qipf.tasks.outputs import Outputs
@@ -70,7 +70,7 @@ class Mixture(Scorer):
         for name in names:
             logits, *rows = (outputs.layers[str(View(name, layer))] for layer in (None, *self._own_layers()))
             chance = chance + self._mixed(logits, rows, tensors)
-        return namespace(chance).clip(chance / (1 + len(names)) if names else chance, LEAST, None)
+        return at_least(chance / (1 + len(names)) if names else chance, LEAST)
 
     def _mixed(self, logits: Array, rows: Sequence[Array], tensors: Mapping[str, Array]) -> Array:
         own = softmax(class_logits(logits) / self.temperature)

@@ -352,7 +352,7 @@ def _check_features(part: Part, spec: FeatureSpec) -> None:
             )  # fmt: skip
     raise Problem(
         "features", f"{str(spec)!r} gives NaN or infinite values", row=int(part.batch.numbers[int(np.argmax(bad))]),
-        hint="name another module with features=, or run the model in single precision",
+        hint="name another module as features, or run the model in single precision",
     )  # fmt: skip
 
 

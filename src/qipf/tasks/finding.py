@@ -64,7 +64,7 @@ def find_task(
         if bool(xp.all(xp.sum(xp.astype(labels, xp.int64), axis=1) == 1)):
             raise Problem(
                 "labels", "exactly one 1 in every row, as in one-hot classes",
-                hint="give labels.argmax(1) for one class per input, or task='labels' for several labels",
+                hint="give labels.argmax(1) for one class per input, or the task labels for several",
             )  # fmt: skip
         return Labels()
     for kind in (Numbers, Classes, Tokens, Pixels):

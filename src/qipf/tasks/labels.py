@@ -62,7 +62,7 @@ class Labels(Task):
             row, column = np.argwhere((values != 0) & (values != 1))[0].tolist()
             raise Problem(
                 "labels", f"{values[row, column]} for label {column}", expected="0 or 1",
-                row=int(batch.numbers[row]), hint="leave out such inputs; for a regression, give task='numbers'",
+                row=int(batch.numbers[row]), hint="leave out such inputs; for a regression, give the task numbers",
             )  # fmt: skip
         return xp.astype(table, xp.int64)
 

@@ -332,10 +332,12 @@ def check_binary(labels: Array, numbers: Sequence[int] | None = None) -> None:
         return
     values = to_numpy(labels)
     row = int(np.argmax((values != 0) & (values != 1)))
+    hint = "the targets of a regression are floating-point numbers: labels.astype('float64')"
+    if np.isin(values, (-1, 1)).all():
+        hint = "-1 and 1 seem to be the two classes: give (labels + 1) // 2"
     raise Problem(
-        "labels", f"{values[row]}", expected="0 or 1 for a one-logit model", row=_number(row, numbers),
-        hint="the targets of a regression are floating-point numbers: labels.astype('float64')",
-    )  # fmt: skip
+        "labels", f"{values[row]}", expected="0 or 1 for a one-logit model", row=_number(row, numbers), hint=hint
+    )
 
 
 def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = None, task: str = "") -> None:
@@ -374,8 +376,13 @@ def check_classes(labels: Array, columns: int, numbers: Sequence[int] | None = N
     hint = "convert them to integers first"
     if bad.any():
         targets = "" if integral else f"; a regression with {columns} outputs has targets (N, {columns})"
-        from_one = integral and values.min() >= 1 and values.max() == columns
-        hint = "they seem to be counted from 1: give labels - 1" if from_one else f"remove such rows{targets}"
+        hint = f"remove such rows{targets}"
+        if integral and values.min() >= 1 and values.max() == columns:
+            hint = "they seem to be counted from 1: give labels - 1"
+        elif integral and columns == 2 and np.isin(values, (-1, 1)).all():
+            hint = "-1 and 1 seem to be the two classes: give (labels + 1) // 2"
+        elif integral and values.min() >= 0 and len(np.unique(values)) > columns:
+            hint = f"the labels have {len(np.unique(values))} classes: give a model with a logit for each of them"
     found = f"{values[row]} ({values.dtype})" if not integral else f"{values[row]}"
     raise Problem("labels", found, expected=expected, row=_number(row, numbers), hint=hint)
 

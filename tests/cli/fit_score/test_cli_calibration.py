@@ -35,7 +35,7 @@ def test_calibrated_on_held_out_data_there_is_a_probability(place, net, rng, cou
     assert said in capsys.readouterr().err
     assert run("score", "e.qipf", "held-out.npz", "--model", call, "-o", "e.parquet", *common, "--quiet") == 0
     result = pyarrow.parquet.read_table("e.parquet").to_pydict()
-    assert list(result) == ["row", "predicted", "uncertainty", "probability", "label", "correct"]
+    assert list(result) == ["row", "predicted", "uncertainty", "probability", "label", "correct", "scorer"]
     u = Entropy()(outputs)
     np.testing.assert_allclose(result["probability"], ErrorProbability(method).fit(u, outputs.correct)(u), atol=1e-6)
     assert run("evaluate", "e.parquet", "-o", "m.json", "--bootstrap", "0") == 0

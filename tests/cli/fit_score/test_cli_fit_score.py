@@ -31,7 +31,7 @@ def test_exported_program_to_scores(place, net, images, labels, capsys) -> None:
     assert run("score", "net.qipf", "new.npy", "--model", "net.pt2", "-o", "scores.csv", "--modes") == 0
     columns = table(place / "scores.csv")
     turned = outputs[::-1]
-    assert list(columns) == ["row", "predicted", "uncertainty", "mode_2", "mode_4", "mode_6", "mode_8"]
+    assert list(columns) == ["row", "predicted", "uncertainty", "mode_2", "mode_4", "mode_6", "mode_8", "scorer"]
     assert columns["row"] == [str(row) for row in range(60)]
     assert columns["predicted"] == [str(int(value)) for value in turned.predicted]
     np.testing.assert_allclose(np.array(columns["uncertainty"], float), expected(turned).numpy(), rtol=1e-3)
@@ -51,7 +51,7 @@ def test_callable_with_checkpoint_on_a_folder_of_images(place, net, images, labe
     assert run("fit", call, "pictures", "--scorer", "knn", "--option", "k=5", "-o", "knn.qipf", *common) == 0
     assert run("score", "knn.qipf", "pictures", "--model", call, "-o", "scores.parquet", *common) == 0
     result = pyarrow.parquet.read_table("scores.parquet").to_pydict()
-    assert list(result) == ["row", "file", "predicted", "uncertainty", "label", "correct"]
+    assert list(result) == ["row", "file", "predicted", "uncertainty", "label", "correct", "scorer"]
     order = np.argsort(labels, kind="stable")  # by class folder, then by name
     outputs = collect(net, (as_inputs(images[order]), torch.asarray(labels[order])), progress=False)
     np.testing.assert_allclose(result["uncertainty"], KNN(k=5).fit(None, outputs)(outputs), rtol=1e-5)

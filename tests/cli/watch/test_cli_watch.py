@@ -218,10 +218,20 @@ def test_rows_of_a_file_that_grows_are_counted_from_its_beginning(place: Path, r
 
     found = qipf.load("net.qipf").attachments["monitor"]
     assert isinstance(found, qipf.Monitor)
-    watched = _Watched(found.empty(), Tail(Path("scores")), "scores", 0)
+    watched = _Watched(found.empty(), "", Tail(Path("scores")), "scores", 0)
     Path("scores/a.csv").write_text("uncertainty\n0.1\n0.2\n")
     assert watched.look()
     with Path("scores/a.csv").open("a") as file:
         file.write("0.3\nnan\n")
     with pytest.raises(qipf._common.errors.InputError, match="counted"):
         watched.look()
+
+
+def test_the_table_of_another_scorer_is_refused(place: Path, rng, capsys) -> None:
+    live = draw(rng, 100)
+    np.savez("live.npz", logits=live.logits, labels=live.labels)
+    qipf.Energy().fit().save("other.qipf")
+    for scorer, code in (("net.qipf", 0), ("other.qipf", 1)):
+        assert main(["score", scorer, "live.npz", "--output", "scores/a.csv", "--quiet"]) == 0
+        assert once() == code
+    assert "energy" in capsys.readouterr().err
