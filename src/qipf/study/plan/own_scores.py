@@ -22,11 +22,6 @@ def read(params: Mapping[str, Any], base: Mapping[str, np.ndarray], content: byt
     several conditions it also has `dataset`, `net`, `seed`, `shift` ("clean", "held-out" or a shift) and `severity`; a
     missing column matches everything. A condition has all its rows, or none and is then left out of the tables.
 
-    Args:
-        params: Of the cell: name of the file, group, severities and names of the pair.
-        base: Predictions of the base network, for the number of inputs.
-        content: Bytes of the file.
-
     Raises:
         ValueError: A column or a score is missing, or a value is not a number.
     """

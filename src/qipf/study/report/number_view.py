@@ -77,13 +77,9 @@ def _pair(source: Source, dataset: str, net: str, tables: list[IntervalTable], n
 
 
 def charts(clean: IntervalTable | None, shift: Sequence[IntervalTable], promised: float | None, key: str) -> str:
-    """Return the two charts of one shift as HTML, with one line per scale.
+    """Return the two charts of one shift as HTML, with one line per scale that starts at the clean inputs.
 
-    Args:
-        clean: Table of clean inputs, the start of every line.
-        shift: Tables of the shift, by severity.
-        promised: Promised share inside.
-        key: Prefix of the ids of the charts.
+    `promised` is the promised share inside; `key` begins the ids of the charts.
     """
     tables = [*([] if clean is None else [clean]), *shift]
     labels = ["clean" if table.shift == "clean" else str(table.severity) for table in tables]

@@ -54,10 +54,7 @@ class Column:
 def columns(rows: Iterable[Row], best: Iterable[str] = (), leaders: Iterable[str] = ()) -> list[Column]:
     """Return the columns of a long table, in the order of the registry, the recommended score first.
 
-    Args:
-        rows: The long table.
-        best: The best scores, which are selected.
-        leaders: Scores that stand for their methods, the first for each; without one, the paper's.
+    The `best` scores are selected. The first of the `leaders` stands for its method; without one, the paper's.
     """
     found: dict[str, tuple[str, str]] = {}
     for method, score in dict.fromkeys((row.method, row.score) for row in rows):

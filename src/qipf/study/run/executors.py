@@ -156,9 +156,7 @@ class Accelerated(Executor):
 class Cluster(Executor):
     """Run tasks on Dask workers, which need the same version of qipf and the files of the store.
 
-    Args:
-        address: The scheduler, for instance "tcp://host:8786".
-        patience: Seconds to wait for it, at the start and after a lost connection.
+    `patience` is the number of seconds to wait for the scheduler, at the start and after a lost connection.
 
     Raises:
         Problem: No scheduler answers.

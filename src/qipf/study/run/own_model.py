@@ -146,10 +146,8 @@ _PINNED = "__qipf_module_digest__"
 def load(model: str, weights: str | None, expected: Mapping[str, Any] | None = None) -> nn.Module:
     """Build the model with a fixed seed, so that every process gets the same network. This runs the user's code.
 
-    Args:
-        model: "file.pt2", "file.onnx", "file.h5" (sequential Keras) or "module:callable".
-        weights: A safetensors file for "module:callable", or None.
-        expected: The `digests` of the plan; None skips the check.
+    `model` is a file of `MODEL_FILES` or "module:callable", which may have `weights`, a safetensors file. `expected`
+    are the digests of the plan; None skips the check.
 
     Raises:
         ChangedError: The model differs from the one of the plan.

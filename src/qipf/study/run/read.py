@@ -168,13 +168,7 @@ class Bench:
     def images(
         self, condition: Condition, rows: Sequence[int] | np.ndarray, data: str | os.PathLike[str] | None = None
     ) -> np.ndarray:
-        """Return the inputs behind some rows of the predictions, shifted again.
-
-        Args:
-            condition: Which predictions.
-            rows: Positions in them.
-            data: Folder with the dataset's files.
-        """
+        """Return the inputs behind some rows of the predictions, shifted again; `data` has the files of datasets."""
         from qipf.arrays import to_numpy
         from qipf.study.run import study_data
 

@@ -188,11 +188,7 @@ ARRAYS = ".safetensors"
 
 
 class Store:
-    """The folder with the results of one study.
-
-    Args:
-        path: The folder.
-        create: Make it if it does not exist.
+    """The folder with the results of one study, made if it does not exist and `create` is true.
 
     Raises:
         StoreError: It does not exist, is no store, has another format or cannot be written.

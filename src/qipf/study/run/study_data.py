@@ -226,14 +226,8 @@ def load_data(
     These are x_held_out of the file if it has them. Otherwise they are drawn from the training data or, for a network
     trained elsewhere, which may have seen all of that, from the test data, which is evaluated without them.
 
-    Args:
-        dataset: The name of a dataset, or an .npz file.
-        calibration_size: Number of inputs to draw.
-        folder: Folder with dataset files.
-        device: Device of the tensors.
-        held_out_of: "train" or "test".
-        digest: SHA-256 of the .npz file of the plan; empty to skip the check.
-        predicts: Task of the labels of an .npz file.
+    `dataset` is a name or an .npz file, whose SHA-256 is checked unless `digest` is empty; `predicts` is the task of
+    its labels. `folder` has the files of datasets.
 
     Raises:
         ChangedError: The file is not that of the plan.
