@@ -105,8 +105,7 @@ def evaluate(
     result: dict[str, Any] = {"n": scores.size, "errors": int(wrong.sum())}
     drawn = {}
     if bootstrap and scores.size:
-        resamples = resample(scores.size, bootstrap, seed, groups=numbers, progress=progress)
-        drawn = measure(scores, wrong, p, resamples)
+        drawn = resample(scores, wrong, p, bootstrap, seed, groups=numbers, progress=progress)
     for name in METRICS:
         result[name] = float("nan") if name in reasons else float(values[name][0])
         if bootstrap:
@@ -163,16 +162,19 @@ def measure(
 
 
 def resample(
-    n: int, count: int, seed: int, *, groups: np.ndarray | None = None, progress: bool = False
-) -> Iterator[np.ndarray]:
-    """Return blocks of the weights of `count` resamples, behind a progress bar if they take long.
+    scores: np.ndarray, wrong: np.ndarray, probability: np.ndarray | None, count: int, seed: int, *,
+    groups: np.ndarray | None = None, progress: bool = False,
+) -> dict[str, np.ndarray]:  # fmt: skip
+    """Return every metric of `count` resamples, behind a progress bar if they take long.
 
     With `groups`, (N,) from 0 to G - 1, every resample has G of the groups with all their predictions.
     """
+    n, order = len(scores), np.argsort(scores, kind="stable")
+    p, groups = (x if x is None else x[order] for x in (probability, groups))
     blocks = _weights(n, count, seed, groups)
-    if not progress or n * count < _LONG:
-        return blocks
-    return track(blocks, "resampling", total=-(-count // _rows(n)))
+    if progress and n * count >= _LONG:
+        blocks = track(blocks, "resampling", total=-(-count // _rows(n)))
+    return measure(scores[order], wrong[order], p, blocks)
 
 
 def _rows(n: int) -> int:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from qipf.predictive._fitting import derive, keep_mask
-from qipf.predictive.structure import ATTENTION, DROPOUT_FUNCTIONS, Step, attend, attention_rate, can_drop, predicting
+from qipf.predictive.structure import ATTENTION, DROPOUT_FUNCTIONS, Step, attend, attention_rate, can_drop
+from qipf.runners.recorder import untouched
 from qipf.training import device_of
 
 _ALPHA = -1.7580993408473766  # the value at which SELU saturates, which alpha dropout puts in place of a dropped one
@@ -74,7 +75,7 @@ def inserted(network: nn.Module, where: Sequence[Place], drop: Callable[[Tensor]
 def shapes_of_one(network: nn.Module, where: Sequence[Place], x: Tensor, *, own: bool) -> list[torch.Size]:
     """List the shapes of the tensors that are dropped when one example, the first of `x`, runs through the network."""
     mode = Masks(0, [], rate=0.0, own=own)
-    with predicting(network), mode, inserted(network, where, lambda values: mode.drop(values, 0.0)):
+    with untouched(network, eager=True), mode, inserted(network, where, lambda values: mode.drop(values, 0.0)):
         network(x[:1].to(device_of(network)))
     return mode.seen
 

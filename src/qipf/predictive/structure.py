@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.modules.conv import _ConvNd
 
+from qipf.runners.recorder import untouched
 from qipf.training import device_of
 
 ATTENTION: Any = functional.multi_head_attention_forward
@@ -44,24 +44,11 @@ class Step:
     reduced: bool = False
 
 
-@contextmanager
-def predicting(network: nn.Module) -> Iterator[None]:
-    """Switch to evaluation mode without gradients inside the block, and restore every module's own mode after it."""
-    was_training = {module: module.training for module in network.modules()}
-    network.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, training in was_training.items():
-            module.training = training
-
-
 def trace(network: nn.Module, example: Tensor) -> list[Step]:
     """Run `network` once on `example` and list its convolutions, dense layers, block ends and dropouts in order."""
     recorder = _Recorder(network)
     try:
-        with predicting(network), recorder:
+        with untouched(network, eager=True), recorder:
             network(example.to(device_of(network)))
     finally:
         for handle in recorder.handles:

@@ -207,7 +207,7 @@ def test_errors_in_a_pair_name_the_key(change, words):
         ("knn", {"kk": 3}, "methods.knn: unknown key 'kk'"),
         ("knn", {"k": 0}, "methods.knn: k"),
         ("mine", {"kind": "knnn"}, "methods.mine.kind: 'knnn'.*did you mean 'knn'?"),
-        ("mc-dropout", {"rate": 2.0}, "methods.mc-dropout: rate: expected a share between 0 and 1"),
+        ("mc-dropout", {"rate": 2.0}, "methods.mc-dropout: rate: expected a probability between 0 and 1"),
         ("mc-dropout", {"rate": {"lenet": 0.1}}, "methods.mc-dropout.rate: .*'small-cnn'"),
         ("ensemble", {"members": 1}, "methods.ensemble.members: expected an integer >= 2"),
         ("entropy", {"fit_on": "test"}, "methods.entropy.fit_on"),
