@@ -146,7 +146,7 @@ def test_errors_are_one_line(net, digits) -> None:
     cases = [
         (lambda: qipf.default(net, digits.train, effort="huge"), "quick, standard, thorough"),  # pyright: ignore
         (lambda: qipf.default(None, table), "Outputs"),
-        (lambda: qipf.default(nn.Linear(4, 3), table, progress=False), "features="),
+        (lambda: qipf.default(nn.Linear(4, 3), table, progress=False), "features"),
         (lambda: qipf.default(net, images, progress=False), "uint8"),
         (lambda: qipf.default(net, digits.train.inputs, progress=False), "labels"),
         (lambda: qipf.default(net, digits.train, memory="x", progress=False), "memory: expected an integer"),  # pyright: ignore
